@@ -1,0 +1,45 @@
+# Two commands matter: `make demo` and `make test`. Both set everything up first.
+PYTHON ?= python3.11
+BIN := .venv/bin
+STAMP := .venv/.installed
+ROWS ?= 1000000
+DIR ?= samples_output
+
+.PHONY: setup demo test bench samples export notebooks lock clean
+
+setup: $(STAMP)
+
+# a copy of the environment is good until what it was made from changes
+$(STAMP): pyproject.toml constraints.txt .ci/check_java.sh
+	@sh .ci/check_java.sh
+	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "$(PYTHON) is not there: install Python 3.11, or name another with make PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup  ## run the job notebook on the sample batches, end with a summary
+	@$(BIN)/dedup demo --output demo_output
+
+test: setup  ## export in sync, every notebook, all tests
+	@$(BIN)/python -m pytest
+
+bench: setup  ## measure against a plain Spark copy, in the benchmark notebook
+	@$(BIN)/papermill --log-output --no-progress-bar nbs/bench.ipynb bench_output.ipynb
+
+samples: setup  ## write ROWS sample events with known truth to DIR
+	@$(BIN)/python -c "from dedup_nb.config import get_spark; from dedup_nb.samples import write_samples; write_samples(get_spark(), '$(DIR)', events=$(ROWS), batches=1)"
+	@echo "$(ROWS) events are in $(DIR)"
+
+export: setup  ## notebooks to package
+	@$(BIN)/nbdev-export && $(BIN)/nbdev-clean
+
+notebooks: setup  ## run every notebook in one process, as make test does
+	@$(BIN)/nbdev-test --n-workers 0
+
+lock: setup  ## choose the versions anew
+	@echo 'pyspark==4.0.5' > .venv/pin.txt
+	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev -c .venv/pin.txt --no-annotate --no-header -p 3.11 -o constraints.txt
+
+clean:
+	@rm -rf .venv demo_output bench_output.ipynb samples_output

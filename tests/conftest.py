@@ -1,0 +1,36 @@
+"""One Spark session for all tests, and where the peers' recorded cases lie (absent outside the workshop: those tests skip)."""
+import os, sys
+from pathlib import Path
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFORMANCE = ROOT.parent / "shared" / "conformance"
+
+
+def pytest_configure(config):
+    # settings of the person who runs the tests must not leak into them
+    for name in [n for n in os.environ if n.startswith("DEDUP_") and not n.startswith("DEDUP_TEST_")]: del os.environ[name]
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+@pytest.fixture(scope="session")
+def spark():
+    os.environ.setdefault("SPARK_MASTER", "local[2]")
+    from dedup_nb.config import get_spark
+    session = get_spark(delta=True)
+    # tiny frames: partitions and adaptive planning are pure cost
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _quiet_folder(tmp_path, monkeypatch):
+    "Each test works in a folder of its own: no settings.ini in reach, nothing left behind."
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def conformance():
+    if not CONFORMANCE.exists(): pytest.skip("the recorded cases are not here")
+    return CONFORMANCE

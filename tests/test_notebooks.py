@@ -1,0 +1,69 @@
+"""The notebooks are the source: exported, runnable, tidy."""
+import re, subprocess, sys
+from pathlib import Path
+import nbformat
+import pytest
+from conftest import ROOT
+from dedup_nb.config import settings
+
+NOTEBOOKS = sorted((ROOT / "nbs").glob("*.ipynb"))
+JOBS = [p for p in NOTEBOOKS if not p.name[:2].isdigit()]
+
+
+def cells(path): return nbformat.read(path, 4).cells
+
+
+def command(*words, **more):
+    return subprocess.run([str(Path(sys.executable).parent / words[0]), *words[1:]], cwd=ROOT, capture_output=True, text=True, **more)
+
+
+def test_the_package_is_what_the_notebooks_export():
+    package = lambda: {p.name: p.read_bytes() for p in (ROOT / "dedup_nb").glob("*.py")}
+    before = package()
+    done = command("nbdev-export")
+    assert done.returncode == 0, done.stderr
+    changed = [name for name, text in package().items() if before.get(name) != text]
+    assert not changed, f"{changed} differ from their notebooks: run make export and commit"
+
+
+def test_every_notebook_runs():
+    # one process, one JVM: a JVM per notebook would take minutes
+    done = command("nbdev-test", "--n-workers", "0", timeout=1200)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_committed_outputs_are_small_and_know_no_machine(path):
+    assert path.stat().st_size < 200_000
+    text = path.read_text()
+    assert not re.search(r'/(root|home|work|tmp|Users)/', text), "an output holds a path of a machine"
+    assert '"output_type": "error"' not in text and "nbdev_export()" not in text
+
+
+@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.name != "bench.ipynb"], ids=lambda p: p.stem)
+def test_outputs_are_committed(path):
+    assert path in JOBS or any(c.get("outputs") for c in cells(path)), "run the notebook and commit what it shows"
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda p: p.stem)
+def test_job_notebooks_are_skipped_by_nbdev_and_take_parameters(path):
+    found = cells(path)
+    assert found[0].cell_type == "raw" and "skip_exec: true" in found[0].source
+    assert sum("parameters" in c.metadata.get("tags", []) for c in found) == 1
+    assert not any("#| eval: false" in c.source for c in found)
+
+
+def test_the_job_notebook_offers_every_setting():
+    cell = next(c for c in cells(ROOT / "nbs" / "run_dedup.ipynb") if "parameters" in c.metadata.get("tags", []))
+    offered = re.findall(r"^(\w+) = None +# (.*)$", cell.source, re.M)
+    assert offered == [("profile", "section of settings.ini")] + [(s.name, s.metadata["help"]) for s in settings()]
+
+
+def test_no_file_of_the_tree_names_a_machine_or_a_registry():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    for name in listed:
+        path = ROOT / name
+        if not path.is_file() or path.suffix in (".gz", ".png"): continue
+        text = path.read_text(errors="replace")
+        assert not re.search(r'(?<![\w.])/(work|root|farm)/', text), name
+        assert not re.search(r'https?://[^ ]*(pypi|pythonhosted|maven2|npmjs|debian)\.', text), name
