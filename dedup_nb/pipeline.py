@@ -39,10 +39,12 @@ def decide(
 def _met(
     suspects:DataFrame,   # wide rows with keys
     decisions:DataFrame,  # one row per pair
+    alike:bool = True,    # may a first row have copies that are equal in every column?
 ) -> DataFrame:           # the rows with the decision of their pair in the struct `_dd`; equal first rows once
     "Bring each suspect row together with the decision of its pair."
     fates = decisions.select(F.struct(*decisions.columns).alias("_dd"))
     same_pair = (F.col("_dd_id") == F.col("_dd.event_id")) & (F.col("_dd_fp") == F.col("_dd._dd_fp"))
+    if not alike: return suspects.join(fates, same_pair)
     # pairs without a fingerprint have ordinals above 0 (missing_fingerprint=unique): several decisions for equal rows
     apart = suspects.join(fates.where("_dd.alike = 1 or _dd.ordinal = 0"), same_pair).where("_dd.alike = 1 or _dd_at.row <> _dd.first_row")
     several = fates.where("_dd.alike > 1")
@@ -146,6 +148,11 @@ class _Job:
         frame.write.mode("overwrite").parquet(path)
         return self.spark.read.schema(frame.schema).parquet(path)
 
+    def counts(self, rows:DataFrame) -> list[Column]:
+        "What is observed of decoded rows: how many, how many good, their time, and the marks of the bad ones."
+        bad = F.when(~F.col("_dd_good"), _mark())
+        return [F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"), F.min(self.time(rows)).alias("time"), F.array_join(F.collect_set(bad.cast("string")), ",").alias("marks")]
+
     def time(self, rows:DataFrame) -> Column:
         "The first order column of a good row as microseconds since 1970, or null: the batch's time is its minimum."
         names = order_columns(self.source.columns, self.config)
@@ -170,7 +177,7 @@ def _stage_suspects(job:_Job, ids:DataFrame) -> DataFrame:
     "Stage 3: the good rows of those ids, with their keys."
     watch = Observation("suspects")
     rows = job.source.decode(rows_of(job.source.raw, ids, broadcast=job.few))
-    rows = rows.observe(watch, F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"), F.min(job.time(rows)).alias("time"))
+    rows = rows.observe(watch, *job.counts(rows))
     staged = job.stage(with_keys(rows.where("_dd_good").select(*map(named, job.source.columns)), job.config), "suspects")
     job.seen["suspects"] = dict(watch.get)
     return staged
@@ -181,14 +188,14 @@ def _decide(job:_Job, suspects:DataFrame) -> DataFrame:
     going = F.when(F.col("stays"), F.col("copies") - 1).otherwise(F.col("copies"))
     first_goes = F.when(F.col("stays"), 0).otherwise(1)
     rows = (decisions.groupBy("verdict", "reason", "stays").agg(F.count(F.lit(1)).alias("pairs"), F.sum("copies").alias("copies"),
-            F.sum(going).alias("going"), F.sum(first_goes).alias("firsts")).collect())
+            F.sum(going).alias("going"), F.sum(first_goes).alias("firsts"), F.max("alike").alias("alike")).collect())
     reasons, verdicts = {}, {}
     for r in rows:
         own = "natural_cross_batch" if r.reason == "natural_cross_batch" else "natural"
         for reason, n in ((r.reason, r.firsts), (own, r.going - r.firsts)):
             if n: reasons[reason] = reasons.get(reason, 0) + n
         if r.verdict: verdicts[r.verdict] = verdicts.get(r.verdict, 0) + r.pairs
-    job.seen.update(reasons=dict(sorted(reasons.items())), verdicts=dict(sorted(verdicts.items())), dropped=sum(reasons.values()), renamed=verdicts.get("rename", 0))
+    job.seen.update(alike=any(r.alike > 1 for r in rows), reasons=dict(sorted(reasons.items())), verdicts=dict(sorted(verdicts.items())), dropped=sum(reasons.values()), renamed=verdicts.get("rename", 0))
     good, natural_ = job.seen["suspects"]["good"], reasons.get("natural", 0)
     job.progress.done("natural", f"{grouped(good)} in, {grouped(natural_)} dropped ({share(natural_, good)})")
     write_rows(decisions.where("verdict is not null").select(*VERDICTS), job.attempt, "verdicts")
@@ -198,7 +205,7 @@ def _decide(job:_Job, suspects:DataFrame) -> DataFrame:
 # %% ../nbs/13_pipeline.ipynb #2fb033a3
 def _resolve(job:_Job, suspects:DataFrame, decisions:DataFrame) -> DataFrame:
     "Stage 5: the suspect rows that stay (returned; written unless Delta takes them with the clean ones) and those that go."
-    rows, columns = _met(suspects, decisions), list(job.source.columns)
+    rows, columns = _met(suspects, decisions, job.seen["alike"]), list(job.source.columns)
     kept = kept_rows(rows, columns, job.config)
     if not job.applies: return kept
     write_rows(dropped_rows(rows, columns), job.attempt, "dropped")
@@ -209,19 +216,30 @@ def _resolve(job:_Job, suspects:DataFrame, decisions:DataFrame) -> DataFrame:
 def _write_events(job:_Job, rows:DataFrame) -> None:
     write_rows(rows, job.attempt, "events", output_format=job.config.output_format, partition_by=job.config.partition_by)
 
+_FEW_MARKS = 4096
+
+def _mark() -> Column:
+    "One of 65 536 marks of an id: bad rows are few, so they bear few of them."
+    return F.xxhash64("_dd_id").bitwiseAND(F.lit(0xFFFF))
+
+def _near_bad(job:_Job) -> DataFrame:
+    "The raw rows among which the bad ones are: not every line has to be judged again."
+    marks = sorted({int(mark) for part in ("clean", "suspects") for mark in (job.seen[part]["marks"] or "").split(",") if mark})
+    return job.source.raw.where(_mark().isin(marks)) if len(marks) <= _FEW_MARKS else job.source.raw
+
 def _clean(job:_Job, ids:DataFrame, resolved:DataFrame) -> None:
     "Stage 6: all other rows straight to the output, and the bad rows, if there are any."
     everything, clean = Observation("everything"), Observation("clean")
     raw = job.source.raw.observe(everything, F.count(F.lit(1)).alias("rows"))
     rows = job.source.decode(rows_of(raw, ids, inside=False, broadcast=job.few))
-    rows = rows.observe(clean, F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"), F.min(job.time(rows)).alias("time"))
+    rows = rows.observe(clean, *job.counts(rows))
     kept = kept_rows(rows.where("_dd_good"), list(job.source.columns), job.config)
     if not job.applies: kept.select(F.count(F.lit(1))).collect()
     elif job.config.output_format == "delta": write_delta(kept.unionByName(resolved), job.attempt)
     else: _write_events(job, kept)
     job.seen.update(clean=dict(clean.get), everything=everything.get["rows"])
     job.seen["bad"] = sum(job.seen[part]["rows"] - job.seen[part]["good"] for part in ("clean", "suspects"))
-    if job.applies and job.seen["bad"]: write_rows(job.source.bad(job.source.raw), job.attempt, "bad", output_format="text")
+    if job.applies and job.seen["bad"]: write_rows(job.source.bad(_near_bad(job)), job.attempt, "bad", output_format="text")
     job.progress.done("clean", f"{grouped(job.seen['clean']['good'])} rows straight through, {grouped(job.seen['bad'])} bad")
 
 # %% ../nbs/13_pipeline.ipynb #b39d7455

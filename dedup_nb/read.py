@@ -209,6 +209,22 @@ def _is_envelope(name:str) -> str:
     items = f"forall(e.data, x -> {described.format('x')})" if kind == "contexts" else described.format("e.data")
     return f"e.schema rlike '^iglu:com[.]snowplowanalytics[.]snowplow/{kind}/jsonschema/1-0-[0-9]+$' and e.data is not null and {items}"
 
+_ITEM_URI = _IGLU.strip("^$")
+# braces up to three deep; possessive, so that nothing is tried twice
+_OBJECT = "[{](?:[^{}]++|[{](?:[^{}]++|[{][^{}]*+[}])*+[}])*+[}]"
+_ITEM = f'[{{]"schema":"{_ITEM_URI}","data":{_OBJECT}[}}]'
+_LONGEST = 8000  # characters: Java matches such patterns recursively, and the stack is finite
+
+def _look_like_envelopes(names:Sequence[str]) -> str:
+    "SQL for: are these JSON cells surely empty or right? False means that nobody knows yet."
+    # [Z-^] holds both square brackets: of its characters only they can stand there in JSON, and a bracket alone would need escapes
+    data = {"contexts": f"[Z-^](?:{_ITEM}(?:,{_ITEM})*+)?+[Z-^]", "unstruct_event": _ITEM}
+    uri = lambda kind: f"iglu:com[.]snowplowanalytics[.]snowplow/{kind}/jsonschema/1-0-[0-9]+"
+    form = lambda kind: f'^[{{]"schema":"{uri(kind)}","data":{data[kind]}[}}]$'
+    each = (f"({_cell(n)} = '' or (length({_cell(n)}) < {_LONGEST} and {_cell(n)} rlike '{form(_ENVELOPES[n])}'))" for n in names)
+    values = ", ',', ".join(f"if({_cell(n)} = '', '0', {_cell(n)})" for n in names)
+    return f"({' and '.join(each)} and coalesce(json_array_length(concat('[', {values}, ']')) = {len(names)}, false))"
+
 def _are_envelopes(names:Sequence[str], data:str) -> str:
     "SQL for: are these JSON cells empty or right? `data` is the type of an item's data: struct<> is cheap, but only string takes all JSON."
     item = f"struct<schema: string, data: {data}>"
@@ -218,28 +234,36 @@ def _are_envelopes(names:Sequence[str], data:str) -> str:
     return f"coalesce(forall(array({_parsed(names, types)}), p -> p.k = 1 and {each}), false)"
 
 # %% ../nbs/01_read.ipynb #3e73c0e2
-_SURE = {"boolean": "[01]?", "int": "([+-]?[0-9]{1,9})?", "double": "(-?[0-9]{1,15}([.][0-9]{1,15})?)?", "string": _UUID,
-         "timestamp": "([0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])[ T]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{0,9})?)?"}
+_SURE = {"boolean": "[01]?", "int": "(?:[+-]?[0-9]{1,9})?", "double": "(?:-?[0-9]{1,15}(?:[.][0-9]{1,15})?)?", "string": _UUID,
+         "timestamp": "(?:[0-9]{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+                      "[ T](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:[.][0-9]{0,9})?)?"}
+
+_TYPED = [(name, kind) for name, kind in ENRICHED if kind != "string" or name == "event_id"]
+_WHOLE = f"size(_dd_cells) = 131 and {' and '.join(f'{_cell(name)} <> {chr(39) * 2}' for name in _REQUIRED)}"
+
+def _is_sure() -> str:
+    "SQL for: do the cells make an event at first sight?"
+    typed = f"concat_ws(';', {', '.join(_cell(name) for name, _ in _TYPED)}) rlike '^{';'.join(_SURE[kind] for _, kind in _TYPED)}$'"
+    return f"{_WHOLE} and {typed} and {_look_like_envelopes(list(_ENVELOPES))}"
 
 def _is_event() -> str:
-    "SQL for: do the cells make an event?"
-    typed = [(name, kind) for name, kind in ENRICHED if kind != "string" or name == "event_id"]
-    short = f"concat_ws(';', {', '.join(_cell(name) for name, _ in typed)}) rlike '^{';'.join(_SURE[kind] for _, kind in typed)}$'"
-    long = " and ".join(_is_right(name, kind) for name, kind in typed)
-    envelopes = f"{_are_envelopes(list(_ENVELOPES), 'struct<>')} or ({' and '.join(_is_right(name, 'string') for name in _ENVELOPES)})"
-    filled = " and ".join(f"{_cell(name)} <> ''" for name in _REQUIRED)
-    return f"size(_dd_cells) = 131 and {filled} and ({short} or ({long})) and ({envelopes})"
+    "SQL for: do the cells make an event, looked at one by one?"
+    cells, envelopes = (" and ".join(_is_right(name, kind) for name, kind in some) for some in (_TYPED, [(name, "string") for name in _ENVELOPES]))
+    return f"{_WHOLE} and {cells} and ({_are_envelopes(list(_ENVELOPES), 'struct<>')} or ({envelopes}))"
 
-def _judged(lines:DataFrame, condition:str, name:str) -> DataFrame:
-    "The lines with their cells and the condition as a column."
-    return lines.select("*", F.split("value", "\t", -1).alias("_dd_cells")).select("*", F.explode_outer(F.array(F.expr(f"coalesce({condition}, false)"))).alias(name))
+def _judged(lines:DataFrame, name:str, and_also:str = "true") -> DataFrame:
+    "The lines with their cells, and the column `name`: is the line an event, and also what is asked?"
+    cells = lines.select("*", F.split("value", "\t", -1).alias("_dd_cells"))
+    sure = cells.select("*", F.expr(f"coalesce({_is_sure()}, false)").alias("_dd_sure"))
+    good = F.expr(f"coalesce((_dd_sure or ({_is_event()})) and {and_also}, false)")
+    return sure.select(*cells.columns, F.explode_outer(F.array(good)).alias(name))
 
 def _values() -> list[str]:
     return [f"{_value(name, kind)} as {name}" for name, kind in ENRICHED]
 
 def _decode_tsv(lines:DataFrame, minimum:str|None) -> DataFrame:
     "All 131 columns, `_dd_id`, and `_dd_good`."
-    return _judged(lines, f"{_is_event()} and not ({_is_old(_TIMES, minimum)})", "_dd_good").selectExpr(*_values(), "_dd_id", "_dd_good")
+    return _judged(lines, "_dd_good", f"not ({_is_old(_TIMES, minimum)})").selectExpr(*_values(), "_dd_id", "_dd_good")
 
 _TIMES = {name: _value(name, "timestamp") for name in ("collector_tstamp", "derived_tstamp", "dvce_created_tstamp", "dvce_sent_tstamp", "etl_tstamp", "refr_dvce_tstamp", "true_tstamp")}
 
@@ -287,7 +311,7 @@ def _bad_row(schema:str, failure:str, payload:str) -> Column:
 
 def _bad_tsv(lines:DataFrame, minimum:str|None) -> DataFrame:
     "One record per line that does not parse, or is too old."
-    rows = _judged(lines, _is_event(), "_dd_parsed").where(f"not _dd_parsed or {_is_old(_TIMES, minimum)}")
+    rows = _judged(lines, "_dd_parsed").where(f"not _dd_parsed or {_is_old(_TIMES, minimum)}")
     unparsed = _bad_row("loader_parsing_error/jsonschema/2-0-0", _parse_failure(), "make_valid_utf8(value)")
     if not minimum: return rows.select(unparsed)
     old = _generic(_too_old(_TIMES, minimum), _utc_text(_moment(minimum)), _event_json(_NAMES))

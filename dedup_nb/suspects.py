@@ -108,7 +108,9 @@ def with_keys(
         last = named(c).isNotNull() if config.compat == "snowplow" and c == "etl_tstamp" else named(c).isNull()
         at += [last.alias(f"null{i}"), named(c).alias(f"by{i}")]
     place = F.struct(*at, hash_of(events, events.columns).alias("row"))
-    return events.select("*", named(config.event_id).cast("string").alias("_dd_id"), _fingerprint(events, config).alias("_dd_fp"), place.alias("_dd_at"))
+    keys = F.struct(named(config.event_id).cast("string").alias("_dd_id"), _fingerprint(events, config).alias("_dd_fp"), place.alias("_dd_at"))
+    # the keys too: Spark would derive what follows from each of their expressions, which takes minutes for nested columns
+    return events.select("*", F.explode(F.array(keys)).alias("_dd_keys")).select(*map(named, events.columns), "_dd_keys.*")
 
 # %% ../nbs/03_suspects.ipynb #272777ec
 def check_columns(

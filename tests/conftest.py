@@ -2,6 +2,7 @@
 import os, sys
 from pathlib import Path
 import pytest
+from spread import INTERPRETED
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFORMANCE = ROOT.parent / "shared" / "conformance"
@@ -11,15 +12,18 @@ def pytest_configure(config):
     # settings of the person who runs the tests must not leak into them
     for name in [n for n in os.environ if n.startswith("DEDUP_") and not n.startswith("DEDUP_TEST_")]: del os.environ[name]
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # a JVM of a test does not live long enough to earn back the second compiler
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")
 def spark():
     os.environ.setdefault("SPARK_MASTER", "local[2]")
-    from dedup_nb.config import get_spark
+    from dedup_nb.config import _LOCAL, get_spark
+    _LOCAL["spark.driver.memory"] = "2g"  # several workers, one JVM each
     session = get_spark(delta=True)
-    # tiny frames: partitions and adaptive planning are pure cost
-    session.conf.set("spark.sql.shuffle.partitions", "2")
+    # tiny frames: partitions, adaptive plans and generated code are pure cost; the notebooks run with them
+    for name, value in {"spark.sql.shuffle.partitions": "2", **INTERPRETED}.items(): session.conf.set(name, value)
     yield session
     session.stop()
 

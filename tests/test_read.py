@@ -105,7 +105,8 @@ def test_names_with_underscore_or_dot_are_not_data(tmp_path):
 def test_size_and_time_of_a_file_are_kept(tmp_path):
     path = write(tmp_path / "run=1" / "a", "12345")
     [batch] = find_batches(Config(input=str(tmp_path)))
-    assert batch.files == (InputFile(str(path), 6, path.stat().st_mtime),)
+    [found] = batch.files
+    assert (found.path, found.size, found.modified) == (str(path), 6, pytest.approx(path.stat().st_mtime, abs=0.001))
 
 
 def test_an_input_without_batch_folders_is_one_batch_named_after_it(tmp_path):
