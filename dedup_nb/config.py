@@ -86,6 +86,9 @@ def _parse(kind:str, value:Any) -> Any:
     return str(value).strip()
 
 # %% ../nbs/00_config.ipynb #ba6979c2
+class _Default(str):
+    "A default that can be told from the same text given by somebody."
+
 def setting(
     default:Any,                     # the value when nobody says otherwise; None = unset
     help:str,                        # one line for people
@@ -94,9 +97,10 @@ def setting(
     allowed:tuple[str, ...] = (),    # the only values it may have; () = any
     at_least:float|None = None,      # lowest value of a number
     at_most:float|None = None,       # highest value of a number
+    shown:bool = True,               # may it be printed? False for what may hold a secret
 ) -> Any:                            # a dataclass field
     "Define one setting."
-    return field(default=default, metadata=dict(help=help, kind=kind, allowed=allowed, at_least=at_least, at_most=at_most))
+    return field(default=default, repr=shown, metadata=dict(help=help, kind=kind, allowed=allowed, at_least=at_least, at_most=at_most))
 
 # %% ../nbs/00_config.ipynb #26e021ff
 @dataclass(frozen=True)
@@ -123,10 +127,10 @@ class Config:
     event_id:str|None = setting("event_id", "column of the event id")
     event_fingerprint:str|None = setting("event_fingerprint", "column of the payload's fingerprint")
     order_by:tuple[str, ...] = setting((), "columns that decide which copy is first; else those of etl_tstamp, collector_tstamp that are there", kind="list")
-    missing_fingerprint:str = setting("surrogate", "rows without a fingerprint: hash what the client sent, or treat each as unique", allowed=("surrogate", "unique"))
+    missing_fingerprint:str = setting(_Default("surrogate"), "rows without a fingerprint: hash what the client sent, or treat each as unique", allowed=("surrogate", "unique"))
     fingerprint_columns:tuple[str, ...] = setting((), "columns of the surrogate; else the client-sent ones", kind="list")
     natural:str = setting("keep_first", "copies with the same id and fingerprint", allowed=("keep_first", "off"))
-    synthetic:str = setting("rename_later", "events with the same id and another fingerprint", allowed=("rename_later", "rename_all", "quarantine", "delete_all", "off"))
+    synthetic:str = setting(_Default("rename_later"), "events with the same id and another fingerprint", allowed=("rename_later", "rename_all", "quarantine", "delete_all", "off"))
     compat:str = setting("none", "snowplow: the original's choices (rename_all, unique, null etl_tstamp first) unless set otherwise", allowed=("none", "snowplow"))
     manifest:str = setting("none", "memory of earlier batches", allowed=("none",))
     manifest_path:str|None = setting(None, "where the lake manifest lies; else <output>/manifest")
@@ -139,7 +143,7 @@ class Config:
     aws_region:str|None = setting(None, "AWS region; else from the AWS configuration")
     create_table:bool = setting(False, "create the DynamoDB table if it is not there", kind="bool")
     max_wcu:int|None = setting(None, "write units a second for the whole job; else from the table", kind="int", at_least=1)
-    duplicate_storage_config:str|None = setting(None, "Snowplow's manifest configuration: a file, or base64")
+    duplicate_storage_config:str|None = setting(None, "Snowplow's manifest configuration: a file, or base64", shown=False)
     minimum_timestamp:str|None = setting(None, "events with an older time are bad rows, ISO 8601")
     max_duplicate_share:float|None = setting(None, "stop before the commit when a larger share is dropped, 0 to 1", kind="float", at_least=0, at_most=1)
     max_bad_share:float|None = setting(None, "stop before the commit when a larger share is bad, 0 to 1", kind="float", at_least=0, at_most=1)
@@ -149,6 +153,9 @@ class Config:
     def __post_init__(self):
         "Parse every value, apply the preset of `compat`, and report all mistakes together."
         problems = []
+        # what was passed is explicit, be it the default: a preset must not replace it
+        passed = [name for name in _PRESETTABLE if not isinstance(getattr(self, name), _Default) and self.source(name) == "default"]
+        object.__setattr__(self, "sources", {**self.sources, **dict.fromkeys(passed, "parameter")})
         for s in settings():
             value, wrong = _checked(s, getattr(self, s.name), self.source(s.name))
             object.__setattr__(self, s.name, value)
@@ -229,8 +236,14 @@ def _listed(problems:list[str]) -> str:
 
 # %% ../nbs/00_config.ipynb #d38239b2
 SECRETS = {"duplicate_storage_config"}  # may hold keys: never stored, never shown
+_PRESETTABLE = ("synthetic", "missing_fingerprint")
 _PRESETS = {"snowplow": {"synthetic": "rename_all", "missing_fingerprint": "unique"}}
 _INSTANT = re.compile(r"[+-]?\d{4,}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?")
+
+def _inside(path:str, folder:str) -> bool:
+    "Is `path` the folder, or below it? Both local, or both addresses."
+    absolute = lambda p: p.rstrip("/") if re.match("(?!file:)[A-Za-z][A-Za-z0-9+.-]+:", p) else os.path.abspath(re.sub("^file:/*", "/", p))
+    return absolute(path) == absolute(folder) or absolute(path).startswith(absolute(folder).rstrip("/") + "/")
 
 def _not_an_instant(text:str|None) -> bool:
     return text is not None and not _INSTANT.fullmatch(text)
@@ -247,7 +260,7 @@ _CONTRADICTIONS = [
     (lambda c: c.input_where and c.input_format == "enriched_tsv", "input_where needs named columns, which enriched_tsv lines have not: filter upstream, or use another input_format."),
     (lambda c: c.input_format == "enriched_tsv" and (c.event_id, c.event_fingerprint) != ("event_id", "event_fingerprint"), "enriched_tsv has fixed columns: leave event_id and event_fingerprint as they are."),
     (lambda c: c.output_format in ("delta", "enriched_tsv") and c.partition_by, "partition_by needs output_format parquet or json (Delta is partitioned by batch, enriched TSV has no folders): remove one of the two."),
-    (lambda c: c.input and c.output and os.path.normpath(c.input) == os.path.normpath(c.output), "input and output are the same folder: choose another output."),
+    (lambda c: c.input and c.output and c.input_format != "table" and _inside(c.output, c.input), "the output is the same folder as the input, or lies in it, and would be read by the next run: choose another output."),
     (lambda c: _not_an_instant(c.minimum_timestamp), "minimum_timestamp is not a time: write 2026-11-20 or 2026-11-20T00:00:00Z."),
     (lambda c: _not_an_instant(c.etl_time), "etl_time is not a time: write 2026-11-20T00:00:00Z."),
 ]
@@ -322,7 +335,8 @@ _LOCAL = {
     "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 2))),
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.codegen.hugeMethodLimit": "8000",                      # the JVM interprets larger methods: slower than no generated code
+    "spark.sql.codegen.maxFields": "300",                             # else no code is generated for the 131 columns, and joins read all of them
+    "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods",   # which makes methods that the JVM would only interpret
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # a listing must not start 10,000 tasks
     "spark.databricks.delta.snapshotPartitions": "1",                 # small tables: commits 3 to 4 times faster
 }

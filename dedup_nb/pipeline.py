@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from functools import reduce
 from typing import Any
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
-from .config import Config, ConfigError, ConservationError, DedupError, did_you_mean, get_spark
-from .read import Batch, Source, explain_read_error, find_batches, read_batch
+from .config import Config, ConfigError, ConservationError, DedupError, InputError, did_you_mean, get_spark, settings as all_settings
+from .read import Batch, Source, escaped, explain_read_error, find_batches, read_batch
 from .report import Progress, Summary, grouped, metrics, report_html, share
-from .suspects import BROADCAST_LIMIT, check_columns, named, order_columns, rows_of, suspect_ids, with_keys
+from .suspects import BROADCAST_LIMIT, check_columns, named, micros_of, order_columns, rows_of, suspect_ids, with_keys
 from .natural import each_its_own, natural
 from .synthetic import nothing_seen, synthetic, with_duplicate_context
-from .write import (AREAS, Attempt, absolute, check_output, commit, committed_files, count_rows, delta_files, discard, files_of,
+from .write import (AREAS, Attempt, absolute, check_alone, check_output, check_partitions, commit, committed_files, count_rows, delta_files, discard, files_of,
                             record_recipe, remove_unlisted, write_delta, write_rows, write_text)
 
 # %% ../nbs/13_pipeline.ipynb #a567535f
@@ -98,6 +99,8 @@ class Deduplicated:
     bad:DataFrame       # the input's columns: rows without an id
     verdicts:DataFrame  # one row per pair for which something happened
 
+_FOR_FRAMES = {"event_id", "event_fingerprint", "order_by", "missing_fingerprint", "fingerprint_columns", "natural", "synthetic", "compat", "batch_id"}
+
 def deduplicate(
     events:DataFrame,  # any frame with an id column
     **settings:Any,    # names as in `Config`; no file and no environment is read
@@ -107,6 +110,8 @@ def deduplicate(
     Raises `ConfigError`, `MissingColumnError` or `InputError` before any work. An event frame that Spark computes anew each time
     must give the same rows each time.
     """
+    idle = sorted(set(settings) - _FOR_FRAMES & {s.name for s in all_settings()})
+    if idle: raise ConfigError(f"deduplicate takes a frame and writes nothing, so {', '.join(idle)} would do nothing. Leave out, or use run; it takes {', '.join(sorted(_FOR_FRAMES))}.")
     config = Config.given(**{"input_format": "table", "manifest": "none", **settings})
     check_columns(events, config)
     columns = events.columns
@@ -134,8 +139,10 @@ class _Job:
     source:Source
     attempt:Attempt
     progress:Progress
+    earlier:dict[str, Any]|None = None  # the batch's commit when this run began
     few:bool = True                 # are the suspect ids few enough to broadcast?
     seen:dict[str, Any] = field(default_factory=dict)  # what was counted on the way
+    events:list[DataFrame] = field(default_factory=list)  # kept rows that wait for the commit of a Delta table
 
     @property
     def applies(self) -> bool:
@@ -146,7 +153,7 @@ class _Job:
         "Write a frame beside the output and read it back, so that it is computed once."
         path = f"{self.attempt.staging}/{name}"
         frame.write.mode("overwrite").parquet(path)
-        return self.spark.read.schema(frame.schema).parquet(path)
+        return self.spark.read.schema(frame.schema).parquet(escaped(path))
 
     def counts(self, rows:DataFrame) -> list[Column]:
         "What is observed of decoded rows: how many, how many good, their time, and the marks of the bad ones."
@@ -157,11 +164,7 @@ class _Job:
         "The first order column of a good row as microseconds since 1970, or null: the batch's time is its minimum."
         names = order_columns(self.source.columns, self.config)
         if not names: return F.lit(None).cast("bigint")
-        kind = rows.schema[names[0]].dataType
-        value = named(names[0])
-        if isinstance(kind, T.StringType): value = F.try_to_timestamp(value)
-        if not isinstance(kind, (T.StringType, T.TimestampType)): return F.lit(None).cast("bigint")
-        return F.when(F.col("_dd_good"), F.unix_micros(value))
+        return F.when(F.col("_dd_good"), micros_of(rows, names[0]))
 
 # %% ../nbs/13_pipeline.ipynb #72d4a7b2
 def _find_suspects(job:_Job) -> DataFrame:
@@ -203,18 +206,18 @@ def _decide(job:_Job, suspects:DataFrame) -> DataFrame:
     return decisions
 
 # %% ../nbs/13_pipeline.ipynb #2fb033a3
-def _resolve(job:_Job, suspects:DataFrame, decisions:DataFrame) -> DataFrame:
-    "Stage 5: the suspect rows that stay (returned; written unless Delta takes them with the clean ones) and those that go."
+def _resolve(job:_Job, suspects:DataFrame, decisions:DataFrame) -> None:
+    "Stage 5: the suspect rows that stay, and those that go."
     rows, columns = _met(suspects, decisions, job.seen["alike"]), list(job.source.columns)
-    kept = kept_rows(rows, columns, job.config)
-    if not job.applies: return kept
+    if not job.applies: return
     write_rows(dropped_rows(rows, columns), job.attempt, "dropped")
-    if job.config.output_format != "delta": _write_events(job, kept)
+    _write_events(job, kept_rows(rows, columns, job.config), "resolved")
     job.progress.done("resolve", f"{grouped(job.seen['suspects']['good'])} suspect rows: {grouped(job.seen['suspects']['good'] - job.seen['dropped'])} kept, {grouped(job.seen['dropped'])} dropped")
-    return kept
 
-def _write_events(job:_Job, rows:DataFrame) -> None:
-    write_rows(rows, job.attempt, "events", output_format=job.config.output_format, partition_by=job.config.partition_by)
+def _write_events(job:_Job, rows:DataFrame, part:str) -> None:
+    "Write kept rows. A Delta table takes them all at once, in the end: until then they are staged."
+    if job.config.output_format == "delta": job.events.append(job.stage(rows, part))
+    else: write_rows(rows, job.attempt, "events", output_format=job.config.output_format, partition_by=job.config.partition_by)
 
 _FEW_MARKS = 4096
 
@@ -227,7 +230,7 @@ def _near_bad(job:_Job) -> DataFrame:
     marks = sorted({int(mark) for part in ("clean", "suspects") for mark in (job.seen[part]["marks"] or "").split(",") if mark})
     return job.source.raw.where(_mark().isin(marks)) if len(marks) <= _FEW_MARKS else job.source.raw
 
-def _clean(job:_Job, ids:DataFrame, resolved:DataFrame) -> None:
+def _clean(job:_Job, ids:DataFrame) -> None:
     "Stage 6: all other rows straight to the output, and the bad rows, if there are any."
     everything, clean = Observation("everything"), Observation("clean")
     raw = job.source.raw.observe(everything, F.count(F.lit(1)).alias("rows"))
@@ -235,8 +238,7 @@ def _clean(job:_Job, ids:DataFrame, resolved:DataFrame) -> None:
     rows = rows.observe(clean, *job.counts(rows))
     kept = kept_rows(rows.where("_dd_good"), list(job.source.columns), job.config)
     if not job.applies: kept.select(F.count(F.lit(1))).collect()
-    elif job.config.output_format == "delta": write_delta(kept.unionByName(resolved), job.attempt)
-    else: _write_events(job, kept)
+    else: _write_events(job, kept, "clean")
     job.seen.update(clean=dict(clean.get), everything=everything.get["rows"])
     job.seen["bad"] = sum(job.seen[part]["rows"] - job.seen[part]["good"] for part in ("clean", "suspects"))
     if job.applies and job.seen["bad"]: write_rows(job.source.bad(_near_bad(job)), job.attempt, "bad", output_format="text")
@@ -256,9 +258,12 @@ def check_conservation(
 
 # %% ../nbs/13_pipeline.ipynb #e5848fa4
 def _files(job:_Job) -> dict[str, list[dict[str, Any]]]:
-    files = {area: files_of(job.attempt, area) for area in AREAS}
-    if job.applies and job.config.output_format == "delta": files["events"] = delta_files(job.spark, job.attempt)
-    return files
+    return {area: files_of(job.attempt, area) for area in AREAS}
+
+def _replace_delta(job:_Job) -> list[dict[str, Any]]:
+    "Put the staged rows into the Delta table, after all checks: what is in it cannot be taken back."
+    write_delta(reduce(DataFrame.unionByName, job.events), job.attempt)
+    return delta_files(job.spark, job.attempt)
 
 def _count(job:_Job, files:dict[str, list[dict[str, Any]]]) -> dict[str, int]:
     "The counts of the batch, checked against the written files."
@@ -267,6 +272,7 @@ def _count(job:_Job, files:dict[str, list[dict[str, Any]]]) -> dict[str, int]:
     if job.applies:
         formats = {"bad": "text", "kept": job.config.output_format, "dropped": "parquet"}
         written = {name: count_rows(job.spark, job.attempt, files["events" if name == "kept" else name], kind) for name, kind in formats.items()}
+        if job.events: written["kept"] = sum(rows.count() for rows in job.events)
     check_conservation(job.seen["everything"], written, expected)
     return {"read": job.seen["everything"], **written, "renamed": job.seen["renamed"], "suspects": job.seen["suspects"]["good"]}
 
@@ -283,6 +289,8 @@ def _finish(job:_Job) -> dict[str, Any]:
     files = _files(job)
     counts = _count(job, files)
     _check_shares(job.config, counts)
+    check_alone(job.attempt, files, job.earlier, AREAS)
+    if job.events: files["events"] = _replace_delta(job)
     size = {"input": sum(f.size for f in job.batch.files), **{area: sum(f["bytes"] for f in found) for area, found in files.items() if found}}
     times = [t for part in ("clean", "suspects") if (t := job.seen[part]["time"]) is not None]
     found = (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=min(times))).isoformat().replace("+00:00", "Z") if times else None
@@ -294,6 +302,7 @@ def _finish(job:_Job) -> dict[str, Any]:
     write_text(f"{job.attempt.record}/metrics.json", json.dumps(m, indent=1))
     write_text(f"{job.attempt.record}/report.html", report_html(m))
     record_recipe(job.config)
+    check_alone(job.attempt, files, job.earlier, [a for a in AREAS if a != "events" or not job.events])
     done = commit(job.attempt, files, {"status": status, "output_format": job.config.output_format, "counts": counts})
     remove_unlisted(job.attempt, done, [a for a in AREAS if (job.applies or a == "verdicts") and (a != "events" or job.config.output_format != "delta")])
     return m
@@ -330,6 +339,14 @@ def _tidy(job:_Job) -> Iterator[None]:
         if explained is None: raise
         raise explained from wrong
 
+def _check_frame(job:_Job) -> None:
+    "Refuse columns that do not fit the settings, before anything is staged."
+    events = job.source.decode(job.source.raw).select(*map(named, job.source.columns))
+    check_columns(events, job.config)
+    check_partitions(events, job.config.partition_by)
+    void = [f.name for f in events.schema.fields if isinstance(f.dataType, T.NullType)]
+    if void: raise InputError(f"The columns {', '.join(void)} have no type (void), which no output can hold. Cast them upstream, or leave them out.")
+
 def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str], None]) -> dict[str, Any]:
     "Take one batch through all stages; return its metrics."
     config = replace(config, batch_id=batch.batch_id)
@@ -339,14 +356,15 @@ def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str],
         raise ConfigError(f"Batch {batch.batch_id} is already applied in {config.output}, and mode=decide would replace its record. Choose another output to see what would happen.")
     say(f"batch {batch.batch_id}")
     progress = Progress(7 if config.mode == "apply" else 6, say)
-    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress)
+    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress, earlier)
     with _tidy(job):
-        check_columns(job.source.decode(job.source.raw).select(*map(named, job.source.columns)), config)
+        _check_frame(job)
         progress.done("read", f"{grouped(len(batch.files))} files, {sum(f.size for f in batch.files) / 1e6:.1f} MB, {len(job.source.columns)} columns")
         ids = _find_suspects(job)
         suspects = _stage_suspects(job, ids)
         decisions = _decide(job, suspects)
-        _clean(job, ids, _resolve(job, suspects, decisions))
+        _resolve(job, suspects, decisions)
+        _clean(job, ids)
         return _finish(job)
 
 def run(

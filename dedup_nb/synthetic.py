@@ -97,6 +97,6 @@ def with_duplicate_context(
     made = F.concat(F.lit('{"schema":"%s","data":[' % _ENVELOPE), context, F.lit("]}"))
     opening = F.regexp_extract(contexts, _OPENING, 1)
     rest = F.substr(contexts, F.length(opening) + 1)
-    comma = F.when(F.ltrim(rest).startswith("]"), "").otherwise(",")
+    comma = F.when(rest.rlike(r"^\s*\]"), "").otherwise(",")
     return (F.when(contexts.isNull() | (F.trim(contexts) == ""), made).when(opening == "", contexts)
              .otherwise(F.concat(opening, context, comma, rest)))

@@ -148,3 +148,17 @@ def test_imports_point_one_way():
         tree = ast.parse(path.read_text())
         used = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level == 1 and n.module}
         assert used <= ALLOWED[path.stem], f"{path.stem} imports {used - ALLOWED[path.stem]}"
+
+
+def test_what_is_passed_beats_the_preset_even_if_it_is_the_default():
+    assert Config(compat="snowplow", synthetic="rename_later").synthetic == "rename_later" and Config(compat="snowplow").synthetic == "rename_all"
+
+
+def test_an_output_in_the_input_is_refused_however_it_is_spelled(tmp_path):
+    for output in ("data", "data/out", f"{tmp_path}/data", f"file://{tmp_path}/data/out"):
+        with pytest.raises(ConfigError, match="lies in it"): Config(input="data", output=output)
+    Config(input="data", output="data_out")
+
+
+def test_a_setting_that_may_hold_keys_is_not_printed():
+    assert "c2VjcmV0" not in repr(Config(duplicate_storage_config="c2VjcmV0"))

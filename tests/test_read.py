@@ -449,7 +449,7 @@ def test_events_before_the_minimum_are_bad_in_order_of_the_columns(spark, tmp_pa
         "Timestamp 2026-11-20T09:59:59.999999Z is before than minimum timestamp, at column collector_tstamp",
         "Timestamp 2026-01-01T00:00:00.120Z is before than minimum timestamp, at column dvce_sent_tstamp",
         "Timestamp 2026-01-01T00:00:00Z is before than minimum timestamp, at column true_tstamp"]}
-    assert json.loads(old["data"]["payload"])["app_id"] == "old" and json.loads(old["data"]["payload"])["collector_tstamp"] == "2026-11-20T09:59:59.999Z"
+    assert json.loads(old["data"]["payload"])["app_id"] == "old" and json.loads(old["data"]["payload"])["collector_tstamp"] == "2026-11-20T09:59:59.999999Z"
 
 
 @pytest.mark.parametrize("text, instant", [("2026-11-20", "2026-11-20T00:00:00Z"), ("2026-11-20T01:00:00.5+0100", "2026-11-20T00:00:00.500Z"), ("2026-11-20T01:00+01:00", "2026-11-20T00:00:00Z"), ("-0044-03-15", "-0044-03-15T00:00:00Z")])
@@ -593,3 +593,30 @@ def test_a_delta_folder_is_one_batch_as_it_was(spark, tmp_path):
 def test_a_folder_that_is_not_delta_is_said(spark, tmp_path):
     write(tmp_path / "x" / "a.txt", "x")
     with pytest.raises(InputError, match="elta"): opened(spark, tmp_path / "x", input_format="delta")
+
+
+@pytest.mark.parametrize("more", [
+    {"true_tstamp": "2026-11-20 10:00:00\u2028"}, {"true_tstamp": "\u0085"}, {"event_id": ID + "\u2028"},
+    {"contexts": '{"schema":"%s","data":[{"schema":"iglu:a/b/jsonschema/1-0-0","data":{\'a\':1}}]}' % CONTEXTS},
+    {"contexts": '{"schema":"%s","data":[{"schema":"iglu:a/b/jsonschema/1-0-0","data":{"a":"\x01"}}]}' % CONTEXTS},
+    {"contexts": '{"schema":"%s","data":[{"schema":"iglu:a/b/jsonschema/1-0-0","data":{"a":"{{"}},"junk",{"k":{"z":"}}"}}]}' % CONTEXTS},
+    {"contexts": '{"schema":"%s","data":[%s]}],"k":1} garbage' % (CONTEXTS, ITEM)},
+    {"contexts": '1],"contexts":[{"schema":"%s","data":[%s]}' % (CONTEXTS, ITEM)},
+    {"contexts": '{"schema":"%s\\n","data":[%s]}' % (CONTEXTS, ITEM)},
+], ids=["line separator after a time", "next line as a time", "line separator after an id", "single quotes", "control character", "braces in strings", "garbage that closes early", "two values in a cell", "escaped line end in a schema"])
+def test_cells_that_hide_something_are_bad(spark, tmp_path, more):
+    source = opened(spark, write(tmp_path / "a.tsv", line(**more), line()))
+    assert len(good_rows(source)) == 1 and len(bad_rows(source)) == 1
+
+
+def test_a_second_object_on_a_json_line_makes_it_bad(spark, tmp_path):
+    (tmp_path / "in.json").write_text('{"event_id":"a"}{"event_id":"b"}\n{"event_id":"c"} x\n{"event_id":"d"}  \n')
+    source = opened(spark, tmp_path / "in.json", input_format="json")
+    assert [r.event_id for r in good_rows(source)] == ["d"] and len(bad_rows(source)) == 2
+
+
+def test_json_without_any_object_is_all_bad_and_an_empty_file_is_empty(spark, tmp_path):
+    for name, text, bad in (("a.json", "", 0), ("b.json", "nothing\nat all\n", 2)):
+        (tmp_path / name).write_text(text)
+        source = opened(spark, tmp_path / name, input_format="json")
+        assert good_rows(source) == [] and len(bad_rows(source)) == bad

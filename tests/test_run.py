@@ -6,7 +6,8 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 from conftest import ROOT
-from dedup_nb import Config, deduplicate, run
+from spread import configured
+from dedup_nb import Config, deduplicate, pipeline, run
 from dedup_nb.cli import main
 from dedup_nb.config import ConfigError, ConservationError, DedupError, InputError, MissingColumnError, OutputError
 from dedup_nb.pipeline import check_conservation
@@ -397,3 +398,47 @@ def test_recorded_events(spark, tmp_path, conformance, case, read, bad, more):
     (tmp_path / "in").mkdir(); shutil.copy(conformance / "snowplow" / case / "input.tsv", tmp_path / "in")
     found = counts(spark, tmp_path, **more)
     assert (found["read"], found["bad"], found["kept"]) == (read, bad, read - bad)
+
+
+def test_a_limit_stops_a_delta_output_before_the_table_changes(spark, events, tmp_path):
+    events.limit(1).write.parquet(str(tmp_path / "in"))
+    config = dict(input=str(tmp_path / "in"), output=str(tmp_path / "o ut"), input_format="parquet", output_format="delta", manifest="none")
+    run(Config(**config), spark, **QUIET)
+    before = rows(spark.read.format("delta").load(str(tmp_path / "o ut/events")))
+    events.write.mode("append").parquet(str(tmp_path / "in"))
+    with pytest.raises(DedupError, match="Nothing was committed"): run(Config(**config, max_duplicate_share=0.01), spark, **QUIET)
+    assert rows(spark.read.format("delta").load(str(tmp_path / "o ut/events"))) == before
+
+
+def test_a_run_that_was_overtaken_commits_nothing(spark, events, tmp_path, monkeypatch):
+    events.write.parquet(str(tmp_path / "in"))
+    config, real, nested = Config(input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="parquet", manifest="none"), pipeline._check_shares, []
+    def overtaken(*args):
+        if not nested: nested.append(True); run(config, spark, **QUIET)
+        return real(*args)
+    monkeypatch.setattr(pipeline, "_check_shares", overtaken)
+    with pytest.raises(OutputError, match="Another run has written batch in"): run(config, spark, **QUIET)
+    assert kept(spark, tmp_path / "out").count() == 4
+
+
+@pytest.mark.parametrize("partition_by, words", [("n:date", "wanted a timestamp or a date; n is int"), ("etl_tstamp:date", "which the input has already"), ("pge_url", "Did you mean page_url")])
+def test_a_partition_that_does_not_fit_is_refused_before_anything_is_staged(spark, events, tmp_path, partition_by, words):
+    events.withColumns({"n": F.lit(1), "etl_tstamp_date": F.lit("mine")}).write.parquet(str(tmp_path / "in"))
+    with pytest.raises(OutputError, match=words): run(Config(input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="parquet", partition_by=partition_by, manifest="none"), spark, **QUIET)
+    assert not files(tmp_path / "out/events")
+
+
+def test_brackets_in_an_output_path_are_no_pattern(spark, events, tmp_path):
+    events.write.parquet(str(tmp_path / "in"))
+    assert run(Config(input=str(tmp_path / "in"), output=str(tmp_path / "out[1]"), input_format="parquet", manifest="none"), spark, **QUIET).counts == COUNTS
+
+
+def test_the_time_of_a_batch_does_not_depend_on_the_time_zone(spark, events, tmp_path):
+    events.withColumn("etl_tstamp", F.date_format("etl_tstamp", "yyyy-MM-dd HH:mm:ss")).write.parquet(str(tmp_path / "in"))
+    with configured(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        summary = run(Config(input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="parquet", manifest="none"), spark, **QUIET)
+    assert summary.batches[0]["etl_time"] == "2026-11-20T10:00:00Z"
+
+
+def test_settings_that_do_nothing_for_a_frame_are_refused(events):
+    with pytest.raises(ConfigError, match="max_bad_share, minimum_timestamp would do nothing"): deduplicate(events, minimum_timestamp="2026-01-01", max_bad_share=0.1)
