@@ -20,8 +20,8 @@ from .config import Config, ConfigError, InputError, MissingColumnError, did_you
 from .read import ENRICHED, Batch, InputFile, filesystem, find_batches
 from .report import grouped
 from .suspects import surrogate_columns
-from .costs import (CHOICES, PACKED, UTILISATION, Capacity, Load, Prices, Simulated, Speed, Workload, backfill_usd, break_even_batches, calibrate, capacity_usd,
-                            claim_units, forecast_month, hours_to_write, load_prices, past_runs, request_usd, simulate, usd, wcu_needed, write_unit)
+from .costs import (CHOICES, PACKED, UTILISATION, Capacity, Load, Prices, Simulated, Speed, Workload, amount, backfill_usd, break_even_batches, calibrate, capacity_usd,
+                            claim_units, forecast_month, hours_to_write, lake_core_hours, load_prices, past_runs, request_usd, simulate, usd, wcu_needed, write_unit)
 
 # %% ../nbs/14_plan.ipynb #3e4ecd92
 def window_hours(workload:Workload, prices:Prices) -> int|None:
@@ -90,6 +90,10 @@ def _claiming(claims:float, known:float, wcu:float, capacity:Capacity, prices:Pr
     hot = Load.of(ids).hot if ids else ()
     return simulate(replace(load, hot=hot) if sum(hot) <= load.claims else load, capacity, prices)
 
+def _hour_cores(w:Workload, prices:Prices, speed:Speed, rows:float) -> int:
+    "Cores that finish a batch of `rows` and scan a lake's keys for it in an hour."
+    return speed.cores(rows, more_core_s=lake_core_hours(w.keys, prices) * 3600)
+
 def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims:float, known:float, batches:int, ids:Mapping[int, int]|None, *, bad:float = 0) -> dict[str, Any]:
     "The numbers of one batch: rows, units, seconds and dollars; `run_usd` for all batches of the run."
     hours, units = window_hours(w, prices), claim_units(claims, known / claims if claims else 0, item_bytes=w.item_bytes)
@@ -100,14 +104,14 @@ def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims
     spent = {"on_demand": request_usd(units, prices), **({"window": capacity_usd(capacity.window_wcu, capacity.window_hours, prices)} if hours else {}),
              "lake": capacity.lake_scan_usd, "cores": seconds * cores / 3600 * prices["core_usd_per_hour"]}
     return {"batches": batches, "rows": round(rows), "bad": round(bad), "claims": round(claims), "known": round(known), "seconds": round(seconds, 1), "run_seconds": round(seconds + (batches - 1) * speed.seconds(rows, cores, first=False), 1), "cores": cores,
-            "cores_for_an_hour": speed.cores(rows), "write_units": round(units.write), "read_units": round(units.read),
+            "cores_for_an_hour": _hour_cores(w, prices, speed, rows), "write_units": round(units.write), "read_units": round(units.read),
             "claim_seconds": {"on_demand": on_demand.seconds, "window": window.seconds if window else None, "lake": round(capacity.lake_core_hours * 3600 / cores, 1)},
             "on_demand_wcu": prices["on_demand_start_wcu"], "window_wcu": capacity.window_wcu if hours else None, "window_hours": hours, "refused": on_demand.refused,
             "usd": spent, "run_usd": {n: x * batches for n, x in spent.items()}}
 
 def _numbers(w:Workload, prices:Prices, speed:Speed, batch:Mapping[str, Any], kinds:Mapping[str, int], notes:Sequence[str], how:Sequence[str]) -> dict[str, Any]:
     month, keys = forecast_month(w, prices), w.keys
-    rounded = lambda d: {n: round(x, 2) for n, x in d.items()}
+    rounded = lambda d: {n: round(x, 2 if x >= 0.01 else 6) for n, x in d.items()}  # to the cent, but never a price to nothing
     return {"workload": {f.name: getattr(w, f.name) for f in fields(w)}, "estimated": list(how), "batch": {**batch, "usd": rounded(batch["usd"]), "run_usd": rounded(batch["run_usd"])},
             "duplicates": dict(kinds), "per_month": rounded(month.total_usd), "stored_gb": round(month.stored_gb, 2), "all_day_wcu": month.all_day_table_wcu,
             "window_wcu": month.window_wcu, "window_hours": month.window_hours, "table_wcu_quota": prices["table_wcu"], "lake_core_hours": round(month.lake_core_hours, 4),
@@ -115,6 +119,13 @@ def _numbers(w:Workload, prices:Prices, speed:Speed, batch:Mapping[str, Any], ki
                          "hours": {f"{x:g}": round(hours_to_write(keys, x), 2) for x in (prices["on_demand_start_wcu"], prices["table_wcu"])}},
             "recommendation": recommend(w, prices), "speed": {"warm_up_s": round(speed.warm_up_s, 1), "overhead_s": round(speed.overhead_s, 1), "core_rows_per_s": round(speed.core_rows_per_s), "runs": speed.runs},
             "prices": {"region": prices.region, "date": prices.date, "source": prices.source, "unverified": sorted(prices.unverified & set(_NEEDED))}, "notes": list(notes)}
+
+def _cores(cores:Any) -> int|None:
+    "A number of cores, or None. Raises `ConfigError`."
+    try: number = None if cores is None else int(cores)
+    except (TypeError, ValueError): number = 0
+    if number is not None and not 1 <= number <= 1_000_000: raise ConfigError(f"cores = {cores!r}: wanted a whole number from 1 to 1 000 000. Leave it out for as many as it takes.")
+    return number
 
 def plan_workload(
     *,
@@ -128,10 +139,10 @@ def plan_workload(
     past:Sequence[Mapping[str, Any]] = (),  # metrics of earlier runs: how fast the machine is
 ) -> Plan:
     "Plan from explicit numbers. Raises `ConfigError` for numbers out of range, an unknown region or a missing price."
-    w, prices = Workload(events_per_day, duplicate_share, retention_days, batches_per_day), load_prices(region, prices_file)
+    w, prices, cores = Workload(events_per_day, duplicate_share, retention_days, batches_per_day), load_prices(region, prices_file), _cores(cores)
     prices.require(_NEEDED)
     speed, rows = calibrate(past, prices), w.events_per_day / w.batches_per_day
-    batch = _batch(w, prices, speed, cores or speed.cores(rows), rows, rows, rows * w.duplicate_share, 1, None)
+    batch = _batch(w, prices, speed, cores or _hour_cores(w, prices, speed, rows), rows, rows, rows * w.duplicate_share, 1, None)
     return Plan(_numbers(w, prices, speed, batch, {"known": round(rows * w.duplicate_share)}, ["duplicates are a share you gave; their kinds are known after a run, or with an input"], []))
 
 # %% ../nbs/14_plan.ipynb #0d31a898
@@ -149,7 +160,7 @@ def _about_batch(n:Mapping[str, Any]) -> list[str]:
     bad = f", {grouped(b['bad'])} of them bad" if b["bad"] else ""
     return [f"A batch: {grouped(b['rows'])} rows{bad}, {grouped(b['claims'])} pairs to claim",
             f"  duplicates  {', '.join(kinds) or 'none'}",
-            f"  time        {_time(b['seconds'])} on {b['cores']} core{'s' * (b['cores'] > 1)} ({grouped(n['speed']['core_rows_per_s'])} rows a second and core, {speed}); {b['cores_for_an_hour']} would do in an hour",
+            f"  time        {_time(b['seconds'])} on {b['cores']} core{'s' * (b['cores'] > 1)} ({grouped(n['speed']['core_rows_per_s'])} rows a second and core, {speed}); {b['cores_for_an_hour']} would do it and the lake's scan in an hour",
             f"  lake        {_time(c['lake'])} to scan {_times(w['retention_days'])} days of keys on these cores",
             f"  DynamoDB    {grouped(b['write_units'])} write and {grouped(b['read_units'])} read units: {_time(c['on_demand'])} on demand at {grouped(int(b['on_demand_wcu']))} WCU{window}",
             f"  dollars     {_dollars(b['usd'])}"]
@@ -368,16 +379,18 @@ def plan_input(
     cores:int|None = None,                # None = of this machine
 ) -> Plan:
     "Plan from an input: estimate it, and reckon as if every day were like it. Raises as `plan_workload` and `estimate_input`."
-    prices, found, past = load_prices(region or config.aws_region, prices_file), estimate_input(config), past_runs(config.output)
+    prices, cores = load_prices(region or config.aws_region, prices_file), _cores(cores)
     prices.require(_NEEDED)
-    a_day, known = batches_per_day or found.batches_per_day or 1, _known_share(found, past, duplicate_share)
+    often, share = (None if value is None else amount(name, value) for name, value in (("batches_per_day", batches_per_day), ("duplicate_share", duplicate_share)))
+    found, past = estimate_input(config), past_runs(config.output)
+    a_day, known, speed = often or found.batches_per_day or 1, _known_share(found, past, share), calibrate(past, prices)
     rows, claims, notes = found.rows / found.batches, found.claims / found.batches, []
-    if not (batches_per_day or found.batches_per_day): notes.append("the names of the batches tell no time: one a day is assumed, see --batches-per-day")
+    if not (often or found.batches_per_day): notes.append("the names of the batches tell no time: one a day is assumed, see --batches-per-day")
     if known[1]: notes.append(known[1])
     w = Workload(max(rows, 1) * a_day, known[0], config.retention_days, a_day)
     used = max(1, min(cores or os.cpu_count() or 1, math.ceil(found.files / found.batches) if found.single_files else 10**6))
-    batch = _batch(w, prices, calibrate(past, prices), used, rows, claims, claims * known[0], found.batches, found.ids if found.whole else None, bad=found.bad / found.batches)
-    return Plan(_numbers(w, prices, calibrate(past, prices), batch, {k: round(n / found.batches) for k, n in found.kinds.items()}, notes, found.how))
+    batch = _batch(w, prices, speed, used, rows, claims, claims * known[0], found.batches, found.ids if found.whole else None, bad=found.bad / found.batches)
+    return Plan(_numbers(w, prices, speed, batch, {k: round(n / found.batches) for k, n in found.kinds.items()}, notes, found.how))
 
 def _known_share(found:InputEstimate, past:Sequence[Mapping[str, Any]], given:float|None) -> tuple[float, str]:
     "The share of claims that the manifest knows, and where it comes from if nobody gave it."
