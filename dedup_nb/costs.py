@@ -545,7 +545,7 @@ def forecast_of(
     files:Sequence[InputFile],              # of the batch
     *,
     past:Sequence[Mapping[str, Any]] = (),  # metrics of earlier runs, see `past_runs`
-    prices:Prices|None = None,              # None = of aws_region, or us-east-1 where it has none
+    prices:Prices|None = None,              # None = those of us-east-1; the forecast names the region
     cores:int|None = None,                  # None = of this machine
     first:bool = True,                      # is it the first batch of this process?
     rows:int|None = None,                   # if they are known already; also claims, known: pairs, and those in the manifest
@@ -557,7 +557,8 @@ def forecast_of(
     rows, claims, known, write_units, read_units: whole numbers; seconds; cores; first; usd: {cores, manifest}; dollars: their sum;
     runs: earlier batches it learned from; region, prices_date: of the prices.
     """
-    prices, speed = prices or load_prices(), calibrate(past, prices or load_prices())
+    prices = prices or load_prices()
+    speed = calibrate(past, prices)
     rows = _rows_of(files, config, past, prices) if rows is None else rows
     total = sum(m["counts"]["read"] for m in past)
     gone = lambda reason: sum(m.get("reasons", {}).get(reason, 0) for m in past)
