@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from .config import Config, ConfigError, DedupError, did_you_mean, settings
+from .costs import past_runs, review, review_page
 from .pipeline import run
+from .plan import plan_input, plan_workload
 from .report import Summary
 
 # %% ../nbs/30_cli.ipynb #85116864
@@ -24,17 +26,31 @@ def _add_settings(parser:argparse.ArgumentParser) -> None:
         optional = dict(nargs="?", const="true") if m["kind"] == "bool" else {}
         group.add_argument(f"--{s.name.replace('_', '-')}", dest=s.name, metavar=m["kind"].upper(), help=(m["help"] + allowed + default).replace("%", "%%"), **optional)
 
+def _add_common(parser:argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", help="section of settings.ini to use")
+    parser.add_argument("--settings-file", help="settings file [settings.ini in the working directory]")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="any setting; may be repeated")
+    parser.add_argument("--json", action="store_true", help="print only JSON to standard output")
+    _add_settings(parser)
+
+_PLAN = {"events-per-day": "plan from numbers instead of an input", "duplicate-share": "events the manifest knows already, 0 to 1 [0.02, or from the input]",
+         "retention": "days a key is remembered [retention_days]", "batches-per-day": "how often a batch comes [1, or from the input]",
+         "region": "whose prices [aws_region, else us-east-1]", "prices": "TOML file laid over the prices of the package", "cores": "cores of the run"}
+
+def _add_plan(commands:Any) -> None:
+    plan = commands.add_parser("plan", help="minutes, units and dollars before a run, and which manifest suits", allow_abbrev=False)
+    for flag, words in _PLAN.items(): plan.add_argument(f"--{flag}", metavar="FILE" if flag == "prices" else "NAME" if flag == "region" else "N", help=words)
+    plan.add_argument("--review", action="store_true", help="compare the forecasts of past runs in --output with what happened")
+    _add_common(plan)
+
 def _parser() -> argparse.ArgumentParser:
     from dedup_nb import __version__
     parser = argparse.ArgumentParser("dedup", description="Find and remove duplicate events, and account for every row.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"dedup_nb {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     one = commands.add_parser("run", help="deduplicate batches: read, decide, write, commit", allow_abbrev=False)
-    one.add_argument("--profile", help="section of settings.ini to use")
-    one.add_argument("--settings-file", help="settings file [settings.ini in the working directory]")
-    one.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="any setting; may be repeated")
-    one.add_argument("--json", action="store_true", help="print only JSON to standard output")
-    _add_settings(one)
+    _add_common(one)
+    _add_plan(commands)
     demo = commands.add_parser("demo", help="run the job notebook on the sample batches", allow_abbrev=False)
     demo.add_argument("--output", default="demo_output", help="folder for the results [demo_output]")
     return parser
@@ -54,6 +70,25 @@ def _run(args:argparse.Namespace) -> int:
     say = (lambda line: print(line, file=sys.stderr, flush=True)) if args.json else (lambda line: print(line, flush=True))
     summary = run(config, say=say)
     print(json.dumps({"counts": summary.counts, "output": summary.output, "batches": list(summary.batches)}) if args.json else summary)
+    return 0
+
+def _plan(args:argparse.Namespace) -> int:
+    given = _given(args)
+    if args.retention is not None: given["retention_days"] = args.retention
+    config = Config.load(args.profile, args.settings_file, **given)
+    if args.review:
+        if not config.output: raise ConfigError("A review needs the folder of past runs: dedup plan --review --output DIR.")
+        past = past_runs(config.output)
+        print(json.dumps(review(past)) if args.json else review_page(past))
+        return 0
+    shared = dict(region=args.region or config.aws_region, prices_file=args.prices, cores=args.cores)
+    numbers = {name: value for name in ("duplicate_share", "batches_per_day") if (value := getattr(args, name)) is not None}
+    if args.events_per_day is not None:
+        if args.input: raise ConfigError("A plan starts from numbers or from an input: give --events-per-day or --input, not both.")
+        plan = plan_workload(events_per_day=args.events_per_day, retention_days=config.retention_days, past=past_runs(config.output), **numbers, **shared)
+    elif config.input: plan = plan_input(config, **numbers, **shared)
+    else: raise ConfigError("A plan needs --input DIR, or --events-per-day N [--duplicate-share D] [--retention DAYS] [--batches-per-day B].")
+    print(json.dumps(plan.numbers) if args.json else plan)
     return 0
 
 def _demo(args:argparse.Namespace) -> int:
@@ -83,12 +118,12 @@ def main(
     try:
         if args.command is None: raise ConfigError(f"Name a command.\n{parser.format_help()}")
         if unknown: raise ConfigError(f"Unknown argument {unknown[0]}.{did_you_mean(unknown[0].partition('=')[0], _flags())} dedup {args.command} --help lists all.")
-        return {"run": _run, "demo": _demo}[args.command](args)
+        return {"run": _run, "plan": _plan, "demo": _demo}[args.command](args)
     except ConfigError as wrong: return _failed(wrong, 2)
     except DedupError as wrong: return _failed(wrong, 1)
 
 def _flags() -> list[str]:
-    return [f"--{s.name.replace('_', '-')}" for s in settings()] + ["--profile", "--settings-file", "--set", "--json", "--output"]
+    return [f"--{s.name.replace('_', '-')}" for s in settings()] + ["--profile", "--settings-file", "--set", "--json", "--output", "--review", *(f"--{flag}" for flag in _PLAN)]
 
 def _failed(wrong:Exception, code:int) -> int:
     print(f"dedup: {type(wrong).__name__}: {wrong}", file=sys.stderr)

@@ -1,0 +1,452 @@
+"""Capacity, time and money: the arithmetic, the simulator, the plan. No Spark."""
+import csv, gzip, json, math
+from pathlib import Path
+import pyarrow as pa, pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings, strategies as st
+from conftest import ROOT
+from dedup_nb.cli import main
+from dedup_nb.config import Config, ConfigError, DedupError, InputError, MissingColumnError
+from dedup_nb.costs import (MONTH_DAYS, Capacity, Load, Prices, Units, Workload, backfill_usd, batches_chart, break_even_batches, calibrate, capacity_chart, capacity_usd, caught,
+                            check_dollars, claim_requests, claim_units, costs_by, crossing, forecast_month, forecast_of, hours_to_write, item_bytes, lake_core_hours, lake_scan_usd,
+                            lake_storage_usd, load_prices, minutes_by_wcu, number_bytes, past_runs, provisioned_pays, read_first_pays, request_usd, retention_chart, review, review_page,
+                            simulate, storage_usd, stored_gb, utilisation_chart, volume_chart, wcu_needed)
+from dedup_nb.plan import dynamodb_choices, estimate_input, lake_ends, plan_input, plan_workload, recommend, window_hours
+from dedup_nb.read import InputFile
+
+P = load_prices()
+SAMPLES = ROOT / "data_samples"
+
+# Published figures for 180 days and 2 % known keys in us-east-1: keys, stored GB, storage Standard / IA, requests, on demand Standard / IA, WCU all day / 1 h,
+# capacity at 100 % / 70 %, 1 h peak held all day, window of 1 / 2 hours, window total Standard / IA, lake at 1 / 24 / 288 batches, scan core-hours, break-even with on demand
+TABLE = {
+    10e6: (1.8e9, 349, 81, 35, 191, 272, 273, 116, 2_778, 55, 79, 1_318, 55, 110, 136, 103, 2, 18, 206, 0.4, 381),
+    100e6: (18e9, 3_487, 865, 349, 1_909, 2_774, 2_731, 1_158, 27_778, 549, 785, 13_181, 549, 1_098, 1_415, 1_033, 21, 185, 2_060, 3.6, 388),
+    1e9: (180e9, 34_869, 8_711, 3_487, 19_086, 27_797, 27_306, 11_575, 277_778, 5_492, 7_846, 131_806, 5_492, 10_984, 14_203, 10_331, 212, 1_846, 20_603, 36, 389),
+    10e9: (1.8e12, 348_687, 87_166, 34_869, 190_865, 278_030, 273_062, 115_741, 2_777_778, 54_919, 78_456, 1_318_056, 54_919, 109_838, 142_085, 103_306, 2_118, 18_460, 206_034, 365, 389),
+}
+
+
+@pytest.mark.parametrize("events", TABLE, ids=lambda n: f"{n:,.0f}")
+def test_the_published_table(events):
+    m, lake = forecast_month(Workload(events), P), lambda b: forecast_month(Workload(events, batches_per_day=b), P).total_usd["lake"]
+    capacity = [capacity_usd(m.all_day_wcu, 730, P), capacity_usd(wcu_needed(events, 86_400, utilisation=0.7), 730, P), capacity_usd(m.window_wcu, 730, P),
+                capacity_usd(m.window_wcu, MONTH_DAYS, P), capacity_usd(m.window_wcu, 2 * MONTH_DAYS, P)]
+    t = m.total_usd
+    got = [m.workload.keys, m.stored_gb, m.storage_usd["standard"], m.storage_usd["ia"], m.request_usd["standard"], t["standard_on_demand"], t["ia_on_demand"], m.all_day_wcu, m.window_wcu,
+           *capacity, t["standard_window"], t["ia_window"], lake(1), lake(24), lake(288)]
+    assert tuple(round(x) for x in got) == tuple(round(x) for x in TABLE[events][:-2])
+    scan, even = TABLE[events][-2:]
+    assert f"{m.lake_core_hours:.1f}" == "0.4" if events == 10e6 else abs(m.lake_core_hours - scan) <= max(0.05, 0.5 * (scan > 10)) + 1e-9
+    assert round(break_even_batches(m, "standard_on_demand")) == even
+
+
+def test_hours_to_write_in_the_published_table():
+    assert [[round(hours_to_write(n, wcu), digits) for wcu, digits in ((100, 1), (4000, 1), (40_000, 2))] for n in (10e6, 100e6)] == [[27.8, 0.7, 0.07], [277.8, 6.9, 0.69]]
+    assert [round(hours_to_write(1e9, wcu)) for wcu in (100, 4000, 40_000)] == [2778, 69, 7] and [round(hours_to_write(10e9, wcu)) for wcu in (100, 4000, 40_000)] == [27_778, 694, 69]
+
+
+def test_an_item_counts_names_and_values():
+    # eventId 7 + 36, fingerprint 11 + 32, etlTime 7 + 6, ttl 3 + 6: a 10-digit number is 1 + 5 bytes
+    assert item_bytes() == 7 + 36 + 11 + 32 + 7 + 6 + 3 + 6 == 108
+    assert item_bytes(fingerprint_chars=36) == 112 and item_bytes(run_chars=16) == 108 + 3 + 16
+    assert [number_bytes(n) for n in (7, 12, 123, 1_700_000_000, 1_795_651_201, -123)] == [2, 2, 3, 2, 6, 4]
+    # 1.8 B * (108 + 100) / 2^30 = 348.687 GB; (348.687 - 25) * 0.25 = 80.92
+    assert round(stored_gb(1.8e9), 3) == 348.687 and round(storage_usd(stored_gb(1.8e9), P), 2) == 80.92 and storage_usd(25, P) == 0 and storage_usd(25, P, "ia") == 2.5
+
+
+@pytest.mark.parametrize("strategy, share, write, read, dollars", [
+    ("insert_first", 0.02, 1e6, 20_000, 0.6275),       # 0.625 + 0.125 * 0.02
+    ("insert_first", 1, 1e6, 1e6, 0.75),               # 0.625 + 0.125
+    ("read_first", 0.02, 980_000, 1e6, 0.7375),        # 0.625 * 0.98 + 0.125
+    ("read_first", 1, 0, 1e6, 0.125),
+    ("read_first_stale", 1, 0, 500_000, 0.0625),
+    ("put_item", 1, 1e6, 0, 0.625),
+])
+def test_units_of_a_million_claims(strategy, share, write, read, dollars):
+    units = claim_units(1e6, share, strategy)
+    assert units == Units(pytest.approx(write), pytest.approx(read)) and request_usd(units, P) == pytest.approx(dollars)
+
+
+def test_large_items_take_more_units():
+    # 1,025 B: 2 write units, 1 read unit; 4,097 B: 5 and 2
+    assert claim_units(10, 0.5, item_bytes=1025) == Units(20, 5) and claim_units(10, 0.5, item_bytes=4097) == Units(50, 10)
+
+
+def test_where_strategies_and_modes_change_places():
+    # 0.625 + 0.125 d = 0.125 + 0.625 (1 - d)  =>  d = 0.125 / 0.75;  with half a unit d = 0.0625 / 0.75
+    assert read_first_pays(P) == pytest.approx(1 / 6) and read_first_pays(P, strong=False) == pytest.approx(1 / 12)
+    for share, strong, name in ((1 / 6, True, "read_first"), (1 / 12, False, "read_first_stale")):
+        assert request_usd(claim_units(1e6, share), P) == pytest.approx(request_usd(claim_units(1e6, share, name), P))
+    # 0.00065 / (0.0036 * 0.625) = 28.9 %; 1 year (150 / 8760 + 0.0128) / 100 = 0.0002992 per hour; 3 years (180 / 26280 + 0.0081) / 100 = 0.0001495
+    assert [round(100 * provisioned_pays(P, y), 1) for y in (0, 1, 3)] == [28.9, 13.3, 6.6]
+
+
+def test_capacity_and_backfill_by_hand():
+    assert capacity_usd(100, 730, P) == pytest.approx(47.45) and capacity_usd(100, 730, P, rcu=20) == pytest.approx(47.45 + 1.898)
+    assert round(capacity_usd(27_778, 24, P), 2) == 433.34          # forgotten for a day: 27,778 * 0.00065 * 24
+    assert backfill_usd(1.8e9, P) == 1125 and round(backfill_usd(1.8e9, P, "import"), 2) == 44.0   # 1.8e9 * 175 / 2^30 * 0.15
+
+
+def test_a_scan_of_the_lake_by_hand():
+    # 1.8e9 * 34 B = 61.2e9 B: / 50e6 = 1224 s, + 1.8e9 * 50e-9 = 90 s; 61.2e9 / 2^24 = 3647.8 requests at 0.40 a million
+    assert lake_core_hours(1.8e9, P) == pytest.approx(1314 / 3600) and lake_scan_usd(1.8e9, P) == pytest.approx(0.365 * 0.06 + 61.2e9 / 2**24 * 0.4e-6)
+    assert lake_storage_usd(1.8e9, P) == pytest.approx(61.2 * 0.023)
+
+
+def test_requests_are_counted_task_by_task():
+    assert claim_requests([(26, 0, 0), (25, 1, 0), (0, 0, 0)]) == {"insert": 3, "get": 1, "takeover": 0, "write_units": 51, "read_units": 1}
+    assert claim_requests([(2000, 101, 26)]) == {"insert": 80, "get": 2, "takeover": 2, "write_units": 2026, "read_units": 101}
+
+
+# laws
+events, share, days, batches = st.floats(1e3, 1e11), st.floats(0, 1), st.integers(1, 1000), st.integers(1, 300)
+
+
+@given(events, st.floats(1, 100), share, days, batches)
+def test_more_events_never_cost_less(n, more, d, r, b):
+    less, most = (forecast_month(Workload(x, d, r, b), P).total_usd for x in (n, n * more))
+    assert all(most[c] >= less[c] * (1 - 1e-12) for c in less)
+
+
+@given(events, share, days, st.integers(1, 1000), batches)
+def test_a_longer_retention_never_stores_or_costs_less(n, d, r, more, b):
+    short, long = (forecast_month(Workload(n, d, x, b), P) for x in (r, r + more))
+    assert long.stored_gb > short.stored_gb and long.lake_core_hours > short.lake_core_hours and all(long.total_usd[c] >= short.total_usd[c] for c in short.total_usd)
+
+
+@given(st.dictionaries(st.integers(0, 400), st.integers(0, 1000), max_size=20), st.integers(1, 400), st.integers(0, 400))
+def test_a_longer_window_never_catches_less(gaps, r, more):
+    assert 0 <= caught(gaps, r) <= caught(gaps, r + more) <= 1
+
+
+@given(events, share, st.integers(1, 200), st.integers(1, 200))
+def test_more_batches_never_make_the_lake_cheaper_nor_on_demand_dearer(n, d, b, more):
+    few, many = (forecast_month(Workload(n, d, 180, x), P).total_usd for x in (b, b + more))
+    assert many["lake"] > few["lake"] and many["standard_on_demand"] == few["standard_on_demand"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 10**7), st.floats(1, 3), st.integers(1, 64), st.integers(1, 64), st.integers(50, 40_000))
+def test_simulated_runs_conserve_claims_and_never_beat_the_formula(claims, more, tasks, slots, wcu):
+    run = lambda n: simulate(Load(n, tasks=tasks, slots=slots, max_wcu=wcu, task_claims_per_s=1e9), Capacity.provisioned(wcu, P), P)
+    s, larger = run(claims), run(claims * more)
+    assert s.seconds >= claims / wcu - 1e-6 and s.refused == 0 and s.units.write == claims and s.attempts == claims
+    assert larger.seconds >= s.seconds and larger.usd >= s.usd
+
+
+# the simulator against closed formulas
+def test_constant_capacity_takes_claims_by_capacity():
+    s = simulate(Load(7_200_000, tasks=8, slots=8, max_wcu=2000), Capacity.provisioned(2000, P), P)
+    assert (s.seconds, s.refused, s.requests) == (3600, 0, 288_000) and s.usd == pytest.approx(1 * 2000 * 0.00065)
+    assert simulate(Load(7_200_001, tasks=8, slots=8, max_wcu=2000), Capacity.provisioned(2000, P), P).usd == pytest.approx(2 * 2000 * 0.00065)   # a second more is an hour more
+
+
+def test_saved_units_are_a_burst_up_to_what_the_partitions_grant():
+    # 100 WCU idle for 300 s save 30,000; one partition grants 1,000 a second, so 30,000 claims take 30 s and not 300
+    assert simulate(Load(30_000, max_wcu=1000), Capacity.provisioned(100, P, idle_s=300), P).seconds == 30
+    assert simulate(Load(30_000, max_wcu=100), Capacity.provisioned(100, P), P).seconds == 300
+    long = simulate(Load(1_000_000, max_wcu=1000), Capacity.provisioned(100, P, idle_s=900), P)   # 300 s at most are saved, and all used in the end
+    assert (1_000_000 - 30_000) / 100 == pytest.approx(long.seconds, rel=0.01) and long.refused > 0
+
+
+def test_on_demand_starts_at_4000_and_doubles_every_half_hour_up_to_the_quota():
+    s = simulate(Load(200e6, tasks=64, slots=64, max_wcu=40_000), Capacity.on_demand(P), P)
+    limits = dict.fromkeys(round(limit) for *_, limit in s.trace)
+    assert list(limits) == [4000, 8000, 16_000, 32_000, 40_000] and s.peak_wcu == pytest.approx(40_000)
+    assert s.usd == pytest.approx(200 * 0.625)
+    calm = simulate(Load(7_200_000, max_wcu=4000), Capacity.on_demand(P), P)
+    assert (calm.seconds, calm.refused) == (1800, 0)
+    assert Capacity.on_demand(P, previous_peak=9000).wcu == 18_000 and Capacity.on_demand(P, previous_peak=90_000).wcu == 40_000
+
+
+def test_one_id_gets_one_partition():
+    # 600,000 pairs on one id at 1,000 a second: 10 minutes whatever the table grants
+    alone = simulate(Load(600_000, hot=(600_000,), tasks=8, slots=8, max_wcu=8000, task_claims_per_s=1000), Capacity.on_demand(P, previous_peak=20_000), P)
+    assert alone.seconds == 600 and alone.refused == 0
+    pushed = simulate(Load(600_000, hot=(600_000,), max_wcu=8000), Capacity.on_demand(P, previous_peak=20_000), P)
+    assert pushed.seconds >= 600 and pushed.refused > 0 and pushed.attempts == 600_000 + pushed.refused
+    spread = simulate(Load(600_000, max_wcu=8000), Capacity.on_demand(P, previous_peak=20_000), P)
+    assert spread.seconds == 75
+
+
+def test_tasks_that_do_not_share_the_rate_are_refused():
+    shared, own = (simulate(Load(1_200_000, tasks=4, slots=4, max_wcu=2000, shared=x), Capacity.provisioned(2000, P), P) for x in (True, False))
+    assert shared.seconds == 600 and shared.refused == 0 and own.refused > 0 and own.seconds > 600
+
+
+def test_tasks_run_in_waves_and_no_faster_than_their_cores():
+    # 8 tasks of 10,000 claims on 2 cores of 1,000 a second each: 4 waves of 10 s
+    assert simulate(Load(80_000, tasks=8, slots=2, max_wcu=40_000, task_claims_per_s=1000), Capacity.on_demand(P, previous_peak=20_000), P).seconds == 40
+
+
+def test_reading_first_writes_only_what_is_missing():
+    s = simulate(Load(1_000_000, duplicate_share=0.9, max_wcu=1000), Capacity.provisioned(1000, P), P, strategy="read_first")
+    assert s.seconds == 100 and s.units == Units(pytest.approx(100_000), 1_000_000)
+
+
+def test_hot_ids_come_from_the_distribution():
+    load = Load.of({1: 1_000_000, 2: 500, 5000: 2, 90_000: 1}, max_wcu=500)
+    assert load.claims == 1_000_000 + 1000 + 10_000 + 90_000 and load.hot == (90_000, 5000, 5000) and load.max_wcu == 500
+
+
+def test_the_simulator_is_deterministic_and_fast_at_a_billion():
+    run = lambda: simulate(Load(1e9, hot=(3e6, 2e6), duplicate_share=0.02, tasks=512, slots=64, max_wcu=40_000), Capacity.on_demand(P), P)
+    assert run() == run()
+    assert run().seconds > 1e9 / 40_000
+
+
+# prices
+def test_a_region_without_prices_names_the_nearest():
+    with pytest.raises(ConfigError, match="No prices for region 'us-west-1'.*Did you mean us-west-2.*--prices FILE"): load_prices("us-west-1")
+
+
+def test_a_missing_price_is_named_and_never_zero():
+    Path("mine.toml").write_text("[regions.eu-west-1]\nstandard_write_usd_per_million = 0.7\n")
+    mine = load_prices("eu-west-1", "mine.toml")
+    assert mine["standard_write_usd_per_million"] == 0.7 and mine["table_wcu"] == 40_000
+    with pytest.raises(ConfigError, match="eu-west-1 has no standard_read_usd_per_million"): mine["standard_read_usd_per_million"]
+    with pytest.raises(ConfigError, match="ia_storage_usd_per_gb.*standard_free_gb.*Add them"): plan_workload(events_per_day=1e6, region="eu-west-1", prices_file="mine.toml")
+    with pytest.raises(ConfigError, match="standard_storage_usd_per_gb"): storage_usd(100, Prices("x", "-", "-", {"standard_free_gb": 25}))
+
+
+def test_a_file_replaces_single_values_and_quotas():
+    Path("mine.toml").write_text('date = "2027-01-01"\n[quotas]\ntable_wcu = 300_000\n[regions.us-east-1]\nia_wcu_usd_per_hour = 0.001\n')
+    mine = load_prices(file="mine.toml")
+    assert (mine.date, mine["ia_wcu_usd_per_hour"], mine["standard_wcu_usd_per_hour"], mine["table_wcu"]) == ("2027-01-01", 0.001, 0.00065, 300_000)
+    assert "ia_wcu_usd_per_hour" not in mine.unverified and "ia_storage_usd_per_gb" in mine.unverified and "mine.toml" in mine.source
+    assert window_hours(Workload(1e9), P) == 7 and window_hours(Workload(1e9), mine) == 1
+
+
+@pytest.mark.parametrize("text, words", [
+    ("[regions.us-east-1]\nia_wcu_usd_per_hou = 1", "Did you mean ia_wcu_usd_per_hour"),
+    ("[regions.us-east-1]\nia_wcu_usd_per_hour = -1", "wanted a number from 0 up"),
+    ("[regions.us-east-1]\nia_wcu_usd_per_hour = '1'", "wanted a number from 0 up"),
+    ("[region.us-east-1]\nia_wcu_usd_per_hour = 1", "Did you mean regions"),
+    ("[regions", "is not TOML"),
+])
+def test_a_wrong_price_file_is_refused(text, words):
+    Path("mine.toml").write_text(text)
+    with pytest.raises(ConfigError, match=words): load_prices(file="mine.toml")
+    with pytest.raises(ConfigError, match="absent.toml cannot be read"): load_prices(file="absent.toml")
+
+
+def test_every_price_has_a_region_a_date_and_a_source():
+    for region in ("us-east-1", "us-east-2", "us-west-2"):
+        p = load_prices(region)
+        assert p.date == "2026-11-20" and p.source and all(v > 0 for v in p.values.values()) and set(p.values) == set(P.values)
+    assert "ia_storage_usd_per_gb" in P.unverified and "standard_write_usd_per_million" not in P.unverified and "standard_write_usd_per_million" in load_prices("us-west-2").unverified
+
+
+# bad input
+@pytest.mark.parametrize("numbers, words", [
+    (dict(events_per_day=-1), "events_per_day = -1"), (dict(events_per_day=0), "from 1 to"), (dict(events_per_day=1e20), "from 1 to 1e[+]13"), (dict(events_per_day=math.nan), "nan"),
+    (dict(events_per_day="many"), "'many'"), (dict(events_per_day=True), "True"), (dict(events_per_day=1e6, duplicate_share=1.5), "Write 2 % as 0.02"),
+    (dict(events_per_day=1e6, retention_days=0), "retention_days = 0"), (dict(events_per_day=1e6, batches_per_day=1e9), "batches_per_day"),
+    (dict(events_per_day=10, batches_per_day=100), "more than events_per_day"), (dict(events_per_day=1e6, cores=0), "cores = 0"),
+])
+def test_absurd_numbers_are_refused(numbers, words):
+    with pytest.raises(ConfigError, match=words): plan_workload(**numbers)
+
+
+def test_a_window_may_not_be_longer_than_its_share_of_the_day():
+    # 48 batches a day leave half an hour each: 1 B / 48 / 1800 s = 11,575 WCU, all day
+    m = forecast_month(Workload(1e9, batches_per_day=48), P)
+    assert (m.window_hours, m.window_wcu) == (0.5, 11_575) and m.total_usd["standard_window"] == pytest.approx(m.storage_usd["standard"] + 11_575 * 0.00065 * 730)
+
+
+def test_all_mistakes_come_together():
+    with pytest.raises(ConfigError) as wrong: Workload(-1, duplicate_share=2, retention_days=0)
+    assert all(name in str(wrong.value) for name in ("events_per_day", "duplicate_share", "retention_days"))
+
+
+def test_wrong_loads_and_capacities_are_refused():
+    with pytest.raises(ConfigError, match="claims = 0"): Load(0)
+    with pytest.raises(ConfigError, match="hot ids have 20 pairs"): Load(10, hot=(20,))
+    with pytest.raises(ConfigError, match="quota of a table, 40000"): Capacity.provisioned(50_000, P)
+    with pytest.raises(ConfigError, match="Did you mean insert_first"): claim_units(1, 0, "insert_frist")
+
+
+# the recommendation
+def test_the_lake_wins_up_to_the_batches_that_are_named():
+    ends = lake_ends(Workload(10e6), P)
+    # all day in Standard-IA: ceil(116 events a second / 0.7) = 166 WCU * 0.00081 * 730 + 34.87 = 133.02; (133.02 - 1.4076) / (0.02336 * 30.417) = 185
+    assert round(ends) == 185
+    below, above = (recommend(Workload(10e6, batches_per_day=b), P) for b in (184, 186))
+    assert (below["back_end"], above["back_end"], above["choice"], above["wcu"]) == ("lake", "dynamodb", "ia_all_day", 166)
+    assert "From 185 batches a day" in below["changes_when"] and "Below 185 batches a day" in above["changes_when"]
+
+
+def test_quotas_decide_what_dynamodb_can_do():
+    assert next(iter(dynamodb_choices(Workload(10e6), P))) == "ia_window" and window_hours(Workload(1e9), P) == 7 and window_hours(Workload(1e9, batches_per_day=25), P) is None
+    assert window_hours(Workload(1e9, batches_per_day=4), P) == 2   # 250 M in 1 h are 69,445 WCU, in 2 h 34,723
+    assert not [c for c in dynamodb_choices(Workload(1e9, batches_per_day=25), P) if "window" in c] and dynamodb_choices(Workload(10e9), P) == {}
+    assert "above the quota" in recommend(Workload(10e9), P)["reason"] and "higher quota" in recommend(Workload(10e9), P)["changes_when"]
+
+
+# the plan
+def test_a_plan_from_numbers_holds_the_totals_for_programs():
+    n = json.loads(json.dumps(plan_workload(events_per_day=10e6, duplicate_share=0.02, retention_days=180, batches_per_day=1).numbers))
+    # 190.864 + 80.922;  2,778 * 0.00065 * 30.41667 + 80.922;  1.4076 + 0.02336 * 30.41667
+    assert {c: n["per_month"][c] for c in ("standard_on_demand", "standard_window", "lake")} == {"standard_on_demand": 271.79, "standard_window": 135.85, "lake": 2.12}
+    assert n["batch"]["claim_seconds"]["on_demand"] == 2500 and n["batch"]["window_wcu"] == 2778 and n["backfill"]["usd"] == {"writes": 1125.0, "import": 44.0}
+    assert n["recommendation"]["back_end"] == "lake" and "ia_wcu_usd_per_hour" in n["prices"]["unverified"]
+
+
+def test_the_page_says_what_matters():
+    page = str(plan_workload(events_per_day=1e9, batches_per_day=1))
+    for words in ("1 000 000 000 rows", "$27 797.39", "277 778 WCU (above the quota of 40 000)", "window of 7 h with 39 683 WCU", "Recommended: lake manifest", "It would change: From 185", "* not verified", "us-east-1"):
+        assert words in page, words
+
+
+def test_the_plan_of_the_samples_counts_what_the_truth_says():
+    rows = list(csv.DictReader((SAMPLES / "truth.csv").open()))
+    fates = lambda fate, reason: sum(r["fate_known"] == fate and r["reason_known"] == reason for r in rows)
+    found = estimate_input(Config(input=str(SAMPLES)))
+    assert found.whole and (found.rows, found.bad, found.batches, found.batches_per_day) == (12_000, fates("bad", ""), 3, 1)
+    assert found.kinds == {"natural": fates("dropped", "natural"), "natural_cross_batch": fates("dropped", "natural_cross_batch"),
+                           "synthetic": fates("renamed", "synthetic"), "synthetic_cross_batch": fates("renamed", "synthetic_cross_batch")}
+    alone = sum(r["fate_alone"] == "dropped" for r in rows)
+    assert found.claims == 12_000 - found.bad - alone   # one claim for each pair of each batch
+    plan = plan_input(Config(input=str(SAMPLES)), cores=2).numbers
+    assert plan["batch"]["cores"] == 1 and plan["batch"]["batches"] == 3 and plan["workload"]["events_per_day"] == 4000 and "whole input" in plan["estimated"][0]
+
+
+def test_a_sample_is_said_to_be_one():
+    found = estimate_input(Config(input=str(SAMPLES)), sample_rows=6000)
+    assert not found.whole and 10_500 < found.rows < 13_500 and "at least" in found.how[0] and "bytes a row" in found.how[0]
+
+
+def test_parquet_rows_come_from_footers():
+    Path("events/run=2026-01-01-00").mkdir(parents=True); Path("events/run=2026-01-01-06").mkdir()
+    ids = [f"id{n}" for n in range(1000)]
+    pq.write_table(pa.table({"event_id": ids + ids[:10] + ["id1"], "event_fingerprint": ["a"] * 1010 + ["b"], "wide": ["x" * 50] * 1011}), "events/run=2026-01-01-00/a.parquet")
+    pq.write_table(pa.table({"event_id": ids[:5] + ["new", None], "event_fingerprint": ["a"] * 7, "wide": ["x"] * 7}), "events/run=2026-01-01-06/a.parquet")
+    config = Config(input="events", input_format="parquet", output="out")
+    found = estimate_input(config)
+    assert (found.rows, found.bad, found.batches_per_day) == (1018, 1, 4) and found.kinds == {"natural": 10, "synthetic": 1, "natural_cross_batch": 5, "synthetic_cross_batch": 0}
+    sampled = estimate_input(config, sample_rows=100)
+    assert sampled.rows == 1018 and not sampled.whole and "footers of 2 Parquet files" in sampled.how[0]
+    with pytest.raises(MissingColumnError, match="Did you mean event_id"): estimate_input(Config(input="events", input_format="parquet", event_id="event_idd"))
+
+
+def test_json_lines_are_read():
+    Path("events").mkdir()
+    events = [{"event_id": "a", "event_fingerprint": "f", "n": 1}] * 2 + [{"event_id": "a", "event_fingerprint": "g", "n": 2}, {"n": 3}]
+    with gzip.open("events/part.json.gz", "wt") as out: out.write("\n".join(map(json.dumps, events)) + "\nnot json\n")
+    found = estimate_input(Config(input="events", input_format="json"))
+    assert (found.rows, found.bad, found.claims, found.batches_per_day) == (5, 2, 2, None) and found.kinds["natural"] == 1 and found.kinds["synthetic"] == 1
+    plan = plan_input(Config(input="events", input_format="json"), batches_per_day="24")
+    assert plan.numbers["workload"]["batches_per_day"] == 24 and "2 % known keys are assumed" in str(plan)
+
+
+def test_an_input_that_cannot_be_planned_says_why():
+    Path("empty/run=1").mkdir(parents=True); Path("empty/run=1/part-0").write_text("")
+    with pytest.raises(InputError, match="has no rows to plan with"): estimate_input(Config(input="empty"))
+    with pytest.raises(ConfigError, match="Give numbers instead"): estimate_input(Config(input="empty", input_format="delta"))
+    with pytest.raises(InputError, match="Wanted the input"): estimate_input(Config(input="emtpy"))
+    Path("text").mkdir(); Path("text/a").write_text("words")
+    with pytest.raises(InputError, match="not readable as parquet"): estimate_input(Config(input="text", input_format="parquet"))
+
+
+# forecasts and the truth
+def measured(rows, seconds, files, **more): return {"batch_id": "b", "counts": {"read": rows, "bad": 0, "kept": rows}, "seconds": {"total": seconds}, "bytes": {"input": 240 * rows}, "input_files": files, "settings": {}, "reasons": {}, **more}
+
+
+def test_one_calibration_run_forecasts_a_million_rows_within_half():
+    # recorded on two busy cores: three batches of 4,000 lines in one process, then a million lines in 10 files on another day
+    small = [measured(4000, s, 1, forecast={"cores": 1, "first": n == 0}) for n, s in enumerate((19.4, 7.9, 7.0))]
+    told = forecast_of(Config(input="x"), [InputFile(f"part-{n}.txt.gz", 24_342_912, 0) for n in range(10)], past=small, cores=2)
+    assert 111.5 / 1.5 < told["seconds"] < 111.5 * 1.5 and told["rows"] == pytest.approx(1_000_000, rel=0.02) and told["cores"] == 2 and told["runs"] == 3
+    again = forecast_of(Config(input="x"), [InputFile("a.gz", 243_429_120, 0)], past=[measured(1_000_000, 111.5, 10, forecast={"cores": 2})], cores=2)
+    assert again["cores"] == 1 and again["seconds"] > 1.6 * 111.5   # one file that one task reads alone
+
+
+def test_calibration_scales_the_defaults_and_large_runs_count_most():
+    default = calibrate([], P)
+    exact = calibrate([measured(100_000, default.seconds(100_000, 2), 2, forecast={"cores": 2})], P)
+    assert exact.seconds(5e6, 8) == pytest.approx(default.seconds(5e6, 8)) and exact.runs == 1
+    slow = calibrate([measured(10_000_000, 3 * default.seconds(10_000_000, 2), 2, forecast={"cores": 2}), measured(10, default.seconds(10, 2), 2, forecast={"cores": 2})], P)
+    assert 2.9 < slow.overhead_s / default.overhead_s < 3
+    assert calibrate([measured(0, 0, 0)], P) == default
+
+
+def test_a_forecast_is_pure_and_counts_what_it_is_told():
+    files = [InputFile("a.parquet", 180_000_000, 0.0)]
+    config = Config(input="x", input_format="parquet")
+    one = forecast_of(config, files, cores=4)
+    assert one == forecast_of(config, files, cores=4) and (one["rows"], one["write_units"], one["cores"]) == (1_000_000, 0, 4)
+    object.__setattr__(config, "manifest", "dynamodb")
+    told = forecast_of(config, files, cores=4, rows=1_000_000, claims=900_000, known=30_000)
+    assert (told["claims"], told["write_units"], told["read_units"]) == (900_000, 900_000, 30_000)
+    assert told["usd"]["manifest"] == pytest.approx(0.9 * 0.625 + 0.03 * 0.125) and told["dollars"] == pytest.approx(sum(told["usd"].values()))
+    assert told["seconds"] == pytest.approx(one["seconds"] + 900_000 / 4000, abs=1.1)
+    object.__setattr__(config, "manifest", "lake")
+    past = [measured(1_800_000_000, 1.0, 1)]
+    assert forecast_of(config, files, past=past, cores=4)["usd"]["manifest"] == pytest.approx(lake_scan_usd(1.8e9, P), abs=1e-6)
+
+
+def test_max_dollars_stops_a_dear_run_with_the_sum():
+    told = {"dollars": 12.345, "usd": {"cores": 0.345, "manifest": 12.0}, "rows": 20_000_000}
+    assert check_dollars(told, None) is None and check_dollars(told, 12.345) is None
+    with pytest.raises(DedupError, match=r"\$12.3[45].*20 000 000 rows.*max_dollars = 12.*Nothing was written"): check_dollars(told, 12)
+
+
+def test_a_review_sets_forecast_beside_actual():
+    past = [measured(1000, 20.0, 1, forecast={"rows": 1100, "seconds": 25.0, "write_units": 990}, used={"write_units": 1000}), measured(5, 1.0, 1)]
+    assert [(r["what"], r["forecast"], r["actual"], round(r["error"], 3)) for r in review(past)] == [("rows", 1100, 1000, 0.1), ("seconds", 25.0, 20.0, 0.25), ("write_units", 990, 1000, -0.01)]
+    assert "+25%" in review_page(past) and "none with a forecast" in review_page(past[1:])
+
+
+def test_records_of_past_runs_are_read_and_broken_ones_left_out():
+    assert past_runs(None) == [] and past_runs("nowhere") == []
+    for name, text in (("b2", json.dumps(measured(2, 1.0, 1))), ("b1", json.dumps(measured(1, 1.0, 1))), ("b3", "{"), ("b4", "[]")):
+        Path(f"out/runs/{name}").mkdir(parents=True); Path(f"out/runs/{name}/metrics.json").write_text(text)
+    assert [m["counts"]["read"] for m in past_runs("out")] == [1, 2]
+
+
+# charts
+def titled(figure): return figure.axes[0].get_title(loc="left")
+
+
+def test_chart_titles_state_the_conclusion_and_axes_have_units():
+    volumes = [10**(4 + k / 2) for k in range(13)]
+    by_batches = costs_by(Workload(10e6), P, batches_per_day=[1, 24, 25, 100, 200, 400, 1000])
+    load = Load(10e6, hot=(600_000,), tasks=8)
+    figures = {
+        "the lake is cheaper than DynamoDB everywhere here": volume_chart(costs_by(Workload(1e6), P, events_per_day=volumes)),
+        "At 10 M events a day the lake is dearer than DynamoDB above 185 batches a day": batches_chart(by_batches),
+        "90 days catch 99%": retention_chart(costs_by(Workload(10e6), P, retention_days=[7, 30, 90, 180]), {1: 900, 40: 95, 120: 5}),
+        "4 k WCU claim 10 M pairs within the hour": capacity_chart(minutes_by_wcu(load, [1000, 2000, 4000, 16_000], P), load.claims),
+        "above 28.9% utilisation": utilisation_chart(P),
+    }
+    for words, figure in figures.items():
+        assert words in titled(figure), titled(figure)
+        assert all(a.get_ylabel() for a in figure.axes) and figure.axes[0].get_xlabel()
+    assert crossing(by_batches, "batches_per_day", "lake", "standard_on_demand") == pytest.approx(381, rel=0.02)
+
+
+# the command
+def test_the_command_prints_json_alone(capsys):
+    assert main("plan --events-per-day 1e9 --duplicate-share 0.02 --retention 180 --batches-per-day 24 --json".split()) == 0
+    out = capsys.readouterr()
+    assert {c: round(json.loads(out.out)["per_month"][c]) for c in ("standard_on_demand", "standard_window", "lake")} == {"standard_on_demand": 27_797, "standard_window": 14_203, "lake": 1_846} and out.err == ""
+
+
+def test_the_command_plans_an_input_and_reviews(capsys):
+    assert main(["plan", "--input", str(SAMPLES), "--cores", "2"]) == 0 and "12 000 rows were read" in capsys.readouterr().out
+    Path("out/runs/b").mkdir(parents=True)
+    Path("out/runs/b/metrics.json").write_text(json.dumps(measured(1000, 20.0, 1, forecast={"rows": 1100, "seconds": 25.0})))
+    assert main(["plan", "--review", "--output", "out"]) == 0 and "+25%" in capsys.readouterr().out
+    assert main(["plan", "--review", "--output", "out", "--json"]) == 0 and len(json.loads(capsys.readouterr().out)) == 2
+
+
+@pytest.mark.parametrize("words, said", [
+    ("plan", "A plan needs --input DIR"), ("plan --review", "A review needs the folder"), ("plan --events-per-day x", "events_per_day = 'x'"),
+    ("plan --events-per-day 1e6 --input d", "not both"), ("plan --events-per-day 1e6 --region eu-wst-2", "No prices for region 'eu-wst-2'"),
+    ("plan --evnts-per-day 5", "Did you mean --events-per-day?"), ("plan --events-per-day 1e6 --duplicate-share 2", "Write 2 % as 0.02"), ("plan --events-per-day 1e6 --prices no.toml", "no.toml cannot be read"),
+])
+def test_wrong_usage_of_plan_is_exit_code_2(words, said, capsys):
+    assert main(words.split()) == 2
+    out = capsys.readouterr()
+    assert said in out.err and out.out == ""
