@@ -35,7 +35,7 @@ export: setup  ## notebooks to package
 	@$(BIN)/nbdev-export && $(BIN)/nbdev-clean
 
 notebooks: setup  ## run every notebook in one process, as make test does
-	@$(BIN)/nbdev-test --n-workers 0
+	@$(BIN)/python -m pytest -n 0 tests/test_notebooks.py -k every_notebook
 
 lock: setup  ## choose the versions anew
 	@echo 'pyspark==4.0.5' > .venv/pin.txt

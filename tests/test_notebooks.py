@@ -4,7 +4,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from conftest import ROOT
-from dedup_nb.config import settings
+from dedup_nb.config import delta_settings, settings
 
 NOTEBOOKS = sorted((ROOT / "nbs").glob("*.ipynb"))
 JOBS = [p for p in NOTEBOOKS if not p.name[:2].isdigit()]
@@ -31,7 +31,10 @@ def test_the_package_is_what_the_notebooks_export(tmp_path):
 
 def test_every_notebook_runs():
     # one process, one JVM: a JVM per notebook would take minutes
-    done = command("nbdev-test", "--n-workers", "0", timeout=1200, env={k: v for k, v in os.environ.items() if k != "SPARK_SUBMIT_OPTS"})
+    # the first notebook makes the session, and some need Delta
+    delta = " ".join(f"--conf {name}={value}" for name, value in delta_settings().items())
+    env = {k: v for k, v in os.environ.items() if k != "SPARK_SUBMIT_OPTS"} | {"PYSPARK_SUBMIT_ARGS": f"{delta} pyspark-shell"}
+    done = command("nbdev-test", "--n-workers", "0", timeout=1200, env=env)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
 
 
