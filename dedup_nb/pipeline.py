@@ -155,10 +155,24 @@ class _Job:
         frame.write.mode("overwrite").parquet(path)
         return self.spark.read.schema(frame.schema).parquet(escaped(path))
 
-    def counts(self, rows:DataFrame) -> list[Column]:
-        "What is observed of decoded rows: how many, how many good, their time, and the marks of the bad ones."
+    def watched(self, rows:DataFrame, watch:Observation) -> DataFrame:
+        "Decoded rows, observed: how many, how many good, their time, and the marks of the bad ones."
         bad = F.when(~F.col("_dd_good"), _mark())
-        return [F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"), F.min(self.time(rows)).alias("time"), F.array_join(F.collect_set(bad.cast("string")), ",").alias("marks")]
+        return rows.observe(watch, F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"), F.min(self.time(rows)).alias("time"),
+                            F.array_join(F.collect_set(bad.cast("string")), ",").alias("marks"))
+
+    def add(self, watch:Observation) -> None:
+        "Add what was observed of a part of the rows to what was seen so far."
+        part = watch.get
+        for name in ("rows", "good"): self.seen[name] = self.seen.get(name, 0) + part[name]
+        times = [t for t in (self.seen.get("time"), part["time"]) if t is not None]
+        self.seen["time"] = min(times, default=None)
+        self.seen.setdefault("marks", set()).update(int(mark) for mark in (part["marks"] or "").split(",") if mark)
+
+    @property
+    def bad(self) -> int:
+        "Rows that are not good."
+        return self.seen["rows"] - self.seen["good"]
 
     def time(self, rows:DataFrame) -> Column:
         "The first order column of a good row as microseconds since 1970, or null: the batch's time is its minimum."
@@ -168,22 +182,35 @@ class _Job:
 
 # %% ../nbs/13_pipeline.ipynb #72d4a7b2
 def _find_suspects(job:_Job) -> DataFrame:
-    "Stage 2: the hashes of ids that repeat."
-    if job.config.natural == "off": ids = job.stage(suspect_ids(job.source.raw.select("_dd_id").limit(0)), "ids")
-    else: ids = job.stage(suspect_ids(job.source.raw.select("_dd_id")), "ids")
+    "Stage 2: count the rows, and find the hashes of ids that repeat."
+    watch, raw = Observation("read"), job.source.raw
+    rows = job.watched(job.source.decode(raw), watch) if job.source.cheap else raw.observe(watch, F.count(F.lit(1)).alias("rows"))
+    ids = suspect_ids(rows.select("_dd_id"))
+    if job.config.natural == "off":
+        rows.select(F.count("_dd_id")).collect()
+        ids = ids.limit(0)
+    ids = job.stage(ids, "ids")
+    job.seen["read"] = watch.get["rows"]
+    if job.source.cheap: job.add(watch)
     count = ids.count()
     job.few = count <= BROADCAST_LIMIT
     job.progress.done("suspects", f"{grouped(count)} ids repeat" + ("" if job.few else ", too many to broadcast: shuffling"))
     return ids
 
 def _stage_suspects(job:_Job, ids:DataFrame) -> DataFrame:
-    "Stage 3: the good rows of those ids, with their keys."
+    "Stage 3: the good rows of those ids, with their keys; the keys alone if nothing is to move."
     watch = Observation("suspects")
     rows = job.source.decode(rows_of(job.source.raw, ids, broadcast=job.few))
-    rows = rows.observe(watch, *job.counts(rows))
-    staged = job.stage(with_keys(rows.where("_dd_good").select(*map(named, job.source.columns)), job.config), "suspects")
-    job.seen["suspects"] = dict(watch.get)
-    return staged
+    if not job.source.cheap: rows = job.watched(rows, watch)
+    keyed = with_keys(rows.where("_dd_good").select(*map(named, job.source.columns)), job.config)
+    staged = job.stage(keyed if job.applies else keyed.select("_dd_id", "_dd_fp", "_dd_at"), "suspects")
+    if not job.source.cheap: job.add(watch)
+    return staged if job.config.missing_fingerprint == "unique" else _told_apart(staged)
+
+def _told_apart(staged:DataFrame) -> DataFrame:
+    "Put the place in the staged files last in the total order: rows that are equal in every column need no collapsing then."
+    place = F.concat("_dd_at.row", F.hex(F.xxhash64("_metadata.file_name")), F.col("_metadata.row_index").cast("string"))
+    return staged.withColumn("_dd_at", F.col("_dd_at").withField("row", place))
 
 def _decide(job:_Job, suspects:DataFrame) -> DataFrame:
     "Stages 3 and 4: one decision per pair, and the counts of what was decided."
@@ -198,8 +225,8 @@ def _decide(job:_Job, suspects:DataFrame) -> DataFrame:
         for reason, n in ((r.reason, r.firsts), (own, r.going - r.firsts)):
             if n: reasons[reason] = reasons.get(reason, 0) + n
         if r.verdict: verdicts[r.verdict] = verdicts.get(r.verdict, 0) + r.pairs
-    job.seen.update(alike=any(r.alike > 1 for r in rows), reasons=dict(sorted(reasons.items())), verdicts=dict(sorted(verdicts.items())), dropped=sum(reasons.values()), renamed=verdicts.get("rename", 0))
-    good, natural_ = job.seen["suspects"]["good"], reasons.get("natural", 0)
+    job.seen.update(suspects=sum(r.copies for r in rows), alike=any(r.alike > 1 for r in rows), reasons=dict(sorted(reasons.items())), verdicts=dict(sorted(verdicts.items())), dropped=sum(reasons.values()), renamed=verdicts.get("rename", 0))
+    good, natural_ = job.seen["suspects"], reasons.get("natural", 0)
     job.progress.done("natural", f"{grouped(good)} in, {grouped(natural_)} dropped ({share(natural_, good)})")
     write_rows(decisions.where("verdict is not null").select(*VERDICTS), job.attempt, "verdicts")
     job.progress.done("synthetic", f"{grouped(good - natural_)} in, {grouped(job.seen['renamed'])} renamed, {grouped(job.seen['dropped'] - natural_)} dropped")
@@ -212,7 +239,7 @@ def _resolve(job:_Job, suspects:DataFrame, decisions:DataFrame) -> None:
     if not job.applies: return
     write_rows(dropped_rows(rows, columns), job.attempt, "dropped")
     _write_events(job, kept_rows(rows, columns, job.config), "resolved")
-    job.progress.done("resolve", f"{grouped(job.seen['suspects']['good'])} suspect rows: {grouped(job.seen['suspects']['good'] - job.seen['dropped'])} kept, {grouped(job.seen['dropped'])} dropped")
+    job.progress.done("resolve", f"{grouped(job.seen['suspects'])} suspect rows: {grouped(job.seen['suspects'] - job.seen['dropped'])} kept, {grouped(job.seen['dropped'])} dropped")
 
 def _write_events(job:_Job, rows:DataFrame, part:str) -> None:
     "Write kept rows. A Delta table takes them all at once, in the end: until then they are staged."
@@ -227,22 +254,20 @@ def _mark() -> Column:
 
 def _near_bad(job:_Job) -> DataFrame:
     "The raw rows among which the bad ones are: not every line has to be judged again."
-    marks = sorted({int(mark) for part in ("clean", "suspects") for mark in (job.seen[part]["marks"] or "").split(",") if mark})
+    marks = sorted(job.seen["marks"])
     return job.source.raw.where(_mark().isin(marks)) if len(marks) <= _FEW_MARKS else job.source.raw
 
 def _clean(job:_Job, ids:DataFrame) -> None:
     "Stage 6: all other rows straight to the output, and the bad rows, if there are any."
-    everything, clean = Observation("everything"), Observation("clean")
-    raw = job.source.raw.observe(everything, F.count(F.lit(1)).alias("rows"))
-    rows = job.source.decode(rows_of(raw, ids, inside=False, broadcast=job.few))
-    rows = rows.observe(clean, *job.counts(rows))
+    watch = Observation("clean")
+    rows = job.source.decode(rows_of(job.source.raw, ids, inside=False, broadcast=job.few))
+    if not job.source.cheap: rows = job.watched(rows, watch)
     kept = kept_rows(rows.where("_dd_good"), list(job.source.columns), job.config)
-    if not job.applies: kept.select(F.count(F.lit(1))).collect()
-    else: _write_events(job, kept, "clean")
-    job.seen.update(clean=dict(clean.get), everything=everything.get["rows"])
-    job.seen["bad"] = sum(job.seen[part]["rows"] - job.seen[part]["good"] for part in ("clean", "suspects"))
-    if job.applies and job.seen["bad"]: write_rows(job.source.bad(_near_bad(job)), job.attempt, "bad", output_format="text")
-    job.progress.done("clean", f"{grouped(job.seen['clean']['good'])} rows straight through, {grouped(job.seen['bad'])} bad")
+    if job.applies: _write_events(job, kept, "clean")
+    elif not job.source.cheap: kept.select(F.count(F.lit(1))).collect()
+    if not job.source.cheap: job.add(watch)
+    if job.applies and job.bad: write_rows(job.source.bad(_near_bad(job)), job.attempt, "bad", output_format="text")
+    job.progress.done("clean", f"{grouped(job.seen['good'] - job.seen['suspects'])} rows straight through, {grouped(job.bad)} bad")
 
 # %% ../nbs/13_pipeline.ipynb #b39d7455
 def check_conservation(
@@ -267,14 +292,14 @@ def _replace_delta(job:_Job) -> list[dict[str, Any]]:
 
 def _count(job:_Job, files:dict[str, list[dict[str, Any]]]) -> dict[str, int]:
     "The counts of the batch, checked against the written files."
-    expected = {"bad": job.seen["bad"], "kept": job.seen["clean"]["good"] + job.seen["suspects"]["good"] - job.seen["dropped"], "dropped": job.seen["dropped"]}
+    expected = {"bad": job.bad, "kept": job.seen["good"] - job.seen["dropped"], "dropped": job.seen["dropped"]}
     written = expected
     if job.applies:
         formats = {"bad": "text", "kept": job.config.output_format, "dropped": "parquet"}
         written = {name: count_rows(job.spark, job.attempt, files["events" if name == "kept" else name], kind) for name, kind in formats.items()}
         if job.events: written["kept"] = sum(rows.count() for rows in job.events)
-    check_conservation(job.seen["everything"], written, expected)
-    return {"read": job.seen["everything"], **written, "renamed": job.seen["renamed"], "suspects": job.seen["suspects"]["good"]}
+    check_conservation(job.seen["read"], written, expected)
+    return {"read": job.seen["read"], **written, "renamed": job.seen["renamed"], "suspects": job.seen["suspects"]}
 
 def _check_shares(config:Config, counts:dict[str, int]) -> None:
     "Stop before the commit when more is dropped or bad than the settings allow."
@@ -292,8 +317,8 @@ def _finish(job:_Job) -> dict[str, Any]:
     check_alone(job.attempt, files, job.earlier, AREAS)
     if job.events: files["events"] = _replace_delta(job)
     size = {"input": sum(f.size for f in job.batch.files), **{area: sum(f["bytes"] for f in found) for area, found in files.items() if found}}
-    times = [t for part in ("clean", "suspects") if (t := job.seen[part]["time"]) is not None]
-    found = (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=min(times))).isoformat().replace("+00:00", "Z") if times else None
+    first = job.seen["time"]
+    found = None if first is None else (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=first)).isoformat().replace("+00:00", "Z")
     status = "committed" if job.applies else "decided"
     job.progress.done("commit", f"{grouped(counts['read'])} rows = {grouped(counts['bad'])} bad + {grouped(counts['kept'])} kept + {grouped(counts['dropped'])} dropped")
     m = metrics(job.config, counts=counts, reasons=job.seen["reasons"], verdicts=job.seen["verdicts"], seconds=job.progress.seconds, bytes=size,
