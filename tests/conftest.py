@@ -12,6 +12,8 @@ def pytest_configure(config):
     # settings of the person who runs the tests must not leak into them
     for name in [n for n in os.environ if n.startswith("DEDUP_") and not n.startswith("DEDUP_TEST_")]: del os.environ[name]
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # the emulator takes any; workers get them from the JVM, so before it starts
+    if not os.environ.get("DEDUP_TEST_DYNAMODB_ENDPOINT"): os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_DEFAULT_REGION="us-east-1", AWS_EC2_METADATA_DISABLED="true")
     # a JVM of a test does not live long enough to earn back the second compiler
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
@@ -26,6 +28,15 @@ def spark():
     for name, value in {"spark.sql.shuffle.partitions": "2", **INTERPRETED}.items(): session.conf.set(name, value)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def dynamodb():
+    "The address of a DynamoDB: an emulator in a process of its own, or DEDUP_TEST_DYNAMODB_ENDPOINT."
+    from emulator import ministack
+    if given := os.environ.get("DEDUP_TEST_DYNAMODB_ENDPOINT"): yield given
+    else:
+        with ministack() as address: yield address
 
 
 @pytest.fixture(autouse=True)

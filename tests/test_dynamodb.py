@@ -1,0 +1,306 @@
+"""The DynamoDB manifest: claims on lists of keys against a running server, faults included. No Spark here but for the last tests."""
+import base64, json, random, threading, time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+import pytest
+from emulator import Faults, a_table, answer, items, refuse
+from dedup_nb.config import Config, ConfigError
+from dedup_nb.manifest import GONE, HEAD, RENAMED, STAYS, FencedError, ManifestError
+from dedup_nb.dynamodb import KNOWN, LATER, OWN, TAKEN, Answer, Claimant, Claims, Connection, Pace, PutTable, Table, connection_of, create_table, find_table, iam_policy, key_text, snowplow_config, write_rate, raised_capacity
+
+DAY = 86400
+
+
+def who(batch="b", seq=1, day=0, **more):
+    "An attempt at a batch of some day."
+    return Claimant(batch, f"{batch}@{seq}", 1_800_000_000 + day * DAY, 1_800_000_000, 180 * DAY, sees=seq, **more)
+
+
+def said(answers): return sorted((a.kind, a.event_id, a.fingerprint or "") for a in answers)
+
+
+def own(answers): return {(a.event_id, a.fingerprint) for a in answers if a.kind in (OWN, LATER)}
+
+
+@pytest.fixture
+def table(dynamodb):
+    made = a_table(dynamodb, patience_s=20)
+    create_table(made)
+    return made
+
+
+@pytest.fixture(params=["partiql", "put"])
+def either(request, table):
+    "The table by PartiQL, and by PutItem alone."
+    return table if request.param == "partiql" else PutTable(table.connection, client=table.client, patience_s=20)
+
+
+# -- a claim --
+
+@pytest.mark.parametrize("read_first", [False, True])
+@pytest.mark.parametrize("heads", [True, False])
+def test_the_first_batch_owns_and_the_second_yields_whatever_it_asks_first(table, heads, read_first):
+    ids = [("a", ["f", "g"]), ("b", ["f"]), ("c", [None])]
+    first = Claims(table, who("one", 1, heads=heads), read_first).of(ids)
+    assert said(first) == [(OWN, "a", "f"), (OWN, "b", "f"), (OWN, "c", ""), (LATER, "a", "g")]
+    second = Claims(table, who("two", 2, 1, heads=heads), read_first).of([("a", ["g", "h"]), ("b", ["f"]), ("c", [None]), ("d", ["f"])])
+    assert own(second) == {("a", "h"), ("c", None), ("d", "f")} and {a.event_id for a in second if a.kind == TAKEN} == {"a", "b"}
+    assert {(a.event_id, a.run) for a in second if a.kind == KNOWN} == {("a", "one@1"), ("b", "one@1"), ("c", "one@1")}
+
+
+@pytest.mark.parametrize("heads", [True, False])
+def test_an_attempt_that_asks_again_gets_what_it_got(table, heads):
+    ids = [("a", ["f", "g"]), ("b", ["f"]), ("c", [None, "f"])]
+    Claims(table, who("zero", 1, -1, heads=heads)).of([("b", ["x"]), ("a", ["g"])])
+    answers = [said(Claims(table, who("one", 2, heads=heads), read_first).of(ids)) for read_first in (False, False, True)]
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_putitem_alone_decides_the_same(table, dynamodb):
+    other = a_table(dynamodb, PutTable)
+    create_table(other)
+    outcomes = []
+    for t in (table, other):
+        steps = []
+        for seq, ids in enumerate(([("a", ["f"]), ("b", ["f", "g"])], [("a", ["g", "f"]), ("b", ["g"]), ("c", [None])], [("a", ["g", "h"]), ("c", ["f"])]), 1):
+            steps.append(sorted(map(tuple, Claims(t, who(f"b{seq}", seq, seq)).of(ids)), key=str))
+        outcomes.append((steps, {k: {n: v for n, v in i.items() if n != "ttl"} for k, i in items(t).items()}))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_an_expired_row_is_taken_over_exactly_after_its_last_second(either):
+    Claims(either, who("one", 1)).of([("a", ["f"]), ("b", ["f"])])
+    on_time = Claims(either, who("two", 2, 180)).of([("a", ["f"])])
+    late = Claims(either, Claimant("three", "three@3", 1_800_000_000 + 180 * DAY + 1, 0, 180 * DAY, sees=3)).of([("b", ["f"])])
+    assert said(on_time)[0][0] == TAKEN and said(late) == [(OWN, "b", "f")] and items(either)["b", "#"]["run"] == "three@3"
+
+
+def test_a_row_of_a_run_that_is_over_is_taken_over_and_of_a_newer_attempt_fences(either):
+    Claims(either, who("one", 1)).of([("a", ["f"])])
+    assert said(Claims(either, who("two", 2, dead=frozenset({"one@1"}))).of([("a", ["f"])])) == [(OWN, "a", "f")]
+    Claims(either, who("one", 3)).of([("b", ["f"])])
+    with pytest.raises(FencedError, match="taken over by another run"): Claims(either, who("one", 1)).of([("b", ["f"])])
+    assert said(Claims(either, who("one", 4)).of([("b", ["f"])])) == [(OWN, "b", "f")]
+
+
+def test_a_head_lives_as_long_as_what_was_renamed_because_of_it(either):
+    Claims(either, who("one", 1)).of([("a", ["f"])])
+    assert said(Claims(either, who("two", 2, 170)).of([("a", ["g"])]))[0] == (LATER, "a", "g")
+    later = Claims(either, who("three", 3, 185)).of([("a", ["f", "g"])])
+    assert [a for a in said(later) if a[0] != KNOWN] == [(TAKEN, "a", "f"), (TAKEN, "a", "g")]
+    assert Counter(a.run for a in later if a.kind == KNOWN) == {"one@1": 1, "two@2": 1}
+
+
+def test_without_renaming_the_first_pair_ends_with_its_own_time_and_the_id_with_its_last(either):
+    Claims(either, who("one", 1, renames=False)).of([("a", ["f"])])
+    Claims(either, who("two", 2, 170, renames=False)).of([("a", ["g"])])
+    later = Claims(either, who("three", 3, 185, renames=False)).of([("a", ["f", "g"])])
+    assert [a for a in said(later) if a[0] != KNOWN] == [(LATER, "a", "f"), (TAKEN, "a", "g")]
+    assert {a.fingerprint for a in later if a.kind == KNOWN} == {None, "g"}
+
+
+def test_a_dead_head_with_tails_does_not_let_a_loaded_pair_in_again(either):
+    Claims(either, who("one", 1)).of([("a", ["f"])])
+    Claims(either, who("two", 2, 1)).of([("a", ["g"])])
+    three = who("three", 3, 2, dead=frozenset({"one@1"}))
+    assert [x for x in said(Claims(either, three).of([("a", ["g"])])) if x[0] != KNOWN] == [(TAKEN, "a", "g")]
+    assert said(Claims(either, three).of([("a", ["g", "f"])]))[0] == (OWN, "a", "f")
+
+
+def test_a_forgotten_head_stays_while_others_rest_on_it(table):
+    Claims(table, who("one", 1)).of([("a", ["f"]), ("b", ["f"])])
+    Claims(table, who("two", 2, 1)).of([("a", ["g"])])
+    assert table.delete([("a", "#"), ("b", "#")], "one@1") == 1
+    assert set(items(table)) == {("a", "#"), ("a", "g")}
+
+
+def test_rows_of_the_original_count_by_their_time(table):
+    etl = who().etl
+    for i, time_ in (("a", etl), ("b", etl - DAY), ("c", etl - 181 * DAY)):
+        table.client.put_item(TableName=table.name, Item={"eventId": {"S": i}, "fingerprint": {"S": "f"}, "etlTime": {"N": str(time_)}, "ttl": {"N": str(time_ + 180 * DAY)}, "note": {"M": {"by": {"S": "hand"}}}})
+    answers = Claims(table, who("one", 1, heads=False)).of([("a", ["f"]), ("b", ["f", "g"]), ("c", ["f"])])
+    assert own(answers) == {("a", "f"), ("b", "g"), ("c", "f")} and [(a.event_id, a.run) for a in answers if a.kind == KNOWN] == [("b", None)]
+    after = table.client.get_item(TableName=table.name, Key={"eventId": {"S": "c"}, "fingerprint": {"S": "f"}})["Item"]
+    assert after["run"] == {"S": "one@1"} and after["note"] == {"M": {"by": {"S": "hand"}}}
+
+
+def test_any_text_is_a_key(either):
+    odd = ["#", "#dedup_nb", "x" * 3000, "'; DROP", "é\n\"?", " ", "#sha256/" + "0" * 64]
+    ids = [(text, [text, "f"]) for text in odd]
+    assert len(own(Claims(either, who("one", 1)).of(ids))) == 14
+    assert own(Claims(either, who("two", 2, 1)).of(ids)) == set()
+
+
+def test_old_batches_are_not_swept_away(table):
+    Claims(table, Claimant("old", "old@1", 1_500_000_000, int(time.time()), 180 * DAY, sees=1)).of([("a", ["f", "g"])])
+    assert all(int(i["ttl"]) >= time.time() + 180 * DAY - 5 for i in items(table).values())
+    Claims(table, Claimant("next", "next@2", 1_500_000_000 + DAY, int(time.time()) + 3600, 180 * DAY, sees=2)).of([("a", ["h"])])
+    assert int(items(table)["a", "#"]["ttl"]) >= time.time() + 3600 + 180 * DAY - 5 and int(items(table)["a", "#"]["until"]) == 1_500_000_000 + 181 * DAY
+
+
+def test_looking_writes_nothing_and_sees_what_a_claim_would(either):
+    Claims(either, who("one", 1)).of([("a", ["f", "g"])])
+    before = items(either)
+    answers = Claims(either, who("two", 2, 1, writes=False)).of([("a", ["g", "h"]), ("b", ["f"])])
+    assert {(a.kind, a.fingerprint) for a in answers} == {(KNOWN, "f"), (KNOWN, "g")} and items(either) == before
+
+
+# -- requests and units --
+
+def test_a_thousand_keys_take_forty_requests(table, dynamodb):
+    ids = [(f"id{n}", ["f"]) for n in range(1000)]
+    Claims(table, who("one", 1)).of(ids)
+    assert table.meter.counts["requests"] - 4 == 40 and table.meter.counts["write_units"] == 1000
+    put = PutTable(table.connection, client=table.client)
+    Claims(put, who("one", 1)).of(ids[:100])
+    assert put.meter.counts["requests"] == 100
+
+
+def test_reading_first_is_chosen_when_more_than_a_sixth_is_refused(table):
+    ids = [(f"id{n}", ["f"]) for n in range(600)]
+    Claims(table, who("one", 1)).of(ids)
+    again = Table(table.connection, client=table.client)
+    claims = Claims(again, who("two", 2, 1), None)
+    for start in range(0, 600, 200): claims.of(ids[start:start + 200])
+    assert claims.read_first and again.meter.counts["write_units"] == 200 and again.meter.counts["read_units"] == 600
+
+
+# -- pace --
+
+def test_the_pace_starts_slowly_halves_on_throttling_and_recovers():
+    clock = [0.0]
+    pace = Pace(100, lambda: clock[0], lambda s: clock.__setitem__(0, clock[0] + s))
+    for _ in range(40): pace.take(25)
+    assert pace.rate == 100 and 12 < clock[0] < 18, "1000 units at 100 a second, after a slow start"
+    pace.throttled(); pace.throttled()
+    assert pace.rate == 50, "answers of one second count once"
+    clock[0] += 3; pace.take(1)
+    assert 80 <= pace.rate < 85, "a tenth of the top more each second"
+
+
+def test_the_rate_comes_from_the_table():
+    assert write_rate({"ProvisionedThroughput": {"WriteCapacityUnits": 100}, "WarmThroughput": {"WriteUnitsPerSecond": 9}}) == 100
+    assert write_rate({"ProvisionedThroughput": {"WriteCapacityUnits": 0}, "OnDemandThroughput": {"MaxWriteRequestUnits": 700}}) == 700
+    assert write_rate({"OnDemandThroughput": {"MaxWriteRequestUnits": -1}, "WarmThroughput": {"WriteUnitsPerSecond": 12000}}) == 12000 and write_rate({}) == 4000
+
+
+# -- faults --
+
+def in_parts(ids, size): return [ids[n:n + size] for n in range(0, len(ids), size)]
+
+
+def claimed_by(endpoint, name, claimant, ids, faults, read_first=None):
+    table = a_table(endpoint, name=name, faults=faults, patience_s=60)
+    claims = Claims(table, claimant, read_first)
+    with ThreadPoolExecutor(4) as pool: return [a for answers in pool.map(claims.of, in_parts(ids, 60)) for a in answers]
+
+
+@pytest.mark.parametrize("heads", [True, False])
+def test_three_runs_over_shared_keys_with_lost_answers_and_throttling_keep_every_key_once(table, dynamodb, heads):
+    dice = random.Random(7)
+    pool = [(f"id{n}", "f") for n in range(300)] + ([(f"id{n}", "g") for n in range(40)] if heads else [])
+    old = who("old", 1, -200, heads=heads)
+    Claims(table, old).of([(f"id{n}", ["f"]) for n in range(0, 300, 3)])
+    batches = [dice.sample(pool, 200) for _ in range(3)]
+    def grouped_(pairs):
+        by_id = {}
+        for i, p in sorted(pairs): by_id.setdefault(i, []).append(p)
+        return list(by_id.items())
+    claimants = [who(f"run{n}", n + 2, heads=heads) for n in range(3)]
+    faults = [Faults(n, lost=0.15, unsent=0.05, busy=0.03, broken=0.02, throttled=0.2) for n in range(4)]
+    with ThreadPoolExecutor(4) as runs:
+        jobs = [runs.submit(claimed_by, dynamodb, table.name, claimants[n % 3], grouped_(batches[n % 3]), faults[n]) for n in range(4)]  # run0 twice, as a speculative task would
+        results = [job.result() for job in jobs]
+    kept = Counter(pair for answers in results[:3] for pair in own(answers))
+    assert kept == Counter({pair for b in batches for pair in b}), "each key is kept exactly once"
+    assert said(a for a in results[3] if a.kind != KNOWN) == said(a for a in results[0] if a.kind != KNOWN)
+    assert all(sum(f.count[what] for f in faults) > 5 for what in ("lost", "unsent", "throttled"))
+    for n in range(3):
+        for read_first in (False, True):
+            assert own(Claims(table, claimants[n], read_first).of(grouped_(batches[n]))) == own(results[n]), "a rerun decides the same"
+
+
+@pytest.mark.parametrize("code", ["ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded", "InternalServerError", "TransactionConflict"])
+def test_members_that_were_throttled_are_sent_again_alone(dynamodb, code):
+    table = a_table(dynamodb, faults=(faults := Faults(3, throttled=0.3, code=code)))
+    create_table(table)
+    assert len(own(Claims(table, who()).of([(f"id{n}", ["f"]) for n in range(75)]))) == 75
+    assert table.meter.counts["retried"] == faults.count["throttled"] > 10 and table.meter.counts["write_units"] == 75
+
+
+def test_throttling_that_does_not_end_fails_and_claims_nothing_for_others(dynamodb, table):
+    busy = a_table(dynamodb, name=table.name, faults=Faults(busy=1.0), patience_s=0.5)
+    start = time.monotonic()
+    with pytest.raises(ManifestError, match="nothing but Throttling for 0.5 seconds.*no event is lost.*Lower max_wcu"): Claims(busy, who("one", 1)).of([("a", ["f"])])
+    assert time.monotonic() - start < 5
+    assert said(Claims(table, who("one", 1)).of([("a", ["f"])])) == [(OWN, "a", "f")]
+
+
+@pytest.mark.parametrize("code, words", [("ExpiredTokenException", "credentials .* expired or invalid.*renew them"), ("ResourceNotFoundException", "There is no DynamoDB table .*--create-table true"), ("AccessDeniedException", "does not allow batch_execute_statement .*dedup iam")])
+def test_what_cannot_be_repeated_fails_with_the_next_step(dynamodb, table, code, words):
+    client = refuse(a_table(dynamodb).client, lambda operation, body: operation == "BatchExecuteStatement", code)
+    bad = Table(Connection(table.name, None, dynamodb, "key", "secret"), client=client, patience_s=0.3)
+    with pytest.raises(ManifestError, match=words): Claims(bad, who()).of([("a", ["f"])])
+
+
+def test_fresh_credentials_of_the_chain_are_taken_up(dynamodb, table):
+    expired = refuse(a_table(dynamodb).client, lambda operation, body: True, "ExpiredTokenException")
+    assert own(Claims(Table(table.connection, client=expired, patience_s=5), who()).of([("a", ["f"])])) == {("a", "f")}
+
+
+# -- the table --
+
+def test_a_table_is_made_once_by_whoever_comes_and_found_by_the_rest(dynamodb):
+    one = a_table(dynamodb)
+    with pytest.raises(ManifestError, match="no DynamoDB table .*--create-table true"): find_table(one)
+    with ThreadPoolExecutor(3) as pool: made = list(pool.map(lambda n: find_table(a_table(dynamodb, name=one.name), create=True)[2], range(3)))
+    assert made == [[], [], []]
+    described = one.client.describe_table(TableName=one.name)["Table"]
+    assert described["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST" and one.client.describe_time_to_live(TableName=one.name)["TimeToLiveDescription"]["AttributeName"] == "ttl"
+    paid = a_table(dynamodb)
+    assert write_rate(find_table(paid, create=True, capacity=(20, 100))[0]) == 100
+    with raised_capacity(paid, 500): assert write_rate(paid.client.describe_table(TableName=paid.name)["Table"]) == 500
+    assert write_rate(paid.client.describe_table(TableName=paid.name)["Table"]) == 100
+
+
+def test_a_table_of_somebody_else_is_refused_and_left_as_it_is(dynamodb):
+    other = a_table(dynamodb)
+    other.client.create_table(TableName=other.name, KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}], AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}], BillingMode="PAY_PER_REQUEST")
+    with pytest.raises(ManifestError, match=r"has the keys id \(HASH, S\); a manifest has eventId .*left as it is"): find_table(other, create=True)
+    ttl = a_table(dynamodb)
+    create_table(ttl)
+    ttl.client.update_time_to_live(TableName=ttl.name, TimeToLiveSpecification={"Enabled": False, "AttributeName": "ttl"})
+    assert "expires nothing" in find_table(ttl)[2][0]
+
+
+# -- the configuration of the original --
+
+DATA = {"name": "n", "awsRegion": "eu-west-1", "dynamodbTable": "snow", "purpose": "DUPLICATE_TRACKING", "accessKeyId": "AKIASECRET", "secretAccessKey": "hunter2secret"}
+NEW = {"name": "n", "awsRegion": "eu-west-1", "dynamodbTable": "snow", "purpose": "EVENTS_MANIFEST", "id": "x", "auth": None}
+IGLU = "iglu:com.snowplowanalytics.snowplow.storage/amazon_dynamodb_config/jsonschema/"
+
+
+def coded(version, data): return base64.b64encode(json.dumps({"schema": IGLU + version, "data": data}).encode()).decode()
+
+
+def test_all_three_versions_are_read_from_files_and_base64(tmp_path):
+    (tmp_path / "c.json").write_text(json.dumps({"schema": IGLU + "1-0-1", "data": {**DATA, "id": "x"}}))
+    for text, keys in ((coded("1-0-0", DATA), "hunter2secret"), (str(tmp_path / "c.json"), "hunter2secret"), (coded("2-0-0", NEW), None), (coded("2-0-0", {**NEW, "auth": {"accessKeyId": "AKIASECRET", "secretAccessKey": "hunter2secret"}}), "hunter2secret")):
+        found = snowplow_config(text)
+        assert (found.table, found.region, found.secret_key) == ("snow", "eu-west-1", keys) and "hunter2" not in repr(found) and "AKIA" not in repr(found)
+    over = connection_of(Config(duplicate_storage_config=coded("1-0-0", DATA), dynamodb_table="mine", dynamodb_endpoint="http://x"))
+    assert (over.table, over.region, over.endpoint, over.secret_key) == ("mine", "eu-west-1", "http://x", "hunter2secret")
+
+
+@pytest.mark.parametrize("text, words", [
+    ("hunter2secret", "neither a readable file nor base64"), (coded("3-0-0", DATA), "has the schema .*3-0-0"), (coded("1-0-0", {**DATA, "id": "hunter2secret"}), "id is not one of its fields"),
+    (coded("1-0-0", {n: v for n, v in DATA.items() if n != "awsRegion"}), "awsRegion is missing"), (coded("2-0-0", DATA), "auth is missing.*purpose must be EVENTS_MANIFEST"),
+    (coded("2-0-0", {**NEW, "auth": {"accessKeyId": "hunter2secret"}}), "auth must be null or hold"), (base64.b64encode(b'{"secret": "hunter2secret"}').decode(), "not self-describing"),
+])
+def test_a_configuration_that_does_not_fit_is_named_without_what_it_holds(text, words):
+    with pytest.raises(ConfigError, match=words) as wrong: connection_of(Config(duplicate_storage_config=text))
+    assert "hunter2" not in str(wrong.value) and wrong.value.__context__ is None or wrong.value.__suppress_context__
+
+
+def test_a_run_without_a_table_name_is_refused():
+    with pytest.raises(ConfigError, match="manifest=dynamodb needs a table"): connection_of(Config())
