@@ -501,6 +501,7 @@ class Source:
     columns:tuple[str, ...]                  # the event columns, in order
     decode:Callable[[DataFrame], DataFrame]  # rows of raw -> all event columns, `_dd_id`, and `_dd_good` (never null)
     bad:Callable[[DataFrame], DataFrame]     # rows of raw -> `value`: one bad-row JSON per row that is not good
+    cheap:bool = False                       # does a scan of few columns tell the good rows from the bad?
 
 def read_batch(
     spark:SparkSession,
@@ -550,7 +551,7 @@ def _frame_source(rows:DataFrame, config:Config) -> Source:
     good = F.expr(f"_dd_id is not null and not ({_is_old(times, config.minimum_timestamp)})").alias("_dd_good")
     raw = rows.withColumn("_dd_id", F.expr(_id_text(_quoted(config.event_id))))
     return Source(raw, columns, lambda part: part.select(*map(_quoted, columns), "_dd_id", good),
-                  lambda part: part.where(~good).select(_faults(times, config, _event_json(columns))))
+                  lambda part: part.where(~good).select(_faults(times, config, _event_json(columns))), cheap=True)
 
 # %% ../nbs/01_read.ipynb #842ec0d9
 _JSON = {"columnNameOfCorruptRecord": "_dd_corrupt", "timeZone": "UTC", "mode": "PERMISSIVE"}
