@@ -132,7 +132,7 @@ class Config:
     natural:str = setting("keep_first", "copies with the same id and fingerprint", allowed=("keep_first", "off"))
     synthetic:str = setting(_Default("rename_later"), "events with the same id and another fingerprint", allowed=("rename_later", "rename_all", "quarantine", "delete_all", "off"))
     compat:str = setting("none", "snowplow: the original's choices (rename_all, unique, null etl_tstamp first) unless set otherwise", allowed=("none", "snowplow"))
-    manifest:str = setting("none", "memory of earlier batches", allowed=("none",))
+    manifest:str = setting("lake", "memory of earlier batches", allowed=("lake", "none"))
     manifest_path:str|None = setting(None, "where the lake manifest lies; else <output>/manifest")
     retention_days:int = setting(180, "days for which a batch's events are remembered", kind="int", at_least=1)
     rerun:bool = setting(False, "process a committed batch again", kind="bool")
