@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from .config import Config, ConfigError, DedupError, did_you_mean, settings
 from .costs import past_runs, review, review_page
+from .dynamodb import PURPOSES, iam_policy
 from .history import abandon, backfill, expire, explain, forget, runs
 from .pipeline import run
 from .plan import plan_input, plan_workload
@@ -76,6 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (words, flags) in _JOBS.items(): _add_job(commands, name, words, flags)
     _add_plan(commands)
+    iam = commands.add_parser("iam", help="the least AWS policy for a DynamoDB manifest", allow_abbrev=False)
+    iam.add_argument("--table", metavar="NAME", help="name of the table")
+    iam.add_argument("--for", dest="purpose", default="run", metavar="PURPOSE", help=f"one of {', '.join(PURPOSES)} [run]")
     demo = commands.add_parser("demo", help="run the job notebook on the sample batches", allow_abbrev=False)
     demo.add_argument("--output", default="demo_output", help="folder for the results [demo_output]")
     return parser
@@ -139,6 +143,11 @@ def _plan(args:argparse.Namespace) -> int:
     print(json.dumps(plan.numbers) if args.json else plan)
     return 0
 
+def _iam(args:argparse.Namespace) -> int:
+    if not args.table: raise ConfigError("A policy is for one table: dedup iam --table NAME [--for run|create|schedule|fallback].")
+    print(json.dumps(iam_policy(args.table, args.purpose), indent=1))
+    return 0
+
 def _demo(args:argparse.Namespace) -> int:
     "Run the job notebook with papermill on the sample batches of the checkout, then say what happened."
     home = Path(__file__).resolve().parents[1]
@@ -166,12 +175,12 @@ def main(
     try:
         if args.command is None: raise ConfigError(f"Name a command.\n{parser.format_help()}")
         if unknown: raise ConfigError(f"Unknown argument {unknown[0]}.{did_you_mean(unknown[0].partition('=')[0], _flags())} dedup {args.command} --help lists all.")
-        return {"run": _run, "plan": _plan, "demo": _demo, "backfill": _backfill}.get(args.command, _history)(args)
+        return {"run": _run, "plan": _plan, "demo": _demo, "iam": _iam, "backfill": _backfill}.get(args.command, _history)(args)
     except ConfigError as wrong: return _failed(wrong, 2)
     except DedupError as wrong: return _failed(wrong, 1)
 
 def _flags() -> list[str]:
-    return [f"--{s.name.replace('_', '-')}" for s in settings()] + ["--profile", "--settings-file", "--set", "--json", "--output", "--review", *(f"--{flag}" for flag in _PLAN), *_FLAGS, "--audit-days"]
+    return [f"--{s.name.replace('_', '-')}" for s in settings()] + ["--profile", "--settings-file", "--set", "--json", "--output", "--review", *(f"--{flag}" for flag in _PLAN), *_FLAGS, "--audit-days", "--table", "--for"]
 
 def _failed(wrong:Exception, code:int) -> int:
     print(f"dedup: {type(wrong).__name__}: {wrong}", file=sys.stderr)

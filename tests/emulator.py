@@ -44,7 +44,7 @@ class Faults:
     def on(self, client):
         events = client.meta.events
         events.register("before-send.dynamodb", self.send)
-        events.register("before-parameter-build.dynamodb.BatchExecuteStatement", self.take_out)
+        events.register("before-call.dynamodb.BatchExecuteStatement", self.take_out)
         events.register_last("after-call.dynamodb.BatchExecuteStatement", self.put_back)
         return client
 
@@ -58,10 +58,13 @@ class Faults:
             raise ReadTimeoutError(endpoint_url=request.url)
 
     def take_out(self, params, context, **_):
-        out = {i for i in range(len(params["Statements"])) if self.happens("throttled")}
-        if len(out) == len(params["Statements"]): out.pop()  # a request needs one
+        statements = json.loads(params["body"])["Statements"]
+        out = {i for i in range(len(statements)) if self.happens("throttled")}
+        if len(out) == len(statements):  # a request needs one
+            self.count["throttled"] -= 1
+            out.pop()
         context["taken_out"] = out
-        params["Statements"] = [s for i, s in enumerate(params["Statements"]) if i not in out]
+        params["body"] = json.dumps({"Statements": [s for i, s in enumerate(statements) if i not in out]}).encode()
 
     def put_back(self, parsed, context, **_):
         if "Responses" not in parsed: return

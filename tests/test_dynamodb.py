@@ -1,12 +1,15 @@
 """The DynamoDB manifest: claims on lists of keys against a running server, faults included. No Spark here but for the last tests."""
-import base64, json, random, threading, time
+import base64, json, os, random, signal, time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 import pytest
 from emulator import Faults, a_table, answer, items, refuse
 from dedup_nb.config import Config, ConfigError
-from dedup_nb.manifest import GONE, HEAD, RENAMED, STAYS, FencedError, ManifestError
-from dedup_nb.dynamodb import KNOWN, LATER, OWN, TAKEN, Answer, Claimant, Claims, Connection, Pace, PutTable, Table, connection_of, create_table, find_table, iam_policy, key_text, snowplow_config, write_rate, raised_capacity
+from dedup_nb.manifest import BusyError, FencedError, ManifestError
+from dedup_nb import dynamodb as module
+from dedup_nb.cli import main
+from dedup_nb.dynamodb import PURPOSES, DynamoManifest, KNOWN, LATER, OWN, TAKEN, Answer, Claimant, Claims, Connection, Pace, PutTable, Table, connection_of, create_table, find_table, iam_policy, key_text, snowplow_config, write_rate, raised_capacity
 
 DAY = 86400
 
@@ -114,12 +117,12 @@ def test_a_forgotten_head_stays_while_others_rest_on_it(table):
     assert set(items(table)) == {("a", "#"), ("a", "g")}
 
 
-def test_rows_of_the_original_count_by_their_time(table):
-    etl = who().etl
+def test_rows_of_the_original_count_by_their_time_and_keep_what_else_they_hold(either):
+    table, etl = either, who().etl
     for i, time_ in (("a", etl), ("b", etl - DAY), ("c", etl - 181 * DAY)):
         table.client.put_item(TableName=table.name, Item={"eventId": {"S": i}, "fingerprint": {"S": "f"}, "etlTime": {"N": str(time_)}, "ttl": {"N": str(time_ + 180 * DAY)}, "note": {"M": {"by": {"S": "hand"}}}})
     answers = Claims(table, who("one", 1, heads=False)).of([("a", ["f"]), ("b", ["f", "g"]), ("c", ["f"])])
-    assert own(answers) == {("a", "f"), ("b", "g"), ("c", "f")} and [(a.event_id, a.run) for a in answers if a.kind == KNOWN] == [("b", None)]
+    assert own(answers) == {("a", "f"), ("b", "g"), ("c", "f")} and [(a.event_id, a.run) for a in answers if a.kind == KNOWN and a.fingerprint == "f"] == [("b", None)]
     after = table.client.get_item(TableName=table.name, Key={"eventId": {"S": "c"}, "fingerprint": {"S": "f"}})["Item"]
     assert after["run"] == {"S": "one@1"} and after["note"] == {"M": {"by": {"S": "hand"}}}
 
@@ -246,6 +249,185 @@ def test_what_cannot_be_repeated_fails_with_the_next_step(dynamodb, table, code,
 def test_fresh_credentials_of_the_chain_are_taken_up(dynamodb, table):
     expired = refuse(a_table(dynamodb).client, lambda operation, body: True, "ExpiredTokenException")
     assert own(Claims(Table(table.connection, client=expired, patience_s=5), who()).of([("a", ["f"])])) == {("a", "f")}
+
+
+ASKED = {"before_insert": "before-send.dynamodb.BatchExecuteStatement", "after_insert": "after-call.dynamodb.BatchExecuteStatement",
+         "before_read": "before-send.dynamodb.BatchGetItem", "after_read": "after-call.dynamodb.BatchGetItem"}
+
+
+def killed(endpoint, name, claimant, ids, point):
+    "Claim in a process of its own that dies (kill -9) at the n-th request or answer of a kind."
+    if (child := os.fork()) == 0:
+        what, _, number = point.partition(":")
+        table, count = a_table(endpoint, name=name), [0]
+        def die(**_):
+            count[0] += 1
+            if count[0] == int(number): os.kill(os.getpid(), signal.SIGKILL)
+        table.client.meta.events.register(ASKED[what], die)
+        try: Claims(table, claimant).of(ids)
+        finally: os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9, point
+
+
+IDS = [(f"id{n:03}", ["f", "g"] if n % 5 == 0 else ["f"]) for n in range(200)]
+POINTS = ["before_insert:1", "after_insert:1", "before_insert:4", "after_read:1", "after_insert:9"]
+
+
+def killed_and_run_again(endpoint, points):
+    "Kill attempt after attempt, then let one finish beside another batch: what each owns."
+    table = a_table(endpoint)
+    create_table(table)
+    Claims(table, who("earlier", 1)).of([(f"id{n:03}", ["f"]) for n in range(0, 200, 7)])
+    for n, point in enumerate(points, 2): killed(endpoint, table.name, who("killed", n, 1, dead=frozenset(f"killed@{m}" for m in range(2, n))), IDS, point)
+    seq = len(points) + 2
+    dead = frozenset(f"killed@{n}" for n in range(2, seq))
+    return table, own(Claims(table, who("killed", seq, 1, dead=dead), read_first=True).of(IDS)), dead
+
+
+def test_killed_at_any_point_and_run_again_nothing_is_lost_and_nothing_twice(dynamodb):
+    table, mine, dead = killed_and_run_again(dynamodb, POINTS)
+    assert mine == {(i, p) for n, (i, prints) in enumerate(IDS) for p in prints if p == "g" or n % 7}
+    assert own(Claims(table, who("next", 9, 2, dead=dead)).of(IDS)) == set()
+
+
+def test_the_keys_of_a_killed_run_that_nobody_repeats_are_free_once_it_is_over(dynamodb):
+    table = a_table(dynamodb)
+    create_table(table)
+    killed(dynamodb, table.name, who("killed", 2, 1), IDS, "after_insert:3")
+    ids = [(i, ["f"]) for i, _ in IDS]
+    yielded = Claims(table, who("next", 3, 2)).of(ids[:100])
+    assert 0 < len(own(yielded)) < 100 and {a.run for a in yielded if a.kind == KNOWN} == {"killed@2"}
+    assert len(own(Claims(table, who("last", 4, 2, dead=frozenset({"killed@2", "next@3"}))).of(ids))) == 200
+
+
+def test_a_clock_that_is_off_changes_no_decision(table):
+    ids = [("a", ["f"]), ("b", ["f", "g"])]
+    Claims(table, who("one", 1)).of(ids)
+    for hour in (-3600, 0, 3600):
+        off = Claimant("two", "two@2", who().etl + DAY, who().now + hour, 180 * DAY, sees=2)
+        assert own(Claims(table, off).of(ids)) == set()
+
+
+def test_of_two_claimants_of_the_same_thousand_keys_each_key_has_one(table, dynamodb):
+    ids = [(f"id{n}", ["f", "g"] if n % 10 == 0 else ["f"]) for n in range(300)]
+    def race(n): return own(Claims(a_table(dynamodb, name=table.name), who(f"r{n}", n)).of(ids if n % 2 else ids[::-1]))
+    with ThreadPoolExecutor(4) as pool: won = list(pool.map(race, range(1, 5)))
+    assert Counter(pair for w in won for pair in w) == Counter((i, p) for i, prints in ids for p in prints)
+
+
+# -- the ledger --
+
+def at(day): return datetime(2026, 11, 1, tzinfo=timezone.utc) + timedelta(days=day)
+
+
+def opened(endpoint, table=None, client=None, **more):
+    "A manifest without Spark: all but the claims themselves."
+    connection = Connection(table.name if table else f"dedup_test_{os.getpid()}_{time.monotonic_ns()}", None, endpoint)
+    return DynamoManifest(None, connection, "unused", recipe={"format": 1, "retention_days": 180}, say=lambda line: None, create=True, patience_s=20, **more)
+
+
+def test_claims_of_many_runs_at_once_get_numbers_of_their_own(dynamodb):
+    first = opened(dynamodb)
+    with ThreadPoolExecutor(6) as pool: claims = list(pool.map(lambda n: opened(dynamodb, first._table).begin(f"b{n}", at(n), {"token": f"t{n}"}), range(6)))
+    assert sorted(c.seq for c in claims) == list(range(1, 7)) and sorted(e.batch_id for e in first.ledger()) == [f"b{n}" for n in range(6)]
+
+
+def test_of_two_runs_of_one_batch_one_begins(dynamodb):
+    first = opened(dynamodb)
+    def begin(n):
+        try: return opened(dynamodb, first._table).begin("b", at(1), {"token": f"t{n}"})
+        except BusyError as wrong: return wrong
+    with ThreadPoolExecutor(4) as pool: found = list(pool.map(begin, range(4)))
+    assert sum(isinstance(f, BusyError) for f in found) == 3
+
+
+def test_the_ledger_survives_lost_answers(dynamodb, monkeypatch):
+    faults = Faults(5, lost=0.3, unsent=0.1)
+    real = module._new_client
+    monkeypatch.setattr(module, "client_of", lambda connection: faults.on(real(connection)))
+    m = opened(dynamodb)
+    for n in range(8): m.give_up(m.begin(f"b{n}", at(n), {"token": f"t{n}"}))
+    assert faults.count["lost"] > 3 and [m.kind for m in m._markers()] == ["recipe"] + ["claim", "abandon"] * 8
+
+
+@pytest.mark.parametrize("layout", ["heads", "pairs"])
+def test_a_table_with_rows_of_the_original_keeps_its_layout(dynamodb, table, layout):
+    if layout == "pairs": table.client.put_item(TableName=table.name, Item={"eventId": {"S": "a"}, "fingerprint": {"S": "f"}, "etlTime": {"N": "1"}, "ttl": {"N": "2"}})
+    assert opened(dynamodb, table).layout == layout == opened(dynamodb, table).layout
+    other = {"heads": "pairs", "pairs": "heads"}[layout]
+    with pytest.raises(ManifestError, match=f"has the layout {layout}, which cannot be changed to {other}"): opened(dynamodb, table, layout=other)
+
+
+def test_a_long_record_is_packed(dynamodb):
+    m = opened(dynamodb)
+    files = [[f"run=2026-11-20/part-{n:05}.parquet", n] for n in range(5000)]
+    m.begin("b", at(1), {"token": "t", "input": files})
+    assert opened(dynamodb, m._table).ledger()[0].info["input"] == files
+
+
+def test_a_policy_with_putitem_alone_is_noticed_and_said(dynamodb, table, monkeypatch):
+    allowed = {"PutItem", "DescribeTable"}
+    real = module._new_client
+    monkeypatch.setattr(module, "client_of", lambda connection: refuse(real(connection), lambda operation, body: operation not in allowed))
+    m = opened(dynamodb, table)
+    claim = m.begin("b", at(1), {"token": "t"})
+    assert "no PartiQL" in claim.notes[0] and not m._table.partiql and m.layout == "pairs" and "synthetic duplicates across batches stay unnoticed" in claim.notes[1]
+    m.give_up(claim)
+    assert [e.state for e in opened(dynamodb, table).ledger()] == ["abandoned"]
+
+
+# -- policies --
+
+VERBS = {"INSERT": "PartiQLInsert", "UPDATE": "PartiQLUpdate", "DELETE": "PartiQLDelete", "SELECT": "PartiQLSelect"}
+
+
+def recorded(client, actions):
+    "Note the actions that a policy must allow for each call."
+    def note(model, params, **_):
+        body = json.loads(params["body"])
+        texts = [s["Statement"] for s in body.get("Statements", [])] + ([body["Statement"]] if "Statement" in body else [])
+        actions.update([VERBS[t.split()[0]] for t in texts] or [model.name])
+    client.meta.events.register("before-call.dynamodb", note)
+    return client
+
+
+def all_that_a_run_does(m, table):
+    for heads in (True, False):
+        Claims(table, who("one", 1, heads=heads)).of([("a", ["f", "g"]), ("b", ["f"])])
+        Claims(table, who("two", 2, 1, heads=heads, dead=frozenset({"one@1"}))).of([("a", ["f", "h"]), ("b", ["g"])])
+    table.mark({("a", "#"): 2}, "two@2")
+    table.delete([("a", "h")], "two@2")
+    m.give_up(m.begin("b", at(1), {"token": "t"}))
+    m.held(["a"])
+
+
+def test_each_policy_allows_what_is_called_and_nothing_else(dynamodb, monkeypatch):
+    real, actions = module._new_client, {p: set() for p in PURPOSES}
+    now = ["create"]
+    monkeypatch.setattr(module, "client_of", lambda connection: recorded(real(connection), actions[now[0]]))
+    table = a_table(dynamodb)
+    made = Table(table.connection)
+    create_table(made)
+    now[0] = "run"
+    m = DynamoManifest(None, table.connection, "unused", recipe={"format": 1}, say=lambda line: None)
+    all_that_a_run_does(m, m._table)
+    now[0] = "fallback"
+    m = DynamoManifest(None, table.connection, "unused", recipe={"format": 1}, say=lambda line: None, strategy="put_item")
+    all_that_a_run_does(m, m._table)
+    paid = a_table(dynamodb)
+    create_table(paid, (5, 5))
+    now[0] = "schedule"
+    with raised_capacity(Table(paid.connection), 50): pass
+    optional = {"DescribeTimeToLive"}  # asked for by every run, and done without where it is denied
+    for purpose, used in actions.items(): assert used - optional == set(PURPOSES[purpose]) - optional, purpose
+
+
+def test_the_command_prints_a_policy(capsys):
+    assert main(["iam", "--table", "events", "--for", "create"]) == 0
+    assert json.loads(capsys.readouterr().out) == iam_policy("events", "create")
+    assert iam_policy("events", region="eu-west-1", account="12")["Statement"][0]["Resource"] == "arn:aws:dynamodb:eu-west-1:12:table/events"
+    assert main(["iam"]) == 2 and "--table NAME" in capsys.readouterr().err
+    assert main(["iam", "--table", "events", "--for", "shedule"]) == 2 and "Did you mean schedule?" in capsys.readouterr().err
 
 
 # -- the table --
