@@ -161,9 +161,11 @@ def main(
     argv:Sequence[str]|None = None,  # else the words of the command line
 ) -> int:                            # 0 done, 1 the run failed, 2 wrong usage or settings
     "The `dedup` command."
-    parser = _parser()
-    args, unknown = parser.parse_known_args(argv)
+    parser, words = _parser(), sys.argv[1:] if argv is None else list(argv)
     try:
+        commands = next(action.choices for action in parser._actions if action.dest == "command")
+        if words and not words[0].startswith("-") and words[0] not in commands: raise ConfigError(f"Unknown command {words[0]}; there are {', '.join(commands)}.{did_you_mean(words[0], commands)} dedup --help tells them.")
+        args, unknown = parser.parse_known_args(words)
         if args.command is None: raise ConfigError(f"Name a command.\n{parser.format_help()}")
         if unknown: raise ConfigError(f"Unknown argument {unknown[0]}.{did_you_mean(unknown[0].partition('=')[0], _flags())} dedup {args.command} --help lists all.")
         return {"run": _run, "plan": _plan, "demo": _demo, "backfill": _backfill}.get(args.command, _history)(args)

@@ -243,7 +243,7 @@ def _decide(job:_Job, suspects:DataFrame) -> DataFrame:
     decisions = job.decisions = job.stage(decide(suspects, job.config, job.known), "decisions")
     going = F.when(F.col("stays"), F.col("copies") - 1).otherwise(F.col("copies"))
     first_goes = F.when(F.col("stays"), 0).otherwise(1)
-    rows = (decisions.groupBy("verdict", "reason", "stays").agg(F.count(F.lit(1)).alias("pairs"), F.sum("copies").alias("copies"),
+    rows = (decisions.groupBy("verdict", "reason", "stays", "seen_in_batch").agg(F.count(F.lit(1)).alias("pairs"), F.sum("copies").alias("copies"),
             F.sum(going).alias("going"), F.sum(first_goes).alias("firsts"), F.max("alike").alias("alike")).collect())
     reasons, verdicts = {}, {}
     for r in rows:
@@ -255,15 +255,14 @@ def _decide(job:_Job, suspects:DataFrame) -> DataFrame:
     good, natural_ = job.seen["suspects"], reasons.get("natural", 0) + reasons.get("natural_cross_batch", 0)
     earlier = f", {grouped(reasons['natural_cross_batch'])} of them for earlier batches" if reasons.get("natural_cross_batch") else ""
     job.progress.done("natural", f"{grouped(good)} in, {grouped(natural_)} dropped ({share(natural_, good)}){earlier}")
-    if job.known is not None: job.seen["cross_batch"] |= _met_earlier(decisions, rows)
+    if job.known is not None: job.seen["cross_batch"] |= _met_earlier(rows)
     write_rows(decisions.where("verdict is not null").select(*VERDICTS), job.attempt, "verdicts")
     job.progress.done("synthetic", f"{grouped(good - natural_)} in, {grouped(job.seen['renamed'])} renamed, {grouped(job.seen['dropped'] - natural_)} dropped")
     return decisions
 
-def _met_earlier(decisions:DataFrame, rows:Sequence[T.Row]) -> dict[str, Any]:
+def _met_earlier(rows:Sequence[T.Row]) -> dict[str, Any]:
     "What earlier batches changed: rows that went for each of them, and what became of pairs whose id one of them had."
-    seen = decisions.where("seen_in_batch is not null").groupBy("seen_in_batch").agg(F.sum("copies").alias("n")) if any(r.reason == "natural_cross_batch" for r in rows) else None
-    dropped_for = {r.seen_in_batch: r.n for r in seen.collect()} if seen is not None else {}
+    dropped_for = {r.seen_in_batch: r.copies for r in rows if r.seen_in_batch}
     collided = [r for r in rows if r.reason == "synthetic_cross_batch"]
     return {"natural_cross_batch": sum(dropped_for.values()), "synthetic_cross_batch": sum(r.pairs for r in collided),
             "renamed": sum(r.pairs for r in collided if r.verdict == "rename"), "dropped_for": dict(sorted(dropped_for.items()))}
@@ -317,32 +316,36 @@ def stage_keys(
     *,
     change:Callable[[DataFrame], DataFrame] = lambda rows: rows.withColumn("_dd_renamed", F.lit(False)),  # see `history.backfill`
     watched:Callable[[DataFrame], DataFrame] = lambda rows: rows,  # observes all rows: `_dd_id`, `_dd_good`, `time`
-) -> tuple[DataFrame, datetime, T.Row]:  # the keys; the time of the batch; `pairs`, `n` (rows) and `checksum` of all
+) -> tuple[DataFrame, datetime, dict[str, Any]]:  # the keys; the time of the batch; `pairs` (their number) and `checksum`
     "Stage one row per pair of the good rows: `_dd_hash`, the key, `pair`, `n` (copies), `time` (the earliest, microseconds), `renamed`."
     rows = source.decode(source.raw)
     claimed = claimed_fingerprint(rows.select(*map(named, source.columns)), config)
     narrow = change(rows.withColumns({"_dd_fp": claimed, "time": _time(rows, source.columns, config)})).select("_dd_id", "_dd_fp", "time", "_dd_renamed", "_dd_good")
     keyed = watched(narrow).where("_dd_good").select(F.xxhash64("_dd_id").alias("_dd_hash"), *id_key(F.col("_dd_id")), pair_key(F.col("_dd_id"), F.col("_dd_fp")), "time", "_dd_renamed")
-    keys = _staged(keyed.groupBy("_dd_hash", *KEY, "pair").agg(F.count(F.lit(1)).alias("n"), F.min("time").alias("time"), F.max("_dd_renamed").alias("renamed")), path)
-    total = keys.agg(F.count(F.lit(1)).alias("pairs"), F.sum("n").alias("n"), F.coalesce(F.bit_xor(F.xxhash64(*KEY, "pair")), F.lit(0)).alias("checksum"), F.min("time").alias("time")).first()
-    return keys, _batch_time(config, total.time), total
+    keys, total = keyed.groupBy("_dd_hash", *KEY, "pair").agg(F.count(F.lit(1)).alias("n"), F.min("time").alias("time"), F.max("_dd_renamed").alias("renamed")), Observation("keys")
+    keys = keys.observe(total, F.count(F.lit(1)).alias("pairs"), F.coalesce(F.bit_xor(F.xxhash64(*KEY, "pair")), F.lit(0)).alias("checksum"), F.min("time").alias("time"))
+    keys = _staged(keys, path)
+    return keys, _batch_time(config, total.get["time"]), total.get
 
 def _look_back(job:_Job) -> None:
     "Stage the keys, claim the batch, and ask what earlier batches had."
     watch = Observation("read")
     job.pairs, etl_time, total = stage_keys(job.spark, job.source, job.config, f"{job.attempt.staging}/pairs", watched=lambda rows: job.watched(rows, watch, F.col("time")))
     job.add(watch)
-    job.seen.update(read=job.seen["rows"], pairs=total.pairs, checksum=total.checksum)
+    job.seen.update(read=job.seen["rows"], pairs=total["pairs"], checksum=total["checksum"])
     begin = job.manifest.begin if job.applies else job.manifest.look
     job.claim = begin(job.batch.batch_id, etl_time, {"token": job.attempt.token}, rerun=job.config.rerun)
-    entries = job.manifest.ledger()
+    entries = job.claim.ledger
     if job.claim.rerun: _check_rerun(job, next(e.committed for e in entries if e.batch_id == job.batch.batch_id))
     if job.applies: publish_pending(job.attempt.output, entries)
-    job.known = job.stage(job.manifest.known(job.claim, job.pairs), "known")
-    found = job.known.select(*KEY).distinct().count()
+    met = Observation("known")
+    job.known = job.stage(job.manifest.known(job.claim, job.pairs).observe(met, F.count(F.lit(1)).alias("keys")), "known")
+    found = met.get["keys"]
+    # joins with what is surely empty cost nothing
+    if not found: job.known = job.known.limit(0)
     newer = [e.batch_id for e in entries if e.committed and e.first_seq < job.claim.sees and e.batch_id != job.batch.batch_id and e.etl_time > job.claim.etl_time]
-    job.seen.update(newer=newer, cross_batch={"known_ids": found, "claims": list(job.claim.notes)})
-    job.progress.done("manifest", f"{grouped(total.pairs)} pairs, {grouped(found)} ids known from earlier batches")
+    job.seen.update(newer=newer, cross_batch={"known_keys": found, "claims": list(job.claim.notes)})
+    job.progress.done("manifest", f"{grouped(total['pairs'])} pairs, {grouped(found)} keys of their ids known from earlier batches")
 
 def _batch_time(config:Config, micros:int|None) -> datetime:
     "The time of a batch: given (UTC, unless it says otherwise), or found."
@@ -599,7 +602,9 @@ def _tidy(job:_Job) -> Iterator[None]:
     try: yield
     except BaseException as wrong:
         _give_up(job)
-        explained = None if isinstance(wrong, DedupError) or not isinstance(wrong, Exception) else _overtaken(job) or explain_read_error(wrong, job.batch)
+        explained = None
+        if isinstance(wrong, Exception) and not isinstance(wrong, FencedError): explained = _overtaken(job)
+        if explained is None and not isinstance(wrong, DedupError): explained = explain_read_error(wrong, job.batch)
         if explained is None: raise
         raise explained from wrong
 

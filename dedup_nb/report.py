@@ -59,7 +59,7 @@ def metrics(
     bytes: of the `input` and of each output area;  settings: those that are not at their default, without secrets;
     versions: dedup_nb, spark, python;  status: `committed` or `decided`;  etl_time: ISO 8601, UTC, or null;
     attempt: the token in the file names;  input_files: their number;  notes: sentences for people;
-    cross_batch: with a manifest, `known_ids`, rows dropped for `natural_cross_batch` (and for which batch: `dropped_for`), pairs with reason
+    cross_batch: with a manifest, `known_keys` of the ids at hand, rows dropped for `natural_cross_batch` (and for which batch: `dropped_for`), pairs with reason
     `synthetic_cross_batch` and those of them `renamed`, `newer_batches` that were there before a late one (and rows `dropped_for_newer`),
     `claims` that were taken over or closed.
     """
