@@ -148,6 +148,7 @@ class _Job:
     earlier:dict[str, Any]|None = None  # the batch's commit when this run began
     few:bool = True                 # are the suspect ids few enough to broadcast?
     manifest:Manifest|None = None   # the memory of earlier batches
+    entries:Sequence[Entry] = ()    # its ledger when the run began
     claim:Claim|None = None         # the right to commit this one
     pairs:DataFrame|None = None     # with a manifest: the keys of all good rows (staged)
     known:DataFrame|None = None     # with a manifest: what earlier batches had of these ids (staged)
@@ -620,9 +621,10 @@ def _give_up(job:_Job) -> None:
 def _overtaken(job:_Job) -> DedupError|None:
     "Another run's commit of this batch since this one began: it has removed what this one staged."
     if job.manifest is None or not job.applies: return None
-    try: now = next((e.committed for e in job.manifest.ledger() if e.batch_id == job.batch.batch_id), None)
+    commit = lambda entries: next((e.committed for e in entries if e.batch_id == job.batch.batch_id and e.committed), None)
+    try: now = commit(job.manifest.ledger())
     except Exception: return None
-    if now is None or now["token"] in (job.attempt.token, (job.earlier or {}).get("attempt")): return None
+    if now is None or now["token"] == job.attempt.token or now == commit(job.entries): return None
     return FencedError(f"Batch {job.batch.batch_id} was committed by process {now.get('pid')} on {now.get('host')} while this run was at it; nothing of this attempt counts. See: dedup runs.")
 
 def _check_frame(job:_Job) -> None:
@@ -633,7 +635,7 @@ def _check_frame(job:_Job) -> None:
     void = [f.name for f in events.schema.fields if isinstance(f.dataType, T.NullType)]
     if void: raise InputError(f"The columns {', '.join(void)} have no type (void), which no output can hold. Cast them upstream, or leave them out.")
 
-def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str], None], manifest:Manifest|None=None) -> dict[str, Any]:
+def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=()) -> dict[str, Any]:
     "Take one batch through all stages; return its metrics."
     config = replace(config, batch_id=batch.batch_id)
     attempt = Attempt.new(config.output, batch.batch_id)
@@ -642,7 +644,7 @@ def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str],
         raise ConfigError(f"Batch {batch.batch_id} is already applied in {config.output}, and mode=decide would replace its record. Choose another output to see what would happen.")
     say(f"batch {batch.batch_id}")
     progress = Progress((7 if config.mode == "apply" else 6) + (manifest is not None), say)
-    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress, earlier, manifest=manifest)
+    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress, earlier, manifest=manifest, entries=entries)
     with _tidy(job):
         _check_frame(job)
         progress.done("read", f"{grouped(len(batch.files))} files, {sum(f.size for f in batch.files) / 1e6:.1f} MB, {len(job.source.columns)} columns")
@@ -679,4 +681,4 @@ def run(
     found, notes = _with_late_files(found, entries, config.output, take=late_files, rerun=config.rerun)
     for note in notes: say(note)
     todo = choose_batches(found, config, entries)
-    return Summary([_process(spark, batch, config, say, manifest) for batch in todo], config.output, notes)
+    return Summary([_process(spark, batch, config, say, manifest, entries) for batch in todo], config.output, notes)
