@@ -8,7 +8,7 @@ __all__ = ['VERDICTS', 'decide', 'kept_rows', 'dropped_rows', 'Deduplicated', 'd
 
 # %% ../nbs/13_pipeline.ipynb #003639cd
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -155,15 +155,13 @@ class _Job:
         frame.write.mode("overwrite").parquet(path)
         return self.spark.read.schema(frame.schema).parquet(escaped(path))
 
-    def watched(self, rows:DataFrame, watch:Observation) -> DataFrame:
-        "Decoded rows, observed: how many, how many good, their time, and the marks of the bad ones."
+    def counts(self, rows:DataFrame) -> list[Column]:
+        "What is counted of decoded rows: how many, how many good, their time, and the marks of the bad ones."
         bad = F.when(~F.col("_dd_good"), _mark())
-        return rows.observe(watch, F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"), F.min(self.time(rows)).alias("time"),
-                            F.array_join(F.collect_set(bad.cast("string")), ",").alias("marks"))
+        return [F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"), F.min(self.time(rows)).alias("time"), F.array_join(F.collect_set(bad.cast("string")), ",").alias("marks")]
 
-    def add(self, watch:Observation) -> None:
-        "Add what was observed of a part of the rows to what was seen so far."
-        part = watch.get
+    def add(self, part:Mapping[str, Any]) -> None:
+        "Add the counts of a part of the rows to what was seen so far."
         for name in ("rows", "good"): self.seen[name] = self.seen.get(name, 0) + part[name]
         times = [t for t in (self.seen.get("time"), part["time"]) if t is not None]
         self.seen["time"] = min(times, default=None)
@@ -182,16 +180,13 @@ class _Job:
 
 # %% ../nbs/13_pipeline.ipynb #72d4a7b2
 def _find_suspects(job:_Job) -> DataFrame:
-    "Stage 2: count the rows, and find the hashes of ids that repeat."
-    watch, raw = Observation("read"), job.source.raw
-    rows = job.watched(job.source.decode(raw), watch) if job.source.cheap else raw.observe(watch, F.count(F.lit(1)).alias("rows"))
-    ids = suspect_ids(rows.select("_dd_id"))
-    if job.config.natural == "off":
-        rows.select(F.count("_dd_id")).collect()
-        ids = ids.limit(0)
-    ids = job.stage(ids, "ids")
-    job.seen["read"] = watch.get["rows"]
-    if job.source.cheap: job.add(watch)
+    "Stage 2: the hashes of ids that repeat; and the counts, where a scan of few columns gives them."
+    if job.source.cheap:
+        rows = job.source.decode(job.source.raw)
+        job.add(rows.agg(*job.counts(rows)).first().asDict())
+        job.seen["read"] = job.seen["rows"]
+    ids = job.source.raw.select("_dd_id")
+    ids = job.stage(suspect_ids(ids.limit(0) if job.config.natural == "off" else ids), "ids")
     count = ids.count()
     job.few = count <= BROADCAST_LIMIT
     job.progress.done("suspects", f"{grouped(count)} ids repeat" + ("" if job.few else ", too many to broadcast: shuffling"))
@@ -201,10 +196,10 @@ def _stage_suspects(job:_Job, ids:DataFrame) -> DataFrame:
     "Stage 3: the good rows of those ids, with their keys; the keys alone if nothing is to move."
     watch = Observation("suspects")
     rows = job.source.decode(rows_of(job.source.raw, ids, broadcast=job.few))
-    if not job.source.cheap: rows = job.watched(rows, watch)
+    if not job.source.cheap: rows = rows.observe(watch, *job.counts(rows))
     keyed = with_keys(rows.where("_dd_good").select(*map(named, job.source.columns)), job.config)
     staged = job.stage(keyed if job.applies else keyed.select("_dd_id", "_dd_fp", "_dd_at"), "suspects")
-    if not job.source.cheap: job.add(watch)
+    if not job.source.cheap: job.add(watch.get)
     return staged if job.config.missing_fingerprint == "unique" else _told_apart(staged)
 
 def _told_apart(staged:DataFrame) -> DataFrame:
@@ -259,13 +254,16 @@ def _near_bad(job:_Job) -> DataFrame:
 
 def _clean(job:_Job, ids:DataFrame) -> None:
     "Stage 6: all other rows straight to the output, and the bad rows, if there are any."
-    watch = Observation("clean")
-    rows = job.source.decode(rows_of(job.source.raw, ids, inside=False, broadcast=job.few))
-    if not job.source.cheap: rows = job.watched(rows, watch)
+    everything, clean, raw = Observation("everything"), Observation("clean"), job.source.raw
+    if not job.source.cheap: raw = raw.observe(everything, F.count(F.lit(1)).alias("rows"))
+    rows = job.source.decode(rows_of(raw, ids, inside=False, broadcast=job.few))
+    if not job.source.cheap: rows = rows.observe(clean, *job.counts(rows))
     kept = kept_rows(rows.where("_dd_good"), list(job.source.columns), job.config)
     if job.applies: _write_events(job, kept, "clean")
     elif not job.source.cheap: kept.select(F.count(F.lit(1))).collect()
-    if not job.source.cheap: job.add(watch)
+    if not job.source.cheap:
+        job.add(clean.get)
+        job.seen["read"] = everything.get["rows"]
     if job.applies and job.bad: write_rows(job.source.bad(_near_bad(job)), job.attempt, "bad", output_format="text")
     job.progress.done("clean", f"{grouped(job.seen['good'] - job.seen['suspects'])} rows straight through, {grouped(job.bad)} bad")
 
@@ -334,6 +332,7 @@ def _finish(job:_Job) -> dict[str, Any]:
 
 def _notes(job:_Job) -> list[str]:
     notes = []
+    if job.bad and job.bad == job.seen["read"]: notes.append(f"no row of batch {job.batch.batch_id} is good; is input_format={job.config.input_format} right? bad/ says what is wrong with each row")
     if job.config.event_fingerprint not in job.source.columns: notes.append(f"the input has no column {job.config.event_fingerprint}: surrogates stand in for all fingerprints")
     if not job.config.order_by and not order_columns(job.source.columns, job.config): notes.append("the input has neither etl_tstamp nor collector_tstamp: copies are ordered by their hash alone; name order_by to choose")
     return notes
