@@ -3,9 +3,10 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.installed
 ROWS ?= 1000000
+KILLS ?= 200
 DIR ?= samples_output
 
-.PHONY: setup demo test bench samples export notebooks lock clean
+.PHONY: setup demo test soak bench samples export notebooks lock clean
 
 setup: $(STAMP)
 
@@ -23,6 +24,9 @@ demo: setup  ## run the job notebook on the sample batches, end with a summary
 
 test: setup  ## export in sync, every notebook, all tests
 	@$(BIN)/python -m pytest
+
+soak: setup  ## kill a job KILLS times at random instants, run it again each time, compare
+	@$(BIN)/python tests/soak.py $(KILLS)
 
 bench: setup  ## measure against a plain Spark copy, in the benchmark notebook
 	@$(BIN)/papermill --log-output --no-progress-bar nbs/bench.ipynb bench_output.ipynb

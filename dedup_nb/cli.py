@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from .config import Config, ConfigError, DedupError, did_you_mean, settings
 from .costs import past_runs, review, review_page
+from .history import abandon, backfill, expire, explain, forget, runs
 from .pipeline import run
 from .plan import plan_input, plan_workload
 from .report import Summary
@@ -33,6 +34,31 @@ def _add_common(parser:argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print only JSON to standard output")
     _add_settings(parser)
 
+_FLAGS = {
+    "--force": "go on with another recipe than the manifest's, and record it",
+    "--late-files": "take the files that came into committed folders, as batches of their own",
+    "--accept-empty-manifest": "begin without memory although events are there",
+    "--yes": "do it, not only say what would be done",
+}
+_JOBS = {  # command -> its help; its own flags and, without dashes, what it is about
+    "run": ("deduplicate batches: read, decide, write, commit", ("--force", "--late-files", "--accept-empty-manifest")),
+    "backfill": ("fill the manifest from what was loaded before", ("--force",)),
+    "runs": ("list the batches of an output and their state", ()),
+    "explain": ("tell what became of one event id", ("event_id_asked",)),
+    "forget": ("take a committed batch out of the manifest", ("batch", "--yes")),
+    "abandon": ("end the unfinished claim of a batch", ("batch", "--yes", "--force")),
+    "expire": ("remove keys that no later batch can see", ("--audit-days", "--yes")),
+}
+
+def _add_job(commands:Any, name:str, words:str, flags:Sequence[str]) -> None:
+    "Add a command that takes all settings and some flags of its own."
+    job = commands.add_parser(name, help=words, allow_abbrev=False)
+    for flag in flags:
+        if flag in _FLAGS: job.add_argument(flag, action="store_true", help=_FLAGS[flag])
+        elif flag == "--audit-days": job.add_argument(flag, type=int, metavar="N", help="also remove rows of dropped/ and bad/ that are N days older than the newest batch")
+        else: job.add_argument(flag, metavar="EVENT_ID" if flag == "event_id_asked" else "BATCH", nargs="?")
+    _add_common(job)
+
 _PLAN = {"events-per-day": "plan from numbers instead of an input", "duplicate-share": "events the manifest knows already, 0 to 1 [0.02, or from the input]",
          "retention": "days a key is remembered [retention_days]", "batches-per-day": "how often a batch comes [1, or from the input]",
          "region": "whose prices [aws_region, else us-east-1]", "prices": "TOML file laid over the prices of the package", "cores": "cores of the run"}
@@ -48,8 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("dedup", description="Find and remove duplicate events, and account for every row.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"dedup_nb {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    one = commands.add_parser("run", help="deduplicate batches: read, decide, write, commit", allow_abbrev=False)
-    _add_common(one)
+    for name, (words, flags) in _JOBS.items(): _add_job(commands, name, words, flags)
     _add_plan(commands)
     demo = commands.add_parser("demo", help="run the job notebook on the sample batches", allow_abbrev=False)
     demo.add_argument("--output", default="demo_output", help="folder for the results [demo_output]")
@@ -65,12 +90,35 @@ def _given(args:argparse.Namespace) -> dict[str, Any]:
         given[name.strip().replace("-", "_")] = value
     return given
 
+def _say(args:argparse.Namespace) -> Any:
+    "Where progress goes: with --json, standard output is for JSON alone."
+    return lambda line: print(line, file=sys.stderr if args.json else sys.stdout, flush=True)
+
 def _run(args:argparse.Namespace) -> int:
     config = Config.load(args.profile, args.settings_file, **_given(args))
-    say = (lambda line: print(line, file=sys.stderr, flush=True)) if args.json else (lambda line: print(line, flush=True))
-    summary = run(config, say=say)
-    print(json.dumps({"counts": summary.counts, "output": summary.output, "batches": list(summary.batches)}) if args.json else summary)
+    summary = run(config, say=_say(args), force=args.force, late_files=args.late_files, accept_empty_manifest=args.accept_empty_manifest)
+    print(json.dumps({"counts": summary.counts, "output": summary.output, "notes": list(summary.notes), "batches": list(summary.batches)}) if args.json else summary)
     return 0
+
+def _backfill(args:argparse.Namespace) -> int:
+    done = backfill(Config.load(args.profile, args.settings_file, **_given(args)), say=_say(args), force=args.force)
+    if args.json: print(json.dumps(done))
+    return 0
+
+def _history(args:argparse.Namespace) -> int:
+    "The commands that ask the manifest, or keep it in order."
+    config, name = Config.load(args.profile, args.settings_file, **_given(args)), args.command
+    if name == "explain": answer = explain(_wanted(args.event_id_asked, "explain EVENT_ID"), config)
+    elif name == "forget": answer = forget(_wanted(args.batch, "forget BATCH"), config, yes=args.yes)
+    elif name == "abandon": answer = abandon(_wanted(args.batch, "abandon BATCH"), config, yes=args.yes, force=args.force)
+    elif name == "expire": answer = expire(config, audit_days=args.audit_days, yes=args.yes)
+    else: answer = runs(config)
+    print(json.dumps(answer.data) if args.json else answer)
+    return 0
+
+def _wanted(value:str|None, words:str) -> str:
+    if not value: raise ConfigError(f"Wanted dedup {words} --output DIR. dedup runs --output DIR lists the batches.")
+    return value
 
 def _plan(args:argparse.Namespace) -> int:
     given = _given(args)
@@ -102,7 +150,7 @@ def _demo(args:argparse.Namespace) -> int:
     output = Path(args.output).absolute()
     (output / "runs").mkdir(parents=True, exist_ok=True)
     print(f"Running {notebook.name} through papermill on {samples.name}/ ...", flush=True)
-    papermill.execute_notebook(str(notebook), str(output / "runs" / notebook.name), {"input": str(samples), "output": str(output)}, progress_bar=False)
+    papermill.execute_notebook(str(notebook), str(output / "runs" / notebook.name), {"input": str(samples), "output": str(output), "rerun": True}, progress_bar=False)
     batches = [json.loads(path.read_text()) for path in sorted(output.glob("runs/*/metrics.json"))]
     print(Summary(batches, args.output))
     print(f"  runs/{notebook.name} is the executed notebook")
@@ -113,17 +161,19 @@ def main(
     argv:Sequence[str]|None = None,  # else the words of the command line
 ) -> int:                            # 0 done, 1 the run failed, 2 wrong usage or settings
     "The `dedup` command."
-    parser = _parser()
-    args, unknown = parser.parse_known_args(argv)
+    parser, words = _parser(), sys.argv[1:] if argv is None else list(argv)
     try:
+        commands = next(action.choices for action in parser._actions if action.dest == "command")
+        if words and not words[0].startswith("-") and words[0] not in commands: raise ConfigError(f"Unknown command {words[0]}; there are {', '.join(commands)}.{did_you_mean(words[0], commands)} dedup --help tells them.")
+        args, unknown = parser.parse_known_args(words)
         if args.command is None: raise ConfigError(f"Name a command.\n{parser.format_help()}")
         if unknown: raise ConfigError(f"Unknown argument {unknown[0]}.{did_you_mean(unknown[0].partition('=')[0], _flags())} dedup {args.command} --help lists all.")
-        return {"run": _run, "plan": _plan, "demo": _demo}[args.command](args)
+        return {"run": _run, "plan": _plan, "demo": _demo, "backfill": _backfill}.get(args.command, _history)(args)
     except ConfigError as wrong: return _failed(wrong, 2)
     except DedupError as wrong: return _failed(wrong, 1)
 
 def _flags() -> list[str]:
-    return [f"--{s.name.replace('_', '-')}" for s in settings()] + ["--profile", "--settings-file", "--set", "--json", "--output", "--review", *(f"--{flag}" for flag in _PLAN)]
+    return [f"--{s.name.replace('_', '-')}" for s in settings()] + ["--profile", "--settings-file", "--set", "--json", "--output", "--review", *(f"--{flag}" for flag in _PLAN), *_FLAGS, "--audit-days"]
 
 def _failed(wrong:Exception, code:int) -> int:
     print(f"dedup: {type(wrong).__name__}: {wrong}", file=sys.stderr)

@@ -132,7 +132,7 @@ class Config:
     natural:str = setting("keep_first", "copies with the same id and fingerprint", allowed=("keep_first", "off"))
     synthetic:str = setting(_Default("rename_later"), "events with the same id and another fingerprint", allowed=("rename_later", "rename_all", "quarantine", "delete_all", "off"))
     compat:str = setting("none", "snowplow: the original's choices (rename_all, unique, null etl_tstamp first) unless set otherwise", allowed=("none", "snowplow"))
-    manifest:str = setting("none", "memory of earlier batches", allowed=("none",))
+    manifest:str = setting("lake", "memory of earlier batches", allowed=("lake", "none"))
     manifest_path:str|None = setting(None, "where the lake manifest lies; else <output>/manifest")
     retention_days:int = setting(180, "days for which a batch's events are remembered", kind="int", at_least=1)
     rerun:bool = setting(False, "process a committed batch again", kind="bool")
@@ -328,7 +328,11 @@ def get_spark(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is first in PATH
     builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[*]")).appName("dedup_nb")
     for name, value in {**_LOCAL, **(delta_settings() if delta else {})}.items(): builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try: return builder.getOrCreate()
+    except Exception as wrong:
+        if not delta: raise
+        raise ConfigError(f"Spark did not start with Delta ({delta_settings().get('spark.jars.packages', 'no release for this Spark')}), which it fetches from Maven the first time. "
+                          "Check Java and the network, or do without a memory of earlier batches: manifest=none.") from wrong
 
 _LOCAL = {
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "4g",

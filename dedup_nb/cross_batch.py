@@ -44,7 +44,7 @@ def to_remember(
     known:DataFrame,      # from `Manifest.known`
 ) -> DataFrame:           # the key, `pair`, `fate`, `origin`: what the batch commits
     "Make the keys of a batch."
-    became = F.broadcast(_became(decisions).select(*[F.col(c).alias(f"_{c}") for c in (*KEY, "pair", "fate", "seen")]))
+    became = _became(decisions).select(*[F.col(c).alias(f"_{c}") for c in (*KEY, "pair", "fate", "seen")])
     same = F.expr("hi = _hi and lo = _lo and packed = _packed and pair <=> _pair")
     new = pairs.select(*KEY, "pair").join(became, same, "left").where("not coalesce(_seen, false)")
     new = new.select(*KEY, "pair", F.coalesce("_fate", F.lit(STAYS | HEAD)).alias("fate"), F.lit(None).cast("string").alias("origin"))

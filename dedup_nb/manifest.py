@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['KEY', 'STAYS', 'RENAMED', 'GONE', 'HEAD', 'id_key', 'pair_key', 'ManifestError', 'BusyError', 'FencedError', 'Claim',
-           'Entry', 'Manifest', 'this_process', 'LakeManifest', 'yielded_to', 'has_files', 'manifest_exists']
+           'Entry', 'Manifest', 'this_process', 'LakeManifest', 'committed_already', 'yielded_to', 'has_files',
+           'manifest_exists']
 
 # %% ../nbs/06_manifest.ipynb #ca24b7ce
 import json, os, platform, re, time, uuid
@@ -14,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
 from pyarrow.fs import FileSelector
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
-from .config import Config, DedupError, did_you_mean
+from .config import DedupError, did_you_mean
 from .read import filesystem
 
 # %% ../nbs/06_manifest.ipynb #2c7f1722
@@ -61,6 +62,7 @@ class Claim:
     etl_time:datetime              # time of the batch, UTC
     rerun:bool = False             # was it committed before?
     notes:tuple[str, ...] = ()     # what had to be done to get it, for the summary
+    ledger:tuple["Entry", ...] = field(default=(), repr=False, compare=False)  # as it was when the claim was made
 
 @dataclass(frozen=True)
 class Entry:
@@ -141,6 +143,8 @@ class LakeManifest:
     claim_timeout_minutes:float = 360     # age at which an unfinished claim counts as dead
     say:Callable[[str], None] = print
     concurrent:bool = False
+    _read:dict[tuple, T.Row] = field(default_factory=dict, repr=False)  # the markers read so far
+    _summed:int = field(default=0, repr=False)                          # the sequence up to which one row has them all
 
     def __post_init__(self):
         "Create the table if it is not there; refuse one that is not ours, or of another recipe."
@@ -155,11 +159,36 @@ class LakeManifest:
         return self.spark.read.format("delta").load(self.path)
 
     def _markers(self) -> list[T.Row]:
-        "All markers, oldest first: a few for each batch."
-        return sorted(self.rows().where("kind <> 'key'").select("batch_id", "kind", "seq", "info").collect(), key=lambda r: (r.seq, _ORDER[r.kind]))
+        "All markers, oldest first. Only the newest can have changed since the last look: Delta skips the files of the others."
+        if not self._read: self._read_summary()
+        newest = max((m.seq for m in self._read.values()), default=0)
+        fresh = self.rows().where(F.col("seq") >= newest).where(~F.col("kind").isin("key", "ledger"))
+        self._read |= {(m.batch_id, m.kind, m.seq): m for m in fresh.select("batch_id", "kind", "seq", "info").collect()}
+        return self._read_so_far()
+
+    def _read_so_far(self) -> list[T.Row]:
+        return sorted(self._read.values(), key=lambda m: (m.seq, _ORDER[m.kind]))
+
+    def _read_summary(self) -> None:
+        "Begin with the markers that are together in one row."
+        found = self.rows().where("kind = 'ledger'").select("seq", "info").collect()
+        if not found: return
+        newest = max(found, key=lambda m: m.seq)
+        self._summed = newest.seq
+        self._read = {(b, kind, seq): T.Row(batch_id=b, kind=kind, seq=seq, info=info) for b, kind, seq, info in json.loads(newest.info)}
+
+    def _summarize(self) -> None:
+        "Put all markers that still say something into one row: a run need not open a file for each batch there ever was."
+        markers = self._markers()
+        if markers[-1].seq - self._summed < _SUMMARY_EVERY: return
+        newest = {m.batch_id: m for m in markers}
+        commits = {m.batch_id: m for m in markers if m.kind == "commit"}
+        said = [list(m) for m in markers if m.kind not in _STATE or m in (newest[m.batch_id], commits.get(m.batch_id))]
+        self._write(self._row(_SUMMARY, "ledger", markers[-1].seq, said), None, "overwrite", replaceWhere=f"batch_id = '{_SUMMARY}'")
+        self._summed = markers[-1].seq
 
     def ledger(self) -> list[Entry]:
-        "One entry per batch that was ever claimed, in the order of their first claims."
+        "One entry per batch that was ever claimed, in the order in which they came."
         return _entries(self._markers())
 
     def known(self, claim:Claim, pairs:DataFrame) -> DataFrame:
@@ -168,16 +197,21 @@ class LakeManifest:
         pairs: `hi`, `lo`, `packed`, one row or more per id. Result: one row per live key of these ids: the key, `pair`, `fate`,
         `batch_id` (which committed it first), `etl_time` of that batch, `seq` (the order in which batches came).
         """
-        seen = {e.batch_id: e for e in self.ledger() if e.committed and e.first_seq < claim.sees and e.batch_id != claim.batch_id}
-        live = [b for b, e in seen.items() if self._until(e) >= claim.etl_time]
+        seen = [e for e in claim.ledger if e.committed and e.first_seq < claim.sees and e.batch_id != claim.batch_id]
+        live = [e.batch_id for e in seen if self._until(e) >= claim.etl_time]
         ids = pairs.select(*KEY).distinct().select(F.col("hi").alias("_hi"), F.col("lo").alias("_lo"), F.col("packed").alias("_packed"))
-        few = ids.limit(_BROADCAST + 1).count() <= _BROADCAST
+        few = pairs.count() <= _BROADCAST
         keys = self.rows().where(F.col("kind") == "key").where(F.col("batch_id").isin(live) if live else F.lit(False))
         same = (_mixed("hi", "lo") == _mixed("_hi", "_lo")) & F.expr("hi = _hi and lo = _lo and packed = _packed")
-        met = keys.join(F.broadcast(ids) if few else ids, same, "left_semi")
-        first = F.coalesce("origin", "batch_id")
-        return met.select(*KEY, "pair", "fate", first.alias("batch_id"), _looked_up(first, {b: e.committed["etl_time"] for b, e in seen.items()}).alias("etl_time"),
-                          _looked_up(F.col("batch_id"), {b: e.first_seq for b, e in seen.items()}).cast("bigint").alias("seq"))
+        met = keys.join(F.broadcast(ids) if few else ids, same, "left_semi").select(*KEY, "pair", "fate", "origin", F.col("batch_id").alias("_keeper"))
+        # as a literal: rows from Python would start a Python worker
+        told = json.dumps([{"batch_id": e.batch_id, "etl_time": e.committed["etl_time"], "seq": e.first_seq} for e in seen])
+        batches = self.spark.range(1).select(F.inline(F.from_json(F.lit(told), "array<struct<batch_id: string, etl_time: string, seq: bigint>>")))
+        first = batches.select(F.col("batch_id").alias("_first"), "etl_time", F.col("seq").alias("_first_seq"))
+        found = met.join(F.broadcast(batches.select("batch_id", "seq")), F.col("_keeper") == F.col("batch_id")).drop("batch_id")
+        found = found.join(F.broadcast(first), F.coalesce("origin", "_keeper") == F.col("_first"))
+        # a batch that was forgotten, and perhaps loaded again since, takes with it what others kept alive of it
+        return found.where("origin is null or _first_seq < seq").select(*KEY, "pair", "fate", F.col("_first").alias("batch_id"), "etl_time", "seq")
 
     # -- writing --
 
@@ -188,12 +222,12 @@ class LakeManifest:
             markers = self._markers()
             entries = _entries(markers)
             mine = next((e for e in entries if e.batch_id == batch_id), None)
-            if mine and mine.committed and not rerun: raise ManifestError(f"Batch {batch_id} is committed already. Process it again with rerun=true (--rerun), or forget it first: dedup forget {batch_id}.")
+            if mine and mine.committed and not rerun: raise committed_already(batch_id)
             self._check_not_expired(markers, batch_id, etl_time)
             held = _held(entries, batch_id, self.claim_timeout_minutes)
             if held is None:
                 notes += self._close_dead(entries, batch_id)
-                if (claim := self._claim(batch_id, token, mine, etl_time, info, notes)): return claim
+                if (claim := self._claim(batch_id, token, mine, etl_time, info, notes, 1 + max((m.seq for m in markers), default=0))): return claim
             elif time.monotonic() >= end: raise BusyError(held)
             else:
                 self.say(f"  waiting: {held}")
@@ -205,7 +239,7 @@ class LakeManifest:
         mine = next((e for e in entries if e.batch_id == batch_id), None)
         first = mine.first_seq if mine and mine.committed else None
         seq = 1 + max((e.seq for e in entries), default=0)
-        return Claim(batch_id, info["token"], seq, first or seq, (mine.etl_time if mine and mine.state != "forgotten" else None) or etl_time, first is not None)
+        return Claim(batch_id, info["token"], seq, first or seq, (mine.etl_time if mine and mine.state != "forgotten" else None) or etl_time, first is not None, ledger=tuple(entries))
 
     def _check_not_expired(self, markers:Sequence[T.Row], batch_id:str, etl_time:datetime) -> None:
         gone = _expired(markers)
@@ -214,16 +248,17 @@ class LakeManifest:
             raise ManifestError(f"Batch {batch_id} ({etl_time:%Y-%m-%d}) is so old that it would have seen the pairs of {', '.join(missed[:3])}, which have been expired. "
                                 "Its duplicates of those batches would be kept: leave it out (skip_batches), or go on with --force.")
 
-    def _claim(self, batch_id:str, token:str, mine:Entry|None, etl_time:datetime, info:Mapping[str, Any], notes:list[str]) -> Claim|None:
+    def _claim(self, batch_id:str, token:str, mine:Entry|None, etl_time:datetime, info:Mapping[str, Any], notes:list[str], seq:int) -> Claim|None:
         "Try to append the claim; None if another run was quicker."
-        seq = 1 + max((m.seq for m in self._markers()), default=0)
         fixed = (mine.etl_time if mine and mine.state != "forgotten" else None) or etl_time
         first = mine.first_seq if mine and mine.committed else None
         said = {**info, **this_process(), "token": token, "at": datetime.now(timezone.utc).isoformat(), "etl_time": fixed.isoformat(), "first_seq": first}
         self._append(batch_id, "claim", seq, said, 2 * seq)
-        newest = self._markers()[-1]
+        markers = self._markers()
+        newest = markers[-1]
         if (newest.kind, newest.seq) != ("claim", seq) or json.loads(newest.info)["token"] != token: return None
-        return Claim(batch_id, token, seq, first or seq, fixed, first is not None, tuple(notes))
+        if mine and mine.state == "claimed": notes = [*notes, f"took over the unfinished claim of {_who(mine.info)}"]
+        return Claim(batch_id, token, seq, first or seq, fixed, first is not None, tuple(notes), tuple(_entries(markers)))
 
     def _close_dead(self, entries:Sequence[Entry], batch_id:str) -> list[str]:
         "End the open claim of another batch that is too old to be alive; say so."
@@ -243,6 +278,7 @@ class LakeManifest:
         self._write(rows.unionByName(marker), 2 * claim.seq + 1, "overwrite", replaceWhere=f"batch_id = '{claim.batch_id}'")
         if not self.is_committed(claim):
             raise FencedError(f"Batch {claim.batch_id} was taken over by another run while this one worked; nothing of this attempt counts. See: dedup runs.")
+        self._summarize()
 
     def is_committed(self, claim:Claim) -> bool:
         "Did this attempt's commit get through?"
@@ -254,20 +290,30 @@ class LakeManifest:
 
     def abandon(self, batch_id:str, *, force:bool=False) -> list[str]:
         "End the unfinished claim of a batch. In this manifest nobody can have yielded to it: the list is empty."
-        entry = self._entry(batch_id)
-        if entry.state != "claimed": raise ManifestError(f"Batch {batch_id} is {entry.state}: there is no open claim to abandon. dedup runs lists all batches.")
+        entry = self.open_claim(batch_id)
         self._append(batch_id, "abandon", entry.seq, {**entry.info, "why": "by hand"}, 2 * entry.seq + 1)
         return []
 
+    def open_claim(self, batch_id:str) -> Entry:
+        "What `abandon` would end; raises `ManifestError` if there is nothing."
+        entry = self._entry(batch_id)
+        if entry.state != "claimed": raise ManifestError(f"Batch {batch_id} is {entry.state}: there is no open claim to abandon. dedup runs lists all batches.")
+        return entry
+
     def forget(self, batch_id:str) -> list[str]:
         "Take a committed batch's keys out; returns the batches that dropped rows in its favour."
-        entry, entries = self._entry(batch_id), self.ledger()
-        if not entry.committed: raise ManifestError(f"Batch {batch_id} is {entry.state}, not committed: there is nothing to forget. dedup runs lists all batches.")
-        if (open_ := [e for e in entries if e.state == "claimed"]): raise BusyError(f"Batch {open_[0].batch_id} is claimed by {_who(open_[0].info)}. Let it end, or: dedup abandon {open_[0].batch_id}.")
-        seq = 1 + max(e.seq for e in entries)
+        relying, entries = self.relying_on(batch_id), _entries(self._read_so_far())
+        self._check_idle(entries)
+        seq = 1 + max(m.seq for m in self._read.values())
         marker = self._row(batch_id, "forget", seq, {**this_process(), "token": uuid.uuid4().hex, "etl_time": None, "at": datetime.now(timezone.utc).isoformat()})
         self._write(marker, 2 * seq, "overwrite", replaceWhere=f"batch_id = '{batch_id}'")
-        return yielded_to(entries, batch_id)
+        return relying
+
+    def relying_on(self, batch_id:str) -> list[str]:
+        "The batches that dropped rows in favour of this one; raises `ManifestError` if it is not committed."
+        entry = self._entry(batch_id)
+        if not entry.committed: raise ManifestError(f"Batch {batch_id} is {entry.state}, not committed: there is nothing to forget. dedup runs lists all batches.")
+        return yielded_to(_entries(self._read_so_far()), batch_id)
 
     def expire(self, before:datetime) -> list[str]:
         """Remove the keys of whole batches that no batch from `before` on can see; keep their markers. Returns their names.
@@ -276,6 +322,7 @@ class LakeManifest:
         """
         old, markers = self.expirable(before), self._markers()
         if not old: return []
+        self._check_idle(_entries(markers))
         seq = 1 + max(m.seq for m in markers)
         self._append("", "expire", seq, {**this_process(), "token": uuid.uuid4().hex, "batches": old}, 2 * seq)
         self._remove_keys(old)
@@ -286,6 +333,11 @@ class LakeManifest:
         markers = self._markers()
         gone = _expired(markers)
         return [e.batch_id for e in _entries(markers) if e.committed and e.batch_id not in gone and self._until(e) < before]
+
+    def _check_idle(self, entries:Sequence[Entry]) -> None:
+        "What changes the table as a whole has a sequence of its own, and would fence off a run that is at work."
+        for e in entries:
+            if e.state == "claimed": raise BusyError(f"Batch {e.batch_id} is claimed by {_who(e.info)}. Let it end, or: dedup abandon {e.batch_id}.")
 
     def tidy(self) -> None:
         "Put small files together, and remove those that no reader of the last seven days needs."
@@ -307,15 +359,17 @@ class LakeManifest:
         if batch_id not in entries: raise ManifestError(f"The manifest has no batch {batch_id}; it has {len(entries)}: {', '.join(list(entries)[-3:]) or 'none'}.{did_you_mean(batch_id, entries)} dedup runs lists them.")
         return entries[batch_id]
 
-    def _row(self, batch_id:str, kind:str, seq:int, info:Mapping[str, Any]) -> DataFrame:
-        return self.spark.createDataFrame([(batch_id, kind, None, None, None, None, None, None, seq, json.dumps(info))], _SCHEMA)
+    def _row(self, batch_id:str, kind:str, seq:int, info:Any) -> DataFrame:
+        given = {"batch_id": batch_id, "kind": kind, "seq": seq, "info": json.dumps(info)}
+        return self.spark.range(1).select(*[F.lit(given.get(name)).cast(type_).alias(name) for name, type_ in map(str.split, _SCHEMA.split(", "))])
 
     def _append(self, batch_id:str, kind:str, seq:int, info:Mapping[str, Any], version:int) -> None:
         self._write(self._row(batch_id, kind, seq, info), version, "append")
 
-    def _write(self, rows:DataFrame, version:int, mode:str, **options:str) -> None:
+    def _write(self, rows:DataFrame, version:int|None, mode:str, **options:str) -> None:
         "One transaction; a version that is taken is skipped, or refused as concurrent: the caller reads back who won."
-        writer = rows.write.format("delta").mode(mode).partitionBy("batch_id", "kind").options(txnAppId=_APP, txnVersion=str(version), **options)
+        if version is not None: options |= {"txnAppId": _APP, "txnVersion": str(version)}
+        writer = rows.write.format("delta").mode(mode).partitionBy("batch_id", "kind").options(**options)
         try: writer.save(self.path)
         except Exception as wrong:
             if not re.search(r"DELTA_CONCURRENT|DELTA_METADATA_CHANGED|ConcurrentModification", str(wrong)): raise _explained(wrong, self.path) from wrong
@@ -331,19 +385,24 @@ class LakeManifest:
             raise ManifestError(f"{self.path} holds another table ({', '.join(columns[:5])}, ...), not a manifest. It is left as it is: choose another manifest_path.")
 
     def _check_recipe(self) -> None:
-        found = json.loads([m for m in self._markers() if m.kind == "recipe"][-1].info)
+        markers = self._markers()
+        recipes = [m for m in markers if m.kind == "recipe"]
+        if not recipes: raise ManifestError(f"{self.path} has the columns of a manifest, but no recipe. It is left as it is: choose another manifest_path, or move it away.")
+        found = json.loads(recipes[-1].info)
         if not self.recipe: self.retention_days = found.get("retention_days", self.retention_days)  # opened to look, not to run
         differ = [f"{name} was {found.get(name)}, is now {value}" for name, value in self.recipe.items() if found.get(name) != value]
         if differ and not self.force:
             raise ManifestError(f"The manifest {self.path} was made with another recipe: {'; '.join(differ)}. Use the settings of the first run, another output, or go on with --force.")
         if differ:
-            seq = 1 + max(m.seq for m in self._markers())
+            self._check_idle(_entries(markers))
+            seq = 1 + max(m.seq for m in markers)
             self._append("", "recipe", seq, dict(self.recipe), 2 * seq)
 
 # %% ../nbs/06_manifest.ipynb #6c7fc404
 _ORDER = {"recipe": 0, "claim": 1, "commit": 2, "abandon": 2, "forget": 2, "expire": 2}
 _STATE = {"claim": "claimed", "commit": "committed", "abandon": "abandoned", "forget": "forgotten"}
 _BROADCAST = 4_000_000  # ids; above it the join shuffles
+_SUMMARY, _SUMMARY_EVERY = "-", 50  # its partition, which no batch can have; claims
 
 def _entries(markers:Sequence[T.Row]) -> list[Entry]:
     "The ledger from its markers, oldest first."
@@ -356,7 +415,7 @@ def _entries(markers:Sequence[T.Row]) -> list[Entry]:
         if m.kind == "forget": first, committed = None, None
         state = "committed" if m.kind == "abandon" and committed else _STATE[m.kind]  # a rerun that failed leaves the first commit in force
         found[m.batch_id] = Entry(m.batch_id, state, m.seq, first, info, committed)
-    return list(found.values())
+    return sorted(found.values(), key=lambda e: e.first_seq or e.seq)
 
 def _expired(markers:Sequence[T.Row]) -> set[str]:
     "Batches whose keys have been removed, and not been written again since."
@@ -368,6 +427,9 @@ def _expired(markers:Sequence[T.Row]) -> set[str]:
 
 def _who(info:Mapping[str, Any]) -> str:
     return f"process {info.get('pid')} on {info.get('host')} since {str(info.get('at'))[:16].replace('T', ' ')} UTC"
+
+def committed_already(batch_id:str) -> ManifestError:
+    return ManifestError(f"Batch {batch_id} is committed already. Process it again with rerun=true (--rerun), or forget it first: dedup forget {batch_id}.")
 
 def _held(entries:Sequence[Entry], batch_id:str, timeout_minutes:float) -> str|None:
     "Who holds the claim that is in the way, in words with the next command; None if nobody does."
@@ -390,11 +452,6 @@ def yielded_to(
 def _mixed(hi:str, lo:str) -> Column:
     "One 64-bit join column that differs where either half does: ids with a counter in one half are common."
     return F.col(hi).bitwiseXOR(F.shiftleft(lo, 1)).bitwiseXOR(F.shiftrightunsigned(lo, 63))
-
-def _looked_up(column:Column, values:Mapping[str, Any]) -> Column:
-    "A small table as an expression."
-    if not values: return F.lit(None).cast("string")
-    return F.element_at(F.create_map(*[F.lit(x) for pair in values.items() for x in pair]), column)
 
 def has_files(folder:str) -> bool:
     "Is there anything in a folder, at any depth?"

@@ -58,7 +58,10 @@ def metrics(
     verdicts: pairs with `keep_first`, `rename`, `quarantine`, `drop`;  seconds: wall clock per stage and `total`;
     bytes: of the `input` and of each output area;  settings: those that are not at their default, without secrets;
     versions: dedup_nb, spark, python;  status: `committed` or `decided`;  etl_time: ISO 8601, UTC, or null;
-    attempt: the token in the file names;  input_files: their number;  notes: sentences for people.
+    attempt: the token in the file names;  input_files: their number;  notes: sentences for people;
+    cross_batch: with a manifest, `known_keys` of the ids at hand, rows dropped for `natural_cross_batch` (and for which batch: `dropped_for`), pairs with reason
+    `synthetic_cross_batch` and those of them `renamed`, `newer_batches` that were there before a late one (and rows `dropped_for_newer`),
+    `claims` that were taken over or closed.
     """
     return {"batch_id": config.batch_id, "mode": config.mode, **more, "counts": dict(counts), "reasons": dict(reasons), "verdicts": dict(verdicts),
             "seconds": {**seconds, "total": round(sum(seconds.values()), 3)}, "bytes": dict(bytes), "settings": config.chosen(),
@@ -67,6 +70,11 @@ def metrics(
 # %% ../nbs/12_report.ipynb #8088552f
 _REASONS = {"natural": "natural duplicates in the batch", "synthetic": "synthetic duplicates", "natural_cross_batch": "natural duplicates of earlier batches",
             "synthetic_cross_batch": "synthetic duplicates of earlier batches"}
+
+def _listed(numbers:Mapping[str, int]) -> str:
+    "The largest of some numbers with their names."
+    largest = sorted(numbers, key=lambda name: (-numbers[name], name))
+    return ", ".join(f"{name}: {grouped(numbers[name])}" for name in largest[:3]) + (f" and {len(largest) - 3} other batches" if len(largest) > 3 else "")
 
 def in_words(
     m:Mapping[str, Any],  # from `metrics`
@@ -77,7 +85,10 @@ def in_words(
     lines = [f"Batch {m['batch_id']}: {grouped(c['read'])} rows read = {grouped(c['bad'])} bad + {grouped(c['kept'])} kept + {grouped(c['dropped'])} dropped"
              + (" (decided only: nothing was moved)." if decided else ".")]
     lines += [f"  dropped   {grouped(n)} {_REASONS[reason]} ({share(n, good)} of the good rows)" for reason, n in m["reasons"].items() if n]
-    if c["renamed"]: lines.append(f"  renamed   {grouped(c['renamed'])} events that shared an id with another event ({share(c['renamed'], good)})")
+    cross = m.get("cross_batch") or {}
+    of_them = f", {grouped(cross['renamed'])} of them with an event of an earlier batch" if cross.get("renamed") else ""
+    if c["renamed"]: lines.append(f"  renamed   {grouped(c['renamed'])} events that shared an id with another event ({share(c['renamed'], good)}){of_them}")
+    if cross.get("dropped_for"): lines.append(f"  earlier   rows dropped for {_listed(cross['dropped_for'])}")
     if not c["dropped"] and not c["renamed"]: lines.append("  no duplicates" if c["read"] else "  the input is empty")
     if c["bad"]: lines.append(f"  bad       {grouped(c['bad'])} rows that are no events ({share(c['bad'], c['read'])} of the rows)")
     return "\n".join(lines + [f"  note      {note}" for note in m["notes"]])
@@ -89,7 +100,8 @@ def fate_chart(
     m:Mapping[str, Any],  # from `metrics`
 ) -> Figure:
     "Draw what happened to the rows that are not simply kept: one bar per reason."
-    bars = [("renamed, kept", m["counts"]["renamed"], RENAMED), *((_REASONS[r], n, DROPPED) for r, n in m["reasons"].items()), ("bad rows", m["counts"]["bad"], BAD)]
+    cross = (m.get("cross_batch") or {}).get("renamed", 0)
+    bars = [("renamed, kept", m["counts"]["renamed"] - cross, RENAMED), ("renamed, id of an earlier batch", cross, RENAMED), *((_REASONS[r], n, DROPPED) for r, n in m["reasons"].items()), ("bad rows", m["counts"]["bad"], BAD)]
     bars = [b for b in bars if b[1]] or [("none", 0, KEPT)]
     figure = Figure(figsize=(6.4, 0.9 + 0.42 * len(bars)), layout="constrained")
     axes = figure.subplots()
@@ -108,6 +120,10 @@ def _table(title:str, rows:Mapping[str, Any]) -> str:
     cells = "".join(f"<tr><td>{html.escape(str(k))}</td><td>{html.escape(grouped(v) if isinstance(v, int) and not isinstance(v, bool) else str(v))}</td></tr>" for k, v in rows.items())
     return f"<h2>{html.escape(title)}</h2><table>{cells or '<tr><td>none</td></tr>'}</table>"
 
+def _plainly(found:Mapping[str, Any]) -> dict[str, Any]:
+    "Lists and small tables as text."
+    return {name.replace("_", " "): _listed(v) if isinstance(v, Mapping) else ", ".join(v) if isinstance(v, Sequence) else v for name, v in found.items() if v}
+
 def _svg(figure:Figure) -> str:
     import matplotlib
     out = io.StringIO()
@@ -118,7 +134,9 @@ def report_html(
     m:Mapping[str, Any],  # from `metrics`
 ) -> str:
     "Make the report of one batch: a page that stands alone."
+    m = {**m, "cross_batch": _plainly(m.get("cross_batch") or {})}
     tables = [_table(title, m[name]) for title, name in (("Rows", "counts"), ("Rows dropped, by reason", "reasons"), ("Pairs (id, fingerprint), by verdict", "verdicts"),
+                                                         ("Because of earlier batches", "cross_batch"),
                                                          ("Seconds", "seconds"), ("Bytes", "bytes"), ("Settings that are not at their default", "settings"), ("Versions", "versions"))]
     title = f"Deduplication of batch {m['batch_id']}"
     return (f"<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width,initial-scale=1'><title>{html.escape(title)}</title>"
@@ -130,6 +148,7 @@ class Summary:
     "What `run` returns: the metrics of each batch, and their sum."
     batches:Sequence[dict[str, Any]]  # one `metrics` dictionary per batch, in order
     output:str                        # where everything is
+    notes:Sequence[str] = ()          # what was seen of the batches that were not processed
 
     @property
     def counts(self) -> dict[str, int]:
@@ -138,12 +157,19 @@ class Summary:
         return {name: sum(m["counts"][name] for m in self.batches) for name in names}
 
     def __str__(self) -> str:
-        if not self.batches: return "Nothing to do: no batch is left to process."
+        if not self.batches: return "\n".join(["Nothing to do: no batch is left to process.", *(f"  note      {note}" for note in self.notes)])
         words, c = [in_words(m) for m in self.batches], self.counts
-        if len(words) > 1: words.append(f"All {len(words)} batches: {grouped(c['read'])} rows read = {grouped(c['bad'])} bad + {grouped(c['kept'])} kept + {grouped(c['dropped'])} dropped; {grouped(c['renamed'])} renamed.")
+        if len(words) > 1: words.append(f"All {len(words)} batches: {grouped(c['read'])} rows read = {grouped(c['bad'])} bad + {grouped(c['kept'])} kept + {grouped(c['dropped'])} dropped; {grouped(c['renamed'])} renamed.{self._earlier()}")
+        words += [f"  note      {note}" for note in self.notes]
         where = ["verdicts/ (what would happen), runs/<batch>/report.html"] if self.batches[0]["mode"] == "decide" else [
             "events/ (kept), dropped/ and verdicts/ (the audit trail), bad/", "runs/<batch>/files.json lists the committed files for loaders; report.html is for people"]
         return "\n".join(words + [f"Results are in {self.output}", *(f"  {line}" for line in where)])
+
+    def _earlier(self) -> str:
+        "The part that earlier batches have in it."
+        met = [m["cross_batch"] for m in self.batches if m.get("cross_batch")]
+        dropped, renamed = (sum(x[name] for x in met) for name in ("natural_cross_batch", "renamed"))
+        return f" Because of earlier batches: {grouped(dropped)} dropped, {grouped(renamed)} renamed." if dropped or renamed else ""
 
     def _repr_markdown_(self) -> str:
         return f"```text\n{self}\n```"

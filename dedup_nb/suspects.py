@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BROADCAST_LIMIT', 'named', 'suspect_ids', 'rows_of', 'hash_of', 'surrogate_columns', 'order_columns', 'micros_of',
-           'with_keys', 'check_columns']
+           'claimed_fingerprint', 'with_keys', 'check_columns']
 
 # %% ../nbs/03_suspects.ipynb #0240188c
 from collections.abc import Sequence
@@ -104,9 +104,17 @@ def _fingerprint(events:DataFrame, config:Config) -> Column:
     "The fingerprint, or its surrogate where it is missing; a real one that looks like a surrogate is set apart by `=`."
     stand_in = F.concat(F.lit(_SURROGATE), hash_of(events, surrogate_columns(events.columns, config)))
     if config.missing_fingerprint == "unique": stand_in = F.concat(stand_in, F.lit("/"), hash_of(events, events.columns))
+    return _or_stand_in(events, config, stand_in)
+
+def _or_stand_in(events:DataFrame, config:Config, stand_in:Column) -> Column:
     if config.event_fingerprint not in events.columns: return stand_in
     real = named(config.event_fingerprint).cast("string")
     return F.when(real.isNull() | (real == ""), stand_in).when(real.rlike(f"^=*{_SURROGATE}"), F.concat(F.lit("="), real)).otherwise(real)
+
+def claimed_fingerprint(events:DataFrame, config:Config) -> Column:
+    "The fingerprint that a manifest remembers: as in the keys; null under `missing_fingerprint = unique`, where only the id is claimed."
+    if config.missing_fingerprint == "unique": return _or_stand_in(events, config, F.lit(None).cast("string"))
+    return _fingerprint(events, config)
 
 # %% ../nbs/03_suspects.ipynb #667a66b0
 def with_keys(

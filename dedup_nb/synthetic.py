@@ -77,7 +77,7 @@ def _with_ids(decided:DataFrame, batch_id:str|None) -> DataFrame:
     unsplit = F.when(F.col("ordinal") > 0, F.split_part("_dd_fp", F.lit("/"), F.lit(1))).otherwise(plain)
     return decided.withColumn("new_event_id", new_id).select(
         F.col("_dd_id").alias("event_id"), unsplit.alias("event_fingerprint"), "copies", "verdict", "reason", "new_event_id", "seen_in_batch",
-        "_dd_fp", F.col("first.row").alias("first_row"), "alike", "ordinal", stays.alias("stays"),
+        "id_seen_in_batch", "is_later", "_dd_fp", F.col("first.row").alias("first_row"), "alike", "ordinal", stays.alias("stays"),
         F.when(stays, here).otherwise(F.col("known_event_id")).alias("kept_event_id"),
         F.when(stays, F.lit(batch_id)).otherwise(F.col("seen_in_batch")).alias("kept_in_batch"))
 

@@ -4,11 +4,13 @@
 
 # %% auto #0
 __all__ = ['AREAS', 'absolute', 'Attempt', 'utc_text', 'enriched_lines', 'check_partitions', 'write_rows', 'files_of',
-           'write_delta', 'delta_files', 'count_rows', 'write_text', 'read_json', 'commit', 'committed_files',
-           'check_alone', 'remove_unlisted', 'discard', 'remove_folder', 'check_output', 'record_recipe']
+           'write_delta', 'delta_files', 'count_rows', 'write_text', 'read_json', 'commit', 'commit_record', 'publish',
+           'committed_files', 'check_alone', 'remove_unlisted', 'discard', 'remove_folder', 'check_output',
+           'record_recipe']
 
 # %% ../nbs/10_write.ipynb #421abb1f
 import json, os, re, uuid
+from contextlib import suppress
 from urllib.parse import unquote
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from .read import ENRICHED, escaped, filesystem
 from .suspects import named
 
 # %% ../nbs/10_write.ipynb #d69c89d4
-AREAS = ("events", "dropped", "bad", "verdicts")
+AREAS = ("events", "dropped", "bad", "verdicts", "retractions")
 
 def absolute(path:str) -> str:
     "A local path made absolute, as Spark and Python may stand in different folders; any other path as it is."
@@ -183,11 +185,20 @@ def commit(
     record:Mapping[str, Any],                  # what else the commit says: mode, counts
 ) -> dict[str, Any]:                           # the commit, as in files.json
     "Make the attempt's files the batch's files: write `files.json`, the last step of a run."
-    entries = [{"url": _url(f"{attempt.output}/{f['path']}"), "mandatory": True, "meta": {"content_length": f["bytes"]}} for f in files.get("events", [])]
-    committed = {"batch_id": attempt.batch_id, "attempt": attempt.token, **record, **files, "entries": entries}
-    write_text(f"{attempt.record}/files.json", json.dumps(committed, indent=1))
-    write_text(f"{attempt.record}/copy_manifest.json", json.dumps({"entries": entries}, indent=1))
+    committed = commit_record(attempt, files, record)
+    publish(attempt.output, committed)
     return committed
+
+def commit_record(attempt:Attempt, files:Mapping[str, list[dict[str, Any]]], record:Mapping[str, Any]) -> dict[str, Any]:
+    "Make what `files.json` will say."
+    entries = [{"url": _url(f"{attempt.output}/{f['path']}"), "mandatory": True, "meta": {"content_length": f["bytes"]}} for f in files.get("events", [])]
+    return {"batch_id": attempt.batch_id, "attempt": attempt.token, **record, **files, "entries": entries}
+
+def publish(output:str, committed:Mapping[str, Any]) -> None:
+    "Write the commit of a batch for loaders. A manifest that has committed already lets this be done again after a crash."
+    folder = f"{output}/runs/{committed['batch_id']}"
+    write_text(f"{folder}/files.json", json.dumps(committed, indent=1))
+    write_text(f"{folder}/copy_manifest.json", json.dumps({"entries": committed["entries"]}, indent=1))
 
 def _url(path:str) -> str:
     "As a loader takes it: Redshift knows s3 only by that name."
@@ -221,7 +232,7 @@ def remove_unlisted(
             folder, name = os.path.split(f["path"])
             owner = f"{folder}/{name[1:-4]}" if name.startswith(".") and name.endswith(".crc") else f["path"]
             if owner not in keep:
-                fs.delete_file(f"{filesystem(attempt.output)[1]}/{f['path']}")
+                with suppress(FileNotFoundError): fs.delete_file(f"{filesystem(attempt.output)[1]}/{f['path']}")  # another run may be at it too
                 gone += owner == f["path"]
     remove_folder(os.path.dirname(attempt.staging))
     return gone

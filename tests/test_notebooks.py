@@ -59,8 +59,9 @@ def test_job_notebooks_are_skipped_by_nbdev_and_take_parameters(path):
     assert not any("#| eval: false" in c.source for c in found)
 
 
-def test_the_job_notebook_offers_every_setting():
-    cell = next(c for c in cells(ROOT / "nbs" / "run_dedup.ipynb") if "parameters" in c.metadata.get("tags", []))
+@pytest.mark.parametrize("name", ["run_dedup", "run_backfill"])
+def test_the_job_notebook_offers_every_setting(name):
+    cell = next(c for c in cells(ROOT / "nbs" / f"{name}.ipynb") if "parameters" in c.metadata.get("tags", []))
     offered = re.findall(r"^(\w+) = None +# (.*)$", cell.source, re.M)
     assert offered == [("profile", "section of settings.ini")] + [(s.name, s.metadata["help"]) for s in settings()]
 
