@@ -7,11 +7,12 @@ __all__ = ['main']
 
 # %% ../nbs/30_cli.ipynb #1411eaf3
 import argparse, json, sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from .config import Config, ConfigError, DedupError, did_you_mean, settings
 from .costs import past_runs, review, review_page
+from .distribution import profile
 from .pipeline import run
 from .plan import plan_input, plan_workload
 from .report import Summary
@@ -43,6 +44,11 @@ def _add_plan(commands:Any) -> None:
     plan.add_argument("--review", action="store_true", help="compare the forecasts of past runs in --output with what happened")
     _add_common(plan)
 
+def _add_profile(commands:Any) -> None:
+    profile = commands.add_parser("profile", help="how duplicated the events are, why, and which window would catch it", allow_abbrev=False)
+    profile.add_argument("--sample", type=float, metavar="SHARE", help="look at this share of the ids only, chosen by hash; the page says how far off that may be")
+    _add_common(profile)
+
 def _parser() -> argparse.ArgumentParser:
     from dedup_nb import __version__
     parser = argparse.ArgumentParser("dedup", description="Find and remove duplicate events, and account for every row.", allow_abbrev=False)
@@ -51,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("run", help="deduplicate batches: read, decide, write, commit", allow_abbrev=False)
     _add_common(one)
     _add_plan(commands)
+    _add_profile(commands)
     demo = commands.add_parser("demo", help="run the job notebook on the sample batches", allow_abbrev=False)
     demo.add_argument("--output", default="demo_output", help="folder for the results [demo_output]")
     return parser
@@ -65,22 +72,33 @@ def _given(args:argparse.Namespace) -> dict[str, Any]:
         given[name.strip().replace("-", "_")] = value
     return given
 
-def _run(args:argparse.Namespace) -> int:
-    config = Config.load(args.profile, args.settings_file, **_given(args))
-    say = (lambda line: print(line, file=sys.stderr, flush=True)) if args.json else (lambda line: print(line, flush=True))
-    summary = run(config, say=say)
-    print(json.dumps({"counts": summary.counts, "output": summary.output, "batches": list(summary.batches)}) if args.json else summary)
+def _config(args:argparse.Namespace, **more:Any) -> Config:
+    "The settings of a command from all places; `more` are flags of its own that set one."
+    return Config.load(args.profile, args.settings_file, **_given(args) | {name: value for name, value in more.items() if value is not None})
+
+def _say(args:argparse.Namespace) -> Callable[[str], None]:
+    "Where progress goes: with --json not to standard output."
+    return lambda line: print(line, file=sys.stderr if args.json else sys.stdout, flush=True)
+
+def _answer(args:argparse.Namespace, numbers:Any, words:Any) -> int:
+    "Print the result, for programs or for people."
+    print(json.dumps(numbers) if args.json else words)
     return 0
 
+def _run(args:argparse.Namespace) -> int:
+    summary = run(_config(args), say=_say(args))
+    return _answer(args, {"counts": summary.counts, "output": summary.output, "batches": list(summary.batches)}, summary)
+
+def _profile(args:argparse.Namespace) -> int:
+    found = profile(_config(args), sample=args.sample, say=_say(args))
+    return _answer(args, found.numbers, found)
+
 def _plan(args:argparse.Namespace) -> int:
-    given = _given(args)
-    if args.retention is not None: given["retention_days"] = args.retention
-    config = Config.load(args.profile, args.settings_file, **given)
+    config = _config(args, retention_days=args.retention)
     if args.review:
         if not config.output: raise ConfigError("A review needs the folder of past runs: dedup plan --review --output DIR.")
         past = past_runs(config.output)
-        print(json.dumps(review(past)) if args.json else review_page(past))
-        return 0
+        return _answer(args, review(past), review_page(past))
     shared = dict(region=args.region or config.aws_region, prices_file=args.prices, cores=args.cores)
     numbers = {name: value for name in ("duplicate_share", "batches_per_day") if (value := getattr(args, name)) is not None}
     if args.events_per_day is not None:
@@ -88,8 +106,7 @@ def _plan(args:argparse.Namespace) -> int:
         plan = plan_workload(events_per_day=args.events_per_day, retention_days=config.retention_days, past=past_runs(config.output), **numbers, **shared)
     elif config.input: plan = plan_input(config, **numbers, **shared)
     else: raise ConfigError("A plan needs --input DIR, or --events-per-day N [--duplicate-share D] [--retention DAYS] [--batches-per-day B].")
-    print(json.dumps(plan.numbers) if args.json else plan)
-    return 0
+    return _answer(args, plan.numbers, plan)
 
 def _demo(args:argparse.Namespace) -> int:
     "Run the job notebook with papermill on the sample batches of the checkout, then say what happened."
@@ -118,12 +135,12 @@ def main(
     try:
         if args.command is None: raise ConfigError(f"Name a command.\n{parser.format_help()}")
         if unknown: raise ConfigError(f"Unknown argument {unknown[0]}.{did_you_mean(unknown[0].partition('=')[0], _flags())} dedup {args.command} --help lists all.")
-        return {"run": _run, "plan": _plan, "demo": _demo}[args.command](args)
+        return {"run": _run, "plan": _plan, "profile": _profile, "demo": _demo}[args.command](args)
     except ConfigError as wrong: return _failed(wrong, 2)
     except DedupError as wrong: return _failed(wrong, 1)
 
 def _flags() -> list[str]:
-    return [f"--{s.name.replace('_', '-')}" for s in settings()] + ["--profile", "--settings-file", "--set", "--json", "--output", "--review", *(f"--{flag}" for flag in _PLAN)]
+    return [f"--{s.name.replace('_', '-')}" for s in settings()] + ["--profile", "--settings-file", "--set", "--json", "--output", "--review", "--sample", *(f"--{flag}" for flag in _PLAN)]
 
 def _failed(wrong:Exception, code:int) -> int:
     print(f"dedup: {type(wrong).__name__}: {wrong}", file=sys.stderr)

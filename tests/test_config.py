@@ -138,7 +138,8 @@ ALLOWED = {  # who may import whom: config and read at the bottom, stages know o
     "config": set(), "read": {"config"}, "suspects": {"config"}, "natural": {"config"}, "manifest": {"config", "read"}, "cross_batch": {"manifest", "synthetic"}, "synthetic": {"config", "suspects"},
     "report": {"config"}, "costs": {"config", "read", "report"}, "plan": {"config", "read", "report", "suspects", "costs"}, "write": {"config", "read", "suspects"}, "samples": {"config", "read"},
     "pipeline": {"config", "read", "suspects", "natural", "synthetic", "write", "report"},
-    "cli": {"config", "costs", "pipeline", "plan", "report"}, "__init__": {"config", "pipeline"},
+    "distribution": {"config", "costs", "pipeline", "read", "report", "suspects", "write"},
+    "cli": {"config", "costs", "distribution", "pipeline", "plan", "report"}, "__init__": {"config", "pipeline"},
 }
 
 
