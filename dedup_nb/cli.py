@@ -46,7 +46,7 @@ def _add_plan(commands:Any) -> None:
 
 def _add_profile(commands:Any) -> None:
     profile = commands.add_parser("profile", help="how duplicated the events are, why, and which window would catch it", allow_abbrev=False)
-    profile.add_argument("--sample", type=float, metavar="SHARE", help="look at this share of the ids only, chosen by hash; the page says how far off that may be")
+    profile.add_argument("--sample", metavar="SHARE", help="look at this share of the ids only, chosen by hash; the page says how far off that may be")
     _add_common(profile)
 
 def _parser() -> argparse.ArgumentParser:

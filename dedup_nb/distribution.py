@@ -795,11 +795,17 @@ def _numbers(config:Config, f:Mapping[str, pd.DataFrame], found:_Found, names:Se
             "knee": None if not len(f["window"]) or knee(f["window"]) is None else f["window"].loc[knee(f["window"]), "window"], "compared_columns": list(compared), "settings": config.chosen()}
 
 # %% ../nbs/02_distribution.ipynb #50915e3e
+def _part(sample:Any) -> float|None:
+    "The share of the ids to look at; None = all. Raises `ConfigError`."
+    if sample is None: return None
+    try: part = float(sample)
+    except (TypeError, ValueError): part = math.nan
+    if not 0 < part <= 1: raise ConfigError(f"sample = {sample!r}: wanted a share of the ids above 0 and up to 1. Write 5 % as 0.05.")
+    return None if part == 1 else part
+
 def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|None, progress:Progress) -> Profile:
     "Profile batches that are open, oldest first."
-    if sample is not None and not 0 < sample <= 1: raise ConfigError(f"sample = {sample!r}: wanted a share of the ids above 0 and up to 1. Write 5 % as 0.05.")
-    sample = None if sample == 1 else sample
-    prices = load_prices(config.aws_region)
+    sample, prices = _part(sample), load_prices(config.aws_region)
     names, sources = [name for name, _ in parts], [source for _, source in parts]
     frames = [source.decode(source.raw).select(*map(named, source.columns)) for source in sources]
     for frame in frames: check_columns(frame, replace(config, synthetic="off", output_format="parquet", partition_by=()))
@@ -847,7 +853,7 @@ def profile(
     """
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     if missing: raise ConfigError(f"A profile needs {' and '.join(missing)}. Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini.")
-    config = replace(config, output=absolute(config.output))
+    config, sample = replace(config, output=absolute(config.output)), _part(sample)
     batches = choose_batches(find_batches(config), config)
     if not batches: raise ConfigError("No batch is left to profile: see since, until and skip_batches.")
     _probe(config.output)
