@@ -45,7 +45,6 @@ def events_per_id(
 
 # %% ../nbs/02_distribution.ipynb #17804dd7
 _DAY = 86_400_000   # milliseconds
-_NO_DAY = 1 << 20   # a day of the era is coded as 1 + this + the day; 0 = unknown
 
 def time_column(columns:Sequence[str], config:Config) -> str|None:
     "The column that tells when a copy arrived: the collector's, else the first one that orders copies."
@@ -60,16 +59,10 @@ def _is_missing(rows:DataFrame, config:Config) -> Column:
     if config.event_fingerprint not in rows.columns: return F.lit(True)
     return F.coalesce(named(config.event_fingerprint).cast("string") == "", F.lit(True))
 
-def _slot(rows:DataFrame, batch:int, config:Config) -> Column:
-    "Batch, day, is the fingerprint missing, is the id a UUID of version 4: in one whole number."
-    day = F.coalesce(F.floor(_arrival(rows, config) / _DAY) + 1 + _NO_DAY, F.lit(0))
+def _marks(rows:DataFrame, batch:int, config:Config) -> Column:
+    "Batch, is the fingerprint missing, is the id a UUID of version 4: in one whole number."
     random = (F.length("_dd_id") == 36) & (F.substring("_dd_id", 15, 1) == "4")
-    return F.lit(batch << 34) + day * 4 + _is_missing(rows, config).cast("int") * 2 + random.cast("int")
-
-def _slots(found:Sequence[Any]) -> pd.DataFrame:
-    "The slots of the ids with one event, spelled out: batch, day (null if unknown), missing, random, rows."
-    decoded = [(s >> 34, ((s >> 2) & 0xFFFFFFFF) - 1 - _NO_DAY if (s >> 2) & 0xFFFFFFFF else None, (s >> 1) & 1, s & 1, n) for s, n in found]
-    return pd.DataFrame(decoded, columns=["batch", "day", "missing", "random", "rows"])
+    return F.lit(4 * batch) + _is_missing(rows, config).cast("int") * 2 + random.cast("int")
 
 # %% ../nbs/02_distribution.ipynb #ad763a26
 def _sampled(raw:DataFrame, part:float|None) -> DataFrame:
@@ -78,15 +71,21 @@ def _sampled(raw:DataFrame, part:float|None) -> DataFrame:
     return raw.where(F.pmod(F.xxhash64(F.lit("sample"), "_dd_id"), F.lit(1_000_000)) < round(part * 1e6))
 
 def _counted(parts:Sequence[Source], config:Config, sample:float|None) -> DataFrame:
-    "The first scan: `hash` and `rows` of each id hash with several events; of all others only how many there are in each `slot`; bad rows have neither."
+    "The first scan: `hash` and `rows` of each id hash with several events; of all others only how many there are of the same `marks` and `day`; bad rows have none of them."
     keys = []
     for number, source in enumerate(parts):
         rows = source.decode(_sampled(source.raw, sample))
-        known = {"hash": F.xxhash64("_dd_id"), "slot": _slot(rows, number, config), "at": _arrival(rows, config)}
+        known = {"hash": F.xxhash64("_dd_id"), "marks": _marks(rows, number, config), "at": _arrival(rows, config)}
         keys.append(rows.select(*(F.when(F.col("_dd_good"), c).alias(n) for n, c in known.items())))
-    hashes = reduce(DataFrame.unionAll, keys).groupBy("hash").agg(F.count(F.lit(1)).alias("rows"), F.min("slot").alias("slot"), F.min("at").alias("from_at"), F.max("at").alias("to_at"))
-    sums = {"rows": F.sum("rows"), "from_at": F.min("from_at"), "to_at": F.max("to_at")}
-    return hashes.groupBy(F.when(F.col("rows") > 1, F.col("hash")).alias("hash"), F.when(F.col("rows") == 1, F.col("slot")).alias("slot")).agg(*(c.alias(n) for n, c in sums.items()))
+    hashes = reduce(DataFrame.unionAll, keys).groupBy("hash").agg(F.count(F.lit(1)).alias("rows"), F.min("marks").alias("marks"), F.min("at").alias("at"))
+    one = lambda c: F.when(F.col("rows") == 1, c)
+    narrow = hashes.select(F.when(F.col("rows") > 1, F.col("hash")).alias("hash"), one(F.col("marks")).alias("marks"), one(F.floor(F.col("at") / _DAY)).alias("day"), "rows", "at")
+    return narrow.groupBy("hash", "marks", "day").agg(F.sum("rows").alias("rows"), F.min("at").alias("from_at"), F.max("at").alias("to_at"))
+
+def _alone(known:Sequence[Any]) -> pd.DataFrame:
+    "The ids with one event, counted by batch, day (null if unknown), missing (has it no fingerprint?) and random (is the id a UUID of version 4?)."
+    told = [(r.marks >> 2, r.day, r.marks >> 1 & 1, r.marks & 1, r.rows) for r in known if r.marks is not None]
+    return pd.DataFrame(told, columns=["batch", "day", "missing", "random", "rows"])
 
 # %% ../nbs/02_distribution.ipynb #a00c96ea
 _PIPELINE = ["collector_tstamp", "dvce_sent_tstamp", "user_ipaddress", "network_userid", "v_collector", "v_etl"]
@@ -146,7 +145,7 @@ def copies(
         F.lit(batch).alias("batch"), _is_missing(events, config).alias("missing"), at.alias("at"), F.floor(at / _DAY).cast("int").alias("day"),
         (F.xxhash64("etl_tstamp") if "etl_tstamp" in events.columns else F.lit(0).cast("bigint")).alias("etl"), skew.alias("skew"),
         _bucket(_text(events, "user_ipaddress")).alias("ip"), _bucket(_text(events, "useragent")).alias("agent"), robot.alias("robot"),
-        F.array(*[_value_hash(events, c) for c in compared]).alias("values"), _entities(events).alias("entities"))
+        (F.array(*[_value_hash(events, c) for c in compared]) if compared else F.expr("cast(array() as array<int>)")).alias("values"), _entities(events).alias("entities"))
     return taken.withColumn("row", F.xxhash64("values"))
 
 # %% ../nbs/02_distribution.ipynb #69670995
@@ -320,7 +319,7 @@ def differences(
 class _Found:
     "What the scans gave, still small."
     slots:pd.DataFrame    # of the ids with one event
-    bad:int
+    bad:int|None          # rows that are no events; None = not known
     span_ms:float|None    # from the first event to the last
     tallies:pd.DataFrame
     sizes:pd.DataFrame
@@ -336,20 +335,21 @@ def _kept(frame:DataFrame) -> DataFrame:
 def _scanned(parts:Sequence[Source], config:Config, compared:Sequence[str], sent:Sequence[int], sample:float|None) -> _Found:
     "Read the input twice, narrow both times: the ids of all rows, then the rows of the ids that repeat."
     counted = _kept(_counted(parts, config, sample))
-    known = counted.groupBy(F.col("hash").isNotNull().alias("repeats"), "slot").agg(F.sum("rows").alias("rows"), F.count(F.lit(1)).alias("hashes"), F.min("from_at").alias("from_at"), F.max("to_at").alias("to_at")).collect()
-    times = [t for r in known for t in (r.from_at, r.to_at) if t is not None]
-    slots = _slots([(r.slot, r.rows) for r in known if not r.repeats and r.slot is not None])
+    told = {"rows": F.sum("rows"), "hashes": F.count(F.lit(1)), "from_at": F.min("from_at"), "to_at": F.max("to_at")}
+    known = counted.groupBy(F.col("hash").isNotNull().alias("repeats"), "marks", "day").agg(*(c.alias(n) for n, c in told.items())).collect()
+    slots = _alone(known)
     few = sum(r.hashes for r in known if r.repeats) <= BROADCAST_LIMIT
     hashes = counted.where("hash is not null").select(F.col("hash").alias("_dd_hash"))
     narrow = [copies(source.decode(rows_of(source.raw, hashes, broadcast=few)).where("_dd_good"), config, compared, number) for number, source in enumerate(parts)]
     rows = _kept(placed(reduce(DataFrame.unionAll, narrow), len(compared)))
     ids = _kept(by_id(rows))
-    more = _kept(excess(rows, collisions(rows, ids, len(compared), sent, 2 * int(slots["random"] @ slots["rows"]) >= slots["rows"].sum())))
+    more = _kept(excess(rows, collisions(rows, ids, len(compared), sent, 2 * int((slots["random"] * slots["rows"]).sum()) >= int(slots["rows"].sum()))))
     try:
-        return _Found(slots, sum(r.rows for r in known if not r.repeats and r.slot is None), max(times) - min(times) if times else None, *(frame.toPandas() for frame in (
-            tallies(more, rows), sizes(ids), hottest(ids), joined(rows, ids), differences(more, sent))))
+        frames = [frame.toPandas() for frame in (tallies(more, rows), sizes(ids), hottest(ids), joined(rows, ids), differences(more, sent))]
     finally:
         for frame in (counted, rows, ids, more): frame.unpersist()
+    times = [t for r in known for t in (r.from_at, r.to_at) if t is not None] + [int(t) for c in ("from_at", "to_at") for t in frames[1][c].dropna()]
+    return _Found(slots, sum(r.rows for r in known if not r.repeats and r.marks is None), max(times) - min(times) if times else None, *frames)
 
 # %% ../nbs/02_distribution.ipynb #ad1691d3
 REASONS = {("natural", False): "natural", ("natural", True): "natural_cross_batch", ("synthetic", False): "synthetic", ("synthetic", True): "synthetic_cross_batch"}
@@ -370,7 +370,7 @@ def split(found:_Found) -> pd.DataFrame:
     rows = {reason: tally[(tally["kind"] == kind) & (tally["across"] == across)] for (kind, across), reason in REASONS.items()}
     more = [(reason, int(r["rows"].sum()), int(r["ids"].sum()), int(r["missing"].sum())) for reason, r in rows.items()]
     single, repeated = sizes[sizes["from_rows"] == 1], sizes[sizes["from_rows"] > 1]
-    missing = int(found.slots["missing"] @ found.slots["rows"]) + int(single["missing_sum"].sum())
+    missing = int((found.slots["missing"] * found.slots["rows"]).sum()) + int(single["missing_sum"].sum())
     alone, first = int(found.slots["rows"].sum() + single["ids"].sum()), int(repeated["ids"].sum())
     first_missing = int(repeated["missing_sum"].sum()) - sum(r[3] for r in more)
     return pd.DataFrame([("unique", alone, alone, missing), ("first of a repeated id", first, first, first_missing), *more], columns=["what", "rows", "ids", "without_fingerprint"])
@@ -403,12 +403,12 @@ def causes(found:_Found) -> pd.DataFrame:
                 rows.append((kind, cause, rule, int(r["rows"]), r["rows"] / mine["rows"].sum(), int(r["ids"]), [e for e in (r["example0"], r["example1"], r["example2"]) if e]))
     return pd.DataFrame(rows, columns=["kind", "cause", "rule", "rows", "share", "ids", "examples"])
 
-def columns_that_differ(found:_Found, compared:Sequence[str]) -> pd.DataFrame:
-    "In how many copies a column differs from the first one: kind, column, rows, share."
+def columns_that_differ(found:_Found, compared:Sequence[str], sent:set[str]) -> pd.DataFrame:
+    "In how many repeats a column differs from the first one: kind, column, sent (by the client), rows, share."
     names, whole = [*compared, "etl_tstamp"], _tally(found, "split").groupby("kind")["rows"].sum()
     single = found.differ[found.differ["what"].str.startswith("c")]
-    rows = [(r.kind, names[int(r.what[1:])], int(r.rows), r.rows / whole[r.kind]) for r in single.itertuples()]
-    return pd.DataFrame(rows, columns=["kind", "column", "rows", "share"]).sort_values(["kind", "rows", "column"], ascending=[True, False, True], ignore_index=True)
+    rows = [(r.kind, name, name in sent, int(r.rows), r.rows / whole[r.kind]) for r in single.itertuples() for name in [names[int(r.what[1:])]]]
+    return pd.DataFrame(rows, columns=["kind", "column", "sent", "rows", "share"]).sort_values(["kind", "rows", "column"], ascending=[True, False, True], ignore_index=True)
 
 def columns_together(found:_Found, compared:Sequence[str], number:int = 12) -> pd.DataFrame:
     "Which of the client's columns differ together in synthetic copies: columns (none: only the fingerprint differs), rows, share; the most frequent sets."
@@ -560,7 +560,8 @@ def split_chart(
     frame:pd.DataFrame,  # from `split`
 ) -> Figure:
     "Draw the rows beyond the first of each id, by what they are."
-    more, events = frame[frame["what"].isin(_NAMES)], int(frame["rows"].sum())
+    # where there is one batch, nothing is known across batches
+    more, events = frame[frame["what"].isin(_NAMES) & ((frame["rows"] > 0) | ~frame["what"].str.endswith("_cross_batch"))], int(frame["rows"].sum())
     natural = int(more[more["what"].str.startswith("natural")]["rows"].sum())
     synthetic = int(more["rows"].sum()) - natural
     hidden = f"{share(natural, natural + synthetic)} of the {grouped(natural + synthetic)} repeats are copies; {grouped(synthetic)} are other events, which counting distinct ids would lose" if natural + synthetic else "No event shares its id with another"
@@ -577,14 +578,15 @@ def parts_chart(
     rates = shown[list(REASONS.values())].div(shown["events"].clip(lower=1), axis=0) * 100
     worst = rates.sum(axis=1).idxmax() if len(shown) else None
     title = f"Repeats take up to {rates.loc[worst].sum():.2g} % of the events of a {by}, most on {shown.loc[worst, by]}" if worst is not None else f"There is no {by}"
-    figure, axes = _axes(title, by if by == "batch" else "day (UTC)", f"repeats, % of the {by}'s events")
+    figure, axes = _axes(title, by if by == "batch" else "day (UTC)", "repeats, % of the events")
     base = [0.0] * len(shown)
     for reason in REASONS.values():
+        if not rates[reason].any(): continue
         axes.bar(range(len(shown)), rates[reason], bottom=base, color=_COLOURS[reason], label=_NAMES[reason], width=0.7)
         base = [b + v for b, v in zip(base, rates[reason])]
     step = max(1, -(-len(shown) // 6))
-    axes.set_xticks(range(0, len(shown), step), [str(n)[:10] for n in shown[by]][::step]); axes.margins(x=0.05)
-    _legend(figure, axes, 2)
+    axes.set_xticks(range(0, len(shown), step), [str(n)[:13] for n in shown[by]][::step]); axes.margins(x=0.05)
+    if axes.get_legend_handles_labels()[0]: _legend(figure, axes, 2)
     return figure
 
 def causes_chart(
@@ -604,13 +606,13 @@ def columns_chart(
     frame:pd.DataFrame,  # from `columns_that_differ`
     number:int = 10,
 ) -> Figure:
-    "Draw the columns in which copies differ most often from the first one, for natural and synthetic ones."
+    "Draw the columns in which repeats differ most often from the first event; grey is what the pipeline added."
     figure = Figure(figsize=(5.4, 0.7 + 0.48 * number), layout="constrained")
     for axes, kind, colour in zip(figure.subplots(2, 1), ("natural", "synthetic"), (DROPPED, RENAMED)):
         mine = frame[frame["kind"] == kind].head(number)
-        top = mine.head(1)
-        title = f"{share(round(1000 * top['share'].iloc[0]), 1000)} of the {kind} repeats differ in {top['column'].iloc[0]}" if len(mine) else f"No {kind} repeats, or none that differs"
-        _bars(axes, list(mine["column"]), 100 * mine["share"], [f"{100 * s:.0f} %" for s in mine["share"]], [colour] * len(mine))
+        top = frame[(frame["kind"] == kind) & frame["sent"]].head(1)
+        title = f"{100 * top['share'].iloc[0]:.0f} % of the {kind} repeats differ in {top['column'].iloc[0]}" if len(top) else f"No {kind} repeat differs in what the client sent"
+        _bars(axes, list(mine["column"]), 100 * mine["share"], [f"{100 * s:.0f} %" for s in mine["share"]], [colour if s else BAD for s in mine["sent"]])
         _bare(axes, f"{kind} repeats that differ from the first, %"); axes.set_xlim(0, 115); axes.set_title(_wrapped(title, 48), fontsize=10, loc="left")
     return figure
 
@@ -632,6 +634,7 @@ def gaps_chart(
         mine = frame[frame["kind"] == kind]
         for across, colour in zip((False, True), colours):
             bars = mine[mine["across"] == across]
+            if not len(bars): continue
             left, right = bars["from_ms"].clip(lower=0.8), bars["to_ms"].clip(lower=0.9)
             axes.bar(left, bars["rows"], width=right - left, align="edge", color=colour, label="across batches" if across else "within a batch")
         whole, soon = int(mine["rows"].sum()), int(mine[mine["to_ms"] <= 2000]["rows"].sum())
@@ -661,7 +664,7 @@ def window_chart(
     axes.set_xscale("log"); axes.set_ylim(0, 108); axes.set_xlim(0.8, 1.25 * hours.iloc[-1])
     axes.set_xticks(hours, [w.replace("hours", "h").replace("hour", "h").replace("days", "d").replace("day", "d") for w in frame["window"]], rotation=60); axes.minorticks_off()
     unseen = frame[frame["seen"] == 0]
-    if len(unseen): axes.axvspan(unseen["hours"].iloc[0] / 1.2, 1.25 * hours.iloc[-1], color="0.93", lw=0); axes.text(hours.iloc[-1], 3, "longer than the data", fontsize=8, ha="right", color="0.35")
+    if len(unseen): axes.axvspan(unseen["hours"].iloc[0] / 1.2, 1.25 * hours.iloc[-1], color="0.93", lw=0); axes.text(hours.iloc[-1], 60, "longer than the data", fontsize=8, ha="right", color="0.35")
     at = knee(frame)
     if at is not None: axes.plot([hours[at]], [caught[at]], "D", color="black", ms=7); axes.annotate("knee", (hours[at], caught[at]), xytext=(2, -15), textcoords="offset points", fontsize=9)
     _dollars(axes.twinx(), frame)
@@ -721,11 +724,12 @@ def outcomes_chart(
     return figure
 
 # %% ../nbs/02_distribution.ipynb #113b87f6
-def _skipped(columns:Sequence[str], config:Config, batches:int, entities:bool) -> dict[str, str]:
+def _skipped(columns:Sequence[str], config:Config, batches:int, entities:bool, timeless:bool) -> dict[str, str]:
     "What cannot be said about this input, and which column or batch it would take."
     has, time = set(columns).__contains__, time_column(columns, config)
     lines = {}
     if time is None: lines["time"] = "Days, gaps and windows need a time: the input has no collector_tstamp; name another column in order_by."
+    elif timeless: lines["time"] = f"Days, gaps and windows need a time: no value of {time} is one; name another column in order_by."
     if batches < 2: lines["across batches"] = "The input is one batch, so nothing is known about copies across batches."
     if not has(config.event_fingerprint): lines["fingerprint"] = f"The input has no {config.event_fingerprint}: hashes of the payload stand in for all fingerprints."
     if not has("etl_tstamp"): lines["replayed"] = "Rows that the pipeline replayed cannot be told from exact copies: the input has no etl_tstamp."
@@ -759,14 +763,14 @@ class Profile:
 
     def __str__(self) -> str:
         n = self.numbers
-        head = f"{grouped(n['events'])} events, {grouped(n['ids'])} ids in {n['batches']} batch{'es' * (n['batches'] != 1)}: {grouped(n['natural_excess'])} natural and {grouped(n['synthetic_excess'])} synthetic repeats"
+        head = f"{grouped(n['events'])} events, {grouped(n['ids'])} ids in {n['batches']} batch{'es' * (n['batches'] != 1)}: {grouped(n['natural_excess'])} natural and {grouped(n['synthetic_excess'])} synthetic repeats" + (f"; {grouped(n['bad'])} rows are no events" if n["bad"] else "")
         return "\n".join([head, *(f"  {line}" for line in self.conclusions()), *(f"  note: {line}" for line in n["notes"])])
 
 # %% ../nbs/02_distribution.ipynb #d8ac62c6
-def _frames(found:_Found, names:Sequence[str], compared:Sequence[str], prices:Prices) -> dict[str, pd.DataFrame]:
+def _frames(found:_Found, names:Sequence[str], compared:Sequence[str], sent:set[str], prices:Prices) -> dict[str, pd.DataFrame]:
     "All frames of a profile."
     f = {"distribution": distribution(found), "split": split(found), "per_batch": split_by(found, "batch", dict(enumerate(names))), "per_day": split_by(found, "day", {}),
-         "causes": causes(found), "columns": columns_that_differ(found, compared), "column_sets": columns_together(found, compared), "gaps": gaps(found),
+         "causes": causes(found), "columns": columns_that_differ(found, compared, sent), "column_sets": columns_together(found, compared), "gaps": gaps(found),
          "hot_ids": hot_ids(found), "hot_shares": hot_shares(found), "joins": joins(found), "outcomes": outcomes(found)}
     return f | {"quantiles": gap_quantiles(f["gaps"]), "window": windows(found, found.span_ms, int(f["distribution"]["events"].sum()), len(names), prices) if f["gaps"]["rows"].sum() else pd.DataFrame()}
 
@@ -778,7 +782,7 @@ def _estimated(found:_Found, part:float) -> tuple[_Found, dict[str, int]]:
     # every id is drawn with the same chance: the variance of its share of a sum is its square times (1 - part) / part^2
     errors = {name: math.ceil(1.96 * math.sqrt((1 - part) * float(total)) / part) for name, total in squares.items()}
     counts = lambda frame, names: frame.assign(**{n: (frame[n] / part).round().astype("int64") for n in names})
-    return replace(found, slots=counts(found.slots, ["rows"]), bad=round(found.bad / part), tallies=counts(found.tallies, ["rows", "ids", "missing"]),
+    return replace(found, slots=counts(found.slots, ["rows"]), bad=None, tallies=counts(found.tallies, ["rows", "ids", "missing"]),
                    sizes=counts(s, [c for c in s.columns if c.endswith("_sum") or c.startswith("several") or c in ("ids", "alone_at_once")]),
                    joins=counts(found.joins, ["entities", "before", "after"]), differ=counts(found.differ, ["rows"])), errors
 
@@ -815,8 +819,8 @@ def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|No
     progress.done("read", f"{grouped(len(parts))} batches, {len(columns)} columns, {len(compared)} of them compared")
     found, errors = _scanned(sources, config, compared, [i for i, c in enumerate(compared) if c in sent], sample), None
     if sample: found, errors = _estimated(found, sample)
-    f = _frames(found, names, compared, prices)
-    notes = list(_skipped(columns, config, len(names), any(entity_columns(frame) for frame in frames)).values())
+    f = _frames(found, names, compared, sent, prices)
+    notes = list(_skipped(columns, config, len(names), any(entity_columns(frame) for frame in frames), bool(f["distribution"]["ids"].sum()) and found.span_ms is None).values())
     if sample: notes.append(f"Estimated from {100 * sample:g} % of the ids, chosen by hash: 95 of 100 such samples are within " + ", ".join(f"{grouped(e)} {n.replace('_', ' ')}" for n, e in errors.items()) + ".")
     numbers = _numbers(config, f, found, names, compared, notes, {"share": sample, "errors": errors} if sample else None)
     progress.done("profile", f"{grouped(numbers['events'])} events, {grouped(numbers['repeated_ids'])} ids repeat")
@@ -894,9 +898,12 @@ def _section(name:str, figure:Figure, frame:pd.DataFrame) -> str:
     if figure.get_suptitle(): figure.suptitle("")  # the heading says it
     return f"<p style='margin:2.5rem 0 0;color:#666'>{html.escape(name)}</p><h2 style='margin-top:0'>{html.escape(titles[0])}</h2>{svg(figure)}{_html_table(frame)}"
 
+_TERMS = ("Of the events that share an id, one is the first; the others are repeats. A <b>natural</b> repeat is a copy: it has the fingerprint of an earlier one. "
+          "A <b>synthetic</b> one is another event under a taken id. <b>Across batches</b>: the earlier one lies in an earlier batch.")
+
 def profile_html(found:Profile) -> str:
     "One page that stands alone: the conclusions, each chart, and under it its numbers."
     charts, n = found.charts(), found.numbers
-    parts = [f"<p>{html.escape(str(found).splitlines()[0])}.</p>", *(f"<p>Note: {html.escape(line)}</p>" for line in n["notes"])]
+    parts = [f"<p>{html.escape(str(found).splitlines()[0])}.</p><p>{_TERMS}</p>", *(f"<p>Note: {html.escape(line)}</p>" for line in n["notes"])]
     parts += [_section(title, charts[name], found.frames[_SHOWN.get(name, name)].head(60)) for name, title in _SECTIONS.items() if name in charts]
     return page("How duplicated are these events?", *parts)

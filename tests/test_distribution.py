@@ -83,8 +83,8 @@ def test_the_columns_are_those_that_were_changed(found):
     sets = {tuple(r.columns): r.rows for r in found[0].frames["column_sets"].itertuples()}
     # a pre-fetcher sends no referrer and no size; a title is changed; a twin without a fingerprint differs in nothing that the client sent
     assert {("page_referrer", "br_viewwidth", "br_viewheight"), ("page_title",), ()} & set(sets) >= {("page_title",), ()}
-    natural = found[0].frames["columns"].query("kind == 'natural'").set_index("column")["rows"]
-    assert natural.index[0] == "etl_tstamp" and "page_url" not in natural
+    natural = found[0].frames["columns"].query("kind == 'natural'")
+    assert natural["column"].iloc[0] == "etl_tstamp" and not natural["sent"].any()
 
 
 def test_the_hot_ids_are_those_that_were_planted(found, planted):
