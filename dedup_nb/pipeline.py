@@ -8,7 +8,7 @@ __all__ = ['VERDICTS', 'decide', 'kept_rows', 'dropped_rows', 'Deduplicated', 'd
 
 # %% ../nbs/13_pipeline.ipynb #003639cd
 import hashlib, json, re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -170,16 +170,13 @@ class _Job:
         "Are all rows counted and judged on a narrow scan, before any is moved?"
         return self.source.cheap or self.pairs is not None
 
-    def watched(self, rows:DataFrame, watch:Observation, time:Column|None=None) -> DataFrame:
-        "Decoded rows, observed: how many, how many good, their time, and the marks of the bad ones."
-        if time is None: time = _time(rows, self.source.columns, self.config)
-        bad = F.when(~F.col("_dd_good"), _mark())
-        return rows.observe(watch, F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"), F.min(time).alias("time"),
-                            F.array_join(F.collect_set(bad.cast("string")), ",").alias("marks"))
+    def counts(self, rows:DataFrame) -> list[Column]:
+        "What is counted of decoded rows: how many, how many good, their time, and the marks of the bad ones."
+        bad, time = F.when(~F.col("_dd_good"), _mark()), _time(rows, self.source.columns, self.config)
+        return [F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"), F.min(time).alias("time"), F.array_join(F.collect_set(bad.cast("string")), ",").alias("marks")]
 
-    def add(self, watch:Observation) -> None:
-        "Add what was observed of a part of the rows to what was seen so far."
-        part = watch.get
+    def add(self, part:Mapping[str, Any]) -> None:
+        "Add the counts of a part of the rows to what was seen so far."
         for name in ("rows", "good"): self.seen[name] = self.seen.get(name, 0) + part[name]
         times = [t for t in (self.seen.get("time"), part["time"]) if t is not None]
         self.seen["time"] = min(times, default=None)
@@ -203,22 +200,17 @@ def _time(rows:DataFrame, columns:Sequence[str], config:Config) -> Column:
 
 # %% ../nbs/13_pipeline.ipynb #72d4a7b2
 def _repeated(job:_Job) -> DataFrame:
-    "The hashes of ids that repeat in this batch; on the way, all rows are counted."
-    watch, raw = Observation("read"), job.source.raw
-    rows = job.watched(job.source.decode(raw), watch) if job.source.cheap else raw.observe(watch, F.count(F.lit(1)).alias("rows"))
-    ids = suspect_ids(rows.select("_dd_id"))
-    if job.config.natural == "off":
-        rows.select(F.count("_dd_id")).collect()
-        ids = ids.limit(0)
-    ids = job.stage(ids, "ids")
-    job.seen["read"] = watch.get["rows"]
-    if job.source.cheap: job.add(watch)
-    return ids
+    "The hashes of ids that repeat in this batch; and the counts, where a scan of few columns gives them."
+    if job.source.cheap:
+        rows = job.source.decode(job.source.raw)
+        job.add(rows.agg(*job.counts(rows)).first().asDict())
+        job.seen["read"] = job.seen["rows"]
+    ids = job.source.raw.select("_dd_id")
+    return suspect_ids(ids.limit(0) if job.config.natural == "off" else ids)
 
 def _find_suspects(job:_Job) -> DataFrame:
-    "Stage 2: count the rows, unless their keys are staged already, and find the hashes of ids that repeat."
-    if job.pairs is None: ids = _repeated(job)
-    else: ids = job.stage(_repeated_or_known(job.pairs, job.known), "ids")
+    "Stage 2: the hashes of ids that repeat, or that the manifest knows."
+    ids = job.stage(_repeated(job) if job.pairs is None else _repeated_or_known(job.pairs, job.known), "ids")
     count = ids.count()
     job.few = count <= BROADCAST_LIMIT
     job.progress.done("suspects", f"{grouped(count)} ids repeat" + ("" if job.few else ", too many to broadcast: shuffling"))
@@ -228,10 +220,10 @@ def _stage_suspects(job:_Job, ids:DataFrame) -> DataFrame:
     "Stage 3: the good rows of those ids, with their keys; the keys alone if nothing is to move."
     watch = Observation("suspects")
     rows = job.source.decode(rows_of(job.source.raw, ids, broadcast=job.few))
-    if not job.counted: rows = job.watched(rows, watch)
+    if not job.counted: rows = rows.observe(watch, *job.counts(rows))
     keyed = with_keys(rows.where("_dd_good").select(*map(named, job.source.columns)), job.config)
     staged = job.stage(keyed if job.applies else keyed.select("_dd_id", "_dd_fp", "_dd_at"), "suspects")
-    if not job.counted: job.add(watch)
+    if not job.counted: job.add(watch.get)
     return staged if job.config.missing_fingerprint == "unique" else _told_apart(staged)
 
 def _told_apart(staged:DataFrame) -> DataFrame:
@@ -296,13 +288,16 @@ def _near_bad(job:_Job) -> DataFrame:
 
 def _clean(job:_Job, ids:DataFrame) -> None:
     "Stage 6: all other rows straight to the output, and the bad rows, if there are any."
-    watch = Observation("clean")
-    rows = job.source.decode(rows_of(job.source.raw, ids, inside=False, broadcast=job.few))
-    if not job.counted: rows = job.watched(rows, watch)
+    everything, clean, raw = Observation("everything"), Observation("clean"), job.source.raw
+    if not job.counted: raw = raw.observe(everything, F.count(F.lit(1)).alias("rows"))
+    rows = job.source.decode(rows_of(raw, ids, inside=False, broadcast=job.few))
+    if not job.counted: rows = rows.observe(clean, *job.counts(rows))
     kept = kept_rows(rows.where("_dd_good"), list(job.source.columns), job.config)
     if job.applies: _write_events(job, kept, "clean")
     elif not job.counted: kept.select(F.count(F.lit(1))).collect()
-    if not job.counted: job.add(watch)
+    if not job.counted:
+        job.add(clean.get)
+        job.seen["read"] = everything.get["rows"]
     if job.applies and job.bad: write_rows(job.source.bad(_near_bad(job)), job.attempt, "bad", output_format="text")
     job.progress.done("clean", f"{grouped(job.seen['good'] - job.seen['suspects'])} rows straight through, {grouped(job.bad)} bad")
 
@@ -316,23 +311,24 @@ def stage_keys(
     path:str,                      # folder for the staged keys
     *,
     change:Callable[[DataFrame], DataFrame] = lambda rows: rows.withColumn("_dd_renamed", F.lit(False)),  # see `history.backfill`
-    watched:Callable[[DataFrame], DataFrame] = lambda rows: rows,  # observes all rows: `_dd_id`, `_dd_good`, `time`
-) -> tuple[DataFrame, datetime, dict[str, Any]]:  # the keys; the time of the batch; `pairs` (their number) and `checksum`
+) -> tuple[DataFrame, datetime, dict[str, Any]]:  # the keys; the time of the batch; `pairs` (their number), `checksum`, and the counts of all rows
     "Stage one row per pair of the good rows: `_dd_hash`, the key, `pair`, `n` (copies), `time` (the earliest, microseconds), `renamed`."
     rows = source.decode(source.raw)
     claimed = claimed_fingerprint(rows.select(*map(named, source.columns)), config)
-    narrow = change(rows.withColumns({"_dd_fp": claimed, "time": _time(rows, source.columns, config)})).select("_dd_id", "_dd_fp", "time", "_dd_renamed", "_dd_good")
-    keyed = watched(narrow).where("_dd_good").select(F.xxhash64("_dd_id").alias("_dd_hash"), *id_key(F.col("_dd_id")), pair_key(F.col("_dd_id"), F.col("_dd_fp")), "time", "_dd_renamed")
-    keys, total = keyed.groupBy("_dd_hash", *KEY, "pair").agg(F.count(F.lit(1)).alias("n"), F.min("time").alias("time"), F.max("_dd_renamed").alias("renamed")), Observation("keys")
-    keys = keys.observe(total, F.count(F.lit(1)).alias("pairs"), F.coalesce(F.bit_xor(F.xxhash64(*KEY, "pair")), F.lit(0)).alias("checksum"), F.min("time").alias("time"))
-    keys = _staged(keys, path)
-    return keys, _batch_time(config, total.get["time"]), total.get
+    narrow = change(rows.withColumns({"_dd_fp": claimed, "time": _time(rows, source.columns, config)}))
+    key = [F.xxhash64("_dd_id").alias("_dd_hash"), *id_key(F.col("_dd_id")), pair_key(F.col("_dd_id"), F.col("_dd_fp"))]
+    good = narrow.select(*(F.when(F.col("_dd_good"), part).alias(name) for part, name in zip(key, ("_dd_hash", *KEY, "pair"))), F.when(~F.col("_dd_good"), _mark()).alias("bad"), "time", "_dd_renamed")
+    # bad rows come along as one group for each mark, so that one scan counts everything
+    staged = _staged(good.groupBy("_dd_hash", *KEY, "pair", "bad").agg(F.count(F.lit(1)).alias("n"), F.min("time").alias("time"), F.max("_dd_renamed").alias("renamed")), path)
+    total = staged.agg(F.count_if(F.col("bad").isNull()).alias("pairs"), F.coalesce(F.bit_xor(F.when(F.col("bad").isNull(), F.xxhash64(*KEY, "pair"))), F.lit(0)).alias("checksum"), F.min("time").alias("time"),
+                       F.coalesce(F.sum("n"), F.lit(0)).alias("rows"), F.coalesce(F.sum(F.when(F.col("bad").isNull(), F.col("n"))), F.lit(0)).alias("good"),
+                       F.array_join(F.collect_set(F.col("bad").cast("string")), ",").alias("marks")).first().asDict()
+    return staged.where("bad is null").drop("bad"), _batch_time(config, total["time"]), total
 
 def _look_back(job:_Job) -> None:
     "Stage the keys, claim the batch, and ask what earlier batches had."
-    watch = Observation("read")
-    job.pairs, etl_time, total = stage_keys(job.spark, job.source, job.config, f"{job.attempt.staging}/pairs", watched=lambda rows: job.watched(rows, watch, F.col("time")))
-    job.add(watch)
+    job.pairs, etl_time, total = stage_keys(job.spark, job.source, job.config, f"{job.attempt.staging}/pairs")
+    job.add(total)
     job.seen.update(read=job.seen["rows"], pairs=total["pairs"], checksum=total["checksum"])
     begin = job.manifest.begin if job.applies else job.manifest.look
     job.claim = begin(job.batch.batch_id, etl_time, {"token": job.attempt.token}, rerun=job.config.rerun)
@@ -487,6 +483,7 @@ def _finish(job:_Job) -> dict[str, Any]:
 
 def _notes(job:_Job) -> list[str]:
     notes = []
+    if job.bad and job.bad == job.seen["read"]: notes.append(f"no row of batch {job.batch.batch_id} is good; is input_format={job.config.input_format} right? bad/ says what is wrong with each row")
     if job.config.event_fingerprint not in job.source.columns: notes.append(f"the input has no column {job.config.event_fingerprint}: surrogates stand in for all fingerprints")
     if not job.config.order_by and not order_columns(job.source.columns, job.config): notes.append("the input has neither etl_tstamp nor collector_tstamp: copies are ordered by their hash alone; name order_by to choose")
     if job.claim and (newer := job.seen["newer"]):
