@@ -335,9 +335,8 @@ def _look_back(job:_Job) -> None:
     entries = job.claim.ledger
     if job.claim.rerun: _check_rerun(job, next(e.committed for e in entries if e.batch_id == job.batch.batch_id))
     if job.applies: publish_pending(job.attempt.output, entries)
-    met = Observation("known")
-    job.known = job.stage(job.manifest.known(job.claim, job.pairs).observe(met, F.count(F.lit(1)).alias("keys")), "known")
-    found = met.get["keys"]
+    job.known = job.stage(job.manifest.known(job.claim, job.pairs), "known")
+    found = job.known.count()
     # joins with what is surely empty cost nothing
     if not found: job.known = job.known.limit(0)
     newer = [e.batch_id for e in entries if e.committed and e.first_seq < job.claim.sees and e.batch_id != job.batch.batch_id and e.etl_time > job.claim.etl_time]
