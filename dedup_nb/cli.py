@@ -7,12 +7,13 @@ __all__ = ['main']
 
 # %% ../nbs/30_cli.ipynb #1411eaf3
 import argparse, json, sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from .config import Config, ConfigError, DedupError, did_you_mean, settings
 from .costs import past_runs, review, review_page
 from .dynamodb import PURPOSES, iam_policy
+from .distribution import profile
 from .history import abandon, backfill, expire, explain, forget, runs
 from .pipeline import run
 from .plan import plan_input, plan_workload
@@ -70,6 +71,11 @@ def _add_plan(commands:Any) -> None:
     plan.add_argument("--review", action="store_true", help="compare the forecasts of past runs in --output with what happened")
     _add_common(plan)
 
+def _add_profile(commands:Any) -> None:
+    profile = commands.add_parser("profile", help="how duplicated the events are, why, and which window would catch it", allow_abbrev=False)
+    profile.add_argument("--sample", metavar="SHARE", help="look at this share of the ids only, chosen by hash; the page says how far off that may be")
+    _add_common(profile)
+
 def _parser() -> argparse.ArgumentParser:
     from dedup_nb import __version__
     parser = argparse.ArgumentParser("dedup", description="Find and remove duplicate events, and account for every row.", allow_abbrev=False)
@@ -77,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (words, flags) in _JOBS.items(): _add_job(commands, name, words, flags)
     _add_plan(commands)
+    _add_profile(commands)
     iam = commands.add_parser("iam", help="the least AWS policy for a DynamoDB manifest", allow_abbrev=False)
     iam.add_argument("--table", metavar="NAME", help="name of the table")
     iam.add_argument("--for", dest="purpose", default="run", metavar="PURPOSE", help=f"one of {', '.join(PURPOSES)} [run]")
@@ -94,45 +101,52 @@ def _given(args:argparse.Namespace) -> dict[str, Any]:
         given[name.strip().replace("-", "_")] = value
     return given
 
-def _say(args:argparse.Namespace) -> Any:
-    "Where progress goes: with --json, standard output is for JSON alone."
+def _config(args:argparse.Namespace, **more:Any) -> Config:
+    "The settings of a command from all places; `more` are flags of its own that set one."
+    return Config.load(args.profile, args.settings_file, **_given(args) | {name: value for name, value in more.items() if value is not None})
+
+def _say(args:argparse.Namespace) -> Callable[[str], None]:
+    "Where progress goes: with --json not to standard output."
     return lambda line: print(line, file=sys.stderr if args.json else sys.stdout, flush=True)
 
-def _run(args:argparse.Namespace) -> int:
-    config = Config.load(args.profile, args.settings_file, **_given(args))
-    summary = run(config, say=_say(args), force=args.force, late_files=args.late_files, accept_empty_manifest=args.accept_empty_manifest)
-    print(json.dumps({"counts": summary.counts, "output": summary.output, "notes": list(summary.notes), "batches": list(summary.batches)}) if args.json else summary)
+def _answer(args:argparse.Namespace, numbers:Any, words:Any) -> int:
+    "Print the result, for programs or for people."
+    print(json.dumps(numbers) if args.json else words)
     return 0
 
+def _run(args:argparse.Namespace) -> int:
+    summary = run(_config(args), say=_say(args), force=args.force, late_files=args.late_files, accept_empty_manifest=args.accept_empty_manifest)
+    return _answer(args, {"counts": summary.counts, "output": summary.output, "notes": list(summary.notes), "batches": list(summary.batches)}, summary)
+
 def _backfill(args:argparse.Namespace) -> int:
-    done = backfill(Config.load(args.profile, args.settings_file, **_given(args)), say=_say(args), force=args.force)
+    done = backfill(_config(args), say=_say(args), force=args.force)
     if args.json: print(json.dumps(done))
     return 0
 
 def _history(args:argparse.Namespace) -> int:
     "The commands that ask the manifest, or keep it in order."
-    config, name = Config.load(args.profile, args.settings_file, **_given(args)), args.command
+    config, name = _config(args), args.command
     if name == "explain": answer = explain(_wanted(args.event_id_asked, "explain EVENT_ID"), config)
     elif name == "forget": answer = forget(_wanted(args.batch, "forget BATCH"), config, yes=args.yes)
     elif name == "abandon": answer = abandon(_wanted(args.batch, "abandon BATCH"), config, yes=args.yes, force=args.force)
     elif name == "expire": answer = expire(config, audit_days=args.audit_days, yes=args.yes)
     else: answer = runs(config)
-    print(json.dumps(answer.data) if args.json else answer)
-    return 0
+    return _answer(args, answer.data, answer)
 
 def _wanted(value:str|None, words:str) -> str:
     if not value: raise ConfigError(f"Wanted dedup {words} --output DIR. dedup runs --output DIR lists the batches.")
     return value
 
+def _profile(args:argparse.Namespace) -> int:
+    found = profile(_config(args), sample=args.sample, say=_say(args))
+    return _answer(args, found.numbers, found)
+
 def _plan(args:argparse.Namespace) -> int:
-    given = _given(args)
-    if args.retention is not None: given["retention_days"] = args.retention
-    config = Config.load(args.profile, args.settings_file, **given)
+    config = _config(args, retention_days=args.retention)
     if args.review:
         if not config.output: raise ConfigError("A review needs the folder of past runs: dedup plan --review --output DIR.")
         past = past_runs(config.output)
-        print(json.dumps(review(past)) if args.json else review_page(past))
-        return 0
+        return _answer(args, review(past), review_page(past))
     shared = dict(region=args.region or config.aws_region, prices_file=args.prices, cores=args.cores)
     numbers = {name: value for name in ("duplicate_share", "batches_per_day") if (value := getattr(args, name)) is not None}
     if args.events_per_day is not None:
@@ -140,8 +154,7 @@ def _plan(args:argparse.Namespace) -> int:
         plan = plan_workload(events_per_day=args.events_per_day, retention_days=config.retention_days, past=past_runs(config.output), **numbers, **shared)
     elif config.input: plan = plan_input(config, **numbers, **shared)
     else: raise ConfigError("A plan needs --input DIR, or --events-per-day N [--duplicate-share D] [--retention DAYS] [--batches-per-day B].")
-    print(json.dumps(plan.numbers) if args.json else plan)
-    return 0
+    return _answer(args, plan.numbers, plan)
 
 def _iam(args:argparse.Namespace) -> int:
     if not args.table: raise ConfigError("A policy is for one table: dedup iam --table NAME [--for run|create|schedule|fallback].")
@@ -170,17 +183,19 @@ def main(
     argv:Sequence[str]|None = None,  # else the words of the command line
 ) -> int:                            # 0 done, 1 the run failed, 2 wrong usage or settings
     "The `dedup` command."
-    parser = _parser()
-    args, unknown = parser.parse_known_args(argv)
+    parser, words = _parser(), sys.argv[1:] if argv is None else list(argv)
     try:
+        commands = next(action.choices for action in parser._actions if action.dest == "command")
+        if words and not words[0].startswith("-") and words[0] not in commands: raise ConfigError(f"Unknown command {words[0]}; there are {', '.join(commands)}.{did_you_mean(words[0], commands)} dedup --help tells them.")
+        args, unknown = parser.parse_known_args(words)
         if args.command is None: raise ConfigError(f"Name a command.\n{parser.format_help()}")
         if unknown: raise ConfigError(f"Unknown argument {unknown[0]}.{did_you_mean(unknown[0].partition('=')[0], _flags())} dedup {args.command} --help lists all.")
-        return {"run": _run, "plan": _plan, "demo": _demo, "iam": _iam, "backfill": _backfill}.get(args.command, _history)(args)
+        return {"run": _run, "plan": _plan, "profile": _profile, "demo": _demo, "iam": _iam, "backfill": _backfill}.get(args.command, _history)(args)
     except ConfigError as wrong: return _failed(wrong, 2)
     except DedupError as wrong: return _failed(wrong, 1)
 
 def _flags() -> list[str]:
-    return [f"--{s.name.replace('_', '-')}" for s in settings()] + ["--profile", "--settings-file", "--set", "--json", "--output", "--review", *(f"--{flag}" for flag in _PLAN), *_FLAGS, "--audit-days", "--table", "--for"]
+    return [f"--{s.name.replace('_', '-')}" for s in settings()] + ["--profile", "--settings-file", "--set", "--json", "--output", "--review", "--sample", *(f"--{flag}" for flag in _PLAN), *_FLAGS, "--audit-days", "--table", "--for"]
 
 def _failed(wrong:Exception, code:int) -> int:
     print(f"dedup: {type(wrong).__name__}: {wrong}", file=sys.stderr)

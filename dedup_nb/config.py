@@ -328,7 +328,11 @@ def get_spark(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is first in PATH
     builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[*]")).appName("dedup_nb")
     for name, value in {**_LOCAL, **(delta_settings() if delta else {})}.items(): builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try: return builder.getOrCreate()
+    except Exception as wrong:
+        if not delta: raise
+        raise ConfigError(f"Spark did not start with Delta ({delta_settings().get('spark.jars.packages', 'no release for this Spark')}), which it fetches from Maven the first time. "
+                          "Check Java and the network, or do without a memory of earlier batches: manifest=none.") from wrong
 
 _LOCAL = {
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "4g",

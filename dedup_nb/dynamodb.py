@@ -982,7 +982,7 @@ class DynamoManifest:
             self._check_not_swept(entries, batch_id, etl_time)
             held = _held([mine] if mine else [], batch_id, self.claim_timeout_minutes)
             if held is None:
-                claim = self._claim(batch_id, etl_time, info, mine, seq)
+                claim = self._claim(batch_id, etl_time, info, entries, seq)
                 said = {**info, **this_process(), "token": claim.token, "at": self._clock(), "etl_time": claim.etl_time.isoformat(), "first_seq": claim.sees if claim.rerun else None}
                 if self._append(seq, batch_id, "claim", said): return claim
             elif time.monotonic() >= end: raise BusyError(held)
@@ -992,14 +992,15 @@ class DynamoManifest:
 
     def look(self, batch_id:str, etl_time:datetime, info:Mapping[str, Any], *, rerun:bool = False) -> Claim:
         "What `begin` would give, but nothing is written or held: for a run that only decides."
-        return self._claim(batch_id, etl_time, info, next((e for e in self.ledger() if e.batch_id == batch_id), None), self._next())
+        return self._claim(batch_id, etl_time, info, self.ledger(), self._next())
 
     def _clock(self) -> str: return datetime.fromtimestamp(self.now(), timezone.utc).isoformat()
 
-    def _claim(self, batch_id:str, etl_time:datetime, info:Mapping[str, Any], mine:Entry|None, seq:int) -> Claim:
+    def _claim(self, batch_id:str, etl_time:datetime, info:Mapping[str, Any], entries:Sequence[Entry], seq:int) -> Claim:
+        mine = next((e for e in entries if e.batch_id == batch_id), None)
         first = mine.first_seq if mine and mine.committed else None
         fixed = (mine.etl_time if mine and mine.state != "forgotten" else None) or etl_time
-        return Claim(batch_id, info["token"], seq, first or seq, fixed, first is not None, tuple(self._told))
+        return Claim(batch_id, info["token"], seq, first or seq, fixed, first is not None, tuple(self._told), tuple(entries))
 
     def _check_not_swept(self, entries:Sequence[Entry], batch_id:str, etl_time:datetime) -> None:
         "Refuse a batch so old that pairs it would have seen may have been deleted by the table itself."
@@ -1043,20 +1044,18 @@ class DynamoManifest:
         tasks = max(1, min(self.tasks or _slots(self.spark), -(-total // _CHUNK)))
         if few is not None and total == len(few):
             rows = sorted(few, key=lambda r: [(x is not None, x) for x in (r.event_id, *r[2:])])
-            answers = self._here(_claiming(self._task(1), who, read_first), [[r.event_id for r in rows], [r.event_fingerprint for r in rows]])
+            batch = pa.RecordBatch.from_arrays([pa.array([r[n] for r in rows], pa.string()) for n in (0, 1)], names=["event_id", "event_fingerprint"])
+            # a micro-batch need not start workers
+            done = pa.Table.from_batches(list(_claiming(self._task(1), who, read_first)(iter([batch]))), schema=_ARROW)
+            answers = self.spark.createDataFrame(done)
         else:
             rows = pairs.repartition(tasks, "event_id").sortWithinPartitions("event_id", *order).select("event_id", "event_fingerprint")
             answers = rows.mapInArrow(_claiming(self._task(tasks), who, read_first), _ANSWERS)
         answers.write.mode("overwrite").parquet(path)
         self._calls[claim.token] = self._calls.get(claim.token, 0) + 1
-        self._meters[claim.token] = self._meters.get(claim.token, Counter()) + self._used(self._read(path).where(F.col("kind") == USED))
+        self._count(claim, self._used(self._read(path).where(F.col("kind") == USED)) if few is None or total > len(few) else Counter(json.loads(done["used"][-1].as_py())))
         if who.writes: self.say(f"  {self.summary(claim)}")
         return _known(self._read(path))
-
-    def _here(self, work:Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], columns:Sequence[list[Any]]) -> DataFrame:
-        "The body of a task, run in this process: a micro-batch need not start workers."
-        batch = pa.RecordBatch.from_arrays([pa.array(c, pa.string() if n < 2 else pa.int64()) for n, c in enumerate(columns)], names=[f"c{n}" for n in range(len(columns))])
-        return self.spark.createDataFrame(pa.Table.from_batches(list(work(iter([batch]))), schema=_ARROW))
 
     def _folder(self, batch_id:str, token:str) -> str: return f"{self.path}/claims/batch_id={batch_id}/{token}"
 
@@ -1064,6 +1063,9 @@ class DynamoManifest:
 
     def _tried_before(self, claim:Claim) -> bool:
         return any(m.kind == "claim" and m.batch_id == claim.batch_id and m.seq < claim.seq for m in self._log)
+
+    def _count(self, claim:Claim, used:Counter) -> None:
+        self._meters[claim.token] = self._meters.get(claim.token, Counter()) + used
 
     def _read(self, path:str) -> DataFrame: return self.spark.read.schema(_ANSWERS).parquet(escaped(path)).select(*_ARROW.names)
 
@@ -1089,7 +1091,7 @@ class DynamoManifest:
     def forecast(self, pairs:int) -> str:
         "One sentence before a run: pairs, rate, minutes, dollars."
         seconds = pairs / self.max_wcu
-        time_ = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(1, round(seconds))} seconds"
+        time_ = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{round(seconds)} seconds" if seconds >= 1.5 else "a second"
         return f"{grouped(pairs)} pairs to claim at {grouped(int(self.max_wcu))} write units a second: about {time_}, {self._usd(pairs, 0)}"
 
     def summary(self, claim:Claim) -> str:
@@ -1155,7 +1157,7 @@ class DynamoManifest:
             [[said]] = [batch.column("used").to_pylist() for batch in _writing(self._task(1), write)(iter([pa.RecordBatch.from_pylist([r.asDict() for r in few])]))]
             used = Counter(json.loads(said))
         else: used = self._used(rows.repartition(tasks, "eventId").mapInArrow(_writing(self._task(tasks), write), _ANSWERS))
-        if claim: self._meters[claim.token] = self._meters.get(claim.token, Counter()) + used
+        if claim: self._count(claim, used)
         return int(used.get("left", 0))
 
     def _release(self, claim:Claim) -> int:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
 from pyarrow.fs import FileSelector
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
-from .config import Config, DedupError, did_you_mean
+from .config import DedupError, did_you_mean
 from .read import filesystem
 
 # %% ../nbs/06_manifest.ipynb #2c7f1722
@@ -62,6 +62,7 @@ class Claim:
     etl_time:datetime              # time of the batch, UTC
     rerun:bool = False             # was it committed before?
     notes:tuple[str, ...] = ()     # what had to be done to get it, for the summary
+    ledger:tuple["Entry", ...] = field(default=(), repr=False, compare=False)  # as it was when the claim was made
 
 @dataclass(frozen=True)
 class Entry:
@@ -85,7 +86,10 @@ class Manifest(Protocol):
     begin: after it, the batch is claimed by this attempt alone; its time is the one of its first claim. Refused (`BusyError`) while
     another live run holds what is needed, and for a committed batch unless `rerun`.
     look: what begin would give; nothing is written or held.
-    known: gives all pairs of the given ids that committed batches before the claim have and that still live at the batch's time.
+    known: gives the pairs of the given ids that committed batches before the claim have and that still live at the batch's time: at least
+    the given ones, and the first of each id. Where batches are claimed side by side, this claims the given pairs for the batch, and
+    gives what unfinished batches have as well.
+    notes: what the summary should say of the claim. used: units and counts of the claims, by name; empty if the back end has none.
     commit: all keys and the commit appear at once, or not at all (`FencedError` if another attempt has taken over).
     is_committed: did this attempt's commit get through?
     give_up: closes the attempt's own claim after a failure.
@@ -95,10 +99,14 @@ class Manifest(Protocol):
     A reader sees the keys of committed batches only. Every call may be repeated after a lost answer.
     """
     concurrent:bool  # may batches with keys in common be claimed side by side?
+    texts:bool       # must pairs carry `event_id` and `event_fingerprint` (null: only the id) as text?
+    sweeps:bool      # does the back end remove old keys itself, so that `expire` has nothing to do?
     def ledger(self) -> list[Entry]: ...
     def look(self, batch_id:str, etl_time:datetime, info:Mapping[str, Any], *, rerun:bool=False) -> Claim: ...
     def begin(self, batch_id:str, etl_time:datetime, info:Mapping[str, Any], *, rerun:bool=False) -> Claim: ...
     def known(self, claim:Claim, pairs:DataFrame) -> DataFrame: ...
+    def notes(self, claim:Claim) -> list[str]: ...
+    def used(self, claim:Claim) -> dict[str, float]: ...
     def commit(self, claim:Claim, keys:DataFrame, info:Mapping[str, Any]) -> None: ...
     def is_committed(self, claim:Claim) -> bool: ...
     def give_up(self, claim:Claim) -> None: ...
@@ -142,6 +150,8 @@ class LakeManifest:
     claim_timeout_minutes:float = 360     # age at which an unfinished claim counts as dead
     say:Callable[[str], None] = print
     concurrent:bool = False
+    texts:bool = False
+    sweeps:bool = False
     _read:dict[tuple, T.Row] = field(default_factory=dict, repr=False)  # the markers read so far
     _summed:int = field(default=0, repr=False)                          # the sequence up to which one row has them all
 
@@ -196,16 +206,16 @@ class LakeManifest:
         pairs: `hi`, `lo`, `packed`, one row or more per id. Result: one row per live key of these ids: the key, `pair`, `fate`,
         `batch_id` (which committed it first), `etl_time` of that batch, `seq` (the order in which batches came).
         """
-        # what the claim may see was committed before it, so the markers that were read then will do
-        entries = _entries(self._read_so_far()) if any(m.seq >= claim.seq for m in self._read.values()) else self.ledger()
-        seen = [e for e in entries if e.committed and e.first_seq < claim.sees and e.batch_id != claim.batch_id]
+        seen = [e for e in claim.ledger if e.committed and e.first_seq < claim.sees and e.batch_id != claim.batch_id]
         live = [e.batch_id for e in seen if self._until(e) >= claim.etl_time]
         ids = pairs.select(*KEY).distinct().select(F.col("hi").alias("_hi"), F.col("lo").alias("_lo"), F.col("packed").alias("_packed"))
-        few = ids.limit(_BROADCAST + 1).count() <= _BROADCAST
+        few = pairs.count() <= _BROADCAST
         keys = self.rows().where(F.col("kind") == "key").where(F.col("batch_id").isin(live) if live else F.lit(False))
         same = (_mixed("hi", "lo") == _mixed("_hi", "_lo")) & F.expr("hi = _hi and lo = _lo and packed = _packed")
         met = keys.join(F.broadcast(ids) if few else ids, same, "left_semi").select(*KEY, "pair", "fate", "origin", F.col("batch_id").alias("_keeper"))
-        batches = self.spark.createDataFrame([(e.batch_id, e.committed["etl_time"], e.first_seq) for e in seen], "batch_id string, etl_time string, seq bigint")
+        # as a literal: rows from Python would start a Python worker
+        told = json.dumps([{"batch_id": e.batch_id, "etl_time": e.committed["etl_time"], "seq": e.first_seq} for e in seen])
+        batches = self.spark.range(1).select(F.inline(F.from_json(F.lit(told), "array<struct<batch_id: string, etl_time: string, seq: bigint>>")))
         first = batches.select(F.col("batch_id").alias("_first"), "etl_time", F.col("seq").alias("_first_seq"))
         found = met.join(F.broadcast(batches.select("batch_id", "seq")), F.col("_keeper") == F.col("batch_id")).drop("batch_id")
         found = found.join(F.broadcast(first), F.coalesce("origin", "_keeper") == F.col("_first"))
@@ -238,7 +248,7 @@ class LakeManifest:
         mine = next((e for e in entries if e.batch_id == batch_id), None)
         first = mine.first_seq if mine and mine.committed else None
         seq = 1 + max((e.seq for e in entries), default=0)
-        return Claim(batch_id, info["token"], seq, first or seq, (mine.etl_time if mine and mine.state != "forgotten" else None) or etl_time, first is not None)
+        return Claim(batch_id, info["token"], seq, first or seq, (mine.etl_time if mine and mine.state != "forgotten" else None) or etl_time, first is not None, ledger=tuple(entries))
 
     def _check_not_expired(self, markers:Sequence[T.Row], batch_id:str, etl_time:datetime) -> None:
         gone = _expired(markers)
@@ -253,10 +263,11 @@ class LakeManifest:
         first = mine.first_seq if mine and mine.committed else None
         said = {**info, **this_process(), "token": token, "at": datetime.now(timezone.utc).isoformat(), "etl_time": fixed.isoformat(), "first_seq": first}
         self._append(batch_id, "claim", seq, said, 2 * seq)
-        newest = self._markers()[-1]
+        markers = self._markers()
+        newest = markers[-1]
         if (newest.kind, newest.seq) != ("claim", seq) or json.loads(newest.info)["token"] != token: return None
         if mine and mine.state == "claimed": notes = [*notes, f"took over the unfinished claim of {_who(mine.info)}"]
-        return Claim(batch_id, token, seq, first or seq, fixed, first is not None, tuple(notes))
+        return Claim(batch_id, token, seq, first or seq, fixed, first is not None, tuple(notes), tuple(_entries(markers)))
 
     def _close_dead(self, entries:Sequence[Entry], batch_id:str) -> list[str]:
         "End the open claim of another batch that is too old to be alive; say so."
@@ -277,6 +288,14 @@ class LakeManifest:
         if not self.is_committed(claim):
             raise FencedError(f"Batch {claim.batch_id} was taken over by another run while this one worked; nothing of this attempt counts. See: dedup runs.")
         self._summarize()
+
+    def notes(self, claim:Claim) -> list[str]:
+        "Nothing but what the claim itself says."
+        return []
+
+    def used(self, claim:Claim) -> dict[str, float]:
+        "A table of files has no units."
+        return {}
 
     def is_committed(self, claim:Claim) -> bool:
         "Did this attempt's commit get through?"
@@ -358,7 +377,8 @@ class LakeManifest:
         return entries[batch_id]
 
     def _row(self, batch_id:str, kind:str, seq:int, info:Any) -> DataFrame:
-        return self.spark.createDataFrame([(batch_id, kind, None, None, None, None, None, None, seq, json.dumps(info))], _SCHEMA)
+        given = {"batch_id": batch_id, "kind": kind, "seq": seq, "info": json.dumps(info)}
+        return self.spark.range(1).select(*[F.lit(given.get(name)).cast(type_).alias(name) for name, type_ in map(str.split, _SCHEMA.split(", "))])
 
     def _append(self, batch_id:str, kind:str, seq:int, info:Mapping[str, Any], version:int) -> None:
         self._write(self._row(batch_id, kind, seq, info), version, "append")

@@ -8,7 +8,7 @@ __all__ = ['VERDICTS', 'decide', 'kept_rows', 'dropped_rows', 'Deduplicated', 'd
 
 # %% ../nbs/13_pipeline.ipynb #003639cd
 import hashlib, json, re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -148,6 +148,7 @@ class _Job:
     earlier:dict[str, Any]|None = None  # the batch's commit when this run began
     few:bool = True                 # are the suspect ids few enough to broadcast?
     manifest:Manifest|None = None   # the memory of earlier batches
+    entries:Sequence[Entry] = ()    # its ledger when the run began
     claim:Claim|None = None         # the right to commit this one
     pairs:DataFrame|None = None     # with a manifest: the keys of all good rows (staged)
     known:DataFrame|None = None     # with a manifest: what earlier batches had of these ids (staged)
@@ -169,16 +170,13 @@ class _Job:
         "Are all rows counted and judged on a narrow scan, before any is moved?"
         return self.source.cheap or self.pairs is not None
 
-    def watched(self, rows:DataFrame, watch:Observation, time:Column|None=None) -> DataFrame:
-        "Decoded rows, observed: how many, how many good, their time, and the marks of the bad ones."
-        if time is None: time = _time(rows, self.source.columns, self.config)
-        bad = F.when(~F.col("_dd_good"), _mark())
-        return rows.observe(watch, F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"), F.min(time).alias("time"),
-                            F.array_join(F.collect_set(bad.cast("string")), ",").alias("marks"))
+    def counts(self, rows:DataFrame) -> list[Column]:
+        "What is counted of decoded rows: how many, how many good, their time, and the marks of the bad ones."
+        bad, time = F.when(~F.col("_dd_good"), _mark()), _time(rows, self.source.columns, self.config)
+        return [F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"), F.min(time).alias("time"), F.array_join(F.collect_set(bad.cast("string")), ",").alias("marks")]
 
-    def add(self, watch:Observation) -> None:
-        "Add what was observed of a part of the rows to what was seen so far."
-        part = watch.get
+    def add(self, part:Mapping[str, Any]) -> None:
+        "Add the counts of a part of the rows to what was seen so far."
         for name in ("rows", "good"): self.seen[name] = self.seen.get(name, 0) + part[name]
         times = [t for t in (self.seen.get("time"), part["time"]) if t is not None]
         self.seen["time"] = min(times, default=None)
@@ -202,22 +200,17 @@ def _time(rows:DataFrame, columns:Sequence[str], config:Config) -> Column:
 
 # %% ../nbs/13_pipeline.ipynb #72d4a7b2
 def _repeated(job:_Job) -> DataFrame:
-    "The hashes of ids that repeat in this batch; on the way, all rows are counted."
-    watch, raw = Observation("read"), job.source.raw
-    rows = job.watched(job.source.decode(raw), watch) if job.source.cheap else raw.observe(watch, F.count(F.lit(1)).alias("rows"))
-    ids = suspect_ids(rows.select("_dd_id"))
-    if job.config.natural == "off":
-        rows.select(F.count("_dd_id")).collect()
-        ids = ids.limit(0)
-    ids = job.stage(ids, "ids")
-    job.seen["read"] = watch.get["rows"]
-    if job.source.cheap: job.add(watch)
-    return ids
+    "The hashes of ids that repeat in this batch; and the counts, where a scan of few columns gives them."
+    if job.source.cheap:
+        rows = job.source.decode(job.source.raw)
+        job.add(rows.agg(*job.counts(rows)).first().asDict())
+        job.seen["read"] = job.seen["rows"]
+    ids = job.source.raw.select("_dd_id")
+    return suspect_ids(ids.limit(0) if job.config.natural == "off" else ids)
 
 def _find_suspects(job:_Job) -> DataFrame:
-    "Stage 2: count the rows, unless their keys are staged already, and find the hashes of ids that repeat."
-    if job.pairs is None: ids = _repeated(job)
-    else: ids = job.stage(_repeated_or_known(job.pairs, job.known), "ids")
+    "Stage 2: the hashes of ids that repeat, or that the manifest knows."
+    ids = job.stage(_repeated(job) if job.pairs is None else _repeated_or_known(job.pairs, job.known), "ids")
     count = ids.count()
     job.few = count <= BROADCAST_LIMIT
     job.progress.done("suspects", f"{grouped(count)} ids repeat" + ("" if job.few else ", too many to broadcast: shuffling"))
@@ -227,10 +220,10 @@ def _stage_suspects(job:_Job, ids:DataFrame) -> DataFrame:
     "Stage 3: the good rows of those ids, with their keys; the keys alone if nothing is to move."
     watch = Observation("suspects")
     rows = job.source.decode(rows_of(job.source.raw, ids, broadcast=job.few))
-    if not job.counted: rows = job.watched(rows, watch)
+    if not job.counted: rows = rows.observe(watch, *job.counts(rows))
     keyed = with_keys(rows.where("_dd_good").select(*map(named, job.source.columns)), job.config)
     staged = job.stage(keyed if job.applies else keyed.select("_dd_id", "_dd_fp", "_dd_at"), "suspects")
-    if not job.counted: job.add(watch)
+    if not job.counted: job.add(watch.get)
     return staged if job.config.missing_fingerprint == "unique" else _told_apart(staged)
 
 def _told_apart(staged:DataFrame) -> DataFrame:
@@ -243,7 +236,7 @@ def _decide(job:_Job, suspects:DataFrame) -> DataFrame:
     decisions = job.decisions = job.stage(decide(suspects, job.config, job.known), "decisions")
     going = F.when(F.col("stays"), F.col("copies") - 1).otherwise(F.col("copies"))
     first_goes = F.when(F.col("stays"), 0).otherwise(1)
-    rows = (decisions.groupBy("verdict", "reason", "stays").agg(F.count(F.lit(1)).alias("pairs"), F.sum("copies").alias("copies"),
+    rows = (decisions.groupBy("verdict", "reason", "stays", "seen_in_batch").agg(F.count(F.lit(1)).alias("pairs"), F.sum("copies").alias("copies"),
             F.sum(going).alias("going"), F.sum(first_goes).alias("firsts"), F.max("alike").alias("alike")).collect())
     reasons, verdicts = {}, {}
     for r in rows:
@@ -255,15 +248,14 @@ def _decide(job:_Job, suspects:DataFrame) -> DataFrame:
     good, natural_ = job.seen["suspects"], reasons.get("natural", 0) + reasons.get("natural_cross_batch", 0)
     earlier = f", {grouped(reasons['natural_cross_batch'])} of them for earlier batches" if reasons.get("natural_cross_batch") else ""
     job.progress.done("natural", f"{grouped(good)} in, {grouped(natural_)} dropped ({share(natural_, good)}){earlier}")
-    if job.known is not None: job.seen["cross_batch"] |= _met_earlier(decisions, rows)
+    if job.known is not None: job.seen["cross_batch"] |= _met_earlier(rows)
     write_rows(decisions.where("verdict is not null").select(*VERDICTS), job.attempt, "verdicts")
     job.progress.done("synthetic", f"{grouped(good - natural_)} in, {grouped(job.seen['renamed'])} renamed, {grouped(job.seen['dropped'] - natural_)} dropped")
     return decisions
 
-def _met_earlier(decisions:DataFrame, rows:Sequence[T.Row]) -> dict[str, Any]:
+def _met_earlier(rows:Sequence[T.Row]) -> dict[str, Any]:
     "What earlier batches changed: rows that went for each of them, and what became of pairs whose id one of them had."
-    seen = decisions.where("seen_in_batch is not null").groupBy("seen_in_batch").agg(F.sum("copies").alias("n")) if any(r.reason == "natural_cross_batch" for r in rows) else None
-    dropped_for = {r.seen_in_batch: r.n for r in seen.collect()} if seen is not None else {}
+    dropped_for = {r.seen_in_batch: r.copies for r in rows if r.seen_in_batch}
     collided = [r for r in rows if r.reason == "synthetic_cross_batch"]
     return {"natural_cross_batch": sum(dropped_for.values()), "synthetic_cross_batch": sum(r.pairs for r in collided),
             "renamed": sum(r.pairs for r in collided if r.verdict == "rename"), "dropped_for": dict(sorted(dropped_for.items()))}
@@ -296,13 +288,16 @@ def _near_bad(job:_Job) -> DataFrame:
 
 def _clean(job:_Job, ids:DataFrame) -> None:
     "Stage 6: all other rows straight to the output, and the bad rows, if there are any."
-    watch = Observation("clean")
-    rows = job.source.decode(rows_of(job.source.raw, ids, inside=False, broadcast=job.few))
-    if not job.counted: rows = job.watched(rows, watch)
+    everything, clean, raw = Observation("everything"), Observation("clean"), job.source.raw
+    if not job.counted: raw = raw.observe(everything, F.count(F.lit(1)).alias("rows"))
+    rows = job.source.decode(rows_of(raw, ids, inside=False, broadcast=job.few))
+    if not job.counted: rows = rows.observe(clean, *job.counts(rows))
     kept = kept_rows(rows.where("_dd_good"), list(job.source.columns), job.config)
     if job.applies: _write_events(job, kept, "clean")
     elif not job.counted: kept.select(F.count(F.lit(1))).collect()
-    if not job.counted: job.add(watch)
+    if not job.counted:
+        job.add(clean.get)
+        job.seen["read"] = everything.get["rows"]
     if job.applies and job.bad: write_rows(job.source.bad(_near_bad(job)), job.attempt, "bad", output_format="text")
     job.progress.done("clean", f"{grouped(job.seen['good'] - job.seen['suspects'])} rows straight through, {grouped(job.bad)} bad")
 
@@ -316,33 +311,37 @@ def stage_keys(
     path:str,                      # folder for the staged keys
     *,
     change:Callable[[DataFrame], DataFrame] = lambda rows: rows.withColumn("_dd_renamed", F.lit(False)),  # see `history.backfill`
-    watched:Callable[[DataFrame], DataFrame] = lambda rows: rows,  # observes all rows: `_dd_id`, `_dd_good`, `time`
-) -> tuple[DataFrame, datetime, T.Row]:  # the keys; the time of the batch; `pairs`, `n` (rows) and `checksum` of all
+) -> tuple[DataFrame, datetime, dict[str, Any]]:  # the keys; the time of the batch; `pairs` (their number), `checksum`, and the counts of all rows
     "Stage one row per pair of the good rows: `_dd_hash`, the key, `pair`, `n` (copies), `time` (the earliest, microseconds), `renamed`."
     rows = source.decode(source.raw)
     claimed = claimed_fingerprint(rows.select(*map(named, source.columns)), config)
-    narrow = change(rows.withColumns({"_dd_fp": claimed, "time": _time(rows, source.columns, config)})).select("_dd_id", "_dd_fp", "time", "_dd_renamed", "_dd_good")
-    keyed = watched(narrow).where("_dd_good").select(F.xxhash64("_dd_id").alias("_dd_hash"), *id_key(F.col("_dd_id")), pair_key(F.col("_dd_id"), F.col("_dd_fp")), "time", "_dd_renamed")
-    keys = _staged(keyed.groupBy("_dd_hash", *KEY, "pair").agg(F.count(F.lit(1)).alias("n"), F.min("time").alias("time"), F.max("_dd_renamed").alias("renamed")), path)
-    total = keys.agg(F.count(F.lit(1)).alias("pairs"), F.sum("n").alias("n"), F.coalesce(F.bit_xor(F.xxhash64(*KEY, "pair")), F.lit(0)).alias("checksum"), F.min("time").alias("time")).first()
-    return keys, _batch_time(config, total.time), total
+    narrow = change(rows.withColumns({"_dd_fp": claimed, "time": _time(rows, source.columns, config)}))
+    key = [F.xxhash64("_dd_id").alias("_dd_hash"), *id_key(F.col("_dd_id")), pair_key(F.col("_dd_id"), F.col("_dd_fp"))]
+    good = narrow.select(*(F.when(F.col("_dd_good"), part).alias(name) for part, name in zip(key, ("_dd_hash", *KEY, "pair"))), F.when(~F.col("_dd_good"), _mark()).alias("bad"), "time", "_dd_renamed")
+    # bad rows come along as one group for each mark, so that one scan counts everything
+    staged = _staged(good.groupBy("_dd_hash", *KEY, "pair", "bad").agg(F.count(F.lit(1)).alias("n"), F.min("time").alias("time"), F.max("_dd_renamed").alias("renamed")), path)
+    total = staged.agg(F.count_if(F.col("bad").isNull()).alias("pairs"), F.coalesce(F.bit_xor(F.when(F.col("bad").isNull(), F.xxhash64(*KEY, "pair"))), F.lit(0)).alias("checksum"), F.min("time").alias("time"),
+                       F.coalesce(F.sum("n"), F.lit(0)).alias("rows"), F.coalesce(F.sum(F.when(F.col("bad").isNull(), F.col("n"))), F.lit(0)).alias("good"),
+                       F.array_join(F.collect_set(F.col("bad").cast("string")), ",").alias("marks")).first().asDict()
+    return staged.where("bad is null").drop("bad"), _batch_time(config, total["time"]), total
 
 def _look_back(job:_Job) -> None:
     "Stage the keys, claim the batch, and ask what earlier batches had."
-    watch = Observation("read")
-    job.pairs, etl_time, total = stage_keys(job.spark, job.source, job.config, f"{job.attempt.staging}/pairs", watched=lambda rows: job.watched(rows, watch, F.col("time")))
-    job.add(watch)
-    job.seen.update(read=job.seen["rows"], pairs=total.pairs, checksum=total.checksum)
+    job.pairs, etl_time, total = stage_keys(job.spark, job.source, job.config, f"{job.attempt.staging}/pairs")
+    job.add(total)
+    job.seen.update(read=job.seen["rows"], pairs=total["pairs"], checksum=total["checksum"])
     begin = job.manifest.begin if job.applies else job.manifest.look
     job.claim = begin(job.batch.batch_id, etl_time, {"token": job.attempt.token}, rerun=job.config.rerun)
-    entries = job.manifest.ledger()
+    entries = job.claim.ledger
     if job.claim.rerun: _check_rerun(job, next(e.committed for e in entries if e.batch_id == job.batch.batch_id))
     if job.applies: publish_pending(job.attempt.output, entries)
     job.known = job.stage(job.manifest.known(job.claim, job.pairs), "known")
-    found = job.known.select(*KEY).distinct().count()
+    found = job.known.count()
+    # joins with what is surely empty cost nothing
+    if not found: job.known = job.known.limit(0)
     newer = [e.batch_id for e in entries if e.committed and e.first_seq < job.claim.sees and e.batch_id != job.batch.batch_id and e.etl_time > job.claim.etl_time]
-    job.seen.update(newer=newer, cross_batch={"known_ids": found, "claims": list(job.claim.notes)})
-    job.progress.done("manifest", f"{grouped(total.pairs)} pairs, {grouped(found)} ids known from earlier batches")
+    job.seen.update(newer=newer, cross_batch={"known_keys": found, "claims": list(job.claim.notes)})
+    job.progress.done("manifest", f"{grouped(total['pairs'])} pairs, {grouped(found)} keys of their ids known from earlier batches")
 
 def _batch_time(config:Config, micros:int|None) -> datetime:
     "The time of a batch: given (UTC, unless it says otherwise), or found."
@@ -483,6 +482,7 @@ def _finish(job:_Job) -> dict[str, Any]:
 
 def _notes(job:_Job) -> list[str]:
     notes = []
+    if job.bad and job.bad == job.seen["read"]: notes.append(f"no row of batch {job.batch.batch_id} is good; is input_format={job.config.input_format} right? bad/ says what is wrong with each row")
     if job.config.event_fingerprint not in job.source.columns: notes.append(f"the input has no column {job.config.event_fingerprint}: surrogates stand in for all fingerprints")
     if not job.config.order_by and not order_columns(job.source.columns, job.config): notes.append("the input has neither etl_tstamp nor collector_tstamp: copies are ordered by their hash alone; name order_by to choose")
     if job.claim and (newer := job.seen["newer"]):
@@ -599,7 +599,9 @@ def _tidy(job:_Job) -> Iterator[None]:
     try: yield
     except BaseException as wrong:
         _give_up(job)
-        explained = None if isinstance(wrong, DedupError) or not isinstance(wrong, Exception) else _overtaken(job) or explain_read_error(wrong, job.batch)
+        explained = None
+        if isinstance(wrong, Exception) and not isinstance(wrong, FencedError): explained = _overtaken(job)
+        if explained is None and not isinstance(wrong, DedupError): explained = explain_read_error(wrong, job.batch)
         if explained is None: raise
         raise explained from wrong
 
@@ -615,9 +617,10 @@ def _give_up(job:_Job) -> None:
 def _overtaken(job:_Job) -> DedupError|None:
     "Another run's commit of this batch since this one began: it has removed what this one staged."
     if job.manifest is None or not job.applies: return None
-    try: now = next((e.committed for e in job.manifest.ledger() if e.batch_id == job.batch.batch_id), None)
+    commit = lambda entries: next((e.committed for e in entries if e.batch_id == job.batch.batch_id and e.committed), None)
+    try: now = commit(job.manifest.ledger())
     except Exception: return None
-    if now is None or now["token"] in (job.attempt.token, (job.earlier or {}).get("attempt")): return None
+    if now is None or now["token"] == job.attempt.token or now == commit(job.entries): return None
     return FencedError(f"Batch {job.batch.batch_id} was committed by process {now.get('pid')} on {now.get('host')} while this run was at it; nothing of this attempt counts. See: dedup runs.")
 
 def _check_frame(job:_Job) -> None:
@@ -628,7 +631,7 @@ def _check_frame(job:_Job) -> None:
     void = [f.name for f in events.schema.fields if isinstance(f.dataType, T.NullType)]
     if void: raise InputError(f"The columns {', '.join(void)} have no type (void), which no output can hold. Cast them upstream, or leave them out.")
 
-def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str], None], manifest:Manifest|None=None) -> dict[str, Any]:
+def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=()) -> dict[str, Any]:
     "Take one batch through all stages; return its metrics."
     config = replace(config, batch_id=batch.batch_id)
     attempt = Attempt.new(config.output, batch.batch_id)
@@ -637,7 +640,7 @@ def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str],
         raise ConfigError(f"Batch {batch.batch_id} is already applied in {config.output}, and mode=decide would replace its record. Choose another output to see what would happen.")
     say(f"batch {batch.batch_id}")
     progress = Progress((7 if config.mode == "apply" else 6) + (manifest is not None), say)
-    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress, earlier, manifest=manifest)
+    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress, earlier, manifest=manifest, entries=entries)
     with _tidy(job):
         _check_frame(job)
         progress.done("read", f"{grouped(len(batch.files))} files, {sum(f.size for f in batch.files) / 1e6:.1f} MB, {len(job.source.columns)} columns")
@@ -674,4 +677,4 @@ def run(
     found, notes = _with_late_files(found, entries, config.output, take=late_files, rerun=config.rerun)
     for note in notes: say(note)
     todo = choose_batches(found, config, entries)
-    return Summary([_process(spark, batch, config, say, manifest) for batch in todo], config.output, notes)
+    return Summary([_process(spark, batch, config, say, manifest, entries) for batch in todo], config.output, notes)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BROADCAST_LIMIT', 'named', 'suspect_ids', 'rows_of', 'hash_of', 'surrogate_columns', 'order_columns', 'micros_of',
-           'claimed_fingerprint', 'with_keys', 'check_columns']
+           'fingerprint_of', 'claimed_fingerprint', 'with_keys', 'check_columns']
 
 # %% ../nbs/03_suspects.ipynb #0240188c
 from collections.abc import Sequence
@@ -100,7 +100,7 @@ def micros_of(frame:DataFrame, column:str) -> Column:
     # with a zone of its own the text cannot take another
     return F.expr(f"unix_micros(coalesce(try_cast(concat({value}, 'Z') as timestamp), try_cast(concat({value}, 'T00:00:00Z') as timestamp), try_cast({value} as timestamp)))")
 
-def _fingerprint(events:DataFrame, config:Config) -> Column:
+def fingerprint_of(events:DataFrame, config:Config) -> Column:
     "The fingerprint, or its surrogate where it is missing; a real one that looks like a surrogate is set apart by `=`."
     stand_in = F.concat(F.lit(_SURROGATE), hash_of(events, surrogate_columns(events.columns, config)))
     if config.missing_fingerprint == "unique": stand_in = F.concat(stand_in, F.lit("/"), hash_of(events, events.columns))
@@ -130,7 +130,7 @@ def with_keys(
         last = named(c).isNotNull() if config.compat == "snowplow" and c == "etl_tstamp" else named(c).isNull()
         at += [last.alias(f"null{i}"), named(c).alias(f"by{i}")]
     place = F.struct(*at, hash_of(events, events.columns).alias("row"))
-    keys = F.struct(named(config.event_id).cast("string").alias("_dd_id"), _fingerprint(events, config).alias("_dd_fp"), place.alias("_dd_at"))
+    keys = F.struct(named(config.event_id).cast("string").alias("_dd_id"), fingerprint_of(events, config).alias("_dd_fp"), place.alias("_dd_at"))
     # the keys too: Spark would derive what follows from each of their expressions, which takes minutes for nested columns
     return events.select("*", F.explode(F.array(keys)).alias("_dd_keys")).select(*map(named, events.columns), "_dd_keys.*")
 

@@ -263,8 +263,9 @@ def check_output(
 ) -> None:
     "Check that the output can be written and was made with the same recipe. Raises `OutputError` with the difference."
     path, mine = _recipe(config)
-    write_text(f"{path}.probe", "")
-    filesystem(path)[0].delete_file(filesystem(f"{path}.probe")[1])
+    probe = f"{path}.{uuid.uuid4().hex[:8]}.probe"  # of this run alone: two may begin at once
+    write_text(probe, "")
+    filesystem(path)[0].delete_file(filesystem(probe)[1])
     theirs = read_json(path) or mine
     differ = [f"{name} was {theirs.get(name)}, is now {mine[name]}" for name in _RECIPE if theirs.get(name) != mine[name]]
     if differ: raise OutputError(f"The output {config.output} was made with another recipe: {'; '.join(differ)}. Choose another output, or the settings of the first run.")

@@ -40,7 +40,7 @@ if point == "metrics are written, the commit is not": before(manifest.LakeManife
 if point == "the manifest has the commit, files.json is not written": before(pipeline, "publish")
 if point == "the commit is written, old files are not removed": before(pipeline, "remove_unlisted")
 if point == "halt before the commit": before(manifest.LakeManifest, "commit", halt)
-spark = get_spark(delta=True)
+spark = get_spark(delta=point != "a session without Delta")
 spark.sql("select 1").collect()
 print("ready", flush=True)
 try: run(Config(input=source, output=output, input_format="parquet", **dict(word.split("=", 1) for word in more)), spark)

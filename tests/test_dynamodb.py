@@ -1,15 +1,17 @@
 """The DynamoDB manifest: claims on lists of keys against a running server, faults included. No Spark here but for the last tests."""
-import base64, json, os, random, signal, time
+import base64, json, os, random, shutil, signal, time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 import pytest
-from emulator import Faults, a_table, answer, items, refuse
+from pyspark.sql import functions as F
+from emulator import Faults, a_table, items, refuse
 from dedup_nb.config import Config, ConfigError
-from dedup_nb.manifest import BusyError, FencedError, ManifestError
+from dedup_nb.manifest import GONE, HEAD, RENAMED, STAYS, BusyError, FencedError, ManifestError, id_key, pair_key
 from dedup_nb import dynamodb as module
 from dedup_nb.cli import main
-from dedup_nb.dynamodb import PURPOSES, DynamoManifest, KNOWN, LATER, OWN, TAKEN, Answer, Claimant, Claims, Connection, Pace, PutTable, Table, connection_of, create_table, find_table, iam_policy, key_text, snowplow_config, write_rate, raised_capacity
+from dedup_nb.dynamodb import (KNOWN, LATER, OWN, PURPOSES, TAKEN, Claimant, Claims, Connection, DynamoManifest, Pace, PutTable, Table, connection_of, create_table, find_table, iam_policy, raised_capacity,
+                               snowplow_config, write_rate)
 
 DAY = 86400
 
@@ -376,6 +378,85 @@ def test_a_policy_with_putitem_alone_is_noticed_and_said(dynamodb, table, monkey
     assert [e.state for e in opened(dynamodb, table).ledger()] == ["abandoned"]
 
 
+# -- in Spark --
+
+def in_spark(spark, endpoint, path, table=None, said=None, **more):
+    connection = Connection(table.name if table else f"dedup_test_{os.getpid()}_{time.monotonic_ns()}", None, endpoint)
+    settings = {"create": True, "tasks": 3, "on_driver": 0, "patience_s": 20, "recipe": {"format": 1, "retention_days": 180}, **more}
+    return DynamoManifest(spark, connection, str(path), say=(said.append if said is not None else lambda line: None), **settings)
+
+
+def pairs(spark, *rows):
+    "Pairs (id, fingerprint or None, fate), in the order of their place."
+    frame = spark.createDataFrame([(*r, n) for n, r in enumerate(rows)], "event_id string, event_fingerprint string, fate int, place int")
+    return frame.select("*", *id_key(F.col("event_id")), pair_key(F.col("event_id"), F.col("event_fingerprint")).alias("pair"), F.lit(None).cast("string").alias("origin"))
+
+
+def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, tmp_path):
+    said = []
+    m = in_spark(spark, dynamodb, tmp_path, said=said)
+    rows = [(f"id{n}", "f", STAYS | HEAD) for n in range(900)] + [("hot", f"f{n}", RENAMED) for n in range(1, 300)] + [("hot", "f0", GONE | HEAD), ("only", None, STAYS | HEAD)]
+    rows.insert(0, rows.pop(-2))  # f0 is the first of the hot id
+    one = m.begin("one", at(1), {"token": "t"})
+    assert m.known(one, pairs(spark, *rows)).count() == 0
+    m.commit(one, pairs(spark, *rows), {"counts": {}})
+    used = m.used(one)
+    assert used["claimed"] == 1201 and used["own"] == used["duplicate"] == 0 and used["requests"] <= 1201 / 20 and used["write_units"] == 1202  # one fate differs from its place
+    assert items(m._table)["hot", "#"]["first"] == "f0" and items(m._table)["hot", "#"]["fate"] == "6"
+    assert said[0].strip() == "1 201 pairs to claim at 4 000 write units a second: about a second, under $0.01" and said[1].strip().startswith("claimed 1 201, own 0, duplicate 0, expired 0, throttled 0, retried 0; ")
+    two = m.begin("two", at(2), {"token": "u"})
+    found = m.known(two, pairs(spark, ("hot", "f7", 0), ("hot", "f0", 0), ("id3", "g", 0), ("new", "f", 0)))
+    expected = {("hot", "f7"): RENAMED, ("hot", "f0"): GONE | HEAD, ("id3", "f"): STAYS | HEAD}
+    named = pairs(spark, *[(*k, 0) for k in expected]).select("event_id", "event_fingerprint", "pair")
+    assert {(r.event_id, r.event_fingerprint): r.fate for r in found.join(named, "pair").collect()} == expected and {r.batch_id for r in found.collect()} == {"one"}
+
+
+def test_an_attempt_that_lost_keys_frees_them_and_killed_ones_are_taken(spark, dynamodb, tmp_path):
+    m = in_spark(spark, dynamodb, tmp_path, on_driver=2000)
+    first = m.begin("one", at(1), {"token": "t1"})
+    m.known(first, pairs(spark, ("a", "f", 0), ("b", "f", 0), ("c", "f", 0)))
+    m.give_up(first)
+    second = m.begin("one", at(1), {"token": "t2"})
+    m.known(second, pairs(spark, ("a", "f", 0)))
+    m.commit(second, pairs(spark, ("a", "f", STAYS | HEAD)), {})
+    assert set(items(m._table)) == {("a", "#")} and m.ledger()[0].committed["released"] == 2
+
+
+def test_a_batch_that_yielded_to_one_given_up_by_hand_is_not_committed_and_its_rerun_takes_over(spark, dynamodb, tmp_path):
+    m = in_spark(spark, dynamodb, tmp_path, on_driver=2000)
+    m.known(m.begin("one", at(1), {"token": "t1"}), pairs(spark, ("a", "f", 0)))
+    two = m.begin("two", at(2), {"token": "t2"})
+    assert m.known(two, pairs(spark, ("a", "f", 0))).first().batch_id == "one" and "batch one, which is not committed yet" in m.notes(two)[0]
+    m.abandon("one")
+    with pytest.raises(ManifestError, match="Batch two dropped or renamed rows in favour of one, which was given up.*run it again"): m.commit(two, pairs(spark).limit(0), {"dropped_for": {"one": 1}})
+    m.give_up(two)
+    again = m.begin("two", at(2), {"token": "t3"})
+    assert m.known(again, pairs(spark, ("a", "f", 0))).count() == 0
+
+
+def test_abandon_is_refused_while_a_committed_batch_relies_on_it(spark, dynamodb, tmp_path):
+    m = in_spark(spark, dynamodb, tmp_path, on_driver=2000)
+    m.known(m.begin("one", at(1), {"token": "t1"}), pairs(spark, ("a", "f", 0)))
+    two = m.begin("two", at(2), {"token": "t2"})
+    m.known(two, pairs(spark, ("a", "f", 0)))
+    m.commit(two, pairs(spark).limit(0), {"dropped_for": {"one": 1}})
+    with pytest.raises(ManifestError, match="cannot be abandoned: two dropped rows in its favour.*--force"): m.abandon("one")
+    assert m.abandon("one", force=True) == ["two"]
+    rerun = m.begin("two", at(2), {"token": "t3"}, rerun=True)
+    assert m.known(rerun, pairs(spark, ("a", "f", 0))).count() == 0 and items(m._table)["a", "#"]["run"] == f"two@{two.seq}"
+
+
+@pytest.mark.parametrize("files", [True, False])
+def test_forget_deletes_the_rows_of_a_batch_with_or_without_its_files(spark, dynamodb, tmp_path, files):
+    m = in_spark(spark, dynamodb, tmp_path, on_driver=2000)
+    for n, batch in enumerate(("one", "two"), 1):
+        claim = m.begin(batch, at(n), {"token": batch})
+        m.known(claim, pairs(spark, (f"a{n}", "f", 0), (f"a{n}", "g", 0)))
+        m.commit(claim, pairs(spark, (f"a{n}", "f", STAYS | HEAD), (f"a{n}", "g", RENAMED)), {})
+    if not files: shutil.rmtree(tmp_path / "claims")
+    assert m.forget("one") == [] and set(items(m._table)) == {("a2", "#"), ("a2", "g")}
+
+
 # -- policies --
 
 VERBS = {"INSERT": "PartiQLInsert", "UPDATE": "PartiQLUpdate", "DELETE": "PartiQLDelete", "SELECT": "PartiQLSelect"}
@@ -431,6 +512,20 @@ def test_the_command_prints_a_policy(capsys):
 
 
 # -- the table --
+
+def test_moto_agrees_on_tables_and_putitem(monkeypatch):
+    from moto.server import ThreadedMotoServer
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        table = a_table("http://%s:%s" % server.get_host_and_port(), PutTable)
+        assert find_table(table, create=True)[1:] == (True, []) and find_table(table)[1:] == (False, [])
+        Claims(table, who("one", 1)).of([("a", ["f", "g"]), ("b", ["f"])])
+        assert own(Claims(table, who("two", 2, 1)).of([("a", ["g", "h"]), ("b", ["f"])])) == {("a", "h")}
+        assert own(Claims(table, who("three", 3, 400)).of([("b", ["f"])])) == {("b", "f")}
+    finally: server.stop()
+
+
 
 def test_a_table_is_made_once_by_whoever_comes_and_found_by_the_rest(dynamodb):
     one = a_table(dynamodb)

@@ -1,10 +1,9 @@
 """Runs that get in each other's way, as processes of their own."""
-import json, os, signal, subprocess, sys, time
+import os, signal, subprocess, sys, time
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 import pytest
-from dedup_nb import Config, run
 from dedup_nb.manifest import LakeManifest
 from spread import kill_group
 from test_cross_batch import go, shown, write
@@ -63,3 +62,10 @@ def test_a_zombie_that_goes_on_after_it_was_taken_over_changes_nothing(spark, tm
     assert code == 1 and "FencedError: Batch 1 was" in said, said[-2000:]
     assert {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file() and "manifest" not in p.parts} == before
     assert states(spark, tmp_path) == {"1": "committed"} and shown(spark, tmp_path / "out", "1") == [("a", 1), ("new of a", 2)]
+
+
+def test_a_session_without_delta_is_told_the_lines_to_add(spark, tmp_path):
+    write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1)]})
+    with processes(tmp_path, ("a session without Delta",)) as [process]: code, said = ended(process)
+    assert code == 1 and "this Spark session has no Delta. Start it with these settings, or set manifest=none:" in said and "spark.sql.extensions = io.delta" in said
+    assert not (tmp_path / "out/events").exists() and not (tmp_path / "out/manifest").exists()
