@@ -27,6 +27,7 @@ test: setup  ## export in sync, every notebook, all tests
 
 soak: setup  ## kill a job KILLS times at random instants, run it again each time, compare
 	@$(BIN)/python tests/soak.py $(KILLS)
+	@$(BIN)/python tests/soak_claims.py $(KILLS)
 
 bench: setup  ## measure against a plain Spark copy, in the benchmark notebook
 	@$(BIN)/papermill --log-output --no-progress-bar nbs/bench.ipynb bench_output.ipynb

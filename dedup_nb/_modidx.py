@@ -371,7 +371,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'dedup_nb.dynamodb.Table': ('dynamodb.html#table', 'dedup_nb/dynamodb.py'),
                                    'dedup_nb.dynamodb.Table.__init__': ('dynamodb.html#table.__init__', 'dedup_nb/dynamodb.py'),
                                    'dedup_nb.dynamodb.Table._busy': ('dynamodb.html#table._busy', 'dedup_nb/dynamodb.py'),
-                                   'dedup_nb.dynamodb.Table._inserted': ('dynamodb.html#table._inserted', 'dedup_nb/dynamodb.py'),
                                    'dedup_nb.dynamodb.Table._renew': ('dynamodb.html#table._renew', 'dedup_nb/dynamodb.py'),
                                    'dedup_nb.dynamodb.Table._swapped': ('dynamodb.html#table._swapped', 'dedup_nb/dynamodb.py'),
                                    'dedup_nb.dynamodb.Table.ask': ('dynamodb.html#table.ask', 'dedup_nb/dynamodb.py'),

@@ -94,7 +94,7 @@ def _new_client(connection:Connection) -> Any:
     # one attempt: repeating, pacing and counting are ours, or members that failed inside a good answer would not be seen;
     # a lost answer must not hold a thread for a minute; checking parameters costs more than sending them
     options = BotoConfig(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=10, max_pool_connections=_IN_FLIGHT + 2,
-                         tcp_keepalive=True, parameter_validation=False)
+                         tcp_keepalive=True, parameter_validation=False, user_agent="dedup_nb")
     client = session.client("dynamodb", region_name=session.region_name or os.environ.get("AWS_REGION"), endpoint_url=connection.endpoint, config=options)
     client.meta.events.register("before-call.dynamodb.BatchExecuteStatement", _with_body)
     return client
@@ -183,7 +183,7 @@ Item = dict[str, Any]   # attributes as plain text and numbers
 _TIMES = {"etlTime", "ttl", "until"}
 
 def _typed(value:Any) -> dict[str, Any]:
-    return {"S": value} if isinstance(value, str) else value if isinstance(value, dict) else {"N": str(value)}
+    return {"S": value} if type(value) is str else value if isinstance(value, dict) else {"N": str(value)}
 
 def _plain(item:Mapping[str, Mapping[str, Any]]) -> Item:
     "Texts and whole numbers as they are; attributes of other types, which are none of ours, as they came."
@@ -246,7 +246,7 @@ class Table:
             left = []
             for part in _parts(todo, 25):
                 self.pace.take(len(part))
-                _BODY.text = json.dumps({"Statements": [members[i] for i in part]}).encode()
+                _BODY.text = json.dumps({"Statements": [members[i] for i in part]}, separators=(",", ":")).encode()
                 try: found = self.ask("batch_execute_statement", Statements=[])["Responses"]
                 finally: _BODY.text = None
                 for i, answer in zip(part, found):
@@ -267,13 +267,10 @@ class Table:
 
     def insert(self, items:Mapping[Key, Item]) -> dict[Key, Item|None]:
         "Put items where there are none. Returns the keys that were refused, with what is there if the answer says so."
-        members, refused = [self._inserted(item) for item in items.values()], {}
+        members, refused = [{"Statement": _insert_text(self.name, tuple(item)), "Parameters": [_typed(v) for v in item.values()], "ReturnValuesOnConditionCheckFailure": "ALL_OLD"} for item in items.values()], {}
         for key, answer in zip(items, self.statements(members)):
             if "Error" in answer: refused[key] = _plain(answer["Error"]["Item"]) if answer["Error"].get("Item") else None
         return refused
-
-    def _inserted(self, item:Item) -> dict[str, Any]:
-        return {"Statement": _insert_text(self.name, tuple(item)), "Parameters": [{"S": v} if isinstance(v, str) else _typed(v) for v in item.values()], "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
 
     def read(self, keys:Sequence[Key]) -> dict[Key, Item]:
         "What is there now (strongly consistent)."
