@@ -394,6 +394,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'dedup_nb.dynamodb._by_id': ('dynamodb.html#_by_id', 'dedup_nb/dynamodb.py'),
                                    'dedup_nb.dynamodb._claiming': ('dynamodb.html#_claiming', 'dedup_nb/dynamodb.py'),
                                    'dedup_nb.dynamodb._deleting': ('dynamodb.html#_deleting', 'dedup_nb/dynamodb.py'),
+                                   'dedup_nb.dynamodb._in_our_words': ('dynamodb.html#_in_our_words', 'dedup_nb/dynamodb.py'),
                                    'dedup_nb.dynamodb._insert_text': ('dynamodb.html#_insert_text', 'dedup_nb/dynamodb.py'),
                                    'dedup_nb.dynamodb._is_complete': ('dynamodb.html#_is_complete', 'dedup_nb/dynamodb.py'),
                                    'dedup_nb.dynamodb._iso': ('dynamodb.html#_iso', 'dedup_nb/dynamodb.py'),

@@ -9,7 +9,7 @@ __all__ = ['Key', 'Item', 'LOG', 'FIRST', 'OWN', 'LATER', 'TAKEN', 'KNOWN', 'USE
            'find_table', 'write_rate', 'raised_capacity', 'DynamoManifest', 'iam_policy']
 
 # %% ../nbs/07_dynamodb.ipynb #73d6622d
-import base64, json, os, threading, time, uuid, zlib
+import base64, json, os, re, threading, time, uuid, zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,7 +27,7 @@ import pyarrow as pa
 from botocore.config import Config as BotoConfig
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError as LostConnection, HTTPClientError, NoCredentialsError, PartialCredentialsError
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from .config import Config, ConfigError, did_you_mean
+from .config import Config, ConfigError, DedupError, did_you_mean
 from .manifest import HEAD, KEY, RENAMED, STAYS, BusyError, Claim, Entry, FencedError, ManifestError, _entries, _held, id_key, pair_key, committed_already, this_process, yielded_to
 from .read import escaped, filesystem
 from .report import grouped
@@ -1048,7 +1048,7 @@ class DynamoManifest:
         else:
             rows = pairs.repartition(tasks, "event_id").sortWithinPartitions("event_id", *order).select("event_id", "event_fingerprint")
             answers = rows.mapInArrow(_claiming(self._task(tasks), who, read_first), _ANSWERS)
-        answers.write.mode("overwrite").parquet(path)
+        with _in_our_words(): answers.write.mode("overwrite").parquet(path)
         self._calls[claim.token] = self._calls.get(claim.token, 0) + 1
         self._count(claim, self._used(self._read(path).where(F.col("kind") == USED)) if few is None or total > len(few) else Counter(json.loads(done["used"][-1].as_py())))
         if who.writes: self.say(f"  {self.summary(claim)}")
@@ -1153,7 +1153,8 @@ class DynamoManifest:
         if few is not None and len(few) <= self.on_driver:
             [[said]] = [batch.column("used").to_pylist() for batch in _writing(self._task(1), write)(iter([pa.RecordBatch.from_pylist([r.asDict() for r in few])]))]
             used = Counter(json.loads(said))
-        else: used = self._used(rows.repartition(tasks, "eventId").mapInArrow(_writing(self._task(tasks), write), _ANSWERS))
+        else:
+            with _in_our_words(): used = self._used(rows.repartition(tasks, "eventId").mapInArrow(_writing(self._task(tasks), write), _ANSWERS))
         if claim: self._count(claim, used)
         return int(used.get("left", 0))
 
@@ -1238,6 +1239,17 @@ class DynamoManifest:
         who, rows = Claimant("", "", 0, 0, self.retention_days * 86400), self._table.of_ids([key_text(i) for i in event_ids])
         return [{"event_id": r["eventId"], "fingerprint": r.get("first") if r["fingerprint"] == FIRST else r["fingerprint"], "batch_id": batch_of(r), "until": _iso(who.ends(r)),
                  "fate": r.get("fate", STAYS | HEAD if r["fingerprint"] == FIRST or self.layout == "pairs" else RENAMED)} for r in rows]
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    "What a task raised, instead of Spark's account of it."
+    try: yield
+    except DedupError: raise
+    except Exception as wrong:
+        kinds = {kind.__name__: kind for kind in (FencedError, DeniedError, ManifestError, ConfigError)}
+        found = re.search(rf"\b({'|'.join(kinds)}): (.+)", str(wrong))
+        if found: raise kinds[found[1]](found[2]) from wrong
+        raise
 
 def _known(answers:DataFrame) -> DataFrame:
     "What others have, as every manifest says it."

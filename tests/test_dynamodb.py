@@ -248,6 +248,12 @@ def test_what_cannot_be_repeated_fails_with_the_next_step(dynamodb, table, code,
     with pytest.raises(ManifestError, match=words): Claims(bad, who()).of([("a", ["f"])])
 
 
+def test_a_table_that_is_deleted_under_way_fails_the_run_with_the_next_step(dynamodb, table):
+    Claims(table, who()).of([("a", ["f"])])
+    table.client.delete_table(TableName=table.name)
+    with pytest.raises(ManifestError, match="There is no DynamoDB table .*--create-table true"): Claims(table, who()).of([("b", ["f"])])
+
+
 def test_fresh_credentials_of_the_chain_are_taken_up(dynamodb, table):
     expired = refuse(a_table(dynamodb).client, lambda operation, body: True, "ExpiredTokenException")
     assert own(Claims(Table(table.connection, client=expired, patience_s=5), who()).of([("a", ["f"])])) == {("a", "f")}
@@ -409,6 +415,14 @@ def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, t
     expected = {("hot", "f7"): RENAMED, ("hot", "f0"): GONE | HEAD, ("id3", "f"): STAYS | HEAD}
     named = pairs(spark, *[(*k, 0) for k in expected]).select("event_id", "event_fingerprint", "pair")
     assert {(r.event_id, r.event_fingerprint): r.fate for r in found.join(named, "pair").collect()} == expected and {r.batch_id for r in found.collect()} == {"one"}
+
+
+def test_what_a_task_raised_is_said_in_its_own_words(spark, dynamodb, tmp_path):
+    m = in_spark(spark, dynamodb, tmp_path)
+    claim = m.begin("one", at(1), {"token": "t"})
+    m._table.client.delete_table(TableName=m.connection.table)
+    m._refresh = lambda: None
+    with pytest.raises(ManifestError, match="^There is no DynamoDB table dedup_test_.*Nothing of this batch is committed"): m.known(claim, pairs(spark, ("a", "f", 0)))
 
 
 def test_an_attempt_that_lost_keys_frees_them_and_killed_ones_are_taken(spark, dynamodb, tmp_path):
