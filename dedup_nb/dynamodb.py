@@ -340,6 +340,7 @@ _ON_TABLE = {"put_item", "describe_table", "create_table", "describe_time_to_liv
 
 # %% ../nbs/07_dynamodb.ipynb #bc90b89e
 _NEVER = "#never"  # no item has this id
+_WHOLE = (*_CHECKED, "fate")  # a put replaces the whole item: nothing that another run may have changed must have changed
 
 class PutTable(Table):
     "The same with PutItem alone, one request an item: for policies that allow no PartiQL. A refused condition tells what is there."
@@ -350,7 +351,7 @@ class PutTable(Table):
         self.pace.take(1)
         self.meter.add(write_units=1)
         more = {"ExpressionAttributeValues": {f":{n}": _typed(v) for n, v in values.items()}} if values else {}
-        names = {"ExpressionAttributeNames": {f"#{n}": n for n in ("etlTime", "run", "until") if f"#{n}" in condition}}
+        names = {"ExpressionAttributeNames": {f"#{n}": n for n in _WHOLE if f"#{n}" in condition}}
         try: self.ask("put_item", "ConditionalCheckFailed", Item={n: _typed(v) for n, v in item.items()}, ConditionExpression=condition,
                       ReturnValuesOnConditionCheckFailure="ALL_OLD", **more, **(names if names["ExpressionAttributeNames"] else {}))
         except ClientError as wrong: return False, _plain(wrong.response["Item"]) if wrong.response.get("Item") else None
@@ -369,8 +370,8 @@ class PutTable(Table):
         return {key for key, (old, new) in changes.items() if self._swap(old, {n: v for n, v in {**old, **new}.items() if v is not None})}
 
     def _swap(self, old:Item, item:Item) -> bool:
-        condition = "attribute_exists(eventId)" + "".join(f" AND #{n} = :{n}" if n in old else f" AND attribute_not_exists(#{n})" for n in _CHECKED)
-        return self._put(item, condition, **{n: old[n] for n in _CHECKED if n in old})[0]
+        condition = "attribute_exists(eventId)" + "".join(f" AND #{n} = :{n}" if n in old else f" AND attribute_not_exists(#{n})" for n in _WHOLE)
+        return self._put(item, condition, **{n: old[n] for n in _WHOLE if n in old})[0]
 
     def mark(self, fates:Mapping[Key, int], run:str) -> set[Key]:
         lost, todo = set(), dict(fates)
