@@ -7,10 +7,10 @@ __all__ = ['STRATEGIES', 'MONTH_HOURS', 'MONTH_DAYS', 'CHOICES', 'UTILISATION', 
            'Workload', 'number_bytes', 'item_bytes', 'write_unit', 'read_unit', 'Units', 'claim_units', 'request_usd',
            'read_first_pays', 'claim_requests', 'stored_gb', 'storage_usd', 'wcu_needed', 'capacity_usd',
            'hours_to_write', 'backfill_usd', 'provisioned_pays', 'lake_core_hours', 'lake_scan_usd', 'lake_storage_usd',
-           'usd', 'Month', 'forecast_month', 'break_even_batches', 'Capacity', 'Load', 'Simulated', 'simulate', 'Speed',
-           'past_runs', 'calibrate', 'forecast_of', 'check_dollars', 'review', 'review_page', 'costs_by', 'crossing',
-           'volume_chart', 'batches_chart', 'caught', 'retention_chart', 'minutes_by_wcu', 'capacity_chart',
-           'utilisation_chart']
+           'duration', 'usd', 'Month', 'forecast_month', 'break_even_batches', 'Capacity', 'Load', 'Simulated',
+           'simulate', 'Speed', 'past_runs', 'calibrate', 'forecast_of', 'check_dollars', 'review', 'review_page',
+           'costs_by', 'crossing', 'volume_chart', 'batches_chart', 'caught', 'retention_chart', 'minutes_by_wcu',
+           'capacity_chart', 'utilisation_chart']
 
 # %% ../nbs/11_costs.ipynb #299f90be
 import json, math, os, tomllib
@@ -262,6 +262,11 @@ def lake_storage_usd(keys:float, prices:Prices) -> float:
     return keys * prices["lake_key_bytes"] / 1e9 * prices["lake_storage_usd_per_gb"]
 
 # %% ../nbs/11_costs.ipynb #513d239c
+def duration(seconds:float|None) -> str:
+    "A time in the unit that people would use; - for none."
+    if seconds is None: return "-"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
 def usd(dollars:float) -> str:
     "Dollars with cents, in groups of three digits."
     return f"${dollars:,.2f}".replace(",", " ") if not 0 < dollars < 0.005 else "under $0.01"

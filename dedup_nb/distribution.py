@@ -23,10 +23,10 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F,
 from .config import Config, ConfigError, DedupError, get_spark
 from .costs import Prices, Workload, forecast_month, load_prices, usd
 from .pipeline import choose_batches
-from .read import Source, explain_read_error, filesystem, find_batches, read_batch
+from .read import Source, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import BAD, DROPPED, KEPT, RENAMED, Progress, grouped, page, share, svg
 from .suspects import BROADCAST_LIMIT, check_columns, fingerprint_of, hash_of, micros_of, named, order_columns, rows_of, surrogate_columns
-from .write import absolute, write_text
+from .write import Attempt, absolute, remove_folder, write_text
 
 # %% ../nbs/02_distribution.ipynb #ca1f5cab
 DISTRIBUTION_SQL = """
@@ -59,10 +59,10 @@ def _is_missing(rows:DataFrame, config:Config) -> Column:
     if config.event_fingerprint not in rows.columns: return F.lit(True)
     return F.coalesce(named(config.event_fingerprint).cast("string") == "", F.lit(True))
 
-def _marks(rows:DataFrame, batch:int, config:Config) -> Column:
+def _marks(rows:DataFrame, config:Config) -> Column:
     "Batch, is the fingerprint missing, is the id a UUID of version 4: in one whole number."
     random = (F.length("_dd_id") == 36) & (F.substring("_dd_id", 15, 1) == "4")
-    return F.lit(4 * batch) + _is_missing(rows, config).cast("int") * 2 + random.cast("int")
+    return F.col("_dd_batch") * 4 + _is_missing(rows, config).cast("int") * 2 + random.cast("int")
 
 # %% ../nbs/02_distribution.ipynb #ad763a26
 def _sampled(raw:DataFrame, part:float|None) -> DataFrame:
@@ -70,12 +70,23 @@ def _sampled(raw:DataFrame, part:float|None) -> DataFrame:
     if part is None: return raw
     return raw.where(F.pmod(F.xxhash64(F.lit("sample"), "_dd_id"), F.lit(1_000_000)) < round(part * 1e6))
 
+def _decoded(parts:Sequence[Source], config:Config, of:Callable[[DataFrame], DataFrame]) -> list[DataFrame]:
+    "The wanted rows of all batches, decoded, with `_dd_batch`. Batches of one form are decoded together: a plan for each would take longer to make than to run."
+    forms = {}
+    for number, source in enumerate(parts): forms.setdefault(number if config.input_format == "json" else (source.columns, source.raw.schema.json()), []).append((number, source))
+    together = []
+    for form in forms.values():
+        # the id passes through the decoding unchanged, and carries the batch
+        tagged = [of(source.raw).withColumn("_dd_id", F.concat(F.lit(f"{number}/"), "_dd_id")) for number, source in form]
+        rows, place = form[0][1].decode(reduce(DataFrame.unionAll, tagged)), F.locate("/", F.col("_dd_id"))
+        together.append(rows.withColumns({"_dd_batch": F.substr("_dd_id", F.lit(1), place - 1).cast("int"), "_dd_id": F.substr("_dd_id", place + 1)}))
+    return together
+
 def _counted(parts:Sequence[Source], config:Config, sample:float|None) -> DataFrame:
     "The first scan: `hash` and `rows` of each id hash with several events; of all others only how many there are of the same `marks` and `day`; bad rows have none of them."
     keys = []
-    for number, source in enumerate(parts):
-        rows = source.decode(_sampled(source.raw, sample))
-        known = {"hash": F.xxhash64("_dd_id"), "marks": _marks(rows, number, config), "at": _arrival(rows, config)}
+    for rows in _decoded(parts, config, lambda raw: _sampled(raw, sample)):
+        known = {"hash": F.xxhash64("_dd_id"), "marks": _marks(rows, config), "at": _arrival(rows, config)}
         keys.append(rows.select(*(F.when(F.col("_dd_good"), c).alias(n) for n, c in known.items())))
     hashes = reduce(DataFrame.unionAll, keys).groupBy("hash").agg(F.count(F.lit(1)).alias("rows"), F.min("marks").alias("marks"), F.min("at").alias("at"))
     one = lambda c: F.when(F.col("rows") == 1, c)
@@ -129,23 +140,30 @@ def _entities(rows:DataFrame) -> Column:
     none = F.expr("cast(array() as array<string>)")
     return F.filter(F.concat(none, *(F.coalesce(found, none) for found in lists)), lambda e: e != "")
 
+def _pause(rows:DataFrame) -> DataFrame:
+    "The same rows; Spark compiles what comes before and after apart."
+    return rows.coalesce(1_000_000)   # more than the partitions there are, so none is merged
+
 def copies(
     events:DataFrame,             # decoded events, with an id
     config:Config,
     compared:Sequence[str],       # from `compared_columns`
-    batch:int = 0,                # the number of their batch, oldest first
+    batch:int|Column = 0,         # the number of their batch, oldest first
 ) -> DataFrame:                   # id, fp, batch, missing, at (ms), day, etl, skew (ms), ip, agent, robot, values (a hash for each compared column), row, entities
     "Take of each event what the sections need: narrow, whatever the event is."
     at = _arrival(events, config)
     clock = next((c for c in ("dvce_sent_tstamp", "dvce_created_tstamp") if c in events.columns), None)
     skew = at - F.floor(micros_of(events, clock) / 1000) if clock else F.expr("cast(null as bigint)")
     robot = F.coalesce(_text(events, "useragent").rlike(_ROBOTS), F.lit(False)) | F.coalesce(_text(events, "br_type") == "Robot", F.lit(False))
+    own = [c for c in events.columns if not c.startswith("_dd_")]
+    # one compiled method for all of this would be so large that Java only interprets it
+    values = F.array(*[_value_hash(events, c) for c in compared]) if compared else F.expr("cast(array() as array<int>)")
+    events = _pause(_pause(events).select("*", values.alias("_dd_values")))
+    events = _pause(events.select("*", fingerprint_of(events.select(*map(named, own)), replace(config, missing_fingerprint="surrogate")).alias("_dd_fp")))
     taken = events.select(
-        named(config.event_id).cast("string").alias("id"), fingerprint_of(events, replace(config, missing_fingerprint="surrogate")).alias("fp"),
-        F.lit(batch).alias("batch"), _is_missing(events, config).alias("missing"), at.alias("at"), F.floor(at / _DAY).cast("int").alias("day"),
-        (F.xxhash64("etl_tstamp") if "etl_tstamp" in events.columns else F.lit(0).cast("bigint")).alias("etl"), skew.alias("skew"),
-        _bucket(_text(events, "user_ipaddress")).alias("ip"), _bucket(_text(events, "useragent")).alias("agent"), robot.alias("robot"),
-        (F.array(*[_value_hash(events, c) for c in compared]) if compared else F.expr("cast(array() as array<int>)")).alias("values"), _entities(events).alias("entities"))
+        named(config.event_id).cast("string").alias("id"), F.col("_dd_fp").alias("fp"), (F.lit(batch) if isinstance(batch, int) else batch).alias("batch"), _is_missing(events, config).alias("missing"), at.alias("at"),
+        F.floor(at / _DAY).cast("int").alias("day"), (F.xxhash64("etl_tstamp") if "etl_tstamp" in events.columns else F.lit(0).cast("bigint")).alias("etl"), skew.alias("skew"),
+        _bucket(_text(events, "user_ipaddress")).alias("ip"), _bucket(_text(events, "useragent")).alias("agent"), robot.alias("robot"), F.col("_dd_values").alias("values"), _entities(events).alias("entities"))
     return taken.withColumn("row", F.xxhash64("values"))
 
 # %% ../nbs/02_distribution.ipynb #69670995
@@ -179,7 +197,7 @@ def placed(
     cause = F.when(same & (F.col("etl") == F.coalesce("_before", "_etl")), "exact").when(same, "replayed").when(gap.isNull() | (gap <= 0), "unexplained")
     for name, span in _SPANS.items(): cause = cause.when(gap < span, name)
     later = F.col("nth") > 1
-    return seen.select(*rows.columns, "nth", (F.col("batch") > F.col("_batch")).alias("across"), F.when(later, F.greatest(gap, F.lit(0))).alias("gap"),
+    return seen.select(*rows.columns, "nth", (F.col("batch") > F.col("_batch")).alias("across"), F.when(later & gap.isNotNull(), F.greatest(gap, F.lit(0))).alias("gap"),
                        F.when(later, cause.otherwise("resent_days")).alias("cause"),
                        F.when(later, _differing(F.col("values"), F.col("_values"), F.col("etl"), F.col("_etl"), width)).alias("differs"))
 
@@ -230,7 +248,8 @@ def collisions(
     own = [c for c in rows.columns if c not in ("across", "gap", "cause", "differs", "robot", "entities")]
     met = rows.where("nth = 1").select(*own).join(several, F.col("id") == F.col("_id")).where("fp <> _first.head.fp")
     differs = _differing(F.col("values"), F.col("_first.head.values"), F.col("etl"), F.col("_first.head.etl"), width)
-    met = met.withColumns({"across": F.col("batch") > F.col("_first.batch"), "gap": F.greatest(F.col("at") - F.col("_first.head.at"), F.lit(0)), "differs": differs})
+    gap = F.col("at") - F.col("_first.head.at")
+    met = met.withColumns({"across": F.col("batch") > F.col("_first.batch"), "gap": F.when(gap.isNotNull(), F.greatest(gap, F.lit(0))), "differs": differs})
     few = F.size(F.array_intersect("differs", F.lit(list(sent)).cast("array<int>"))) <= FEW
     cause = (F.when(F.col("robot"), "robot").when(_weak(random_ids), "weak_id").when(F.coalesce(F.col("_skew") > SKEW_MS, F.lit(False)), "clock_skew")
               .when(few, "few_columns").when((F.col("ips") >= MANY) | (F.col("agents") >= MANY), "shared_id").otherwise("unexplained"))
@@ -327,21 +346,28 @@ class _Found:
     joins:pd.DataFrame
     differ:pd.DataFrame
 
-def _kept(frame:DataFrame) -> DataFrame:
+def _kept(frame:DataFrame, name:str = "") -> DataFrame:
     "Keep a frame that several sections use; where the platform keeps nothing, it is computed again."
     try: return frame.persist()
     except Exception: return frame
 
-def _scanned(parts:Sequence[Source], config:Config, compared:Sequence[str], sent:Sequence[int], sample:float|None) -> _Found:
+def _staged(folder:str) -> Callable[[DataFrame, str], DataFrame]:
+    "Keep frames as files in a folder, as a run does: a plan that begins with files is small."
+    def stage(frame:DataFrame, name:str) -> DataFrame:
+        frame.write.parquet(f"{folder}/{name}")
+        return frame.sparkSession.read.schema(frame.schema).parquet(escaped(f"{folder}/{name}"))
+    return stage
+
+def _scanned(parts:Sequence[Source], config:Config, compared:Sequence[str], sent:Sequence[int], sample:float|None, stage:Callable[[DataFrame, str], DataFrame]) -> _Found:
     "Read the input twice, narrow both times: the ids of all rows, then the rows of the ids that repeat."
-    counted = _kept(_counted(parts, config, sample))
+    counted = stage(_counted(parts, config, sample), "ids")
     told = {"rows": F.sum("rows"), "hashes": F.count(F.lit(1)), "from_at": F.min("from_at"), "to_at": F.max("to_at")}
     known = counted.groupBy(F.col("hash").isNotNull().alias("repeats"), "marks", "day").agg(*(c.alias(n) for n, c in told.items())).collect()
     slots = _alone(known)
     few = sum(r.hashes for r in known if r.repeats) <= BROADCAST_LIMIT
     hashes = counted.where("hash is not null").select(F.col("hash").alias("_dd_hash"))
-    narrow = [copies(source.decode(rows_of(source.raw, hashes, broadcast=few)).where("_dd_good"), config, compared, number) for number, source in enumerate(parts)]
-    rows = _kept(placed(reduce(DataFrame.unionAll, narrow), len(compared)))
+    narrow = [copies(rows.where("_dd_good"), config, compared, F.col("_dd_batch")) for rows in _decoded(parts, config, lambda raw: rows_of(raw, hashes, broadcast=few))]
+    rows = stage(placed(reduce(DataFrame.unionAll, narrow), len(compared)), "copies")
     ids = _kept(by_id(rows))
     more = _kept(excess(rows, collisions(rows, ids, len(compared), sent, 2 * int((slots["random"] * slots["rows"]).sum()) >= int(slots["rows"].sum()))))
     try:
@@ -781,7 +807,7 @@ def _estimated(found:_Found, part:float) -> tuple[_Found, dict[str, int]]:
                "natural_excess": s["natural_squared"].sum(), "synthetic_excess": s["synthetic_squared"].sum()}
     # every id is drawn with the same chance: the variance of its share of a sum is its square times (1 - part) / part^2
     errors = {name: math.ceil(1.96 * math.sqrt((1 - part) * float(total)) / part) for name, total in squares.items()}
-    counts = lambda frame, names: frame.assign(**{n: (frame[n] / part).round().astype("int64") for n in names})
+    counts = lambda frame, names: frame.assign(**{n: (frame[n].astype("float64") / part).round().astype("int64") for n in names})
     return replace(found, slots=counts(found.slots, ["rows"]), bad=None, tallies=counts(found.tallies, ["rows", "ids", "missing"]),
                    sizes=counts(s, [c for c in s.columns if c.endswith("_sum") or c.startswith("several") or c in ("ids", "alone_at_once")]),
                    joins=counts(found.joins, ["entities", "before", "after"]), differ=counts(found.differ, ["rows"])), errors
@@ -807,17 +833,18 @@ def _part(sample:Any) -> float|None:
     if not 0 < part <= 1: raise ConfigError(f"sample = {sample!r}: wanted a share of the ids above 0 and up to 1. Write 5 % as 0.05.")
     return None if part == 1 else part
 
-def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|None, progress:Progress) -> Profile:
+def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|None, progress:Progress, stage:Callable[[DataFrame, str], DataFrame] = _kept) -> Profile:
     "Profile batches that are open, oldest first."
     sample, prices = _part(sample), load_prices(config.aws_region)
     names, sources = [name for name, _ in parts], [source for _, source in parts]
-    frames = [source.decode(source.raw).select(*map(named, source.columns)) for source in sources]
+    # all batches of enriched TSV have the same columns
+    frames = [source.decode(source.raw).select(*map(named, source.columns)) for source in sources[:1 if config.input_format == "enriched_tsv" else None]]
     for frame in frames: check_columns(frame, replace(config, synthetic="off", output_format="parquet", partition_by=()))
     columns = list(dict.fromkeys(c for source in sources for c in source.columns))
     compared = compared_columns(columns, config)
     sent = set(surrogate_columns(columns, config))
     progress.done("read", f"{grouped(len(parts))} batches, {len(columns)} columns, {len(compared)} of them compared")
-    found, errors = _scanned(sources, config, compared, [i for i, c in enumerate(compared) if c in sent], sample), None
+    found, errors = _scanned(sources, config, compared, [i for i, c in enumerate(compared) if c in sent], sample, stage), None
     if sample: found, errors = _estimated(found, sample)
     f = _frames(found, names, compared, sent, prices)
     notes = list(_skipped(columns, config, len(names), any(entity_columns(frame) for frame in frames), bool(f["distribution"]["ids"].sum()) and found.span_ms is None).values())
@@ -863,9 +890,11 @@ def profile(
     _probe(config.output)
     spark = spark or get_spark(delta=config.input_format == "delta")
     progress = Progress(3, say)
-    try: found = _profiled([(batch.batch_id, read_batch(spark, batch, config)) for batch in batches], config, sample, progress)
+    folder = Attempt.new(config.output, "profile").staging
+    try: found = _profiled([(batch.batch_id, read_batch(spark, batch, config)) for batch in batches], config, sample, progress, _staged(folder))
     except DedupError: raise
     except Exception as wrong: raise next((e for batch in batches if (e := explain_read_error(wrong, batch))), wrong) from wrong
+    finally: remove_folder(folder)
     write_text(f"{config.output}/profile.json", json.dumps(found.numbers, indent=1))
     write_text(f"{config.output}/profile.html", profile_html(found))
     progress.done("report", f"profile.json and profile.html are in {config.output}")

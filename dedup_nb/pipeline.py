@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['VERDICTS', 'decide', 'kept_rows', 'dropped_rows', 'Deduplicated', 'deduplicate', 'stage_keys', 'record_input',
-           'publish_pending', 'check_conservation', 'choose_batches', 'recipe_of', 'open_manifest', 'run']
+           'publish_pending', 'check_conservation', 'choose_batches', 'recipe_of', 'manifest_path', 'open_manifest',
+           'run']
 
 # %% ../nbs/13_pipeline.ipynb #003639cd
 import hashlib, json, re
@@ -12,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 from urllib.parse import unquote
 from pyarrow.fs import FileSelector
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
 from .config import Config, ConfigError, ConservationError, DedupError, InputError, did_you_mean, get_spark, settings as all_settings
+from .costs import check_dollars, duration, forecast_of, past_runs, usd
 from .cross_batch import cross_batch, to_remember
 from .manifest import KEY, STAYS, Claim, Entry, FencedError, LakeManifest, Manifest, ManifestError, committed_already, has_files, id_key, manifest_exists, pair_key
 from .read import Batch, InputFile, Source, escaped, explain_read_error, filesystem, find_batches, read_batch
@@ -155,6 +157,7 @@ class _Job:
     decisions:DataFrame|None = None # one row per pair of the suspect ids (staged)
     seen:dict[str, Any] = field(default_factory=dict)  # what was counted on the way
     events:list[DataFrame] = field(default_factory=list)  # kept rows that wait for the commit of a Delta table
+    forecast:dict[str, Any]|None = None  # what this batch was expected to take
 
     @property
     def applies(self) -> bool:
@@ -469,7 +472,7 @@ def _finish(job:_Job) -> dict[str, Any]:
     job.progress.done("commit", f"{grouped(counts['read'])} rows = {grouped(counts['bad'])} bad + {grouped(counts['kept'])} kept + {grouped(counts['dropped'])} dropped")
     m = metrics(job.config, counts=counts, reasons=job.seen["reasons"], verdicts=job.seen["verdicts"], seconds=job.progress.seconds, bytes=size,
                 versions={"dedup_nb": __version__, "spark": job.spark.version}, status=status, etl_time=_iso(job.claim.etl_time) if job.claim and job.claim.etl_time != _NO_TIME else job.config.etl_time or found,
-                attempt=job.attempt.token, input_files=len(job.batch.files), notes=_notes(job), cross_batch=_earlier_batches(job))
+                attempt=job.attempt.token, input_files=len(job.batch.files), notes=_notes(job), cross_batch=_earlier_batches(job), forecast=job.forecast)
     write_text(f"{job.attempt.record}/metrics.json", json.dumps(m, indent=1))
     write_text(f"{job.attempt.record}/report.html", report_html(m))
     record_recipe(job.config)
@@ -531,6 +534,10 @@ def recipe_of(config:Config) -> dict[str, Any]:
     "What all batches of a manifest must share."
     return {"format": 1, "id_case": "lower" if config.input_format == "enriched_tsv" else "as it is", **_plainly(config, _RECIPE)}
 
+def manifest_path(config:Config) -> str:
+    "Where the lake manifest of an output lies."
+    return absolute(config.manifest_path or f"{config.output}/manifest")
+
 def open_manifest(
     spark:SparkSession|None,          # None: a session with Delta
     config:Config,                    # manifest, manifest_path, retention_days, wait_minutes, claim_timeout_minutes
@@ -542,7 +549,7 @@ def open_manifest(
 ) -> Manifest|None:                   # None: manifest=none, or there is none and none is to be made
     "Open the manifest of an output, or make it. Raises `ManifestError`."
     if config.manifest == "none": return None
-    path = absolute(config.manifest_path or f"{config.output}/manifest")
+    path = manifest_path(config)
     absent = (existing or config.mode == "decide") and not manifest_exists(path)
     if absent and existing: return None
     recipe = {} if existing else recipe_of(config)
@@ -631,7 +638,18 @@ def _check_frame(job:_Job) -> None:
     void = [f.name for f in events.schema.fields if isinstance(f.dataType, T.NullType)]
     if void: raise InputError(f"The columns {', '.join(void)} have no type (void), which no output can hold. Cast them upstream, or leave them out.")
 
-def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=()) -> dict[str, Any]:
+def _forecast(batches:Sequence[Batch], config:Config, say:Callable[[str], None]) -> list[dict[str, Any]]:
+    "Say what the batches will take, one forecast for each; stop if that is above `max_dollars`."
+    past = past_runs(config.output)
+    told = [forecast_of(config, batch.files, past=past, first=i == 0) for i, batch in enumerate(batches)]
+    whole = {name: sum(t[name] for t in told) for name in ("rows", "seconds", "dollars")}
+    whole["usd"] = {name: sum(t["usd"][name] for t in told) for name in (told[0]["usd"] if told else ())}
+    # the rows of a table are known to no listing
+    if whole["rows"]: say(f"plan: about {grouped(whole['rows'])} rows, {duration(whole['seconds'])} on {told[0]['cores']} core{'s' * (told[0]['cores'] > 1)}, {usd(whole['dollars'])}" + ("" if told[0]["runs"] else " (a guess: no earlier run to learn from)"))
+    check_dollars(whole, config.max_dollars)
+    return told
+
+def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=(), forecast:dict[str, Any]|None=None) -> dict[str, Any]:
     "Take one batch through all stages; return its metrics."
     config = replace(config, batch_id=batch.batch_id)
     attempt = Attempt.new(config.output, batch.batch_id)
@@ -640,7 +658,7 @@ def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str],
         raise ConfigError(f"Batch {batch.batch_id} is already applied in {config.output}, and mode=decide would replace its record. Choose another output to see what would happen.")
     say(f"batch {batch.batch_id}")
     progress = Progress((7 if config.mode == "apply" else 6) + (manifest is not None), say)
-    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress, earlier, manifest=manifest, entries=entries)
+    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress, earlier, manifest=manifest, entries=entries, forecast=forecast)
     with _tidy(job):
         _check_frame(job)
         progress.done("read", f"{grouped(len(batch.files))} files, {sum(f.size for f in batch.files) / 1e6:.1f} MB, {len(job.source.columns)} columns")
@@ -669,12 +687,16 @@ def run(
     if missing: raise ConfigError(f"A run needs {' and '.join(missing)}. Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini.")
     config = replace(config, output=absolute(config.output))
     found = _found(config)
-    check_output(config)
     spark = spark or get_spark(delta="delta" in (config.input_format, config.output_format) or config.manifest == "lake")
-    manifest = open_manifest(spark, config, force=force, say=say, accept_empty=accept_empty_manifest)
+    opened = partial(open_manifest, spark, config, force=force, say=say, accept_empty=accept_empty_manifest)
+    manifest = opened() if config.manifest != "none" and manifest_exists(manifest_path(config)) else None
     entries = manifest.ledger() if manifest else []
-    if config.mode == "apply": publish_pending(config.output, entries)
     found, notes = _with_late_files(found, entries, config.output, take=late_files, rerun=config.rerun)
     for note in notes: say(note)
     todo = choose_batches(found, config, entries)
-    return Summary([_process(spark, batch, config, say, manifest, entries) for batch in todo], config.output, notes)
+    told = _forecast(todo, config, say)
+    # only now is anything written
+    check_output(config)
+    manifest = manifest or opened()
+    if config.mode == "apply": publish_pending(config.output, entries)
+    return Summary([_process(spark, batch, config, say, manifest, entries, forecast) for batch, forecast in zip(todo, told)], config.output, notes)

@@ -21,7 +21,7 @@ from .read import ENRICHED, Batch, InputFile, filesystem, find_batches
 from .report import grouped
 from .suspects import surrogate_columns
 from .costs import (CHOICES, PACKED, UTILISATION, Capacity, Load, Prices, Simulated, Speed, Workload, amount, backfill_usd, break_even_batches, calibrate, capacity_usd,
-                            claim_units, forecast_month, hours_to_write, lake_core_hours, load_prices, past_runs, request_usd, simulate, usd, wcu_needed, write_unit)
+                            claim_units, duration, forecast_month, hours_to_write, lake_core_hours, load_prices, past_runs, request_usd, simulate, usd, wcu_needed, write_unit)
 
 # %% ../nbs/14_plan.ipynb #3e4ecd92
 def window_hours(workload:Workload, prices:Prices) -> int|None:
@@ -148,21 +148,18 @@ def plan_workload(
 # %% ../nbs/14_plan.ipynb #0d31a898
 _KINDS = {"natural": "natural", "synthetic": "synthetic", "natural_cross_batch": "natural of earlier batches", "synthetic_cross_batch": "synthetic of earlier batches", "known": "that the manifest knows"}
 
-def _time(seconds:float|None) -> str:
-    if seconds is None: return "-"
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 def _about_batch(n:Mapping[str, Any]) -> list[str]:
     b, w = n["batch"], n["workload"]
     c, kinds = b["claim_seconds"], [f"{grouped(x)} {_KINDS[k]}" for k, x in n["duplicates"].items() if x]
     speed = f"learned from {n['speed']['runs']} earlier batch{'es' * (n['speed']['runs'] > 1)}" if n["speed"]["runs"] else "by default, as no earlier run is known"
-    window = f"; {_time(c['window'])} in a window of {b['window_hours']} h with {grouped(b['window_wcu'])} WCU" if b["window_hours"] else "; no window fits into the quota"
+    window = f"; {duration(c['window'])} in a window of {b['window_hours']} h with {grouped(b['window_wcu'])} WCU" if b["window_hours"] else "; no window fits into the quota"
     bad = f", {grouped(b['bad'])} of them bad" if b["bad"] else ""
     return [f"A batch: {grouped(b['rows'])} rows{bad}, {grouped(b['claims'])} pairs to claim",
             f"  duplicates  {', '.join(kinds) or 'none'}",
-            f"  time        {_time(b['seconds'])} on {b['cores']} core{'s' * (b['cores'] > 1)} ({grouped(n['speed']['core_rows_per_s'])} rows a second and core, {speed}); {b['cores_for_an_hour']} would do it and the lake's scan in an hour",
-            f"  lake        {_time(c['lake'])} to scan {_times(w['retention_days'])} days of keys on these cores",
-            f"  DynamoDB    {grouped(b['write_units'])} write and {grouped(b['read_units'])} read units: {_time(c['on_demand'])} on demand at {grouped(int(b['on_demand_wcu']))} WCU{window}",
+            f"  time        {duration(b['seconds'])} on {b['cores']} core{'s' * (b['cores'] > 1)} ({grouped(n['speed']['core_rows_per_s'])} rows a second and core, {speed}); {b['cores_for_an_hour']} would do it and the lake's scan in an hour",
+            f"  lake        {duration(c['lake'])} to scan {_times(w['retention_days'])} days of keys on these cores",
+            f"  DynamoDB    {grouped(b['write_units'])} write and {grouped(b['read_units'])} read units: {duration(c['on_demand'])} on demand at {grouped(int(b['on_demand_wcu']))} WCU{window}",
             f"  dollars     {_dollars(b['usd'])}"]
 
 def _dollars(spent:Mapping[str, float]) -> str:
@@ -179,7 +176,7 @@ def _about_month(n:Mapping[str, Any]) -> list[str]:
 def _page(n:Mapping[str, Any]) -> list[str]:
     w, b, f, r = n["workload"], n["batch"], n["backfill"], n["recommendation"]
     start = f"Plan for {grouped(round(w['events_per_day']))} events a day in {_times(w['batches_per_day'])} batch{'es' * (w['batches_per_day'] != 1)}, {100 * w['duplicate_share']:.3g} % known, remembered for {_times(w['retention_days'])} days"
-    whole = [f"This run: {b['batches']} batches, {_time(b['run_seconds'])}; {_dollars(b['run_usd'])}"] if b["batches"] > 1 else []
+    whole = [f"This run: {b['batches']} batches, {duration(b['run_seconds'])}; {_dollars(b['run_usd'])}"] if b["batches"] > 1 else []
     hours = " or ".join(f"{h:,.1f} h at {grouped(int(x))} WCU".replace(",", " ") for x, h in ((float(x), h) for x, h in f["hours"].items()))
     fill = f"Filling {_times(w['retention_days'])} days of history: {grouped(f['keys'])} keys, {usd(f['usd']['writes'])} by writes ({hours}), {usd(f['usd']['import'])} by import from S3 into a new table"
     doubt = [f"* not verified: {', '.join(n['prices']['unverified'])}"] if n["prices"]["unverified"] else []

@@ -114,7 +114,7 @@ def _or_stand_in(events:DataFrame, config:Config, stand_in:Column) -> Column:
 def claimed_fingerprint(events:DataFrame, config:Config) -> Column:
     "The fingerprint that a manifest remembers: as in the keys; null under `missing_fingerprint = unique`, where only the id is claimed."
     if config.missing_fingerprint == "unique": return _or_stand_in(events, config, F.lit(None).cast("string"))
-    return _fingerprint(events, config)
+    return fingerprint_of(events, config)
 
 # %% ../nbs/03_suspects.ipynb #667a66b0
 def with_keys(
