@@ -182,6 +182,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'dedup_nb.distribution._sampled': ('distribution.html#_sampled', 'dedup_nb/distribution.py'),
                                        'dedup_nb.distribution._scanned': ('distribution.html#_scanned', 'dedup_nb/distribution.py'),
                                        'dedup_nb.distribution._section': ('distribution.html#_section', 'dedup_nb/distribution.py'),
+                                       'dedup_nb.distribution._sections': ('distribution.html#_sections', 'dedup_nb/distribution.py'),
                                        'dedup_nb.distribution._skipped': ('distribution.html#_skipped', 'dedup_nb/distribution.py'),
                                        'dedup_nb.distribution._source': ('distribution.html#_source', 'dedup_nb/distribution.py'),
                                        'dedup_nb.distribution._staged': ('distribution.html#_staged', 'dedup_nb/distribution.py'),

@@ -358,24 +358,36 @@ def _staged(folder:str) -> Callable[[DataFrame, str], DataFrame]:
         return frame.sparkSession.read.schema(frame.schema).parquet(escaped(f"{folder}/{name}"))
     return stage
 
+_FEW_ROWS = 200_000  # up to so many rows are done soonest in one partition: nothing has to be shuffled
+
+def _sections(narrow:DataFrame, few:bool, compared:Sequence[str], sent:Sequence[int], random_ids:bool) -> list[pd.DataFrame]:
+    "What all sections need of the repeated rows."
+    kept = []
+    def keep(frame):
+        kept.append(_kept(frame))
+        return kept[-1].coalesce(1) if few else kept[-1]
+    rows = keep(placed(narrow.coalesce(1) if few else narrow, len(compared)))
+    ids = keep(by_id(rows))
+    more = keep(excess(rows, collisions(rows, ids, len(compared), sent, random_ids)))
+    try: return [frame.toPandas() for frame in (tallies(more, rows), sizes(ids), hottest(ids), joined(rows, ids), differences(more, sent))]
+    finally:
+        for frame in kept: frame.unpersist()
+
 def _scanned(parts:Sequence[Source], config:Config, compared:Sequence[str], sent:Sequence[int], sample:float|None, stage:Callable[[DataFrame, str], DataFrame]) -> _Found:
     "Read the input twice, narrow both times: the ids of all rows, then the rows of the ids that repeat."
     counted = stage(_counted(parts, config, sample), "ids")
     told = {"rows": F.sum("rows"), "hashes": F.count(F.lit(1)), "from_at": F.min("from_at"), "to_at": F.max("to_at")}
     known = counted.groupBy(F.col("hash").isNotNull().alias("repeats"), "marks", "day").agg(*(c.alias(n) for n, c in told.items())).collect()
-    slots = _alone(known)
-    few = sum(r.hashes for r in known if r.repeats) <= BROADCAST_LIMIT
+    total = lambda column, repeats: sum(r[column] for r in known if r.repeats == repeats)
+    slots, broadcast = _alone(known), total("hashes", True) <= BROADCAST_LIMIT
     hashes = counted.where("hash is not null").select(F.col("hash").alias("_dd_hash"))
-    narrow = [copies(rows.where("_dd_good"), config, compared, F.col("_dd_batch")) for rows in _decoded(parts, config, lambda raw: rows_of(raw, hashes, broadcast=few))]
-    rows = stage(placed(reduce(DataFrame.unionAll, narrow), len(compared)), "copies")
-    ids = _kept(by_id(rows))
-    more = _kept(excess(rows, collisions(rows, ids, len(compared), sent, 2 * int((slots["random"] * slots["rows"]).sum()) >= int(slots["rows"].sum()))))
-    try:
-        frames = [frame.toPandas() for frame in (tallies(more, rows), sizes(ids), hottest(ids), joined(rows, ids), differences(more, sent))]
-    finally:
-        for frame in (counted, rows, ids, more): frame.unpersist()
+    narrow = [copies(rows.where("_dd_good"), config, compared, F.col("_dd_batch")) for rows in _decoded(parts, config, lambda raw: rows_of(raw, hashes, broadcast=broadcast))]
+    staged = stage(reduce(DataFrame.unionAll, narrow), "copies")
+    alone, random = int(slots["rows"].sum()), int((slots["random"] * slots["rows"]).sum())
+    frames = _sections(staged, total("rows", True) <= _FEW_ROWS, compared, sent, 2 * random >= alone)
+    for frame in (counted, staged): frame.unpersist()
     times = [t for r in known for t in (r.from_at, r.to_at) if t is not None] + [int(t) for c in ("from_at", "to_at") for t in frames[1][c].dropna()]
-    return _Found(slots, sum(r.rows for r in known if not r.repeats and r.marks is None), max(times) - min(times) if times else None, *frames)
+    return _Found(slots, total("rows", False) - alone, max(times) - min(times) if times else None, *frames)
 
 # %% ../nbs/02_distribution.ipynb #ad1691d3
 REASONS = {("natural", False): "natural", ("natural", True): "natural_cross_batch", ("synthetic", False): "synthetic", ("synthetic", True): "synthetic_cross_batch"}
@@ -666,7 +678,7 @@ def gaps_chart(
         whole, soon = int(mine["rows"].sum()), int(mine[mine["to_ms"] <= 2000]["rows"].sum())
         half = next((r.to_ms for r, total in zip(mine.sort_values("to_ms").itertuples(), mine.sort_values("to_ms")["rows"].cumsum()) if 2 * total >= whole), 0)
         _bare(axes, f"time after the {first} (log scale)", "events")
-        axes.set_title(f"{share(soon, whole)} of the {kind} repeats come within 2 s, half within {_time(half)}" if whole else f"No {kind} repeats with a known time", fontsize=10, loc="left")
+        axes.set_title(f"{share(soon, whole)} of the {kind} repeats come within 2 s, half {f'within {_time(half)}' if half >= 1 else 'at the same time'}" if whole else f"No {kind} repeats with a known time", fontsize=10, loc="left")
         axes.set_xscale("log"); axes.set_xticks(list(_TIMES), list(_TIMES.values())); axes.minorticks_off(); axes.set_xlim(0.6, 200 * _DAY); axes.tick_params(labelbottom=True)
         if whole: axes.legend(fontsize=8, frameon=False, loc="upper left")
     return figure
@@ -677,7 +689,7 @@ def window_title(frame:pd.DataFrame) -> str:
     if at is None: return "The data is too short, or has no copies, to say what a window would catch"
     words = lambda r: f"{r['window']} catch{'es' if r['window'].startswith('1 ') else ''} {100 * r['share']:.1f} % at {usd(r['lake_usd'])} a month"
     best, last, longest = frame.loc[at], judged.iloc[-1], frame.iloc[-1]
-    more = f"; {words(last)}" if last.name != at else ", the longest that the data can judge" if len(judged) < len(frame) else ""
+    more = f"; {words(last)}" if last["share"] - best["share"] >= 0.0005 else "" if last.name != at else ", the longest that the data can judge" if len(judged) < len(frame) else ""
     return words(best) + more + (f"; {longest['window']} cost {usd(longest['lake_usd'])}, but gaps longer than the data cannot be seen" if len(judged) < len(frame) else "")
 
 def window_chart(
@@ -713,7 +725,7 @@ def hot_chart(
     "Draw the ids with most events."
     ten = shares[shares["top"] == 10].iloc[0]
     shown = frame.head(10)
-    figure, axes = _axes(f"The 10 hottest ids hold {grouped(int(ten['rows']))} events and explain {100 * ten['share']:.0f} % of the repeats" if len(frame) else "No id repeats", "events beyond the first of the id", height=3.4)
+    figure, axes = _axes(f"The {min(len(frame), 10)} hottest ids hold {grouped(int(ten['rows']))} events and explain {100 * ten['share']:.0f} % of the repeats" if len(frame) else "No id repeats", "events beyond the first of the id", height=3.4)
     axes.barh(range(len(shown)), shown["natural"], color=DROPPED, label="natural"); axes.barh(range(len(shown)), shown["synthetic"], left=shown["natural"], color=RENAMED, label="synthetic")
     for y, r in enumerate(shown.itertuples()): axes.text(r.natural + r.synthetic, y, f" {grouped(r.rows)}: {grouped(r.pairs)} fingerprints, {grouped(r.addresses)} addresses", va="center", fontsize=8)
     axes.set_yticks(range(len(shown)), [i if len(i) < 16 else f"{i[:13]}..." for i in shown["id"]], family="monospace"); axes.invert_yaxis(); axes.xaxis.set_major_formatter(_big)
@@ -884,7 +896,7 @@ def profile(
     """
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     if missing: raise ConfigError(f"A profile needs {' and '.join(missing)}. Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini.")
-    config, sample = replace(config, output=absolute(config.output)), _part(sample)
+    given, config, sample = config.output, replace(config, output=absolute(config.output)), _part(sample)
     batches = choose_batches(find_batches(config), config)
     if not batches: raise ConfigError("No batch is left to profile: see since, until and skip_batches.")
     _probe(config.output)
@@ -897,7 +909,7 @@ def profile(
     finally: remove_folder(folder)
     write_text(f"{config.output}/profile.json", json.dumps(found.numbers, indent=1))
     write_text(f"{config.output}/profile.html", profile_html(found))
-    progress.done("report", f"profile.json and profile.html are in {config.output}")
+    progress.done("report", f"profile.json and profile.html are in {given}")
     return found
 
 def _probe(output:str) -> None:
