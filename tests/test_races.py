@@ -30,7 +30,7 @@ def states(spark, folder): return {e.batch_id: e.state for e in LakeManifest(spa
 
 
 def test_two_processes_on_one_batch_one_wins_and_the_other_says_who(spark, tmp_path):
-    write(spark, tmp_path / "in", {"0": [("z", "f", 0, 0)], "1": [("a", "f", 1, 1), ("a", "g", 1, 2), ("a", "f", 1, 3)]})
+    write(spark, tmp_path / "in", {"0": [("z", "f", 0, 0)], "1": [("a", "f", 1, 1), ("a", "g", 2, 2), ("a", "f", 3, 3)]})
     go(spark, tmp_path, until="0")
     with processes(tmp_path, ("none", "batch_id=1"), ("none", "batch_id=1")) as both: results = sorted(map(ended, both))
     (won, _), (lost, said) = results
@@ -50,7 +50,7 @@ def test_two_processes_on_batches_with_shared_ids_keep_each_pair_once(spark, tmp
 
 
 def test_a_zombie_that_goes_on_after_it_was_taken_over_changes_nothing(spark, tmp_path):
-    write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1), ("a", "g", 1, 2)]})
+    write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1), ("a", "g", 2, 2)]})
     with processes(tmp_path, ("halt before the commit",)) as [zombie]:
         while "T" not in Path(f"/proc/{zombie.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]: time.sleep(0.1)
         with pytest.raises(Exception, match=f"batch 1 is claimed by process {zombie.pid} on .*which may still be at work.*--wait-minutes.*dedup abandon 1"): go(spark, tmp_path)
