@@ -6,7 +6,7 @@ ROWS ?= 1000000
 KILLS ?= 200
 DIR ?= samples_output
 
-.PHONY: setup demo test soak bench samples export notebooks lock clean
+.PHONY: setup demo test test-long soak bench samples export notebooks lock clean
 
 setup: $(STAMP)
 
@@ -24,6 +24,9 @@ demo: setup  ## run the job notebook on the sample batches, end with a summary
 
 test: setup  ## export in sync, every notebook, all tests
 	@$(BIN)/python -m pytest
+
+test-long: setup  ## make test, and the tests that take minutes: more kills, races of processes, more back ends
+	@$(BIN)/python -m pytest --long
 
 soak: setup  ## kill a job KILLS times at random instants, run it again each time, compare
 	@$(BIN)/python tests/soak.py $(KILLS)

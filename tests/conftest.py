@@ -18,6 +18,18 @@ def pytest_configure(config):
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="also the tests marked `long`, see make test-long")
+
+
+def pytest_collection_modifyitems(config, items):
+    "Without --long, leave out what takes minutes and guards what another test already touches."
+    if config.getoption("--long"): return
+    left = [item for item in items if item.get_closest_marker("long")]
+    if left: config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
+
+
 @pytest.fixture(scope="session")
 def spark():
     os.environ.setdefault("SPARK_MASTER", "local[2]")

@@ -149,6 +149,7 @@ def test_any_cut_along_the_total_order_keeps_the_same_events_with_the_same_ids(s
 ROWS = [("a", "f", 0, 1), ("a", "g", 1, 2), ("a", "f", 2, 3), ("b", None, 3, 4), ("a", "h", 4, 5), ("b", None, 5, 4), ("b", "f", 6, 7), ("a", "g", 7, 8), ("c", "f", 8, 9), ("c", "g", 9, 10)]
 
 
+@pytest.mark.long
 def test_any_cut_holds_for_whole_runs(spark, tmp_path):
     found = []
     for name, ends in (("whole", [0, 10]), ("cut", [0, 3, 8, 10])):
@@ -186,6 +187,7 @@ def test_late_files_are_reported_and_become_a_batch_of_their_own(spark, two):
     assert [m["batch_id"] for m in again.batches] == ["1+1"] and again.counts == late.counts
 
 
+@pytest.mark.long
 def test_a_late_batch_yields_to_those_that_were_there_first_and_says_how_many(spark, two):
     write(spark, two / "in", {"0": [("a", "f", 0, 8), ("x", "f", 0, 9)]})
     summary = go(spark, two)
@@ -194,6 +196,7 @@ def test_a_late_batch_yields_to_those_that_were_there_first_and_says_how_many(sp
     assert "this batch is late" in str(summary) and "before that of 2 committed batches;" in str(summary) and "(1 rows dropped)" in str(summary)
 
 
+@pytest.mark.long
 def test_batches_are_taken_unfinished_ones_first_and_those_committed_are_left(spark, two):
     write(spark, two / "in", {b: [(b, "f", int(b), 1)] for b in "34"})
     manifest = open_manifest(spark, config(two))
@@ -203,6 +206,7 @@ def test_batches_are_taken_unfinished_ones_first_and_those_committed_are_left(sp
     assert go(spark, two, skip_batches="3").batches == [] and go(spark, two, until="2").batches == []
 
 
+@pytest.mark.long
 def test_slices_of_a_table_are_batches_by_their_names(spark, tmp_path):
     spark.createDataFrame([("a", "f", 1), ("a", "f", 2), ("b", "f", 2)], "event_id string, event_fingerprint string, day int").createOrReplaceTempView("events_of_days")
     slices = [run(Config(input="events_of_days", output=str(tmp_path / "out"), input_format="table", input_where=f"day = {day}", batch_id=f"day{day}", etl_time=f"2026-11-0{day}"), spark, **QUIET) for day in (1, 2)]
@@ -211,6 +215,7 @@ def test_slices_of_a_table_are_batches_by_their_names(spark, tmp_path):
 
 # --- strategies, retention ----------------------------------------------------------------------------------------------
 
+@pytest.mark.long
 def test_delete_all_lists_loaded_rows_as_retractions(spark, tmp_path):
     write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1), ("b", "f", 1, 2)], "2": [("a", "g", 2, 3), ("b", "f", 2, 4)]})
     go(spark, tmp_path, synthetic="delete_all")
@@ -219,6 +224,7 @@ def test_delete_all_lists_loaded_rows_as_retractions(spark, tmp_path):
     assert shown(spark, tmp_path / "out", "1") == [("a", 1), ("b", 2)] and listed["counts"]["kept"] == 0
 
 
+@pytest.mark.long
 def test_rows_without_a_fingerprint_claim_only_their_id_when_they_are_unique(spark, tmp_path):
     write(spark, tmp_path / "in", {"1": [("a", None, 1, 1)], "2": [("a", None, 2, 1), ("a", "f", 2, 3)]})
     go(spark, tmp_path, missing_fingerprint="unique")
@@ -227,6 +233,7 @@ def test_rows_without_a_fingerprint_claim_only_their_id_when_they_are_unique(spa
     assert keys.where("pair is null and origin is null").count() == 2 and keys.where("pair is not null").count() == 1
 
 
+@pytest.mark.long
 def test_retention_is_exact_by_the_time_of_the_batches_and_expire_changes_nothing_later(spark, tmp_path):
     at = lambda day, second=0: day * DAY + second
     batches = {"1": [("a", "f", 0, 1), ("b", "f", 0, 2), ("b", "f", 0, 3), (None, "f", 0, 4)], "2": [("a", "g", at(8), 5), ("b", "f", at(8), 6)],
@@ -247,6 +254,7 @@ def test_retention_is_exact_by_the_time_of_the_batches_and_expire_changes_nothin
 
 # --- decide, empty, recipe ----------------------------------------------------------------------------------------------
 
+@pytest.mark.long
 def test_deciding_claims_nothing_and_sees_what_is_committed(spark, two):
     write(spark, two / "in", {"3": [("a", "f", 3, 8), ("e", "f", 3, 9)]})
     before = files(two / "out/manifest")
@@ -271,6 +279,7 @@ def test_an_empty_manifest_beside_events_is_refused_until_it_is_filled_or_accept
     assert go(spark, two, since="3", accept_empty_manifest=True).counts["dropped"] == 0
 
 
+@pytest.mark.long
 def test_a_loaded_table_fills_the_manifest_day_by_day_under_the_ids_its_events_came_with(spark, tmp_path):
     rows = [("a", "f", "2026-11-01 08:00", None), ("n1", "g", "2026-11-01 09:00", "a"), ("b", "f", "2026-11-02 08:00", None), ("b", "f", "2026-11-03 08:00", None)]
     frame = spark.createDataFrame(rows, "event_id string, event_fingerprint string, etl_tstamp string, original_event_id string")
@@ -283,6 +292,7 @@ def test_a_loaded_table_fills_the_manifest_day_by_day_under_the_ids_its_events_c
     assert [(c["fate"], c["first"]) for c in story["claims"]] == [("under its own id", True), ("under a new id", False)]
 
 
+@pytest.mark.long
 def test_forget_abandon_and_expire_say_what_they_would_do_first(spark, two, capsys):
     def said(*words):
         code = main([*words, "--output", str(two / "out")])
@@ -306,6 +316,7 @@ def test_forget_abandon_and_expire_say_what_they_would_do_first(spark, two, caps
     assert again.counts["kept"] == 2 and shown(spark, two / "out", "1") == [("b", 2), ("new of a", 1)]
 
 
+@pytest.mark.long
 def test_another_recipe_is_refused_and_forced_on_request(spark, two):
     write(spark, two / "in", {"3": [("a", "f", 3, 6)]})
     with pytest.raises(ManifestError, match="order_by was .*retention_days was 180, is now 7.*--force"): go(spark, two, retention_days=7, order_by="n")
@@ -361,6 +372,7 @@ def test_a_batch_id_may_hold_signs_but_no_path(spark, tmp_path):
     assert forget(odd, config(tmp_path), spark, yes=True).data["done"] and {p.name for p in tmp_path.iterdir()} == {"in", "out"}
 
 
+@pytest.mark.long
 def test_the_markers_of_many_batches_are_read_from_one_row(spark, two, monkeypatch):
     monkeypatch.setattr("dedup_nb.manifest._SUMMARY_EVERY", 2)
     write(spark, two / "in", {"3": [("a", "f", 3, 6)]})

@@ -94,6 +94,7 @@ def outcome(spark):
     return of
 
 
+@pytest.mark.long
 @every_case
 def test_a_crowded_frame_agrees_with_the_reference(outcome, chosen):
     rows, found = outcome(chosen)
@@ -120,7 +121,7 @@ def test_any_frame_under_any_settings_agrees_with_the_reference(spark, rows, cho
     assert_agrees(rows_found(deduplicate(frame_of(spark, rows), **chosen)), rows_expected(rows, **chosen), rows)
 
 
-@pytest.mark.parametrize("partitions", [1, 2, 7, 50])
+@pytest.mark.parametrize("partitions", [1, 2, pytest.param(7, marks=pytest.mark.long), pytest.param(50, marks=pytest.mark.long)])
 @law(2)
 @given(rows=frames, chance=st.integers(0, 99), policy=st.sampled_from(POLICIES))
 def test_partitions_and_row_order_do_not_matter(spark, rows, chance, policy, partitions):
@@ -140,6 +141,7 @@ def test_time_zone_and_ansi_mode_do_not_matter(spark, zone, ansi):
 
 @pytest.mark.parametrize("chosen", [dict(), dict(compat="snowplow"), dict(synthetic="off"), dict(synthetic="quarantine", missing_fingerprint="unique")],
                          ids=lambda c: "-".join(c.values()) or "defaults")
+@pytest.mark.long
 def test_kept_of_kept_is_kept_and_nothing_is_dropped(spark, chosen):
     columns = [*COLUMNS, "original_event_id"]
     rows = crowded(30, 100)
@@ -243,6 +245,7 @@ def test_compat_snowplow_puts_null_etl_tstamp_first_renames_all_and_never_matche
                                         ("c", stand_in, 1, "rename", "synthetic", c1, None), ("c", stand_in, 1, "rename", "synthetic", c2, None)], key=str)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_surrogate_never_equals_a_real_fingerprint(spark, policy):
     rows = [("a", None, 1, "x"), ("a", "g", 2, "x")]

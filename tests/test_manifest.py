@@ -14,7 +14,7 @@ RECIPE = {"format": 1, "retention_days": 180}
 def at(day): return datetime(2026, 11, 1, tzinfo=timezone.utc) + timedelta(days=day)
 
 
-@pytest.fixture(params=["lake", "dynamodb", "dynamodb, a row per pair"])
+@pytest.fixture(params=["lake", "dynamodb", pytest.param("dynamodb, a row per pair", marks=pytest.mark.long)])
 def make(request, spark, tmp_path):
     "Open the manifest of this test, again and again, as separate runs would."
     def lake(**more): return LakeManifest(spark, str(tmp_path / "manifest"), recipe={**RECIPE, **more.pop("recipe", {})}, say=lambda line: None, **more)

@@ -29,6 +29,7 @@ def ended(process, within_s=150):
 def states(spark, folder): return {e.batch_id: e.state for e in LakeManifest(spark, str(folder / "out/manifest")).ledger()}
 
 
+@pytest.mark.long
 def test_two_processes_on_one_batch_one_wins_and_the_other_says_who(spark, tmp_path):
     write(spark, tmp_path / "in", {"0": [("z", "f", 0, 0)], "1": [("a", "f", 1, 1), ("a", "g", 2, 2), ("a", "f", 3, 3)]})
     go(spark, tmp_path, until="0")
@@ -49,6 +50,7 @@ def test_two_processes_on_batches_with_shared_ids_keep_each_pair_once(spark, tmp
     assert sum("waiting: batch" in said for _, said in results) <= 1
 
 
+@pytest.mark.long
 def test_a_zombie_that_goes_on_after_it_was_taken_over_changes_nothing(spark, tmp_path):
     write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1), ("a", "g", 2, 2)]})
     with processes(tmp_path, ("halt before the commit",)) as [zombie]:
@@ -64,6 +66,7 @@ def test_a_zombie_that_goes_on_after_it_was_taken_over_changes_nothing(spark, tm
     assert states(spark, tmp_path) == {"1": "committed"} and shown(spark, tmp_path / "out", "1") == [("a", 1), ("new of a", 2)]
 
 
+@pytest.mark.long
 def test_a_session_without_delta_is_told_the_lines_to_add(spark, tmp_path):
     write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1)]})
     with processes(tmp_path, ("a session without Delta",)) as [process]: code, said = ended(process)

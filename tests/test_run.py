@@ -104,6 +104,7 @@ def test_a_delta_output_replaces_only_its_own_batch(spark, events, tmp_path):
     assert {r.batch_id: r["count"] for r in table.groupBy("batch_id").count().collect()} == {"in": 4, "other": 4}
 
 
+@pytest.mark.long
 def test_enriched_tsv_out_is_131_columns_and_reads_back_as_the_same_events(spark, tmp_path):
     batch = sorted(SAMPLES.glob("run=*"))[0].name.removeprefix("run=")
     once = run(Config(input=str(SAMPLES), output=str(tmp_path / "tsv"), output_format="enriched_tsv", batch_id=batch, manifest="none"), spark, **QUIET)
@@ -412,6 +413,7 @@ def test_recorded_events(spark, tmp_path, conformance, case, read, bad, more):
     assert (found["read"], found["bad"], found["kept"]) == (read, bad, read - bad)
 
 
+@pytest.mark.long
 def test_a_limit_stops_a_delta_output_before_the_table_changes(spark, events, tmp_path):
     events.limit(1).write.parquet(str(tmp_path / "in"))
     config = dict(input=str(tmp_path / "in"), output=str(tmp_path / "o ut"), input_format="parquet", output_format="delta", manifest="none")
