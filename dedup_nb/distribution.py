@@ -31,7 +31,7 @@ from .write import Attempt, absolute, remove_folder, write_text
 # %% ../nbs/02_distribution.ipynb #ca1f5cab
 DISTRIBUTION_SQL = """
 select event_count, count(*) as ids
-from (select event_id, count(*) as event_count from events group by event_id)
+from (select event_id, count(*) as event_count from events where event_id <> '' group by event_id)
 group by event_count
 """
 

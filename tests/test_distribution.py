@@ -198,7 +198,7 @@ def test_wrong_input_is_said_clearly(spark, capsys):
 
 
 def test_plain_sql_gives_the_same_distribution(spark, found):
-    frame = spark.createDataFrame([("a",), ("a",), ("a",), ("b",), ("b",), ("c",), ("d",)], "event_id string")
+    frame = spark.createDataFrame([("a",), ("a",), ("a",), ("b",), ("b",), ("c",), ("d",), (None,), ("",)], "event_id string")
     frame.createOrReplaceTempView("events")
     told = lambda rows: sorted(tuple(r) for r in rows.collect())
     assert told(spark.sql(DISTRIBUTION_SQL)) == told(events_per_id(frame)) == [(1, 2), (2, 1), (3, 1)]
