@@ -203,7 +203,8 @@ def test_a_decided_batch_can_be_applied(spark, events, tmp_path):
 def test_progress_is_one_line_per_stage(spark, events, tmp_path):
     events.write.parquet(str(tmp_path / "in")); said = []
     run(Config(input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="parquet", manifest="none"), spark, say=said.append)
-    assert said[0] == "batch in" and [line.split()[3].rstrip(":") for line in said[1:]] == ["read", "suspects", "natural", "synthetic", "resolve", "clean", "commit"]
+    plan, *said = said
+    assert plan.startswith("plan: about ") and said[0] == "batch in" and [line.split()[3].rstrip(":") for line in said[1:]] == ["read", "suspects", "natural", "synthetic", "resolve", "clean", "commit"]
     assert said[3].startswith("  3 of 7 natural: 5 in, 2 dropped (40 %), ") and said[3].endswith(" s")
 
 
