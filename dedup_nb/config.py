@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SECRETS', 'DedupError', 'ConfigError', 'InputError', 'OutputError', 'MissingColumnError', 'ConservationError',
-           'did_you_mean', 'require_columns', 'setting', 'Config', 'settings', 'parameters_in', 'settings_table',
-           'delta_settings', 'get_spark']
+           'did_you_mean', 'require_columns', 'quoted', 'setting', 'Config', 'settings', 'parameters_in',
+           'settings_table', 'delta_settings', 'get_spark']
 
 # %% ../nbs/00_config.ipynb #58dc79e1
 import configparser, os, re, sys
@@ -58,6 +58,10 @@ def require_columns(
         shown = ", ".join(present[:12]) + (f", ... ({len(present)} columns)" if len(present) > 12 else "")
         raise MissingColumnError(f"{needed_by} needs {', '.join(missing)}; the input has {shown}.{hints} "
                                  "Rename the column, or name the right one in the settings (dedup run --help).")
+
+def quoted(column:str) -> str:
+    "The name as SQL wants it, dots and all."
+    return "`" + column.replace("`", "``") + "`"
 
 # %% ../nbs/00_config.ipynb #102a5b85
 _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
@@ -132,7 +136,7 @@ class Config:
     natural:str = setting("keep_first", "copies with the same id and fingerprint", allowed=("keep_first", "off"))
     synthetic:str = setting(_Default("rename_later"), "events with the same id and another fingerprint", allowed=("rename_later", "rename_all", "quarantine", "delete_all", "off"))
     compat:str = setting("none", "snowplow: the original's choices (rename_all, unique, null etl_tstamp first) unless set otherwise", allowed=("none", "snowplow"))
-    manifest:str = setting("lake", "memory of earlier batches", allowed=("lake", "none"))
+    manifest:str = setting("lake", "memory of earlier batches", allowed=("lake", "dynamodb", "none"))
     manifest_path:str|None = setting(None, "where the lake manifest lies; else <output>/manifest")
     retention_days:int = setting(180, "days for which a batch's events are remembered", kind="int", at_least=1)
     rerun:bool = setting(False, "process a committed batch again", kind="bool")
@@ -339,6 +343,7 @@ _LOCAL = {
     "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 2))),
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",           # asks the JVM several times for every column that is named
     "spark.sql.codegen.maxFields": "300",                             # else no code is generated for the 131 columns, and joins read all of them
     "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods",   # which makes methods that the JVM would only interpret
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # a listing must not start 10,000 tasks

@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F, types as T
-from .config import Config, ConfigError, DedupError, get_spark
+from .config import Config, ConfigError, DedupError, get_spark, quoted
 from .costs import Prices, Workload, forecast_month, load_prices, usd
 from .pipeline import choose_batches
 from .read import Source, escaped, explain_read_error, filesystem, find_batches, read_batch
@@ -159,7 +159,7 @@ def copies(
     # one compiled method for all of this would be so large that Java only interprets it
     values = F.array(*[_value_hash(events, c) for c in compared]) if compared else F.expr("cast(array() as array<int>)")
     events = _pause(_pause(events).select("*", values.alias("_dd_values")))
-    events = _pause(events.select("*", fingerprint_of(events.select(*map(named, own)), replace(config, missing_fingerprint="surrogate")).alias("_dd_fp")))
+    events = _pause(events.select("*", fingerprint_of(events.select(*map(quoted, own)), replace(config, missing_fingerprint="surrogate")).alias("_dd_fp")))
     taken = events.select(
         named(config.event_id).cast("string").alias("id"), F.col("_dd_fp").alias("fp"), (F.lit(batch) if isinstance(batch, int) else batch).alias("batch"), _is_missing(events, config).alias("missing"), at.alias("at"),
         F.floor(at / _DAY).cast("int").alias("day"), (F.xxhash64("etl_tstamp") if "etl_tstamp" in events.columns else F.lit(0).cast("bigint")).alias("etl"), skew.alias("skew"),
@@ -850,7 +850,7 @@ def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|No
     sample, prices = _part(sample), load_prices(config.aws_region)
     names, sources = [name for name, _ in parts], [source for _, source in parts]
     # all batches of enriched TSV have the same columns
-    frames = [source.decode(source.raw).select(*map(named, source.columns)) for source in sources[:1 if config.input_format == "enriched_tsv" else None]]
+    frames = [source.decode(source.raw).select(*map(quoted, source.columns)) for source in sources[:1 if config.input_format == "enriched_tsv" else None]]
     for frame in frames: check_columns(frame, replace(config, synthetic="off", output_format="parquet", partition_by=()))
     columns = list(dict.fromkeys(c for source in sources for c in source.columns))
     compared = compared_columns(columns, config)

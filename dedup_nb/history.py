@@ -91,6 +91,10 @@ def _recorded(output:str) -> list[str]:
 def _claims(manifest:Manifest, entries:Sequence[Entry], ids:Sequence[str]) -> list[dict[str, Any]]:
     "What the manifest holds of these ids, in the order of the batches."
     place = {e.batch_id: n for n, e in enumerate(entries)}
+    if manifest.texts:
+        runs = {e.batch_id: e.committed for e in entries if e.committed}
+        return [{"batch_id": r["batch_id"], "event_id": r["event_id"], "fate": _FATE[r["fate"] & 3], "first": bool(r["fate"] & HEAD), "only_id": r["fingerprint"] is None, "keeps_alive_of": None,
+                 **{name: runs.get(r["batch_id"], {}).get(name) for name in ("token", "pid", "host")}} for r in sorted(manifest.held(ids), key=lambda r: (place.get(r["batch_id"], 0), not r["fate"] & HEAD))]
     keys = manifest.spark.createDataFrame([(i,) for i in ids], "id string").select("id", *id_key(F.col("id")))
     rows = manifest.rows().where("kind = 'key'").join(F.broadcast(keys), KEY).select("id", "batch_id", "pair", "fate", "origin").collect()
     runs = {e.batch_id: e.committed for e in entries if e.committed}
@@ -168,7 +172,7 @@ def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manif
     token = uuid.uuid4().hex[:12]
     staging = f"{config.output}/.staging/batch_id={batch.batch_id}/{token}"
     try:
-        keys, etl_time, _ = stage_keys(spark, read_batch(spark, batch, config), config, staging, change=_loaded)
+        keys, etl_time, _ = stage_keys(spark, read_batch(spark, batch, config), config, staging, change=_loaded, texts=manifest.texts)
         if config.input_format not in ("delta", "table"): yield _backfill_part(batch, keys, etl_time, manifest, config.output)
         else: yield from _backfill_days(batch, keys, etl_time, manifest, config.output)
     finally: remove_folder(staging)

@@ -18,13 +18,14 @@ from typing import Any
 from urllib.parse import unquote
 from pyarrow.fs import FileSelector
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
-from .config import Config, ConfigError, ConservationError, DedupError, InputError, did_you_mean, get_spark, settings as all_settings
+from .config import Config, ConfigError, ConservationError, DedupError, InputError, did_you_mean, get_spark, quoted, settings as all_settings
 from .costs import check_dollars, duration, forecast_of, past_runs, usd
 from .cross_batch import cross_batch, to_remember
+from .dynamodb import DynamoManifest, connection_of
 from .manifest import KEY, STAYS, Claim, Entry, FencedError, LakeManifest, Manifest, ManifestError, committed_already, has_files, id_key, manifest_exists, pair_key
 from .read import Batch, InputFile, Source, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import Progress, Summary, grouped, metrics, report_html, share
-from .suspects import BROADCAST_LIMIT, check_columns, claimed_fingerprint, named, micros_of, order_columns, rows_of, suspect_ids, with_keys
+from .suspects import BROADCAST_LIMIT, check_columns, claimed_fingerprint, named, micros_of, only, order_columns, rows_of, suspect_ids, with_keys
 from .natural import each_its_own, natural
 from .synthetic import nothing_seen, synthetic, with_duplicate_context
 from .write import (AREAS, Attempt, absolute, check_alone, check_output, check_partitions, commit_record, committed_files, count_rows, delta_files, discard, files_of,
@@ -60,7 +61,7 @@ def _met(
     firsts = several.select(F.col("_dd.first_row").alias("_dd_first")).distinct()
     equal = suspects.join(firsts, F.col("_dd_at.row") == F.col("_dd_first"), "left_semi")
     # any of them will do: they are equal in every column
-    collapsed = equal.groupBy(F.col("_dd_at.row").alias("_dd_row")).agg(F.any_value(F.struct(*map(named, suspects.columns))).alias("_dd_one")).select("_dd_one.*")
+    collapsed = equal.groupBy(F.col("_dd_at.row").alias("_dd_row")).agg(F.any_value(F.struct(*map(quoted, suspects.columns))).alias("_dd_one")).select("_dd_one.*")
     return apart.unionByName(collapsed.join(several, same_pair))
 
 def kept_rows(
@@ -83,8 +84,8 @@ def _is_text(rows:DataFrame, column:str) -> bool:
 
 def _with_original(rows:DataFrame, columns:list[str], original:Column) -> DataFrame:
     "The input's columns, then `original_event_id`; one that is there already is carried on, in its place."
-    if "original_event_id" in columns: return rows.withColumn("original_event_id", F.coalesce("original_event_id", original)).select(*map(named, columns))
-    return rows.select(*map(named, columns), original.alias("original_event_id"))
+    if "original_event_id" in columns: return only(rows.withColumn("original_event_id", F.coalesce("original_event_id", original)), columns)
+    return only(rows.withColumn("original_event_id", original), [*columns, "original_event_id"])
 
 def dropped_rows(
     rows:DataFrame,        # suspect rows as `_met` gives them
@@ -96,7 +97,7 @@ def dropped_rows(
     others = F.array_repeat(copy, F.when(F.col("_dd.ordinal") == 0, F.col("_dd.alike") - 1).otherwise(0).cast("int"))
     reasons = F.when(F.expr("_dd_at.row = _dd.first_row"), F.concat(itself, others)).otherwise(F.array(copy))
     dedup = F.struct(F.col("_dd_reason").alias("reason"), F.col("_dd.kept_event_id").alias("kept_event_id"), F.col("_dd.kept_in_batch").alias("kept_in_batch"))
-    return rows.withColumn("_dd_reason", F.explode(reasons)).select(*map(named, columns), dedup.alias("dedup"))
+    return only(rows.withColumn("_dd_reason", F.explode(reasons)).withColumn("dedup", dedup), [*columns, "dedup"])
 
 # %% ../nbs/13_pipeline.ipynb #eef2cbc5
 @dataclass(frozen=True)
@@ -124,13 +125,13 @@ def deduplicate(
     check_columns(events, config)
     columns = events.columns
     keyed = events.withColumn("_dd_id", F.nullif(named(config.event_id).cast("string"), F.lit("")))
-    good, bad = keyed.where("_dd_id is not null"), keyed.where("_dd_id is null").select(*map(named, columns))
+    good, bad = keyed.where("_dd_id is not null"), keyed.where("_dd_id is null").drop("_dd_id")
     if config.natural == "off":
         nothing = decide(with_keys(events.limit(0), config), config)
         return Deduplicated(kept_rows(good, columns, config), dropped_rows(_met(with_keys(events.limit(0), config), nothing), columns), bad, nothing.select(*VERDICTS))
     ids = suspect_ids(good.select("_dd_id"))
     few = ids.limit(BROADCAST_LIMIT + 1).count() <= BROADCAST_LIMIT
-    suspects = with_keys(rows_of(good, ids, broadcast=few).select(*map(named, columns)), config)
+    suspects = with_keys(rows_of(good, ids, broadcast=few).drop("_dd_id"), config)
     decisions = decide(suspects, config)
     rows = _met(suspects, decisions)
     clean = kept_rows(rows_of(good, ids, inside=False, broadcast=few), columns, config)
@@ -224,7 +225,7 @@ def _stage_suspects(job:_Job, ids:DataFrame) -> DataFrame:
     watch = Observation("suspects")
     rows = job.source.decode(rows_of(job.source.raw, ids, broadcast=job.few))
     if not job.counted: rows = rows.observe(watch, *job.counts(rows))
-    keyed = with_keys(rows.where("_dd_good").select(*map(named, job.source.columns)), job.config)
+    keyed = with_keys(only(rows.where("_dd_good"), job.source.columns), job.config)
     staged = job.stage(keyed if job.applies else keyed.select("_dd_id", "_dd_fp", "_dd_at"), "suspects")
     if not job.counted: job.add(watch.get)
     return staged if job.config.missing_fingerprint == "unique" else _told_apart(staged)
@@ -314,15 +315,17 @@ def stage_keys(
     path:str,                      # folder for the staged keys
     *,
     change:Callable[[DataFrame], DataFrame] = lambda rows: rows.withColumn("_dd_renamed", F.lit(False)),  # see `history.backfill`
+    texts:bool = False,            # also `event_id` and `event_fingerprint`, for a manifest that needs them
 ) -> tuple[DataFrame, datetime, dict[str, Any]]:  # the keys; the time of the batch; `pairs` (their number), `checksum`, and the counts of all rows
     "Stage one row per pair of the good rows: `_dd_hash`, the key, `pair`, `n` (copies), `time` (the earliest, microseconds), `renamed`."
     rows = source.decode(source.raw)
-    claimed = claimed_fingerprint(rows.select(*map(named, source.columns)), config)
+    claimed = claimed_fingerprint(only(rows, source.columns), config)
     narrow = change(rows.withColumns({"_dd_fp": claimed, "time": _time(rows, source.columns, config)}))
     key = [F.xxhash64("_dd_id").alias("_dd_hash"), *id_key(F.col("_dd_id")), pair_key(F.col("_dd_id"), F.col("_dd_fp"))]
-    good = narrow.select(*(F.when(F.col("_dd_good"), part).alias(name) for part, name in zip(key, ("_dd_hash", *KEY, "pair"))), F.when(~F.col("_dd_good"), _mark()).alias("bad"), "time", "_dd_renamed")
+    names = ("_dd_hash", *KEY, "pair", *(("event_id", "event_fingerprint") if texts else ()))
+    good = narrow.select(*(F.when(F.col("_dd_good"), part).alias(name) for part, name in zip([*key, F.col("_dd_id"), F.col("_dd_fp")], names)), F.when(~F.col("_dd_good"), _mark()).alias("bad"), "time", "_dd_renamed")
     # bad rows come along as one group for each mark, so that one scan counts everything
-    staged = _staged(good.groupBy("_dd_hash", *KEY, "pair", "bad").agg(F.count(F.lit(1)).alias("n"), F.min("time").alias("time"), F.max("_dd_renamed").alias("renamed")), path)
+    staged = _staged(good.groupBy(*names, "bad").agg(F.count(F.lit(1)).alias("n"), F.min("time").alias("time"), F.max("_dd_renamed").alias("renamed")), path)
     total = staged.agg(F.count_if(F.col("bad").isNull()).alias("pairs"), F.coalesce(F.bit_xor(F.when(F.col("bad").isNull(), F.xxhash64(*KEY, "pair"))), F.lit(0)).alias("checksum"), F.min("time").alias("time"),
                        F.coalesce(F.sum("n"), F.lit(0)).alias("rows"), F.coalesce(F.sum(F.when(F.col("bad").isNull(), F.col("n"))), F.lit(0)).alias("good"),
                        F.array_join(F.collect_set(F.col("bad").cast("string")), ",").alias("marks")).first().asDict()
@@ -330,7 +333,7 @@ def stage_keys(
 
 def _look_back(job:_Job) -> None:
     "Stage the keys, claim the batch, and ask what earlier batches had."
-    job.pairs, etl_time, total = stage_keys(job.spark, job.source, job.config, f"{job.attempt.staging}/pairs")
+    job.pairs, etl_time, total = stage_keys(job.spark, job.source, job.config, f"{job.attempt.staging}/pairs", texts=job.manifest.texts)
     job.add(total)
     job.seen.update(read=job.seen["rows"], pairs=total["pairs"], checksum=total["checksum"])
     begin = job.manifest.begin if job.applies else job.manifest.look
@@ -343,7 +346,7 @@ def _look_back(job:_Job) -> None:
     # joins with what is surely empty cost nothing
     if not found: job.known = job.known.limit(0)
     newer = [e.batch_id for e in entries if e.committed and e.first_seq < job.claim.sees and e.batch_id != job.batch.batch_id and e.etl_time > job.claim.etl_time]
-    job.seen.update(newer=newer, cross_batch={"known_keys": found, "claims": list(job.claim.notes)})
+    job.seen.update(newer=newer, cross_batch={"known_keys": found, "claims": [*job.claim.notes, *job.manifest.notes(job.claim)]})
     job.progress.done("manifest", f"{grouped(total['pairs'])} pairs, {grouped(found)} keys of their ids known from earlier batches")
 
 def _batch_time(config:Config, micros:int|None) -> datetime:
@@ -472,7 +475,7 @@ def _finish(job:_Job) -> dict[str, Any]:
     job.progress.done("commit", f"{grouped(counts['read'])} rows = {grouped(counts['bad'])} bad + {grouped(counts['kept'])} kept + {grouped(counts['dropped'])} dropped")
     m = metrics(job.config, counts=counts, reasons=job.seen["reasons"], verdicts=job.seen["verdicts"], seconds=job.progress.seconds, bytes=size,
                 versions={"dedup_nb": __version__, "spark": job.spark.version}, status=status, etl_time=_iso(job.claim.etl_time) if job.claim and job.claim.etl_time != _NO_TIME else job.config.etl_time or found,
-                attempt=job.attempt.token, input_files=len(job.batch.files), notes=_notes(job), cross_batch=_earlier_batches(job), forecast=job.forecast)
+                attempt=job.attempt.token, input_files=len(job.batch.files), notes=_notes(job), cross_batch=_earlier_batches(job), forecast=job.forecast, used=job.manifest.used(job.claim) if job.claim else {})
     write_text(f"{job.attempt.record}/metrics.json", json.dumps(m, indent=1))
     write_text(f"{job.attempt.record}/report.html", report_html(m))
     record_recipe(job.config)
@@ -550,10 +553,13 @@ def open_manifest(
     "Open the manifest of an output, or make it. Raises `ManifestError`."
     if config.manifest == "none": return None
     path = manifest_path(config)
-    absent = (existing or config.mode == "decide") and not manifest_exists(path)
+    absent = config.manifest == "lake" and (existing or config.mode == "decide") and not manifest_exists(path)
     if absent and existing: return None
     recipe = {} if existing else recipe_of(config)
-    manifest = None if absent else LakeManifest(spark or get_spark(delta=True), path, config.retention_days, recipe, force, config.wait_minutes, config.claim_timeout_minutes, say)
+    shared = (path, config.retention_days, recipe, force, config.wait_minutes, config.claim_timeout_minutes, say)
+    if config.manifest == "dynamodb":
+        manifest = DynamoManifest(spark or get_spark(), connection_of(config), *shared, create=config.create_table and config.mode == "apply" and not existing, max_wcu=config.max_wcu)
+    else: manifest = None if absent else LakeManifest(spark or get_spark(delta=True), *shared)
     strange = [] if accept_empty or existing else _strange_events(config.output, manifest.ledger() if manifest else [])
     if strange:
         raise ManifestError(f"The manifest {path} is empty, but {config.output}/events has events of {len(strange)} batches ({', '.join(strange[:3])}{', ...' if len(strange) > 3 else ''}), whose duplicates would be kept. "
@@ -632,7 +638,7 @@ def _overtaken(job:_Job) -> DedupError|None:
 
 def _check_frame(job:_Job) -> None:
     "Refuse columns that do not fit the settings, before anything is staged."
-    events = job.source.decode(job.source.raw).select(*map(named, job.source.columns))
+    events = only(job.source.decode(job.source.raw), job.source.columns)
     check_columns(events, job.config)
     check_partitions(events, job.config.partition_by)
     void = [f.name for f in events.schema.fields if isinstance(f.dataType, T.NullType)]

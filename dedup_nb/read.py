@@ -15,7 +15,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.fs as pafs
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
-from .config import Config, ConfigError, InputError, did_you_mean, require_columns
+from .config import Config, ConfigError, InputError, did_you_mean, quoted, require_columns
 
 # %% ../nbs/01_read.ipynb #b7813f00
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
@@ -288,9 +288,6 @@ def _is_old(times:dict[str, str], minimum:str|None) -> str:
     "SQL for: is any of these times (column -> SQL for the instant) before the minimum?"
     return " or ".join(f"coalesce({t} < {_moment(minimum)}, false)" for t in times.values()) if minimum and times else "false"
 
-def _quoted(name:str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
 def _moment(text:str) -> str:
     "SQL for an ISO time as an instant; without an offset it is UTC, never the session's time zone."
     text = text.replace(" ", "T") if "T" in text or " " in text else f"{text}T00:00:00"
@@ -347,7 +344,7 @@ def _too_old(times:dict[str, str], minimum:str) -> str:
     return f"filter(array({', '.join(one)}), x -> x is not null)"
 
 def _event_json(columns:Sequence[str]) -> str:
-    return f"to_json(struct({', '.join(map(_quoted, columns))}), map('timeZone', 'UTC', 'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS'))"
+    return f"to_json(struct({', '.join(map(quoted, columns))}), map('timeZone', 'UTC', 'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS'))"
 
 def _generic(errors:str, moment:str, payload:str) -> Column:
     return _bad_row("generic_error/jsonschema/1-0-0", f"named_struct('timestamp', {moment}, 'errors', {errors})", payload)
@@ -437,7 +434,10 @@ def _json_schema(spark:SparkSession, files:Sequence[InputFile], config:Config) -
     return _merged(_merged_by_file(by_file, "Set input_schema to say which it is (a string takes anything)."), everything, first_wins=True)
 
 def _inferred(spark:SparkSession, files:Sequence[InputFile], **options:str) -> T.StructType:
-    found = spark.read.options(columnNameOfCorruptRecord="_dd_corrupt", **options).json(_paths(files)).schema
+    try: found = spark.read.options(columnNameOfCorruptRecord="_dd_corrupt", **options).json(_paths(files)).schema
+    except Exception as wrong:
+        if "COLUMN_ALREADY_EXISTS" not in str(wrong): raise
+        raise InputError(f"The JSON events have keys that differ only in upper and lower case, which Spark takes for one: {_first_line(wrong)} Name the columns that you want in input_schema, e.g. 'event_id string, n int'.") from None
     return T.StructType([f for f in found.fields if f.name != "_dd_corrupt"])
 
 def _first_line(wrong:Exception) -> str:
@@ -536,7 +536,7 @@ def _old_times(schema:T.StructType, config:Config) -> dict[str, str]:
     "The times that `minimum_timestamp` looks at: column -> SQL for the instant; a time without a zone is UTC."
     kinds = {f.name: f.dataType for f in schema.fields}
     as_utc = {T.TimestampType: "{}", T.TimestampNTZType: "timestamp_micros(timestampdiff(microsecond, timestamp_ntz'1970-01-01 00:00:00', {}))"}
-    return {t: as_utc[type(kinds[t])].format(_quoted(t)) for t in dict.fromkeys([*_TIMES, *config.order_by]) if type(kinds.get(t)) in as_utc}
+    return {t: as_utc[type(kinds[t])].format(quoted(t)) for t in dict.fromkeys([*_TIMES, *config.order_by]) if type(kinds.get(t)) in as_utc}
 
 def _faults(times:dict[str, str], config:Config, payload:str) -> Column:
     "The bad-row record of a row that was read, but has no id or is too old."
@@ -546,11 +546,11 @@ def _faults(times:dict[str, str], config:Config, payload:str) -> Column:
 
 def _frame_source(rows:DataFrame, config:Config) -> Source:
     "Rows that have their columns already."
-    require_columns(rows, [config.event_id], "read")
+    require_columns(rows, [config.event_id], f"input_format={config.input_format}")
     columns, times = tuple(rows.columns), _old_times(rows.schema, config)
-    good = F.expr(f"_dd_id is not null and not ({_is_old(times, config.minimum_timestamp)})").alias("_dd_good")
-    raw = rows.withColumn("_dd_id", F.expr(_id_text(_quoted(config.event_id))))
-    return Source(raw, columns, lambda part: part.select(*map(_quoted, columns), "_dd_id", good),
+    good = F.expr(f"_dd_id is not null and not ({_is_old(times, config.minimum_timestamp)})")
+    raw = rows.withColumn("_dd_id", F.expr(_id_text(quoted(config.event_id))))
+    return Source(raw, columns, lambda part: part.withColumn("_dd_good", good),
                   lambda part: part.where(~good).select(_faults(times, config, _event_json(columns))), cheap=True)
 
 # %% ../nbs/01_read.ipynb #842ec0d9
@@ -558,7 +558,7 @@ _JSON = {"columnNameOfCorruptRecord": "_dd_corrupt", "timeZone": "UTC", "mode": 
 
 def _json_source(lines:DataFrame, schema:T.StructType, config:Config) -> Source:
     "JSON lines with the columns of `schema`."
-    require_columns(lines.sparkSession.createDataFrame([], schema), [config.event_id], "read")
+    require_columns(lines.sparkSession.createDataFrame([], schema), [config.event_id], "input_format=json")
     columns, times = tuple(schema.fieldNames()), _old_times(schema, config)
     parsed = partial(_parsed_lines, schema=schema)
     good = F.expr(f"_dd_corrupt is null and _dd_id is not null and not ({_is_old(times, config.minimum_timestamp)})").alias("_dd_good")
@@ -566,7 +566,7 @@ def _json_source(lines:DataFrame, schema:T.StructType, config:Config) -> Source:
     fault = F.when(F.col("_dd_corrupt").isNotNull(), corrupt).otherwise(_faults(times, config, "make_valid_utf8(_dd_line)")).alias("value")
     raw = _with_json_id(lines.where("trim(both ' \t\r' from value) <> ''"), schema, config)
     if config.input_where: raw = parsed(raw).where(f"_dd_corrupt is not null or ({config.input_where})").selectExpr("_dd_line as value", "_dd_id")
-    return Source(raw, columns, lambda part: parsed(part).select(*map(_quoted, columns), "_dd_id", good), lambda part: parsed(part).where(~good).select(fault))
+    return Source(raw, columns, lambda part: parsed(part).select(*map(quoted, columns), "_dd_id", good), lambda part: parsed(part).where(~good).select(fault))
 
 def _with_json_id(lines:DataFrame, schema:T.StructType, config:Config) -> DataFrame:
     alone = F.from_json("value", T.StructType([schema[config.event_id]]), _JSON).getField(config.event_id).cast("string")

@@ -49,7 +49,7 @@ def metrics(
     seconds:Mapping[str, float],
     bytes:Mapping[str, int],
     versions:Mapping[str, str],
-    **more:Any,               # status, etl_time, attempt, input_files, notes
+    **more:Any,               # status, etl_time, attempt, input_files, notes, cross_batch, forecast, used
 ) -> dict[str, Any]:
     """Gather the numbers of one batch, as they go into `metrics.json`.
 
@@ -61,7 +61,7 @@ def metrics(
     attempt: the token in the file names;  input_files: their number;  notes: sentences for people;
     cross_batch: with a manifest, `known_keys` of the ids at hand, rows dropped for `natural_cross_batch` (and for which batch: `dropped_for`), pairs with reason
     `synthetic_cross_batch` and those of them `renamed`, `newer_batches` that were there before a late one (and rows `dropped_for_newer`),
-    `claims` that were taken over or closed.
+    `claims` that were taken over or closed;  forecast: see `costs.forecast_of`;  used: with DynamoDB, the units and requests it took.
     """
     return {"batch_id": config.batch_id, "mode": config.mode, **more, "counts": dict(counts), "reasons": dict(reasons), "verdicts": dict(verdicts),
             "seconds": {**seconds, "total": round(sum(seconds.values()), 3)}, "bytes": dict(bytes), "settings": config.chosen(),

@@ -137,7 +137,7 @@ def test_every_public_setting_of_the_contract_is_there():
 ALLOWED = {  # who may import whom: config and read at the bottom, stages know only Spark and config (and the keys), cli on top
     "config": set(), "read": {"config"}, "suspects": {"config"}, "natural": {"config"}, "manifest": {"config", "read"}, "dynamodb": {"config", "costs", "manifest", "read", "report"}, "cross_batch": {"manifest", "synthetic"}, "synthetic": {"config", "suspects"},
     "report": {"config"}, "costs": {"config", "read", "report"}, "plan": {"config", "read", "report", "suspects", "costs"}, "write": {"config", "read", "suspects"}, "samples": {"config", "read"},
-    "pipeline": {"config", "costs", "read", "suspects", "natural", "synthetic", "manifest", "cross_batch", "write", "report"},
+    "pipeline": {"config", "costs", "dynamodb", "read", "suspects", "natural", "synthetic", "manifest", "cross_batch", "write", "report"},
     "history": {"config", "read", "manifest", "pipeline", "write", "report"},
     "distribution": {"config", "costs", "pipeline", "read", "report", "suspects", "write"},
     "cli": {"config", "costs", "dynamodb", "distribution", "history", "pipeline", "plan", "report"}, "__init__": {"config", "pipeline"},
