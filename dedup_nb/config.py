@@ -9,6 +9,7 @@ __all__ = ['SECRETS', 'DedupError', 'ConfigError', 'InputError', 'OutputError', 
 
 # %% ../nbs/00_config.ipynb #58dc79e1
 import configparser, os, re, sys
+from datetime import datetime
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
@@ -72,7 +73,7 @@ def _boolean(value:Any) -> bool:
     return text in _TRUE
 
 def _words(value:Any) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
+    parts = value if isinstance(value, (list, tuple, set)) else str(value).split(",")
     return tuple(str(p).strip() for p in parts if str(p).strip())
 
 def _number(kind:type, value:Any) -> int|float:
@@ -146,6 +147,9 @@ class Config:
     dynamodb_endpoint:str|None = setting(None, "DynamoDB endpoint other than AWS's own")
     aws_region:str|None = setting(None, "AWS region; else from the AWS configuration")
     create_table:bool = setting(False, "create the DynamoDB table if it is not there", kind="bool")
+    dynamodb_capacity:int|None = setting(None, "provisioned write units a second of a table that is made; else on demand", kind="int", at_least=1)
+    dynamodb_layout:str|None = setting(None, "rows of a new table: heads (one more an id, safe between runs) or pairs (as Snowplow writes them); else what the table holds", allowed=("heads", "pairs"))
+    dynamodb_strategy:str = setting("auto", "how pairs are claimed; auto inserts first, and reads first once that pays", allowed=("auto", "insert_first", "read_first", "put_item"))
     max_wcu:int|None = setting(None, "write units a second for the whole job; else from the table", kind="int", at_least=1)
     duplicate_storage_config:str|None = setting(None, "Snowplow's manifest configuration: a file, or base64", shown=False)
     minimum_timestamp:str|None = setting(None, "events with an older time are bad rows, ISO 8601")
@@ -252,6 +256,13 @@ def _inside(path:str, folder:str) -> bool:
 def _not_an_instant(text:str|None) -> bool:
     return text is not None and not _INSTANT.fullmatch(text)
 
+def _not_a_date(text:str|None) -> bool:
+    "Looks like a time, but no calendar has it."
+    if text is None or _not_an_instant(text): return False
+    try: datetime.fromisoformat(text)
+    except ValueError: return True
+    return False
+
 _CONTRADICTIONS = [
     (lambda c: c.event_id is None and c.synthetic.startswith("rename"), "synthetic renames events, but event_id names no column: set event_id, or synthetic=off."),
     (lambda c: c.event_id is None, "event_id names no column: every stage needs one."),
@@ -267,6 +278,7 @@ _CONTRADICTIONS = [
     (lambda c: c.input and c.output and c.input_format != "table" and _inside(c.output, c.input), "the output is the same folder as the input, or lies in it, and would be read by the next run: choose another output."),
     (lambda c: _not_an_instant(c.minimum_timestamp), "minimum_timestamp is not a time: write 2026-11-20 or 2026-11-20T00:00:00Z."),
     (lambda c: _not_an_instant(c.etl_time), "etl_time is not a time: write 2026-11-20T00:00:00Z."),
+    (lambda c: _not_a_date(c.etl_time), "etl_time is a day or an hour that no calendar has: write 2026-11-20T00:00:00Z."),
 ]
 
 # %% ../nbs/00_config.ipynb #475263af
@@ -297,7 +309,14 @@ def _file_layers(profile:str|None, settings_file:str|None) -> list[dict[str, tup
 def parameters_in(
     namespace:Mapping[str, Any],  # the notebook's `globals()`
 ) -> dict[str, Any]:              # what was set: for `Config.load(**parameters)`
-    "Take the settings, and `profile`, that are set in a notebook; any other plain value is taken along, for `Config.load` to refuse."
+    """Take the settings, and `profile`, that are set in a notebook; any other plain value is taken along, for `Config.load` to refuse.
+
+    Raises `ConfigError` for keys that were typed into the notebook.
+    """
+    typed = namespace.get("duplicate_storage_config")
+    if isinstance(typed, str) and not os.path.isfile(typed):
+        raise ConfigError("duplicate_storage_config in a notebook must be the path of a file, and there is none of this name: what is typed here stays in the executed notebook, keys and all. "
+                          "Put it into a file or into DEDUP_DUPLICATE_STORAGE_CONFIG, and throw this copy of the notebook away.")
     plain = (str, int, float, bool, list, tuple)
     return {name: value for name, value in namespace.items()
             if not name.startswith("_") and name not in ("In", "Out") and isinstance(value, plain) and value is not None}

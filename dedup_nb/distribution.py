@@ -21,7 +21,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F, types as T
 from .config import Config, ConfigError, DedupError, get_spark, quoted
-from .costs import Prices, Workload, forecast_month, load_prices, usd
+from .costs import Prices, Workload, forecast_month, prices_for, usd
 from .pipeline import choose_batches
 from .read import Source, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import BAD, DROPPED, KEPT, RENAMED, Progress, grouped, page, share, svg
@@ -491,7 +491,8 @@ def windows(
         caught += int(counted.get(i, 0))
         # a manifest remembers whole days
         month = forecast_month(Workload(max(events / days, 1), retention_days=max(hours / 24, 1), batches_per_day=min(max(batches / days, 0.001), max(events / days, 1))), prices)
-        other = min(dollars for choice, dollars in month.total_usd.items() if choice != "lake")
+        # a day has no more than 24 hours in which to open a window
+        other = min(dollars for choice, dollars in month.total_usd.items() if choice != "lake" and (batches / days <= 24 or "window" not in choice))
         rows.append((name, hours, caught, caught / whole if whole else 0.0, max(0.0, 1 - hours * 3_600_000 / span_ms) if span_ms else 0.0, month.total_usd["lake"], other))
     return pd.DataFrame(rows, columns=["window", "hours", "caught", "share", "seen", "lake_usd", "dynamodb_usd"])
 
@@ -577,12 +578,13 @@ def _legend(figure:Figure, axes:Any, columns:int = 3) -> None:
 # %% ../nbs/02_distribution.ipynb #632883d0
 def distribution_chart(
     frame:pd.DataFrame,  # from `distribution`
+    sampled:bool = False,  # are the numbers estimated from a sample of the ids?
 ) -> Figure:
     "Draw ids against events per id, both axes logarithmic."
     repeated = frame[frame["events_per_id"] > 1]
     ids, events, more = int(frame["ids"].sum()), int(frame["events"].sum()), int((repeated["events"] - repeated["ids"]).sum())
     top = int(frame["up_to"].max()) if len(frame) else 0
-    title = f"{share(more, events)} of {grouped(events)} events are repeats, on {share(int(repeated['ids'].sum()), ids)} of the ids; the hottest id has {grouped(top)}" if more else f"All {grouped(ids)} ids are unique"
+    title = f"{share(more, events)} of {grouped(events)} events are repeats, on {share(int(repeated['ids'].sum()), ids)} of the ids; the hottest {'of the sampled ones ' if sampled else 'id '}has {grouped(top)}" if more else f"All {grouped(ids)} ids are unique"
     figure, axes = _axes(title, "events per id (log scale)", "ids (log scale)")
     axes.set_xscale("log"); axes.set_yscale("log")
     for part, colour in ((frame[frame["events_per_id"] == 1], KEPT), (repeated, DROPPED)):
@@ -608,14 +610,18 @@ def split_chart(
     _bars(axes, [_NAMES[w] for w in more["what"]], more["rows"], words, [_COLOURS[w] for w in more["what"]], room=1.7)
     return figure
 
+_LAST = 60  # bars that can be told apart
+
 def parts_chart(
     frame:pd.DataFrame,  # from `split_by`
 ) -> Figure:
     "Draw the share of repeats in each batch or day, by what they are."
-    by, shown = frame.columns[0], frame.tail(60)
-    rates = shown[list(REASONS.values())].div(shown["events"].clip(lower=1), axis=0) * 100
-    worst = rates.sum(axis=1).idxmax() if len(shown) else None
-    title = f"Repeats take up to {rates.loc[worst].sum():.2g} % of the events of a {by}, most on {shown.loc[worst, by]}" if worst is not None else f"There is no {by}"
+    by, shown = frame.columns[0], frame.tail(_LAST)
+    rates = frame[list(REASONS.values())].div(frame["events"].clip(lower=1), axis=0) * 100
+    worst = rates.sum(axis=1).idxmax() if len(frame) else None
+    title = f"Repeats take up to {rates.loc[worst].sum():.2g} % of the events of a {by}, most on {frame.loc[worst, by]}" if worst is not None else f"There is no {by}"
+    if len(frame) > _LAST: title += f" (the last {_LAST} of {len(frame)} shown)"
+    rates = rates.loc[shown.index]
     figure, axes = _axes(title, by if by == "batch" else "day (UTC)", "repeats, % of the events")
     base = [0.0] * len(shown)
     for reason in REASONS.values():
@@ -721,11 +727,12 @@ def _dollars(axes:Any, frame:pd.DataFrame) -> None:
 def hot_chart(
     frame:pd.DataFrame,   # from `hot_ids`
     shares:pd.DataFrame,  # from `hot_shares`
+    sampled:bool = False, # are these the ids of a sample?
 ) -> Figure:
     "Draw the ids with most events."
     ten = shares[shares["top"] == 10].iloc[0]
     shown = frame.head(10)
-    figure, axes = _axes(f"The {min(len(frame), 10)} hottest ids hold {grouped(int(ten['rows']))} events and explain {100 * ten['share']:.0f} % of the repeats" if len(frame) else "No id repeats", "events beyond the first of the id", height=3.4)
+    figure, axes = _axes(f"The {min(len(frame), 10)} hottest {'sampled ' if sampled else ''}ids hold {grouped(int(ten['rows']))} events and explain {100 * ten['share']:.0f} % of the {'repeats of the sample' if sampled else 'repeats'}" if len(frame) else "No id repeats", "events beyond the first of the id", height=3.4)
     axes.barh(range(len(shown)), shown["natural"], color=DROPPED, label="natural"); axes.barh(range(len(shown)), shown["synthetic"], left=shown["natural"], color=RENAMED, label="synthetic")
     for y, r in enumerate(shown.itertuples()): axes.text(r.natural + r.synthetic, y, f" {grouped(r.rows)}: {grouped(r.pairs)} fingerprints, {grouped(r.addresses)} addresses", va="center", fontsize=8)
     axes.set_yticks(range(len(shown)), [i if len(i) < 16 else f"{i[:13]}..." for i in shown["id"]], family="monospace"); axes.invert_yaxis(); axes.xaxis.set_major_formatter(_big)
@@ -790,9 +797,9 @@ class Profile:
     def charts(self) -> dict[str, Figure]:
         "All charts that the data supports, by the name of their section."
         f = self.frames
-        made = {"distribution": lambda: distribution_chart(f["distribution"]), "split": lambda: split_chart(f["split"]), "per_batch": lambda: parts_chart(f["per_batch"]),
+        made = {"distribution": lambda: distribution_chart(f["distribution"], bool(self.numbers["sample"])), "split": lambda: split_chart(f["split"]), "per_batch": lambda: parts_chart(f["per_batch"]),
                 "per_day": lambda: parts_chart(f["per_day"]), "causes": lambda: causes_chart(f["causes"]), "columns": lambda: columns_chart(f["columns"]), "gaps": lambda: gaps_chart(f["gaps"]),
-                "window": lambda: window_chart(f["window"]), "hot_ids": lambda: hot_chart(f["hot_ids"], f["hot_shares"]), "joins": lambda: joins_chart(f["joins"]), "outcomes": lambda: outcomes_chart(f["outcomes"])}
+                "window": lambda: window_chart(f["window"]), "hot_ids": lambda: hot_chart(f["hot_ids"], f["hot_shares"], bool(self.numbers["sample"])), "joins": lambda: joins_chart(f["joins"]), "outcomes": lambda: outcomes_chart(f["outcomes"])}
         return {name: make() for name, make in made.items() if len(f[name])}
 
     def conclusions(self) -> list[str]:
@@ -847,7 +854,7 @@ def _part(sample:Any) -> float|None:
 
 def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|None, progress:Progress, stage:Callable[[DataFrame, str], DataFrame] = _kept) -> Profile:
     "Profile batches that are open, oldest first."
-    sample, prices = _part(sample), load_prices(config.aws_region)
+    sample, prices = _part(sample), prices_for(config.aws_region)
     names, sources = [name for name, _ in parts], [source for _, source in parts]
     # all batches of enriched TSV have the same columns
     frames = [source.decode(source.raw).select(*map(quoted, source.columns)) for source in sources[:1 if config.input_format == "enriched_tsv" else None]]
@@ -857,8 +864,10 @@ def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|No
     sent = set(surrogate_columns(columns, config))
     progress.done("read", f"{grouped(len(parts))} batches, {len(columns)} columns, {len(compared)} of them compared")
     found, errors = _scanned(sources, config, compared, [i for i, c in enumerate(compared) if c in sent], sample, stage), None
+    drawn = found
     if sample: found, errors = _estimated(found, sample)
-    f = _frames(found, names, compared, sent, prices)
+    # the hottest ids are those of the sample, so they are compared with it
+    f = _frames(found, names, compared, sent, prices) | {"hot_shares": hot_shares(drawn)}
     notes = list(_skipped(columns, config, len(names), any(entity_columns(frame) for frame in frames), bool(f["distribution"]["ids"].sum()) and found.span_ms is None).values())
     if sample: notes.append(f"Estimated from {100 * sample:g} % of the ids, chosen by hash: 95 of 100 such samples are within " + ", ".join(f"{grouped(e)} {n.replace('_', ' ')}" for n, e in errors.items()) + ".")
     numbers = _numbers(config, f, found, names, compared, notes, {"share": sample, "errors": errors} if sample else None)
@@ -897,7 +906,8 @@ def profile(
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     if missing: raise ConfigError(f"A profile needs {' and '.join(missing)}. Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini.")
     given, config, sample = config.output, replace(config, output=absolute(config.output)), _part(sample)
-    batches = choose_batches(find_batches(config), config)
+    found = find_batches(config)
+    batches = choose_batches(found, replace(config, max_batches=max(1, len(found))))  # a look moves nothing, so it may be long
     if not batches: raise ConfigError("No batch is left to profile: see since, until and skip_batches.")
     _probe(config.output)
     spark = spark or get_spark(delta=config.input_format == "delta")
@@ -921,6 +931,10 @@ def _probe(output:str) -> None:
 # %% ../nbs/02_distribution.ipynb #7a578e18
 _SECTIONS = {"distribution": "Events per id", "split": "What the repeats are", "per_batch": "By batch", "per_day": "By day", "causes": "Why ids repeat", "columns": "Which columns differ",
              "gaps": "Time between copies", "window": "What a window would catch", "hot_ids": "Hot ids", "joins": "What it does to joins", "outcomes": "What deduplication would do"}
+def _under(name:str, frame:pd.DataFrame) -> pd.DataFrame:
+    "The rows of the table under a chart: the last batches or days, the first of anything else."
+    return frame.tail(_LAST) if name.startswith("per_") else frame.head(_LAST)
+
 _SHOWN = {"columns": "column_sets", "gaps": "quantiles"}  # the table under a chart, where it is not the chart's own frame
 
 def _cell(value:Any) -> str:
@@ -946,5 +960,5 @@ def profile_html(found:Profile) -> str:
     "One page that stands alone: the conclusions, each chart, and under it its numbers."
     charts, n = found.charts(), found.numbers
     parts = [f"<p>{html.escape(str(found).splitlines()[0])}.</p><p>{_TERMS}</p>", *(f"<p>Note: {html.escape(line)}</p>" for line in n["notes"])]
-    parts += [_section(title, charts[name], found.frames[_SHOWN.get(name, name)].head(60)) for name, title in _SECTIONS.items() if name in charts]
+    parts += [_section(title, charts[name], _under(name, found.frames[_SHOWN.get(name, name)])) for name, title in _SECTIONS.items() if name in charts]
     return page("How duplicated are these events?", *parts)

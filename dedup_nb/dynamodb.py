@@ -6,7 +6,7 @@
 __all__ = ['Key', 'Item', 'LOG', 'FIRST', 'OWN', 'LATER', 'TAKEN', 'KNOWN', 'USED', 'DEFAULT_WCU', 'STRATEGIES', 'PURPOSES',
            'Connection', 'snowplow_config', 'connection_of', 'client_of', 'DeniedError', 'Pace', 'Meter', 'Table',
            'PutTable', 'key_text', 'Answer', 'Claimant', 'batch_of', 'Claims', 'create_table', 'wait_until_active',
-           'find_table', 'write_rate', 'raised_capacity', 'DynamoManifest', 'iam_policy']
+           'find_table', 'table_exists', 'write_rate', 'raised_capacity', 'DynamoManifest', 'iam_policy']
 
 # %% ../nbs/07_dynamodb.ipynb #73d6622d
 import base64, json, os, re, threading, time, uuid, zlib
@@ -89,13 +89,15 @@ def connection_of(config:Config) -> Connection:
 _IN_FLIGHT = 4  # requests of one task at a time
 
 def _new_client(connection:Connection) -> Any:
-    session = boto3.session.Session(connection.access_key, connection.secret_key, region_name=connection.region)
+    try: session = boto3.session.Session(connection.access_key, connection.secret_key, region_name=connection.region)
+    except BotoCoreError as wrong: raise ConfigError(f"The AWS configuration cannot be used: {wrong} Correct AWS_PROFILE or the AWS files.") from None
     if not (session.region_name or os.environ.get("AWS_REGION")): raise ConfigError("DynamoDB needs a region: --aws-region NAME, or AWS_REGION in the environment.")
     # one attempt: repeating, pacing and counting are ours, or members that failed inside a good answer would not be seen;
     # a lost answer must not hold a thread for a minute; checking parameters costs more than sending them
     options = BotoConfig(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=10, max_pool_connections=_IN_FLIGHT + 2,
                          tcp_keepalive=True, parameter_validation=False, user_agent="dedup_nb")
-    client = session.client("dynamodb", region_name=session.region_name or os.environ.get("AWS_REGION"), endpoint_url=connection.endpoint, config=options)
+    try: client = session.client("dynamodb", region_name=session.region_name or os.environ.get("AWS_REGION"), endpoint_url=connection.endpoint, config=options)
+    except (ValueError, BotoCoreError) as wrong: raise ConfigError(f"DynamoDB cannot be reached with these settings: {wrong} Wanted a region such as us-east-1 (--aws-region) and, for anything but AWS, an address such as http://localhost:8000 (--dynamodb-endpoint).") from None
     client.meta.events.register("before-call.dynamodb.BatchExecuteStatement", _with_body)
     return client
 
@@ -166,13 +168,18 @@ class Meter:
     def add(self, **counts:float) -> None:
         with self._lock: self.counts.update(counts)
 
+def _remedy(why:str) -> str:
+    if why in _STALE_KEYS: return "Renew the AWS credentials"
+    if why in _BUSY or why == "throttling": return "Lower max_wcu or raise the table's capacity"
+    return "Check --dynamodb-endpoint, --aws-region and the network"
+
 class _Patience:
     "Waiting that ends: full jitter, and an error once nothing has moved for too long."
     def __init__(self, seconds:float): self.seconds, self.tries, self.since = seconds, 0, time.monotonic()
     def moved(self) -> None: self.tries, self.since = 0, time.monotonic()
     def wait(self, table:str, why:str) -> None:
         left = self.since + self.seconds - time.monotonic()
-        if left <= 0: raise ManifestError(f"The DynamoDB table {table} has answered nothing but {why} for {self.seconds:g} seconds. Nothing of this batch is committed; no event is lost. Lower max_wcu or raise the table's capacity, and run again.")
+        if left <= 0: raise ManifestError(f"The DynamoDB table {table} has answered nothing but {why} for {self.seconds:g} seconds. Nothing of this batch is committed; no event is lost. {_remedy(why)}, and run again.")
         self.tries += 1
         time.sleep(min(left, uniform(0, min(5.0, 0.05 * 2 ** self.tries))))
 
@@ -513,7 +520,8 @@ class Claims:
             for key in asked:
                 if key not in found: continue
                 judged = self.who.judge(found[key])
-                if judged in ("own", "live"): held[key] = found[key]
+                # a row of the original with the time of this batch is ours, and gets our name
+                if judged == "live" or (judged == "own" and "run" in found[key]): held[key] = found[key]
                 else: stale[key] = found[key]
                 if judged == "own": self.meter.add(own=1)
             if stale: held |= self._take(stale, take(stale) if take else {key: wanted[key] for key in stale})
@@ -633,7 +641,7 @@ class Claims:
         there = {(i, r["fingerprint"]): r for i, items in rows.items() for r in items}
         wanted, others = {}, {}
         for i, prints in ids:
-            mine = [self._tail(i, p) for p in prints]
+            mine = dict.fromkeys(self._tail(i, p) for p in prints)
             others[i] = self._others(rows.get(key_text(i), ()), mine)
             for n, key in enumerate(mine): wanted[key] = who.item(key, fate=RENAMED if n or others[i] else None)
         held = self._settle(wanted, found={key: there[key] for key in wanted if key in there})
@@ -647,7 +655,7 @@ class Claims:
         self.meter.add(duplicate=sum(a.kind == TAKEN for a in answers))
         return answers, []
 
-    def _others(self, rows:Sequence[Item], mine:Sequence[Key]) -> list[Item]:
+    def _others(self, rows:Sequence[Item], mine:Iterable[Key]) -> list[Item]:
         "Live rows of other batches under an id; a rerun sees later ones only if it was not the first itself."
         own = [r for r in rows if (r["eventId"], r["fingerprint"]) in mine and self.who.judge(r) == "own"]
         was_first = any(r.get("fate", HEAD) & HEAD for r in own) or not own
@@ -706,14 +714,17 @@ def _by_id(batches:Iterable[pa.RecordBatch]) -> Iterator[list[tuple[str, list[st
     for batch in batches:
         for i, p in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist()):
             if chunk and chunk[-1][0] == i:
-                if p not in chunk[-1][1]: chunk[-1][1].append(p)
+                chunk[-1][1][p] = None
             else:
                 if size >= _CHUNK:
-                    yield chunk
+                    yield _listed(chunk)
                     chunk, size = [], 0
-                chunk.append((i, [p]))
+                chunk.append((i, {p: None}))
             size += 1
-    if chunk: yield chunk
+    if chunk: yield _listed(chunk)
+
+def _listed(chunk:list[tuple[str, dict[str|None, None]]]) -> list[tuple[str, list[str|None]]]:
+    return [(i, list(prints)) for i, prints in chunk]
 
 def _at_once(work:Callable[[Any], Any], chunks:Iterable[Any], threads:int = _IN_FLIGHT) -> Iterator[Any]:
     "The results of several threads, in order, with few of them waiting."
@@ -820,6 +831,12 @@ def find_table(
     elif ttl != "ttl": raise ManifestError(f"The DynamoDB table {table.name} expires items by the attribute {ttl}, not by ttl. It is left as it is: name another with --dynamodb-table.")
     return found, made, notes
 
+def table_exists(connection:Connection) -> bool:
+    "Is the table there?"
+    try: Table(connection).ask("describe_table", "ResourceNotFound")
+    except ClientError: return False
+    return True
+
 def write_rate(
     description:Mapping[str, Any],  # of DescribeTable
 ) -> int:                           # write units a second
@@ -889,6 +906,8 @@ class DynamoManifest:
     concurrent:bool = True
     texts:bool = True
     sweeps:bool = True
+    asks:bool = True                      # not if the policy allows no PartiQL
+    writes:bool = True                    # False: a run that only decides, and leaves no trace in the table
 
     def __post_init__(self):
         "Find or make the table; refuse one that is not a manifest, or of another recipe."
@@ -920,14 +939,16 @@ class DynamoManifest:
             self._table = PutTable(self.connection, patience_s=self.patience_s)
             self._told.append("the policy allows no PartiQL: one PutItem a pair, so 25 times the requests")
             self._begin_log(made)
+        self.asks = self._table.partiql
         found = [m for m in self._markers() if m.kind == "recipe"]
-        has = json.loads(found[0].info)["layout"] if found else self.layout or "heads"
+        has = json.loads(found[0].info)["layout"] if found else self._new_layout
         if self.layout not in (None, has): raise ManifestError(f"The DynamoDB table {self.connection.table} has the layout {has}, which cannot be changed to {self.layout}. Leave layout out, or name another table.")
         self.layout = has
         if has == "pairs" and not self._table.partiql: self._told.append("without PartiQL nobody can ask for the other fingerprints of an id: synthetic duplicates across batches stay unnoticed")
 
     def _begin_log(self, empty:bool) -> None:
-        if self.recipe and not self._markers(): self._append(0, "", "recipe", {**self.recipe, "layout": self.layout or ("heads" if empty else "pairs")})
+        self._new_layout = self.layout or ("heads" if empty else "pairs")
+        if self.recipe and self.writes and not self._markers(): self._append(0, "", "recipe", {**self.recipe, "layout": self._new_layout})
 
     def _refresh(self) -> None:
         for item in self._table.log_after(_place(self._log[-1].seq) if self._log else _place(-1) if not self._table.partiql else "0"):
@@ -962,9 +983,11 @@ class DynamoManifest:
         found = recipes[-1]
         if not self.recipe: self.retention_days = found.get("retention_days", self.retention_days)  # opened to look, not to run
         differ = [f"{name} was {found.get(name)}, is now {value}" for name, value in self.recipe.items() if found.get(name) != value]
-        if differ and not self.force:
+        # a run that failed binds nobody: it takes a claim or a commit
+        bound = any(e.state in ("claimed", "committed") for e in self.ledger())
+        if differ and bound and not self.force:
             raise ManifestError(f"The manifest {self.connection.table} was made with another recipe: {'; '.join(differ)}. Use the settings of the first run, another table, or go on with --force.")
-        while differ and not self._append(self._next(), "", "recipe", {**self.recipe, "layout": self.layout}): pass
+        while differ and self.writes and not self._append(self._next(), "", "recipe", {**self.recipe, "layout": self.layout}): pass
 
     def _next(self) -> int: return 1 + max((m.seq for m in self._markers()), default=0)
 
@@ -1004,7 +1027,10 @@ class DynamoManifest:
         "Refuse a batch so old that pairs it would have seen may have been deleted by the table itself."
         kept = timedelta(days=self.retention_days)
         clock = datetime.fromtimestamp(self.now(), timezone.utc)
-        missed = [e.batch_id for e in entries if e.committed and e.batch_id != batch_id and e.etl_time + kept >= etl_time and max(e.etl_time, datetime.fromisoformat(e.committed["at"])) + kept < clock]
+        # a rerun writes no row again: what counts is when the first attempt claimed
+        claimed = {(m.batch_id, m.seq): json.loads(m.info)["at"] for m in self._markers() if m.kind == "claim"}
+        since = lambda e: max(e.etl_time, datetime.fromisoformat(claimed.get((e.batch_id, e.first_seq), e.committed["at"])))
+        missed = [e.batch_id for e in entries if e.committed and e.batch_id != batch_id and e.etl_time + kept >= etl_time and since(e) + kept < clock]
         if missed and not self.force:
             raise ManifestError(f"Batch {batch_id} ({etl_time:%Y-%m-%d}) is so old that it would have seen the pairs of {', '.join(missed[:3])}, which the table may have deleted by now. "
                                 "Its duplicates of those batches would be kept: leave it out (skip_batches), or go on with --force.")
@@ -1027,13 +1053,13 @@ class DynamoManifest:
     def known(self, claim:Claim, pairs:DataFrame) -> DataFrame:
         """Claim the pairs of a batch, and find what other batches have of their ids. Done once: the answers are files.
 
-        pairs: `event_id`, `event_fingerprint` (null: only the id), one row per pair; `place`, else `time` and `pair`, orders the pairs of
+        pairs: `event_id`, `event_fingerprint` (null: only the id), one row per pair; `place`, else `time`, then `pair` orders the pairs of
         an id. Result: as of the lake, for the given pairs and the first one of each id.
         """
         who = self._claimant(claim)
         folder = self._folder(claim.batch_id, claim.token)
         path = f"{folder}/call={self._calls.get(claim.token, 0)}"
-        order = ["place"] if "place" in pairs.columns else [c for c in ("time", "pair") if c in pairs.columns]
+        order = [c for c in ("place" if "place" in pairs.columns else "time", "pair") if c in pairs.columns]
         pairs = pairs.select("event_id", "event_fingerprint", *order)
         few = pairs.limit(self.on_driver + 1).collect() if self.on_driver else None
         total = len(few) if few is not None and len(few) <= self.on_driver else pairs.count()
@@ -1160,12 +1186,19 @@ class DynamoManifest:
         return int(used.get("left", 0))
 
     def _release(self, claim:Claim) -> int:
-        "Delete the rows of earlier attempts of the batch for pairs that it no longer has."
+        """Delete the rows of earlier attempts of the batch for pairs that it no longer has.
+
+        Raises `ManifestError` if committed batches dropped rows in favour of the batch: the events might be in no batch then.
+        """
         kept, freed = self._rows_of(claim.batch_id, claim.token).select("eventId", "fingerprint"), 0
         for m in [m for m in self._log if m.kind == "claim" and m.batch_id == claim.batch_id and m.seq < claim.seq]:
             run, token = f"{m.batch_id}@{json.loads(m.info)['first_seq'] or m.seq}", json.loads(m.info)["token"]
             if run == f"{claim.batch_id}@{claim.sees}" or not _is_complete(self._folder(m.batch_id, token)): continue
             rows = self._rows_of(m.batch_id, token).select("eventId", "fingerprint").join(kept, ["eventId", "fingerprint"], "left_anti")
+            yielded = yielded_to(_entries(self._log), claim.batch_id)
+            if yielded and not self.force and (n := rows.count()):
+                raise ManifestError(f"Batch {claim.batch_id} has {grouped(n)} pairs less than an attempt before it, and {', '.join(yielded)} dropped rows in its favour meanwhile, which might then be in no batch. "
+                                    f"Nothing of this attempt is committed. Restore its input, or go on with --force and run {', '.join(yielded)} again with --rerun.")
             freed += self._write(rows.withColumn("fate", F.lit(0)), _deleting(run), claim)
         return freed
 
@@ -1236,9 +1269,11 @@ class DynamoManifest:
             if fs.get_file_info(inner).type.name == "Directory": fs.delete_dir(inner)
 
     def held(self, event_ids:Sequence[str]) -> list[dict[str, Any]]:
-        "What the table has of some ids, for people: event_id, fingerprint, batch_id, fate, and the time until which it lives."
-        who, rows = Claimant("", "", 0, 0, self.retention_days * 86400), self._table.of_ids([key_text(i) for i in event_ids])
-        return [{"event_id": r["eventId"], "fingerprint": r.get("first") if r["fingerprint"] == FIRST else r["fingerprint"], "batch_id": batch_of(r), "until": _iso(who.ends(r)),
+        "What the table has of some ids, for people: event_id, fingerprint, batch_id, fate, the time until which it lives, and whether that batch is unfinished. Rows of runs that are over do not count."
+        over, open_ = _runs(self._markers())
+        who, found = Claimant("", "", 0, 0, self.retention_days * 86400), self._table.of_ids([key_text(i) for i in event_ids])
+        rows = [r for r in found if r.get("run") not in over]
+        return [{"event_id": r["eventId"], "fingerprint": r.get("first") if r["fingerprint"] == FIRST else r["fingerprint"], "batch_id": batch_of(r), "until": _iso(who.ends(r)), "open": r.get("run") in open_,
                  "fate": r.get("fate", STAYS | HEAD if r["fingerprint"] == FIRST or self.layout == "pairs" else RENAMED)} for r in rows]
 
 @contextmanager

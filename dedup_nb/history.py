@@ -14,10 +14,12 @@ from typing import Any
 from pyarrow.fs import FileSelector
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .config import Config, ConfigError, DedupError, get_spark
+from .dynamodb import connection_of
 from .manifest import GONE, HEAD, KEY, RENAMED, STAYS, Entry, Manifest, has_files, id_key
 from .pipeline import choose_batches, open_manifest, record_input, stage_keys
-from .read import Batch, escaped, filesystem, find_batches, read_batch
+from .read import Batch, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import grouped, share
+from .suspects import check_columns, only
 from .write import absolute, committed_files, publish, remove_folder
 
 # %% ../nbs/15_history.ipynb #175bf48c
@@ -93,7 +95,7 @@ def _claims(manifest:Manifest, entries:Sequence[Entry], ids:Sequence[str]) -> li
     place = {e.batch_id: n for n, e in enumerate(entries)}
     if manifest.texts:
         runs = {e.batch_id: e.committed for e in entries if e.committed}
-        return [{"batch_id": r["batch_id"], "event_id": r["event_id"], "fate": _FATE[r["fate"] & 3], "first": bool(r["fate"] & HEAD), "only_id": r["fingerprint"] is None, "keeps_alive_of": None,
+        return [{"batch_id": r["batch_id"], "event_id": r["event_id"], "fate": _FATE[r["fate"] & 3], "first": bool(r["fate"] & HEAD), "only_id": r["fingerprint"] is None, "keeps_alive_of": None, "open": r["open"],
                  **{name: runs.get(r["batch_id"], {}).get(name) for name in ("token", "pid", "host")}} for r in sorted(manifest.held(ids), key=lambda r: (place.get(r["batch_id"], 0), not r["fate"] & HEAD))]
     keys = manifest.spark.createDataFrame([(i,) for i in ids], "id string").select("id", *id_key(F.col("id")))
     rows = manifest.rows().where("kind = 'key'").join(F.broadcast(keys), KEY).select("id", "batch_id", "pair", "fate", "origin").collect()
@@ -104,7 +106,15 @@ def _claims(manifest:Manifest, entries:Sequence[Entry], ids:Sequence[str]) -> li
 def _claimed(c:dict[str, Any]) -> str:
     "One key of the manifest as a line."
     what = f"keeps the pair of batch {c['keeps_alive_of']} alive" if c["keeps_alive_of"] else f"claimed {'the id' if c['only_id'] else 'a pair'}{', the first of the id,' if c['first'] else ''} {c['fate']}"
+    if c.get("open"): return f"  manifest: batch {c['batch_id']}, which is not committed yet, {what}"
     return f"  manifest: batch {c['batch_id']} {what} (attempt {c['token']}, process {c['pid']} on {c['host']})"
+
+def _story(spark:SparkSession, output:str, batches:Sequence[str], manifest:Manifest|None, entries:Sequence[Entry], asked:str) -> tuple[str, list[str], list[dict[str, Any]], list[dict[str, Any]]]:
+    "The id, the ids its events came with, the verdicts on them, and what the manifest holds of them."
+    verdicts = _verdicts(spark, output, batches, asked)
+    originals = sorted({v["event_id"] for v in verdicts}) or [asked]
+    if originals != [asked]: verdicts = [v for o in originals for v in _verdicts(spark, output, batches, o)]
+    return asked, originals, verdicts, _claims(manifest, entries, originals) if manifest else []
 
 def explain(
     event_id:str,
@@ -118,13 +128,12 @@ def explain(
     entries = manifest.ledger() if manifest else []
     batches = [e.batch_id for e in entries if e.committed] or _recorded(output)
     if not batches: raise DedupError(f"{config.output} has no committed batch. Correct --output, or run something first: dedup run --output {config.output}.")
-    asked = event_id.lower() if config.input_format == "enriched_tsv" else event_id
-    verdicts = _verdicts(spark, output, batches, asked)
-    originals = sorted({v["event_id"] for v in verdicts}) or [asked]
-    if originals != [asked]: verdicts = [v for o in originals for v in _verdicts(spark, output, batches, o)]
-    claims = _claims(manifest, entries, originals) if manifest else []
+    # enriched events have their ids in lower case, others as they came; which ones these are the output may not say
+    stories = (_story(spark, output, batches, manifest, entries, asked) for asked in dict.fromkeys([event_id, event_id.lower()]))
+    asked, originals, verdicts, claims = next((s for s in stories if s[2] or s[3]), (event_id, [event_id], [], []))
     lines = [f"Event id {asked}"] + [f"  it is the new id of an event that came as {o}" for o in originals if o != asked] + [_said(v) for v in verdicts] + [_claimed(c) for c in claims]
     if not verdicts and not claims: lines.append(f"  nothing is recorded of it in the {len(batches)} committed batches of {config.output}: it was in none of them{'' if manifest else ', or it was alone in its batch (there is no manifest to say so)'}")
+    if manifest and not manifest.asks: lines.append("  the policy allows no PartiQL, so the table cannot be asked what it has of an id")
     return Answer("\n".join(lines), {"event_id": asked, "originals": originals, "verdicts": verdicts, "claims": claims})
 
 # %% ../nbs/15_history.ipynb #422feb03
@@ -153,10 +162,12 @@ def backfill(
     "Fill the manifest from archived runs, oldest first. Can be killed and run again: what is committed is not read a second time."
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     if missing: raise ConfigError(f"A backfill needs {' and '.join(missing)}: dedup backfill --input ARCHIVE --output DIR.")
-    if config.manifest == "none": raise ConfigError("A backfill fills a manifest, but manifest=none. Set manifest=lake.")
-    config = replace(config, output=absolute(config.output), mode="apply")
+    if config.manifest == "none": raise ConfigError("A backfill fills a manifest, but manifest=none. Set manifest=lake or manifest=dynamodb.")
+    if config.manifest == "dynamodb": connection_of(config)  # what it lacks is said before Spark starts
     found = find_batches(config)
-    spark = spark or get_spark(delta=True)
+    # history is taken whole: max_batches is for what a run moves
+    config = replace(config, output=absolute(config.output), mode="apply", max_batches=max(1, len(found)))
+    spark = spark or get_spark(delta=config.manifest == "lake" or config.input_format == "delta")
     manifest = open_manifest(spark, config, force=force, say=say, accept_empty=True)
     todo = choose_batches(found, config, manifest.ledger())
     done = []
@@ -172,7 +183,10 @@ def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manif
     token = uuid.uuid4().hex[:12]
     staging = f"{config.output}/.staging/batch_id={batch.batch_id}/{token}"
     try:
-        keys, etl_time, _ = stage_keys(spark, read_batch(spark, batch, config), config, staging, change=_loaded, texts=manifest.texts)
+        source = read_batch(spark, batch, config)
+        check_columns(only(source.decode(source.raw), source.columns), config)
+        try: keys, etl_time, _ = stage_keys(spark, source, config, staging, change=_loaded, texts=manifest.texts)
+        except Exception as wrong: raise explain_read_error(wrong, batch) or wrong from wrong
         if config.input_format not in ("delta", "table"): yield _backfill_part(batch, keys, etl_time, manifest, config.output)
         else: yield from _backfill_days(batch, keys, etl_time, manifest, config.output)
     finally: remove_folder(staging)

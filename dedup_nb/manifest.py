@@ -101,6 +101,7 @@ class Manifest(Protocol):
     concurrent:bool  # may batches with keys in common be claimed side by side?
     texts:bool       # must pairs carry `event_id` and `event_fingerprint` (null: only the id) as text?
     sweeps:bool      # does the back end remove old keys itself, so that `expire` has nothing to do?
+    asks:bool        # can it be asked what it has of an id?
     def ledger(self) -> list[Entry]: ...
     def look(self, batch_id:str, etl_time:datetime, info:Mapping[str, Any], *, rerun:bool=False) -> Claim: ...
     def begin(self, batch_id:str, etl_time:datetime, info:Mapping[str, Any], *, rerun:bool=False) -> Claim: ...
@@ -149,9 +150,11 @@ class LakeManifest:
     wait_minutes:float = 0                # how long to wait for another run's claim
     claim_timeout_minutes:float = 360     # age at which an unfinished claim counts as dead
     say:Callable[[str], None] = print
+    writes:bool = True                    # False: a run that only decides, and leaves no trace
     concurrent:bool = False
     texts:bool = False
     sweeps:bool = False
+    asks:bool = True
     _read:dict[tuple, T.Row] = field(default_factory=dict, repr=False)  # the markers read so far
     _summed:int = field(default=0, repr=False)                          # the sequence up to which one row has them all
 
@@ -408,9 +411,11 @@ class LakeManifest:
         found = json.loads(recipes[-1].info)
         if not self.recipe: self.retention_days = found.get("retention_days", self.retention_days)  # opened to look, not to run
         differ = [f"{name} was {found.get(name)}, is now {value}" for name, value in self.recipe.items() if found.get(name) != value]
-        if differ and not self.force:
+        # a run that failed binds nobody: it takes a claim or a commit
+        bound = any(e.state in ("claimed", "committed") for e in _entries(markers))
+        if differ and bound and not self.force:
             raise ManifestError(f"The manifest {self.path} was made with another recipe: {'; '.join(differ)}. Use the settings of the first run, another output, or go on with --force.")
-        if differ:
+        if differ and self.writes:
             self._check_idle(_entries(markers))
             seq = 1 + max(m.seq for m in markers)
             self._append("", "recipe", seq, dict(self.recipe), 2 * seq)

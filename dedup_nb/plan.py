@@ -392,7 +392,8 @@ def plan_input(
 def _known_share(found:InputEstimate, past:Sequence[Mapping[str, Any]], given:float|None) -> tuple[float, str]:
     "The share of claims that the manifest knows, and where it comes from if nobody gave it."
     if given is not None: return given, ""
-    before = sum(m["counts"]["read"] - m["counts"].get("bad", 0) for m in past if m.get("reasons", {}).get("natural_cross_batch") is not None)
-    if before: return sum(m["reasons"].get("natural_cross_batch", 0) for m in past) / before, "the share of known keys is that of earlier runs"
+    looked = [m for m in past if m.get("cross_batch") is not None]
+    before = sum(m["counts"]["read"] - m["counts"].get("bad", 0) for m in looked)
+    if before: return sum(m["reasons"].get("natural_cross_batch", 0) for m in looked) / before, "the share of known keys is that of earlier runs"
     if found.whole and found.batches > 1: return found.known / found.claims if found.claims else 0, ""
     return 0.02, "2 % known keys are assumed, as a sample cannot tell: see --duplicate-share"

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BROADCAST_LIMIT', 'named', 'only', 'suspect_ids', 'rows_of', 'hash_of', 'surrogate_columns', 'order_columns',
-           'micros_of', 'fingerprint_of', 'claimed_fingerprint', 'with_keys', 'check_columns']
+           'micros_of', 'fingerprint_of', 'claimed_fingerprint', 'place_of', 'with_keys', 'check_columns']
 
 # %% ../nbs/03_suspects.ipynb #0240188c
 from collections.abc import Sequence
@@ -119,6 +119,15 @@ def claimed_fingerprint(events:DataFrame, config:Config) -> Column:
     return fingerprint_of(events, config)
 
 # %% ../nbs/03_suspects.ipynb #667a66b0
+def place_of(columns:Sequence[str], config:Config) -> list[Column]:
+    "The place of a row in the total order, before its hash: is an order column null, and its value, for each."
+    at = []
+    for i, c in enumerate(order_columns(columns, config)):
+        # compat=snowplow: a null etl_tstamp comes first, as in the original; else nulls last
+        last = named(c).isNotNull() if config.compat == "snowplow" and c == "etl_tstamp" else named(c).isNull()
+        at += [last.alias(f"null{i}"), named(c).alias(f"by{i}")]
+    return at
+
 def with_keys(
     events:DataFrame,   # wide rows with an id
     config:Config,      # event_id, event_fingerprint, order_by, missing_fingerprint, fingerprint_columns, compat
@@ -126,12 +135,7 @@ def with_keys(
     "Add the keys that decide the fate of a row. Raises `MissingColumnError`, `InputError` as `check_columns` does."
     # the rows pass as one struct: else Spark would compute each column's expression again inside every hash
     events = events.select(F.explode(F.array(F.struct("*"))).alias("_dd_event")).select("_dd_event.*")
-    at = []
-    for i, c in enumerate(order_columns(events.columns, config)):
-        # compat=snowplow: a null etl_tstamp comes first, as in the original; else nulls last
-        last = named(c).isNotNull() if config.compat == "snowplow" and c == "etl_tstamp" else named(c).isNull()
-        at += [last.alias(f"null{i}"), named(c).alias(f"by{i}")]
-    place = F.struct(*at, hash_of(events, events.columns).alias("row"))
+    place = F.struct(*place_of(events.columns, config), hash_of(events, events.columns).alias("row"))
     keys = F.struct(named(config.event_id).cast("string").alias("_dd_id"), fingerprint_of(events, config).alias("_dd_fp"), place.alias("_dd_at"))
     # the keys too: Spark would derive what follows from each of their expressions, which takes minutes for nested columns
     return events.select("*", F.explode(F.array(keys)).alias("_dd_keys")).select("*", "_dd_keys.*").drop("_dd_keys")

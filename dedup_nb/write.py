@@ -145,7 +145,7 @@ def write_delta(
 def delta_files(spark:SparkSession, attempt:Attempt) -> list[dict[str, Any]]:
     "List the batch's files in the Delta table: path (below the output) and bytes."
     batch = spark.read.format("delta").load(f"{attempt.output}/events").where(F.col("batch_id") == attempt.batch_id)
-    found = batch.select("_metadata.file_path", "_metadata.file_size").distinct().collect()
+    found = batch.select(*(batch.metadataColumn("_metadata").getField(name).alias(name) for name in ("file_path", "file_size"))).distinct().collect()
     root = filesystem(attempt.output)[1]
     return sorted(({"path": os.path.relpath(filesystem(unquote(f.file_path))[1], root), "bytes": f.file_size} for f in found), key=lambda f: f["path"])
 
@@ -250,7 +250,8 @@ def discard(attempt:Attempt) -> None:
 def remove_folder(path:str) -> None:
     "Remove a folder and all in it, if it is there."
     fs, inner = filesystem(path)
-    if fs.get_file_info(inner).type == pyarrow.fs.FileType.Directory: fs.delete_dir(inner)
+    if fs.get_file_info(inner).type == pyarrow.fs.FileType.Directory:
+        with suppress(FileNotFoundError): fs.delete_dir(inner)  # another run may be at it too
 
 # %% ../nbs/10_write.ipynb #4a88bc1a
 _RECIPE = ("input_format", "event_id", "output_format")

@@ -130,7 +130,7 @@ def test_a_notebooks_plain_values_are_parameters_and_others_are_not():
 
 
 def test_every_public_setting_of_the_contract_is_there():
-    names = "input output input_format input_schema input_where output_format partition_by batch_pattern batch_id etl_time since until max_batches skip_batches mode event_id event_fingerprint order_by missing_fingerprint fingerprint_columns natural synthetic compat manifest manifest_path retention_days rerun wait_minutes claim_timeout_minutes dynamodb_table dynamodb_endpoint aws_region create_table max_wcu duplicate_storage_config minimum_timestamp max_duplicate_share max_bad_share max_dollars".split()
+    names = "input output input_format input_schema input_where output_format partition_by batch_pattern batch_id etl_time since until max_batches skip_batches mode event_id event_fingerprint order_by missing_fingerprint fingerprint_columns natural synthetic compat manifest manifest_path retention_days rerun wait_minutes claim_timeout_minutes dynamodb_table dynamodb_endpoint aws_region create_table dynamodb_capacity dynamodb_layout dynamodb_strategy max_wcu duplicate_storage_config minimum_timestamp max_duplicate_share max_bad_share max_dollars".split()
     assert [s.name for s in settings()] == names
 
 
@@ -138,7 +138,7 @@ ALLOWED = {  # who may import whom: config and read at the bottom, stages know o
     "config": set(), "read": {"config"}, "suspects": {"config"}, "natural": {"config"}, "manifest": {"config", "read"}, "dynamodb": {"config", "costs", "manifest", "read", "report"}, "cross_batch": {"manifest", "synthetic"}, "synthetic": {"config", "suspects"},
     "report": {"config"}, "costs": {"config", "read", "report"}, "plan": {"config", "read", "report", "suspects", "costs"}, "write": {"config", "read", "suspects"}, "samples": {"config", "read"},
     "pipeline": {"config", "costs", "dynamodb", "read", "suspects", "natural", "synthetic", "manifest", "cross_batch", "write", "report"},
-    "history": {"config", "read", "manifest", "pipeline", "write", "report"},
+    "history": {"config", "dynamodb", "read", "manifest", "pipeline", "suspects", "write", "report"},
     "distribution": {"config", "costs", "pipeline", "read", "report", "suspects", "write"},
     "cli": {"config", "costs", "dynamodb", "distribution", "history", "pipeline", "plan", "report"}, "__init__": {"config", "pipeline"},
 }
@@ -164,3 +164,11 @@ def test_an_output_in_the_input_is_refused_however_it_is_spelled(tmp_path):
 
 def test_a_setting_that_may_hold_keys_is_not_printed():
     assert "c2VjcmV0" not in repr(Config(duplicate_storage_config="c2VjcmV0"))
+
+
+def test_keys_typed_into_a_notebook_are_refused_without_showing_them(tmp_path):
+    file = tmp_path / "manifest.json"
+    file.write_text("{}")
+    assert parameters_in({"duplicate_storage_config": str(file), "input": "x"}) == {"duplicate_storage_config": str(file), "input": "x"}
+    with pytest.raises(ConfigError, match="must be the path of a file.*DEDUP_DUPLICATE_STORAGE_CONFIG") as wrong: parameters_in({"duplicate_storage_config": "eyJzZWNyZXQiOiAxfQ=="})
+    assert "eyJz" not in str(wrong.value)

@@ -1,5 +1,5 @@
 """Across batches: the truth of the samples, any cut gives the same events, reruns, and what stands in the way."""
-import json, shutil
+import base64, json, os, re, shutil, time
 from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
@@ -11,6 +11,7 @@ from test_run import QUIET, SAMPLES, files, kept, truth
 from dedup_nb import Config, run
 from dedup_nb.cli import main
 from dedup_nb.config import ConfigError, DedupError
+from dedup_nb.costs import past_runs, review
 from dedup_nb.cross_batch import to_remember
 from dedup_nb.history import backfill, expire, explain, forget, runs
 from dedup_nb.manifest import LakeManifest, ManifestError, id_key, pair_key
@@ -61,15 +62,20 @@ def stayed(spark, folder): return {b: shown(spark, folder / "out", b) for b in "
 
 # --- the sample batches -------------------------------------------------------------------------------------------------
 
-@pytest.fixture(scope="module")
-def samples_done(spark, tmp_path_factory):
+def on_dynamodb(address, **more): return dict(manifest="dynamodb", dynamodb_table=f"cross_batch_{time.monotonic_ns()}", dynamodb_endpoint=address, create_table=True, **more)
+
+
+@pytest.fixture(scope="module", params=["lake", pytest.param("dynamodb", marks=pytest.mark.long)])
+def samples_done(request, spark, tmp_path_factory):
+    "The sample batches, the folder of the results, and the settings that find the manifest again."
     output = tmp_path_factory.mktemp("samples") / "out"
-    with configured(spark, COMPILED): summary = run(Config(input=str(SAMPLES), output=str(output)), spark, **QUIET)
-    return summary, output
+    where = dict(output=str(output), **(on_dynamodb(request.getfixturevalue("dynamodb")) if request.param == "dynamodb" else {}))
+    with configured(spark, COMPILED): summary = run(Config(input=str(SAMPLES), **where), spark, **QUIET)
+    return summary, output, Config(**where)
 
 
 def test_the_sample_batches_meet_their_truth_with_earlier_batches_known(spark, samples_done):
-    summary, output = samples_done
+    summary, output, _ = samples_done
     assert len(summary.batches) == 3
     for m in summary.batches:
         expected = truth(m["batch_id"])
@@ -88,7 +94,7 @@ def test_the_sample_batches_meet_their_truth_with_earlier_batches_known(spark, s
 
 
 def test_dropped_rows_point_at_the_loaded_event_and_its_batch(spark, samples_done):
-    summary, output = samples_done
+    summary, output, _ = samples_done
     loaded = {(m["batch_id"], r.event_id) for m in summary.batches for r in kept(spark, output, m["batch_id"]).select("event_id").collect()}
     for m in summary.batches:
         goes = spark.read.parquet(str(output / f"dropped/batch_id={m['batch_id']}")).select("dedup.*").distinct().collect()
@@ -96,22 +102,46 @@ def test_dropped_rows_point_at_the_loaded_event_and_its_batch(spark, samples_don
 
 
 def test_explain_tells_the_story_of_a_natural_and_a_synthetic_id(spark, samples_done, capsys):
-    summary, output = samples_done
+    summary, output, there = samples_done
     last = summary.batches[-1]["batch_id"]
     for reason, words in (("natural_cross_batch", "dropped; reason natural_cross_batch (loaded by batch 2026-11-1"), ("synthetic_cross_batch", "kept under a new id: ")):
         row = next(r for r in truth(last) if r["reason_known"] == reason)
-        told = str(explain(row["event_id"], Config(output=str(output)), spark))
+        told = str(explain(row["event_id"], there, spark))
         assert words in told and f"batch {last}: fingerprint" in told and "manifest: batch 2026-11-1" in told and "(attempt " in told
-    assert main(["explain", row["event_id"].upper(), "--output", str(output), "--json"]) == 0
+    asked = [word for name, value in there.chosen().items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    assert main(["explain", row["event_id"].upper(), *asked, "--json"]) == 0
     story = json.loads(capsys.readouterr().out)
     renamed = next(v for v in story["verdicts"] if v["new_event_id"])
     assert story["event_id"] == renamed["event_id"] == row["event_id"] and {c["batch_id"] for c in story["claims"]} >= {renamed["batch_id"]}
-    again = str(explain(renamed["new_event_id"], Config(output=str(output)), spark))
+    again = str(explain(renamed["new_event_id"], there, spark))
     assert f"it is the new id of an event that came as {row['event_id']}" in again and again.count("\n") == told.count("\n") + 1
     unique = next(r for r in truth(last) if r["kind"] == "unique")
-    assert f"manifest: batch {last} claimed a pair, the first of the id, under its own id" in str(explain(unique["event_id"], Config(output=str(output)), spark))
-    assert "nothing is recorded of it in the 3 committed batches" in str(explain("00000000-0000-4000-8000-00000000abcd", Config(output=str(output)), spark))
-    assert str(runs(Config(output=str(output)), spark)).count("committed") == 3
+    assert f"manifest: batch {last} claimed a pair, the first of the id, under its own id" in str(explain(unique["event_id"], there, spark))
+    assert "nothing is recorded of it in the 3 committed batches" in str(explain("00000000-0000-4000-8000-00000000abcd", there, spark))
+    assert str(runs(there, spark)).count("committed") == 3
+
+
+def test_runs_on_dynamodb_do_what_runs_on_the_lake_do_and_show_no_key(spark, dynamodb, tmp_path, capsys, monkeypatch):
+    write(spark, tmp_path / "in", TWO)
+    secret = {"schema": "iglu:com.snowplowanalytics.snowplow.storage/amazon_dynamodb_config/jsonschema/2-0-0", "data": {
+        "name": "n", "auth": {"accessKeyId": "AKIATEST", "secretAccessKey": "wJalrSecret"}, "awsRegion": "us-east-1", "dynamodbTable": f"run_{time.monotonic_ns()}", "id": "1", "purpose": "EVENTS_MANIFEST"}}
+    there = dict(manifest="dynamodb", dynamodb_endpoint=dynamodb, create_table=True, duplicate_storage_config=base64.b64encode(json.dumps(secret).encode()).decode())
+    if os.environ.get("DEDUP_TEST_DYNAMODB_ENDPOINT"): there |= on_dynamodb(dynamodb); del there["duplicate_storage_config"]
+    said = []
+    summary = run(config(tmp_path, **there), spark, say=said.append)
+    assert stayed(spark, tmp_path) == STAYED
+    assert any(re.search(r"3 pairs to claim at 4 000 write units a second: about a second, \$0|under", line) for line in said) and any("claimed 2, own 0, duplicate 1, expired 0, throttled 0, retried 0; " in line for line in said)
+    first, second = (m["used"] for m in summary.batches)
+    # 1: two pairs. 2: three ids' first pairs (one is refused); `a g` reads its row, makes the head live on, takes a row and notes its fate
+    assert (first["write_units"], first["claimed"]) == (2, 2) and (second["claimed"], second["duplicate"]) == (2, 1)
+    assert second["write_units"] == 5 and [r["actual"] for r in review(past_runs(str(tmp_path / "out"))) if r["what"] == "write_units"] == [2, 5]
+    assert "renamed; reason synthetic_cross_batch" in str(explain("a", config(tmp_path, **there), spark)) and str(runs(config(tmp_path, **there), spark)).count("committed") == 2
+    with pytest.raises(ManifestError, match="Batch 2 is committed already"): go(spark, tmp_path, batch_id="2", **there)
+    assert go(spark, tmp_path, rerun=True, **there).counts == summary.counts and stayed(spark, tmp_path) == STAYED
+    forget("2", config(tmp_path, **there), spark, yes=True)
+    assert go(spark, tmp_path, **there).counts["read"] == 3 and stayed(spark, tmp_path) == STAYED
+    written = b"".join(f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()) + "".join(said).encode() + capsys.readouterr().out.encode()
+    assert b"wJalrSecret" not in written and b"AKIATEST" not in written and there.get("duplicate_storage_config", "AKIATEST").encode() not in written
 
 
 # --- any cut gives the same events --------------------------------------------------------------------------------------
