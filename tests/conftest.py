@@ -2,7 +2,7 @@
 import os, sys
 from pathlib import Path
 import pytest
-from spread import INTERPRETED
+from spread import INTERPRETED, SHORT_LIVED
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFORMANCE = ROOT.parent / "shared" / "conformance"
@@ -14,8 +14,6 @@ def pytest_configure(config):
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # the emulator takes any; workers get them from the JVM, so before it starts
     if not os.environ.get("DEDUP_TEST_DYNAMODB_ENDPOINT"): os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_DEFAULT_REGION="us-east-1", AWS_EC2_METADATA_DISABLED="true")
-    # a JVM of a test does not live long enough to earn back the second compiler
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_addoption(parser):
@@ -35,7 +33,10 @@ def spark():
     os.environ.setdefault("SPARK_MASTER", "local[2]")
     from dedup_nb.config import _LOCAL, get_spark
     _LOCAL["spark.driver.memory"] = "2g"  # several workers, one JVM each
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC")
     session = get_spark(delta=True)
+    # the JVMs that tests start do not live long enough to earn back the second compiler
+    os.environ["SPARK_SUBMIT_OPTS"] = SHORT_LIVED
     # tiny frames: partitions, adaptive plans and generated code are pure cost; the notebooks run with them
     for name, value in {"spark.sql.shuffle.partitions": "2", **INTERPRETED}.items(): session.conf.set(name, value)
     yield session

@@ -1,7 +1,7 @@
 """A driver of its own: deduplicates the same events in a Connect session or on a cluster, and leaves the rows as JSON.
 
     python spread.py connect OUT.json            every frame
-    python spread.py spark://HOST:PORT OUT.json  kept and dropped at three partitionings, and how many executors there were
+    python spread.py spark://HOST:PORT OUT.json  kept and dropped at two partitionings, and how many executors there were
 """
 import json, os, signal, subprocess, sys
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession, functions as F
 
 JSON = {"ignoreNullFields": "false", "timeZone": "UTC"}
 FRAMES = ("kept", "dropped", "bad", "verdicts")
-PARTITIONS = (2, 5, 9)
+PARTITIONS = (2, 9)
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # plans for a few rows cost more to compile than to run
 INTERPRETED = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -53,7 +53,7 @@ def on_cluster(master):
             # no task before both executors are there
             "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.scheduler.maxRegisteredResourcesWaitingTime": "30s"}
     spark = reduce(lambda builder, item: builder.config(*item), conf.items(), SparkSession.builder.master(master)).getOrCreate()
-    rows = [rows_of(spark, 3000, partitions=partitions, frames=FRAMES[:2]) for partitions in PARTITIONS]
+    rows = [rows_of(spark, 1500, partitions=partitions, frames=FRAMES[:2]) for partitions in PARTITIONS]
     return spark, {"rows": rows, "executors": spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1}
 
 

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql import functions as F
 import reference
-from spread import COMPILED, configured
 from test_laws import COLUMNS, T, crowded, frame_of, law
 from test_run import QUIET, SAMPLES, files, kept, truth
 from dedup_nb import Config, run
@@ -70,7 +69,7 @@ def samples_done(request, spark, tmp_path_factory):
     "The sample batches, the folder of the results, and the settings that find the manifest again."
     output = tmp_path_factory.mktemp("samples") / "out"
     where = dict(output=str(output), **(on_dynamodb(request.getfixturevalue("dynamodb")) if request.param == "dynamodb" else {}))
-    with configured(spark, COMPILED): summary = run(Config(input=str(SAMPLES), **where), spark, **QUIET)
+    summary = run(Config(input=str(SAMPLES), **where), spark, **QUIET)
     return summary, output, Config(**where)
 
 
@@ -130,12 +129,12 @@ def test_runs_on_dynamodb_do_what_runs_on_the_lake_do_and_show_no_key(spark, dyn
     said = []
     summary = run(config(tmp_path, **there), spark, say=said.append)
     assert stayed(spark, tmp_path) == STAYED
-    assert any(re.search(r"3 pairs to claim at 4 000 write units a second: about a second, \$0|under", line) for line in said) and any("claimed 2, own 0, duplicate 1, expired 0, throttled 0, retried 0; " in line for line in said)
+    assert any(re.search("3 pairs to claim at .* write units a second: about a second, ", line) for line in said) and any("claimed 2, own 0, duplicate 1, expired 0, throttled 0, retried 0; " in line for line in said)
     first, second = (m["used"] for m in summary.batches)
-    # 1: two pairs. 2: three ids' first pairs (one is refused); `a g` reads its row, makes the head live on, takes a row and notes its fate
+    # 1: two pairs. 2: two ids' first pairs, one of which is refused; for `a g` the head is made to live on, and a row taken
     assert (first["write_units"], first["claimed"]) == (2, 2) and (second["claimed"], second["duplicate"]) == (2, 1)
-    assert second["write_units"] == 5 and [r["actual"] for r in review(past_runs(str(tmp_path / "out"))) if r["what"] == "write_units"] == [2, 5]
-    assert "renamed; reason synthetic_cross_batch" in str(explain("a", config(tmp_path, **there), spark)) and str(runs(config(tmp_path, **there), spark)).count("committed") == 2
+    assert second["write_units"] == 4 and [r["actual"] for r in review(past_runs(str(tmp_path / "out"))) if r["what"] == "write_units"] == [2, 4]
+    assert "reason synthetic_cross_batch" in str(explain("a", config(tmp_path, **there), spark)) and str(runs(config(tmp_path, **there), spark)).count("committed") == 2
     with pytest.raises(ManifestError, match="Batch 2 is committed already"): go(spark, tmp_path, batch_id="2", **there)
     assert go(spark, tmp_path, rerun=True, **there).counts == summary.counts and stayed(spark, tmp_path) == STAYED
     forget("2", config(tmp_path, **there), spark, yes=True)
@@ -294,6 +293,7 @@ def test_deciding_claims_nothing_and_sees_what_is_committed(spark, two):
     assert look.counts["dropped"] == 0 and not (two / "look/manifest").exists()
 
 
+@pytest.mark.long
 def test_an_empty_manifest_beside_events_is_refused_until_it_is_filled_or_accepted(spark, two):
     shutil.rmtree(two / "out/manifest")
     write(spark, two / "in", {"3": [("a", "f", 3, 6), ("e", "f", 3, 7)]})

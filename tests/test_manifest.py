@@ -199,7 +199,8 @@ def test_expire_removes_what_nobody_can_see_and_refuses_batches_that_could_have(
 
 
 def test_another_recipe_is_refused_with_the_difference_and_forced_on_request(make):
-    make()
+    make(recipe={"retention_days": 7})
+    commit(make(), "one", 1, ("a", "f", STAYS | HEAD))  # what failed or never ran binds nobody
     with pytest.raises(ManifestError, match="retention_days was 180, is now 30.*--force"): make(recipe={"retention_days": 30})
     make(recipe={"retention_days": 30}, force=True)
     make(recipe={"retention_days": 30})

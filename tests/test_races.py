@@ -39,6 +39,7 @@ def test_two_processes_on_one_batch_one_wins_and_the_other_says_who(spark, tmp_p
     assert shown(spark, tmp_path / "out", "1") == [("a", 1), ("new of a", 2)] and states(spark, tmp_path) == {"0": "committed", "1": "committed"}
 
 
+@pytest.mark.long
 def test_two_processes_on_batches_with_shared_ids_keep_each_pair_once(spark, tmp_path):
     shared = [("a", "f", 1, 1), ("b", "f", 1, 2), ("c", "f", 1, 3)]
     write(spark, tmp_path / "in", {"0": [("z", "f", 0, 0)], "1": [*shared, ("d", "f", 1, 4)], "2": [*shared, ("d", "g", 1, 5)]})

@@ -44,4 +44,4 @@ def test_two_executors_pick_the_same_rows_at_any_partitioning(spark, tmp_path):
         if not up: pytest.skip("no standalone cluster on loopback: " + (tmp_path / "worker1.log").read_text(errors="replace")[-500:])
         found = driver_of_its_own(master, tmp_path, within_s=240)
     assert found["executors"] == 2
-    assert found["rows"] == [rows_of(spark, 3000, frames=FRAMES[:2])] * len(PARTITIONS)
+    assert found["rows"] == [rows_of(spark, 1500, frames=FRAMES[:2])] * len(PARTITIONS)
