@@ -172,3 +172,8 @@ def test_keys_typed_into_a_notebook_are_refused_without_showing_them(tmp_path):
     assert parameters_in({"duplicate_storage_config": str(file), "input": "x"}) == {"duplicate_storage_config": str(file), "input": "x"}
     with pytest.raises(ConfigError, match="must be the path of a file.*DEDUP_DUPLICATE_STORAGE_CONFIG") as wrong: parameters_in({"duplicate_storage_config": "eyJzZWNyZXQiOiAxfQ=="})
     assert "eyJz" not in str(wrong.value)
+
+
+def test_values_that_look_right_but_are_none_are_named():
+    assert Config(skip_batches=20261120).skip_batches == ("20261120",)  # as papermill gives it
+    with pytest.raises(ConfigError, match="no calendar has"): Config(etl_time="2026-13-45")

@@ -13,10 +13,11 @@ from dedup_nb.config import ConfigError, DedupError
 from dedup_nb.costs import past_runs, review
 from dedup_nb.cross_batch import to_remember
 from dedup_nb.history import backfill, expire, explain, forget, runs
-from dedup_nb.manifest import LakeManifest, ManifestError, id_key, pair_key
-from dedup_nb.pipeline import _met, decide, kept_rows, open_manifest
+from dedup_nb.manifest import Entry, LakeManifest, ManifestError, id_key, pair_key
+from dedup_nb.pipeline import _met, decide, kept_rows, open_manifest, publish_pending
 from dedup_nb.suspects import with_keys
 from dedup_nb.synthetic import NAMESPACE
+from dedup_nb.write import Attempt, commit_record, committed_files, write_text
 
 SCHEMA = "event_id string, event_fingerprint string, t int, n int"
 DAY = 86400
@@ -31,7 +32,7 @@ def write(spark, folder, batches):
         frame.select("event_id", "event_fingerprint", "etl_tstamp", "n").coalesce(1).write.mode("append").parquet(f"{folder}/run={name}")
 
 
-def config(folder, **more): return Config(input=str(folder / "in"), output=str(folder / "out"), input_format="parquet", **more)
+def config(folder, **more): return Config(**{"input": str(folder / "in"), "output": str(folder / "out"), "input_format": "parquet", **more})
 
 
 def go(spark, folder, *, force=False, late_files=False, accept_empty_manifest=False, **more):
@@ -141,6 +142,32 @@ def test_runs_on_dynamodb_do_what_runs_on_the_lake_do_and_show_no_key(spark, dyn
     assert go(spark, tmp_path, **there).counts["read"] == 3 and stayed(spark, tmp_path) == STAYED
     written = b"".join(f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()) + "".join(said).encode() + capsys.readouterr().out.encode()
     assert b"wJalrSecret" not in written and b"AKIATEST" not in written and there.get("duplicate_storage_config", "AKIATEST").encode() not in written
+
+
+def test_every_commit_that_was_not_published_is_also_an_older_one(tmp_path):
+    entries = [Entry(b, "committed", seq, seq, {"token": f"t{b}"}, {"token": f"t{b}", "seq": seq}) for b, seq in (("A", 1), ("B", 2))]
+    attempt = Attempt(str(tmp_path), "A", "tA")
+    write_text(f"{attempt.staging}/commit.json", json.dumps(commit_record(attempt, {}, {"output_format": "parquet", "status": "committed"})))
+    publish_pending(str(tmp_path), entries)
+    assert committed_files(str(tmp_path), "A")["attempt"] == "tA" and committed_files(str(tmp_path), "B") is None and not (tmp_path / ".staging/batch_id=A").exists()
+
+
+def test_a_run_that_failed_binds_nobody_and_deciding_leaves_no_recipe(spark, tmp_path):
+    write(spark, tmp_path / "in", {"1": TWO["1"]})
+    with pytest.raises(DedupError, match="recieved_at"): go(spark, tmp_path, order_by="recieved_at")
+    go(spark, tmp_path, mode="decide", synthetic="off")
+    assert go(spark, tmp_path).counts["kept"] == 2
+
+
+def test_two_inputs_with_the_same_batch_names_may_not_share_a_manifest(spark, two):
+    write(spark, two / "other", {"1": [("q", "f", 1, 1), ("r", "f", 1, 2), ("s", "f", 1, 3)]})
+    with pytest.raises(ManifestError, match="has a batch 1 with other files, committed from .*Name the batches"):
+        run(Config(input=str(two / "other"), output=str(two / "elsewhere"), input_format="parquet", manifest_path=str(two / "out/manifest")), spark, **QUIET)
+
+
+def test_a_backfill_with_a_column_that_is_not_there_fills_nothing(spark, two):
+    with pytest.raises(DedupError, match="payload_hsh"): backfill(config(two, output=str(two / "new"), event_fingerprint="payload_hsh"), spark, say=print)
+    assert open_manifest(spark, config(two, output=str(two / "new"))).ledger() == []
 
 
 # --- any cut gives the same events --------------------------------------------------------------------------------------

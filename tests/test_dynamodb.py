@@ -3,6 +3,7 @@ import base64, json, os, random, shutil, signal, time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 from emulator import Faults, a_table, items, refuse
@@ -10,7 +11,7 @@ from dedup_nb.config import Config, ConfigError
 from dedup_nb.manifest import GONE, HEAD, RENAMED, STAYS, BusyError, FencedError, ManifestError, id_key, pair_key
 from dedup_nb import dynamodb as module
 from dedup_nb.cli import main
-from dedup_nb.dynamodb import (KNOWN, LATER, OWN, PURPOSES, TAKEN, Claimant, Claims, Connection, DynamoManifest, Pace, PutTable, Table, connection_of, create_table, find_table, iam_policy, raised_capacity,
+from dedup_nb.dynamodb import (KNOWN, LATER, OWN, PURPOSES, TAKEN, Claimant, Claims, Connection, DynamoManifest, Pace, PutTable, Table, client_of, connection_of, create_table, find_table, iam_policy, raised_capacity,
                                snowplow_config, write_rate)
 
 DAY = 86400
@@ -591,6 +592,25 @@ def test_all_three_versions_are_read_from_files_and_base64(tmp_path):
 def test_a_configuration_that_does_not_fit_is_named_without_what_it_holds(text, words):
     with pytest.raises(ConfigError, match=words) as wrong: connection_of(Config(duplicate_storage_config=text))
     assert "hunter2" not in str(wrong.value) and wrong.value.__context__ is None or wrong.value.__suppress_context__
+
+
+@pytest.mark.parametrize("more", [{"endpoint": "localhost:8000"}, {"region": "us east 1"}])
+def test_an_address_or_region_that_is_none_is_named(more):
+    with pytest.raises(ConfigError, match="cannot be reached with these settings"): client_of(Connection("t", **{"region": "us-east-1", **more}))
+
+
+def test_a_batch_that_the_original_claimed_gets_our_name_and_can_be_committed(table):
+    time_ = 1_800_000_000
+    table.client.batch_write_item(RequestItems={table.name: [{"PutRequest": {"Item": {"eventId": {"S": "a"}, "fingerprint": {"S": f}, "etlTime": {"N": str(time_)}, "ttl": {"N": str(time_ + 180 * DAY)}}}} for f in "fg"]})
+    mine = who("b", 1, heads=False)
+    assert own(Claims(table, mine).of([("a", ["f", "g"])])) == {("a", "f"), ("a", "g")}
+    assert {i["run"] for i in items(table).values()} == {"b@1"} and table.mark({("a", "g"): RENAMED}, "b@1") == set()
+
+
+def test_many_fingerprints_of_one_id_take_no_longer_than_those_of_many():
+    rows = pa.RecordBatch.from_pydict({"i": ["hot"] * 100_000, "p": [str(n % 90_000) for n in range(100_000)]})
+    [[(i, prints)]] = module._by_id([rows])
+    assert i == "hot" and len(prints) == 90_000 and prints[:2] == ["0", "1"]
 
 
 def test_a_run_without_a_table_name_is_refused():
