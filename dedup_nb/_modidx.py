@@ -113,6 +113,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                 'dedup_nb.costs.claim_requests': ('costs.html#claim_requests', 'dedup_nb/costs.py'),
                                 'dedup_nb.costs.claim_units': ('costs.html#claim_units', 'dedup_nb/costs.py'),
                                 'dedup_nb.costs.costs_by': ('costs.html#costs_by', 'dedup_nb/costs.py'),
+                                'dedup_nb.costs.count_claims': ('costs.html#count_claims', 'dedup_nb/costs.py'),
                                 'dedup_nb.costs.crossing': ('costs.html#crossing', 'dedup_nb/costs.py'),
                                 'dedup_nb.costs.duration': ('costs.html#duration', 'dedup_nb/costs.py'),
                                 'dedup_nb.costs.forecast_month': ('costs.html#forecast_month', 'dedup_nb/costs.py'),

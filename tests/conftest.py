@@ -20,8 +20,14 @@ def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="also the tests marked `long`, see make test-long")
 
 
+# files that take minutes go first, so that no worker is left alone with one at the end
+FIRST = ["notebooks", "cross_batch", "run", "manifest", "laws", "killed", "two_executors", "distribution", "dynamodb", "samples"]
+
+
 def pytest_collection_modifyitems(config, items):
-    "Without --long, leave out what takes minutes and guards what another test already touches."
+    "The longest files first; without --long, leave out what takes minutes and guards what another test already touches."
+    place = {f"test_{name}": n for n, name in enumerate(FIRST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
     if config.getoption("--long"): return
     left = [item for item in items if item.get_closest_marker("long")]
     if left: config.hook.pytest_deselected(items=left)

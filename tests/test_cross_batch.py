@@ -1,6 +1,8 @@
 """Across batches: the truth of the samples, any cut gives the same events, reruns, and what stands in the way."""
 import base64, json, os, re, shutil, time
 from collections import Counter
+from dataclasses import replace
+import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql import functions as F
@@ -10,11 +12,13 @@ from test_run import QUIET, SAMPLES, files, kept, truth
 from dedup_nb import Config, run
 from dedup_nb.cli import main
 from dedup_nb.config import ConfigError, DedupError
-from dedup_nb.costs import past_runs, review
+from dedup_nb.costs import count_claims, past_runs, review
 from dedup_nb.cross_batch import to_remember
+from dedup_nb.dynamodb import _by_id
 from dedup_nb.history import backfill, expire, explain, forget, runs
 from dedup_nb.manifest import Entry, LakeManifest, ManifestError, id_key, pair_key
-from dedup_nb.pipeline import _met, decide, kept_rows, open_manifest, publish_pending
+from dedup_nb.pipeline import _met, decide, kept_rows, open_manifest, publish_pending, stage_keys
+from dedup_nb.read import find_batches, read_batch
 from dedup_nb.suspects import with_keys
 from dedup_nb.synthetic import NAMESPACE
 from dedup_nb.write import Attempt, commit_record, committed_files, write_text
@@ -91,6 +95,22 @@ def test_the_sample_batches_meet_their_truth_with_earlier_batches_known(spark, s
     dropped, renamed = (sum(m["cross_batch"][name] for m in summary.batches) for name in ("natural_cross_batch", "renamed"))
     assert dropped and renamed and f"Because of earlier batches: {dropped} dropped, {renamed} renamed." in str(summary)
     assert "of them with an event of an earlier batch" in str(summary) and "natural duplicates of earlier batches" in (output / f"runs/{m['batch_id']}/report.html").read_text()
+
+
+def test_what_the_samples_take_on_dynamodb_is_what_was_counted_before(spark, samples_done, tmp_path):
+    summary, _, there = samples_done
+    if there.manifest != "dynamodb": return
+    batches = []
+    for n, batch in enumerate(find_batches(replace(there, input=str(SAMPLES)))):
+        chosen = replace(there, input=str(SAMPLES), batch_id=batch.batch_id)
+        pairs, _, total = stage_keys(spark, read_batch(spark, batch, chosen), chosen, str(tmp_path / str(n)), texts=True)
+        # the tasks and chunks of a claim: whole ids, about 500 pairs at a time
+        tasks = max(1, min(2, -(-total["pairs"] // 500)))
+        placed = pairs.repartition(tasks, "event_id").sortWithinPartitions("event_id", "place", "pair").select(F.spark_partition_id().alias("task"), "event_id", "event_fingerprint").collect()
+        by_task = [pa.RecordBatch.from_pylist([{"i": r.event_id, "p": r.event_fingerprint} for r in placed if r.task == t]) for t in range(tasks)]
+        batches.append([chunk for part in by_task if part.num_rows for chunk in _by_id([part])])
+    told = count_claims(batches)
+    assert [{name: m["used"][name] for name in told[0]} for m in summary.batches] == told
 
 
 def test_dropped_rows_point_at_the_loaded_event_and_its_batch(spark, samples_done):
