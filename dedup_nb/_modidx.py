@@ -181,6 +181,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'dedup_nb.distribution._numbers': ('distribution.html#_numbers', 'dedup_nb/distribution.py'),
                                        'dedup_nb.distribution._part': ('distribution.html#_part', 'dedup_nb/distribution.py'),
                                        'dedup_nb.distribution._pause': ('distribution.html#_pause', 'dedup_nb/distribution.py'),
+                                       'dedup_nb.distribution._percent': ('distribution.html#_percent', 'dedup_nb/distribution.py'),
                                        'dedup_nb.distribution._probe': ('distribution.html#_probe', 'dedup_nb/distribution.py'),
                                        'dedup_nb.distribution._profiled': ('distribution.html#_profiled', 'dedup_nb/distribution.py'),
                                        'dedup_nb.distribution._sampled': ('distribution.html#_sampled', 'dedup_nb/distribution.py'),

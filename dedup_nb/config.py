@@ -121,7 +121,7 @@ class Config:
     input_where:str|None = setting(None, "SQL filter that takes a slice of the input (not for enriched_tsv)")
     output_format:str = setting("parquet", "how kept events are stored", allowed=("parquet", "delta", "json", "enriched_tsv"))
     partition_by:tuple[str, ...] = setting((), "folders inside a batch: columns, or collector_tstamp:date", kind="list")
-    batch_pattern:str = setting("run=*", "folders of the input that are batches, e.g. dt=*/hour=*")
+    batch_pattern:str = setting("run=*", "folders of the input that are batches; several levels with stars work too")
     batch_id:str|None = setting(None, "the one batch to process, or the name for an input without batch folders")
     etl_time:str|None = setting(None, "time of the batch, ISO 8601; else the smallest value of the first order column")
     since:str|None = setting(None, "only batches from this id on (a prefix such as 2026-11-20 will do)")

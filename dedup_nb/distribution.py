@@ -610,6 +610,9 @@ def split_chart(
     _bars(axes, [_NAMES[w] for w in more["what"]], more["rows"], words, [_COLOURS[w] for w in more["what"]], room=1.7)
     return figure
 
+def _percent(x:float) -> str:
+    return f"{x:.2g} %" if x < 99.5 else "100 %"
+
 _LAST = 60  # bars that can be told apart
 
 def parts_chart(
@@ -619,7 +622,7 @@ def parts_chart(
     by, shown = frame.columns[0], frame.tail(_LAST)
     rates = frame[list(REASONS.values())].div(frame["events"].clip(lower=1), axis=0) * 100
     worst = rates.sum(axis=1).idxmax() if len(frame) else None
-    title = f"Repeats take up to {rates.loc[worst].sum():.2g} % of the events of a {by}, most on {frame.loc[worst, by]}" if worst is not None else f"There is no {by}"
+    title = f"Repeats take up to {_percent(rates.loc[worst].sum())} of the events of a {by}, most on {frame.loc[worst, by]}" if worst is not None else f"There is no {by}"
     if len(frame) > _LAST: title += f" (the last {_LAST} of {len(frame)} shown)"
     rates = rates.loc[shown.index]
     figure, axes = _axes(title, by if by == "batch" else "day (UTC)", "repeats, % of the events")

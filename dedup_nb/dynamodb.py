@@ -97,7 +97,7 @@ def _new_client(connection:Connection) -> Any:
     options = BotoConfig(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=10, max_pool_connections=_IN_FLIGHT + 2,
                          tcp_keepalive=True, parameter_validation=False, user_agent="dedup_nb")
     try: client = session.client("dynamodb", region_name=session.region_name or os.environ.get("AWS_REGION"), endpoint_url=connection.endpoint, config=options)
-    except (ValueError, BotoCoreError) as wrong: raise ConfigError(f"DynamoDB cannot be reached with these settings: {wrong} Wanted a region such as us-east-1 (--aws-region) and, for anything but AWS, an address such as http://localhost:8000 (--dynamodb-endpoint).") from None
+    except (ValueError, BotoCoreError) as wrong: raise ConfigError(f"DynamoDB cannot be reached with these settings: {str(wrong).rstrip('.')}. Wanted a region such as us-east-1 (--aws-region) and, for anything but AWS, an address such as http://localhost:8000 (--dynamodb-endpoint).") from None
     client.meta.events.register("before-call.dynamodb.BatchExecuteStatement", _with_body)
     return client
 

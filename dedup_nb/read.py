@@ -437,7 +437,8 @@ def _inferred(spark:SparkSession, files:Sequence[InputFile], **options:str) -> T
     try: found = spark.read.options(columnNameOfCorruptRecord="_dd_corrupt", **options).json(_paths(files)).schema
     except Exception as wrong:
         if "COLUMN_ALREADY_EXISTS" not in str(wrong): raise
-        raise InputError(f"The JSON events have keys that differ only in upper and lower case, which Spark takes for one: {_first_line(wrong)} Name the columns that you want in input_schema, e.g. 'event_id string, n int'.") from None
+        twin = re.search("`([^`]+)`", str(wrong))
+        raise InputError(f"The JSON events have keys that differ only in upper and lower case, which Spark takes for one{f', such as {twin[1]}' if twin else ''}. Name the columns that you want in input_schema, e.g. 'event_id string, n int'.") from None
     return T.StructType([f for f in found.fields if f.name != "_dd_corrupt"])
 
 def _first_line(wrong:Exception) -> str:

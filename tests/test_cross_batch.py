@@ -109,8 +109,8 @@ def test_what_the_samples_take_on_dynamodb_is_what_was_counted_before(spark, sam
         placed = pairs.repartition(tasks, "event_id").sortWithinPartitions("event_id", "place", "pair").select(F.spark_partition_id().alias("task"), "event_id", "event_fingerprint").collect()
         by_task = [pa.RecordBatch.from_pylist([{"i": r.event_id, "p": r.event_fingerprint} for r in placed if r.task == t]) for t in range(tasks)]
         batches.append([chunk for part in by_task if part.num_rows for chunk in _by_id([part])])
-    told = count_claims(batches)
-    assert [{name: m["used"][name] for name in told[0]} for m in summary.batches] == told
+    expected = count_claims(batches)
+    assert [{name: m["used"][name] for name in expected[0]} for m in summary.batches] == expected
 
 
 def test_dropped_rows_point_at_the_loaded_event_and_its_batch(spark, samples_done):
