@@ -613,7 +613,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'dedup_nb.pipeline.decide': ('pipeline.html#decide', 'dedup_nb/pipeline.py'),
                                    'dedup_nb.pipeline.deduplicate': ('pipeline.html#deduplicate', 'dedup_nb/pipeline.py'),
                                    'dedup_nb.pipeline.dropped_rows': ('pipeline.html#dropped_rows', 'dedup_nb/pipeline.py'),
-                                   'dedup_nb.pipeline.has_record': ('pipeline.html#has_record', 'dedup_nb/pipeline.py'),
                                    'dedup_nb.pipeline.kept_rows': ('pipeline.html#kept_rows', 'dedup_nb/pipeline.py'),
                                    'dedup_nb.pipeline.manifest_path': ('pipeline.html#manifest_path', 'dedup_nb/pipeline.py'),
                                    'dedup_nb.pipeline.open_manifest': ('pipeline.html#open_manifest', 'dedup_nb/pipeline.py'),

@@ -9,9 +9,9 @@ __all__ = ['SECRETS', 'DedupError', 'ConfigError', 'InputError', 'OutputError', 
 
 # %% ../nbs/00_config.ipynb #58dc79e1
 import configparser, os, re, sys
-from datetime import datetime
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any

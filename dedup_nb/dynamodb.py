@@ -27,7 +27,7 @@ import pyarrow as pa
 from botocore.config import Config as BotoConfig
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError as LostConnection, HTTPClientError, NoCredentialsError, PartialCredentialsError
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from .config import Config, ConfigError, DedupError, did_you_mean
+from .config import Config, ConfigError, DedupError, did_you_mean, settings
 from .manifest import HEAD, KEY, RENAMED, STAYS, BusyError, Claim, Entry, FencedError, ManifestError, _entries, _held, id_key, pair_key, committed_already, this_process, yielded_to
 from .read import escaped, filesystem
 from .report import grouped
@@ -865,7 +865,7 @@ def raised_capacity(
             raise
 
 # %% ../nbs/07_dynamodb.ipynb #c59cec65
-STRATEGIES = ("auto", "insert_first", "read_first", "put_item")
+STRATEGIES = next(s.metadata["allowed"] for s in settings() if s.name == "dynamodb_strategy")
 _PACKED = "zlib:"  # a long text of the ledger, packed
 
 def _packed(text:str) -> str:

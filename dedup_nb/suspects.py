@@ -21,7 +21,8 @@ def only(frame:DataFrame, columns:Sequence[str]) -> DataFrame:
     others = [c for c in frame.columns if c not in set(columns)]
     return frame.drop(*others) if [c for c in frame.columns if c not in others] == list(columns) else frame.select(*map(quoted, columns))
 
-def suspect_ids(    ids:DataFrame,       # one row per event: `_dd_id` (string)
+def suspect_ids(
+    ids:DataFrame,       # one row per event: `_dd_id` (string)
 ) -> DataFrame:          # `_dd_hash` (bigint), one row per hash of an id with more than one event
     "Find the ids that more than one event has, as 64-bit hashes: a superset of the repeated ids."
     counted = ids.where("_dd_id is not null").groupBy(F.xxhash64("_dd_id").alias("_dd_hash")).count()

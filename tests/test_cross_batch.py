@@ -97,9 +97,9 @@ def test_the_sample_batches_meet_their_truth_with_earlier_batches_known(spark, s
     assert "of them with an event of an earlier batch" in str(summary) and "natural duplicates of earlier batches" in (output / f"runs/{m['batch_id']}/report.html").read_text()
 
 
+@pytest.mark.parametrize("samples_done", [pytest.param("dynamodb", marks=pytest.mark.long)], indirect=True)
 def test_what_the_samples_take_on_dynamodb_is_what_was_counted_before(spark, samples_done, tmp_path):
     summary, _, there = samples_done
-    if there.manifest != "dynamodb": return
     batches = []
     for n, batch in enumerate(find_batches(replace(there, input=str(SAMPLES)))):
         chosen = replace(there, input=str(SAMPLES), batch_id=batch.batch_id)
