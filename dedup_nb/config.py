@@ -359,10 +359,12 @@ def get_spark(
 
 _LOCAL = {
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "4g",
-    "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "FATAL",                                       # what goes wrong is in the exception; before it, a page of Java helps nobody
     "spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 2))),
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.sql.dataFrameDebugging.enabled": "false",           # asks the JVM several times for every column that is named
+    "spark.sql.codegen.cache.maxEntries": "500",                      # a run has more plans than the default of 100: each batch would compile anew
     "spark.sql.codegen.maxFields": "300",                             # else no code is generated for the 131 columns, and joins read all of them
     "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods",   # which makes methods that the JVM would only interpret
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # a listing must not start 10,000 tasks

@@ -384,6 +384,8 @@ def plan_input(
     rows, claims, notes = found.rows / found.batches, found.claims / found.batches, []
     if not (often or found.batches_per_day): notes.append("the names of the batches tell no time: one a day is assumed, see --batches-per-day")
     if known[1]: notes.append(known[1])
+    if done := {m.get("batch_id") for m in past} & {b.batch_id for b in find_batches(config)}:
+        notes.append(f"already in {config.output}: {len(done)} of the {found.batches} batches; a run there takes only the others")
     w = Workload(max(rows, 1) * a_day, known[0], config.retention_days, a_day)
     used = max(1, min(cores or os.cpu_count() or 1, math.ceil(found.files / found.batches) if found.single_files else 10**6))
     batch = _batch(w, prices, speed, used, rows, claims, claims * known[0], found.batches, found.ids if found.whole else None, bad=found.bad / found.batches)

@@ -12,7 +12,7 @@ from dedup_nb.costs import (MONTH_DAYS, Capacity, Load, Prices, Units, Workload,
                             lake_storage_usd, load_prices, minutes_by_wcu, number_bytes, past_runs, provisioned_pays, read_first_pays, request_usd, retention_chart, review, review_page,
                             simulate, storage_usd, stored_gb, utilisation_chart, volume_chart, wcu_needed)
 from dedup_nb.plan import dynamodb_choices, estimate_input, lake_ends, plan_input, plan_workload, recommend, window_hours
-from dedup_nb.read import InputFile
+from dedup_nb.read import InputFile, find_batches
 
 P = load_prices()
 SAMPLES = ROOT / "data_samples"
@@ -315,6 +315,12 @@ def test_the_plan_of_the_samples_counts_what_the_truth_says():
 def test_a_sample_is_said_to_be_one():
     found = estimate_input(Config(input=str(SAMPLES)), sample_rows=6000)
     assert not found.whole and 10_500 < found.rows < 13_500 and "at least" in found.how[0] and "bytes a row" in found.how[0]
+
+
+def test_a_plan_says_which_batches_are_there_already():
+    first, record = sorted(b.batch_id for b in find_batches(Config(input=str(SAMPLES))))[0], {"counts": {"read": 4000}, "seconds": {"total": 9}}
+    Path(f"out/runs/{first}").mkdir(parents=True); Path(f"out/runs/{first}/metrics.json").write_text(json.dumps({"batch_id": first, **record}))
+    assert "already in out: 1 of the 3 batches" in str(plan_input(Config(input=str(SAMPLES), output="out")))
 
 
 def test_parquet_rows_come_from_footers():
