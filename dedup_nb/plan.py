@@ -306,6 +306,7 @@ class InputEstimate:
     single_files:bool               # is each file one task's, as gzip is?
     batches_per_day:float|None      # from the names of the batches
     how:tuple[str, ...]             # sentences: how this was found out
+    names:tuple[str, ...]           # of the batches, oldest first
 
 def estimate_input(
     config:Config,                     # input, input_format (enriched_tsv, json, parquet), batch_pattern, event_id, event_fingerprint
@@ -327,7 +328,7 @@ def estimate_input(
     claims = sum(len(s.pairs) for s in samples) * scale
     files = sum(len(b.files) for b in batches)
     return InputEstimate(len(batches), files, bytes_, rows, sum(s.seen - s.good for s in samples) * scale, claims, known * scale, {k: round(n * scale) for k, n in kinds.items()}, ids, whole,
-                         any(os.path.splitext(f.path)[1] in PACKED for b in looked for f in b.files), _per_day([b.batch_id for b in batches]), tuple(_how(config, batches, looked, seen, bytes_, rows, whole)))
+                         any(os.path.splitext(f.path)[1] in PACKED for b in looked for f in b.files), _per_day([b.batch_id for b in batches]), tuple(_how(config, batches, looked, seen, bytes_, rows, whole)), tuple(b.batch_id for b in batches))
 
 def _kinds(samples:Sequence[_Sample]) -> tuple[dict[str, int], int, dict[int, int]]:
     "Duplicates by kind (rows, as the metrics of a run count them), pairs that an earlier batch has, and pairs per id in the batch with the busiest id."
@@ -384,7 +385,7 @@ def plan_input(
     rows, claims, notes = found.rows / found.batches, found.claims / found.batches, []
     if not (often or found.batches_per_day): notes.append("the names of the batches tell no time: one a day is assumed, see --batches-per-day")
     if known[1]: notes.append(known[1])
-    if done := {m.get("batch_id") for m in past} & {b.batch_id for b in find_batches(config)}:
+    if done := {m.get("batch_id") for m in past} & set(found.names):
         notes.append(f"already in {config.output}: {len(done)} of the {found.batches} batches; a run there takes only the others")
     w = Workload(max(rows, 1) * a_day, known[0], config.retention_days, a_day)
     used = max(1, min(cores or os.cpu_count() or 1, math.ceil(found.files / found.batches) if found.single_files else 10**6))
