@@ -14,7 +14,10 @@ __all__ = ['DISTRIBUTION_SQL', 'NATURAL_CAUSES', 'MANY', 'FEW', 'SKEW_MS', 'SYNT
 # %% ../nbs/02_distribution.ipynb #fbae6250
 import html, json, math, textwrap
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
 from functools import reduce
 from typing import Any
 import pandas as pd
@@ -112,8 +115,9 @@ def compared_columns(columns:Sequence[str], config:Config) -> list[str]:
 
 def _value_hash(rows:DataFrame, name:str) -> Column:
     if name not in rows.columns: return F.hash(F.lit(None))
-    kind = rows.schema[name].dataType.simpleString()
-    return F.hash(hash_of(rows, [name]) if "map<" in kind or "variant" in kind else named(name))
+    kind = rows.schema[name].dataType
+    if isinstance(kind, (T.ByteType, T.ShortType, T.IntegerType)): return F.hash(named(name).cast("bigint"))  # another batch may have it longer
+    return F.hash(hash_of(rows, [name]) if isinstance(kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType)) else named(name))
 
 def _text(rows:DataFrame, name:str) -> Column:
     return named(name).cast("string") if name in rows.columns else F.expr("cast(null as string)")
@@ -149,11 +153,13 @@ def copies(
     config:Config,
     compared:Sequence[str],       # from `compared_columns`
     batch:int|Column = 0,         # the number of their batch, oldest first
-) -> DataFrame:                   # id, fp, batch, missing, at (ms), day, etl, skew (ms), ip, agent, robot, values (a hash for each compared column), row, entities
+) -> DataFrame:                   # id, fp, batch, missing, at (ms), day, etl, skew (ms), ip, agent, robot, values (a hash for each compared column), processed (ms), entities, row
     "Take of each event what the sections need: narrow, whatever the event is."
     at = _arrival(events, config)
-    clock = next((c for c in ("dvce_sent_tstamp", "dvce_created_tstamp") if c in events.columns), None)
-    skew = at - F.floor(micros_of(events, clock) / 1000) if clock else F.expr("cast(null as bigint)")
+    nothing, orders = F.expr("cast(null as bigint)"), order_columns(events.columns, config)
+    # when it was created says nothing of the clock: an event may wait on the device
+    skew = at - F.floor(micros_of(events, "dvce_sent_tstamp") / 1000) if "dvce_sent_tstamp" in events.columns else nothing
+    processed = F.floor(micros_of(events, orders[0]) / 1000) if orders else nothing
     robot = F.coalesce(_text(events, "useragent").rlike(_ROBOTS), F.lit(False)) | F.coalesce(_text(events, "br_type") == "Robot", F.lit(False))
     own = [c for c in events.columns if not c.startswith("_dd_")]
     # one compiled method for all of this would be so large that Java only interprets it
@@ -163,7 +169,7 @@ def copies(
     taken = events.select(
         named(config.event_id).cast("string").alias("id"), F.col("_dd_fp").alias("fp"), (F.lit(batch) if isinstance(batch, int) else batch).alias("batch"), _is_missing(events, config).alias("missing"), at.alias("at"),
         F.floor(at / _DAY).cast("int").alias("day"), (F.xxhash64("etl_tstamp") if "etl_tstamp" in events.columns else F.lit(0).cast("bigint")).alias("etl"), skew.alias("skew"),
-        _bucket(_text(events, "user_ipaddress")).alias("ip"), _bucket(_text(events, "useragent")).alias("agent"), robot.alias("robot"), F.col("_dd_values").alias("values"), _entities(events).alias("entities"))
+        _bucket(_text(events, "user_ipaddress")).alias("ip"), _bucket(_text(events, "useragent")).alias("agent"), robot.alias("robot"), F.col("_dd_values").alias("values"), processed.alias("processed"), _entities(events).alias("entities"))
     return taken.withColumn("row", F.xxhash64("values"))
 
 # %% ../nbs/02_distribution.ipynb #69670995
@@ -182,24 +188,28 @@ def _differing(values:Column, others:Column, etl:Column, other_etl:Column, width
     places = F.filter(F.sequence(F.lit(0), F.lit(width - 1)), lambda i: F.get(values, i) != F.get(others, i)) if width else F.expr("cast(array() as array<int>)")
     return F.concat(places, F.when(etl == other_etl, F.expr("cast(array() as array<int>)")).otherwise(F.array(F.lit(width))))
 
+def _age(across:Column, gap:Column, processed:Column) -> Column:
+    "How long the first event must be remembered to be known at this one: a manifest counts from when its batch was processed."
+    return F.when(across, F.coalesce(F.greatest(F.col("processed") - processed, F.lit(0)), gap)).otherwise(gap)
+
 def placed(
     rows:DataFrame,   # from `copies`: all rows of the repeated ids
     width:int,        # how many columns are compared
-) -> DataFrame:       # plus nth (1 = the first of its pair), across (an earlier batch had the pair), gap (ms after the first), cause, differs
+) -> DataFrame:       # plus nth (1 = the first of its pair; values are kept of it only), across (an earlier batch had the pair), gap (ms from the first), age (ms that a memory must last to know it), cause, differs
     "Find for each row its place among the copies of its pair, and why it is there. The rows of one pair meet in one task, those of one id need not."
     pair, whole = ["id", "fp"], (Window.unboundedPreceding, Window.unboundedFollowing)
     ordered = Window.partitionBy(*pair).orderBy("batch", F.asc_nulls_last("at"), "row", "etl")
     every, alike = ordered.rowsBetween(*whole), Window.partitionBy(*pair, "row").orderBy("etl", "batch")
-    seen = rows.select("*", F.row_number().over(ordered).alias("nth"), F.first("batch").over(every).alias("_batch"), F.min("at").over(every).alias("_at"),
-                       F.first("values").over(every).alias("_values"), F.first("row").over(every).alias("_row"), F.first("etl").over(every).alias("_etl"),
-                       F.row_number().over(alike).alias("_variant"), F.lag("etl").over(alike).alias("_before"))
-    gap, same = F.col("at") - F.col("_at"), (F.col("_variant") > 1) | (F.col("row") == F.col("_row"))
-    cause = F.when(same & (F.col("etl") == F.coalesce("_before", "_etl")), "exact").when(same, "replayed").when(gap.isNull() | (gap <= 0), "unexplained")
+    seen = rows.select("*", F.row_number().over(ordered).alias("nth"), F.first("batch").over(every).alias("_batch"), F.first("at").over(every).alias("_at"),
+                       F.first("processed").over(every).alias("_processed"), F.first("values").over(every).alias("_values"), F.first("row").over(every).alias("_row"),
+                       F.first("etl").over(every).alias("_etl"), F.row_number().over(alike).alias("_variant"), F.lag("etl").over(alike).alias("_before"))
+    gap, same = F.abs(F.col("at") - F.col("_at")), (F.col("_variant") > 1) | (F.col("row") == F.col("_row"))
+    cause = F.when(same & (F.col("etl") == F.coalesce("_before", "_etl")), "exact").when(same, "replayed").when(gap.isNull() | (gap == 0), "unexplained")
     for name, span in _SPANS.items(): cause = cause.when(gap < span, name)
-    later = F.col("nth") > 1
-    return seen.select(*rows.columns, "nth", (F.col("batch") > F.col("_batch")).alias("across"), F.when(later & gap.isNotNull(), F.greatest(gap, F.lit(0))).alias("gap"),
-                       F.when(later, cause.otherwise("resent_days")).alias("cause"),
-                       F.when(later, _differing(F.col("values"), F.col("_values"), F.col("etl"), F.col("_etl"), width)).alias("differs"))
+    later, across = F.col("nth") > 1, F.col("batch") > F.col("_batch")
+    told = seen.select(*rows.columns, "nth", across.alias("across"), F.when(later, gap).alias("gap"), F.when(later, _age(across, gap, F.col("_processed"))).alias("age"),
+                       F.when(later, cause.otherwise("resent_days")).alias("cause"), F.when(later, _differing(F.col("values"), F.col("_values"), F.col("etl"), F.col("_etl"), width)).alias("differs"))
+    return told.withColumn("values", F.when(~later, F.col("values")))  # of the others they are compared now, and heavy to keep
 
 # %% ../nbs/02_distribution.ipynb #cf4aefb5
 def by_id(
@@ -207,7 +217,7 @@ def by_id(
 ) -> DataFrame:      # one row per id: rows, pairs, natural, natural_cross, ... and the id's first pair
     "Sum up each repeated id; by an aggregate, so that a busy one is spread over the tasks."
     later, across, missing = F.col("nth") > 1, F.col("across"), F.col("missing")
-    head = F.min(F.when(~later, F.struct(F.col("at").isNull().alias("unknown"), "at", "fp", "values", "etl")))
+    head = F.min(F.when(~later, F.struct(F.col("at").isNull().alias("unknown"), "at", "fp", "values", "etl", "processed")))
     sums = {"rows": F.count(F.lit(1)), "pairs": F.count_if(~later), "natural": F.count_if(later & ~across), "natural_cross": F.count_if(later & across),
             "missing": F.count_if(missing), "missing_natural": F.count_if(missing & later)}
     spread = {"from_at": F.min("at"), "to_at": F.max("at"), "ips": F.collect_set("ip"), "agents": F.collect_set("agent"), "robot": F.max("robot"), "skew_from": F.min("skew"), "skew_to": F.max("skew")}
@@ -225,16 +235,17 @@ SYNTHETIC_CAUSES = {
     "robot": "a robot's browser on the id",
     "weak_id": "the id is not random: not UUID version 4, or at most 8 different digits",
     "clock_skew": "the device's clock differs by more than an hour between the copies",
-    "few_columns": f"at most {FEW} of the columns that the client sent differ",
+    "few_columns": f"at most {FEW} of the columns that the client sent differ, and at most half of them",
     "shared_id": f"at least {MANY} addresses or browsers use the id",
     "unexplained": "none of these rules fits"}
 _SHAPE = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 def _weak(random_ids:bool) -> Column:
-    "Is the id of the shape of a UUID, but not random? Versions count only where most ids are of version 4."
+    "Is the id not of version 4, where most ids are, or a UUID of few digits?"
     digits = F.size(F.array_distinct(F.split(F.lower(F.regexp_replace("id", "-", "")), "(?!^)")))
-    version = ~F.col("id").rlike("^.{14}4.{4}[89abAB]") if random_ids else F.lit(False)
-    return F.col("id").rlike(_SHAPE) & (version | (digits <= 8))
+    shaped = F.col("id").rlike(_SHAPE)
+    random = shaped & F.col("id").rlike("^.{14}4.{4}[89abAB]") if random_ids else F.lit(True)
+    return ~random | (shaped & (digits <= 8))
 
 def collisions(
     rows:DataFrame,         # from `placed`
@@ -245,12 +256,13 @@ def collisions(
 ) -> DataFrame:             # the first rows of the pairs that are not the first of their id; across, gap, cause, differs are those of the id
     "Find the events that share an id with an earlier one, and why."
     several = ids.where("pairs > 1").select(F.col("id").alias("_id"), F.col("first").alias("_first"), "robot", "ips", "agents", F.col("skew").alias("_skew"))
-    own = [c for c in rows.columns if c not in ("across", "gap", "cause", "differs", "robot", "entities")]
+    own = [c for c in rows.columns if c not in ("across", "gap", "age", "cause", "differs", "robot", "entities")]
     met = rows.where("nth = 1").select(*own).join(several, F.col("id") == F.col("_id")).where("fp <> _first.head.fp")
     differs = _differing(F.col("values"), F.col("_first.head.values"), F.col("etl"), F.col("_first.head.etl"), width)
-    gap = F.col("at") - F.col("_first.head.at")
-    met = met.withColumns({"across": F.col("batch") > F.col("_first.batch"), "gap": F.when(gap.isNotNull(), F.greatest(gap, F.lit(0))), "differs": differs})
-    few = F.size(F.array_intersect("differs", F.lit(list(sent)).cast("array<int>"))) <= FEW
+    gap, across = F.abs(F.col("at") - F.col("_first.head.at")), F.col("batch") > F.col("_first.batch")
+    met = met.withColumns({"across": across, "gap": gap, "age": _age(across, gap, F.col("_first.head.processed")), "differs": differs})
+    # where there are few columns, few of them is fewer
+    few = F.lit(len(sent) > 1) & (F.size(F.array_intersect("differs", F.lit(list(sent)).cast("array<int>"))) <= min(FEW, len(sent) // 2))
     cause = (F.when(F.col("robot"), "robot").when(_weak(random_ids), "weak_id").when(F.coalesce(F.col("_skew") > SKEW_MS, F.lit(False)), "clock_skew")
               .when(few, "few_columns").when((F.col("ips") >= MANY) | (F.col("agents") >= MANY), "shared_id").otherwise("unexplained"))
     return met.withColumn("cause", cause)
@@ -268,26 +280,26 @@ def _ladder(gap:str, limits:Sequence[int]) -> str:
 def excess(
     rows:DataFrame,   # from `placed`
     again:DataFrame,  # from `collisions`
-) -> DataFrame:       # kind (natural, synthetic), across, cause, batch, day, missing, gap, differs, id; bin (of the gap), window (the first that covers it)
+) -> DataFrame:       # kind (natural, synthetic), across, cause, batch, day, missing, gap, differs, id; bin (of the gap), window (the first that lasts for the age)
     "Put together the rows that make the data longer than its ids: copies, and events that share an id."
-    names = ["across", "cause", "batch", "day", "missing", "gap", "differs", "id"]
+    names = ["across", "cause", "batch", "day", "missing", "gap", "age", "differs", "id"]
     both = rows.where("nth > 1").select(F.lit("natural").alias("kind"), *names).unionAll(again.select(F.lit("synthetic").alias("kind"), *names))
     return both.select("*", F.when(F.col("gap") > 0, F.ceil(F.log10("gap") * _BINS)).otherwise(F.when(F.col("gap") == 0, F.lit(-1))).cast("int").alias("bin"),
-                       F.expr(_ladder("gap", [h * 3_600_000 for h in WINDOWS.values()])).alias("window"))
+                       F.expr(_ladder("age", [h * 3_600_000 for h in WINDOWS.values()])).alias("window"))
 
 def tallies(
     more:DataFrame,   # from `excess`
     rows:DataFrame,   # from `placed`
-) -> DataFrame:       # of (by, kind, across, cause, batch, day, bin, window): rows, ids, missing, and up to three example ids
+) -> DataFrame:       # of (by, kind, across, cause, batch, day, bin, window): rows, ids, missing, oldest (age), and up to three example ids
     "Count everything at once: by batch, by day, by gap and by cause. kind is also first: the first rows of all pairs."
-    heads = rows.where("nth = 1").select(F.lit("first").alias("kind"), F.lit(False).alias("across"), F.lit("").alias("cause"), "batch", "day", "missing", F.lit(None).cast("int").alias("bin"), F.lit(None).cast("int").alias("window"), "id")
+    heads = rows.where("nth = 1").select(F.lit("first").alias("kind"), F.lit(False).alias("across"), F.lit("").alias("cause"), "batch", "day", "missing", F.lit(None).cast("int").alias("bin"), F.lit(None).cast("int").alias("window"), F.lit(None).cast("bigint").alias("age"), "id")
     everything = more.select(*heads.columns).unionAll(heads)
     sets = {"split": ["kind", "across"], "batch": ["kind", "across", "batch"], "day": ["kind", "across", "day"], "gap": ["kind", "across", "bin", "window"], "cause": ["kind", "cause"]}
     keys = list(dict.fromkeys(c for s in sets.values() for c in s))
     number = lambda s: sum(1 << (len(keys) - 1 - i) for i, c in enumerate(keys) if c not in s)
     by = reduce(lambda case, s: case.when(F.grouping_id() == number(sets[s]), s), sets, F.when(F.lit(False), ""))
     examples = [F.min(F.when(F.pmod(F.xxhash64("id"), F.lit(3)) == i, F.col("id"))).alias(f"example{i}") for i in range(3)]
-    return everything.groupingSets([[F.col(c) for c in s] for s in sets.values()], *keys).agg(by.alias("by"), F.count(F.lit(1)).alias("rows"), F.count_distinct("id").alias("ids"), F.count_if("missing").alias("missing"), *examples)
+    return everything.groupingSets([[F.col(c) for c in s] for s in sets.values()], *keys).agg(by.alias("by"), F.count(F.lit(1)).alias("rows"), F.count_distinct("id").alias("ids"), F.count_if("missing").alias("missing"), F.max("age").alias("oldest"), *examples)
 
 # %% ../nbs/02_distribution.ipynb #01137eae
 def sizes(
@@ -330,7 +342,8 @@ def differences(
     alone = F.transform("differs", lambda i: F.concat(F.lit("c"), i.cast("string")))
     together = F.array_sort(F.array_intersect("differs", F.lit(list(sent)).cast("array<int>")))
     marks = F.concat(alone, F.array(F.concat(F.lit("s"), F.concat_ws(",", F.transform(together, lambda i: i.cast("string"))))))
-    counted = more.select("kind", F.explode(marks).alias("what")).groupBy("kind", "what").agg(F.count(F.lit(1)).alias("rows"))
+    sets = more.groupBy("kind", "differs").agg(F.count(F.lit(1)).alias("rows"))  # few: copies differ in the same columns again and again
+    counted = sets.select("kind", F.explode(marks).alias("what"), "rows").groupBy("kind", "what").agg(F.sum("rows").alias("rows"))
     return counted.orderBy(F.col("what").startswith("s"), F.desc("rows"), "kind", "what").limit(number)
 
 # %% ../nbs/02_distribution.ipynb #706411f8
@@ -339,7 +352,7 @@ class _Found:
     "What the scans gave, still small."
     slots:pd.DataFrame    # of the ids with one event
     bad:int|None          # rows that are no events; None = not known
-    span_ms:float|None    # from the first event to the last
+    span_ms:float|None    # from the first event to the last, or what the oldest repeat shows of it
     tallies:pd.DataFrame
     sizes:pd.DataFrame
     hot:pd.DataFrame
@@ -350,6 +363,10 @@ def _kept(frame:DataFrame, name:str = "") -> DataFrame:
     "Keep a frame that several sections use; where the platform keeps nothing, it is computed again."
     try: return frame.persist()
     except Exception: return frame
+
+def _let_go(*frames:DataFrame) -> None:
+    with suppress(Exception):
+        for frame in frames: frame.unpersist()
 
 def _staged(folder:str) -> Callable[[DataFrame, str], DataFrame]:
     "Keep frames as files in a folder, as a run does: a plan that begins with files is small."
@@ -369,9 +386,11 @@ def _sections(narrow:DataFrame, few:bool, compared:Sequence[str], sent:Sequence[
     rows = keep(placed(narrow.coalesce(1) if few else narrow, len(compared)))
     ids = keep(by_id(rows))
     more = keep(excess(rows, collisions(rows, ids, len(compared), sent, random_ids)))
-    try: return [frame.toPandas() for frame in (tallies(more, rows), sizes(ids), hottest(ids), joined(rows, ids), differences(more, sent))]
-    finally:
-        for frame in kept: frame.unpersist()
+    wanted = tallies(more, rows), sizes(ids), hottest(ids), joined(rows, ids), differences(more, sent)
+    try:
+        # planning one takes as long as computing another
+        with ThreadPoolExecutor(len(wanted)) as pool: return list(pool.map(lambda frame: frame.toPandas(), wanted))
+    finally: _let_go(*kept)
 
 def _scanned(parts:Sequence[Source], config:Config, compared:Sequence[str], sent:Sequence[int], sample:float|None, stage:Callable[[DataFrame, str], DataFrame]) -> _Found:
     "Read the input twice, narrow both times: the ids of all rows, then the rows of the ids that repeat."
@@ -384,10 +403,10 @@ def _scanned(parts:Sequence[Source], config:Config, compared:Sequence[str], sent
     narrow = [copies(rows.where("_dd_good"), config, compared, F.col("_dd_batch")) for rows in _decoded(parts, config, lambda raw: rows_of(raw, hashes, broadcast=broadcast))]
     staged = stage(reduce(DataFrame.unionAll, narrow), "copies")
     alone, random = int(slots["rows"].sum()), int((slots["random"] * slots["rows"]).sum())
-    frames = _sections(staged, total("rows", True) <= _FEW_ROWS, compared, sent, 2 * random >= alone)
-    for frame in (counted, staged): frame.unpersist()
+    frames = _sections(staged, total("rows", True) <= _FEW_ROWS, compared, sent, 0 < alone <= 2 * random)
+    _let_go(counted, staged)
     times = [t for r in known for t in (r.from_at, r.to_at) if t is not None] + [int(t) for c in ("from_at", "to_at") for t in frames[1][c].dropna()]
-    return _Found(slots, total("rows", False) - alone, max(times) - min(times) if times else None, *frames)
+    return _Found(slots, total("rows", False) - alone, max([max(times) - min(times), *frames[0]["oldest"].dropna()]) if times else None, *frames)
 
 # %% ../nbs/02_distribution.ipynb #ad1691d3
 REASONS = {("natural", False): "natural", ("natural", True): "natural_cross_batch", ("synthetic", False): "synthetic", ("synthetic", True): "synthetic_cross_batch"}
@@ -428,7 +447,8 @@ def split_by(found:_Found, by:str, names:Mapping[int, str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[by, "events", "first", *REASONS.values()])
 
 def _date(day:float) -> str:
-    return str(pd.Timestamp(0) + pd.Timedelta(days=int(day)))[:10]
+    try: return str(date(1970, 1, 1) + timedelta(days=int(day)))
+    except OverflowError: return f"day {int(day)}"
 
 def causes(found:_Found) -> pd.DataFrame:
     "Why ids repeat: kind, cause, rule, rows, share (of the excess of the kind), ids, examples."
@@ -519,7 +539,7 @@ def hot_shares(found:_Found) -> pd.DataFrame:
 
 def joins(found:_Found) -> pd.DataFrame:
     "Rows of events joined with entities on the id, over the repeated ids: entity, entities, before, after, times."
-    counted = found.joins.assign(times=found.joins["before"] / found.joins["after"])
+    counted = found.joins.assign(times=found.joins["before"] / found.joins["after"].clip(lower=1))
     return counted.sort_values(["before", "entity"], ascending=[False, True], ignore_index=True)[["entity", "entities", "before", "after", "times"]]
 
 STRATEGIES = ("rename_later", "rename_all", "quarantine", "delete_all", "off")
@@ -555,8 +575,11 @@ def _bare(axes:Any, x:str, y:str = "") -> None:
     axes.set_xlabel(x, fontsize=9); axes.set_ylabel(y, fontsize=9); axes.tick_params(labelsize=9)
     axes.spines[["top", "right"]].set_visible(False)
 
+def _plain(text:Any) -> str:
+    return str(text).replace("$", r"\$")  # a bare dollar sign starts a formula
+
 def _wrapped(text:str, width:int = 68) -> str:
-    return "\n".join(textwrap.wrap(text, width)).replace("$", r"\$")  # a bare dollar sign starts a formula
+    return _plain("\n".join(textwrap.wrap(text, width)))
 
 def _big(n:float, _:Any = None) -> str:
     "A count short enough for an axis."
@@ -567,7 +590,7 @@ def _big(n:float, _:Any = None) -> str:
 def _bars(axes:Any, names:Sequence[str], values:Sequence[float], words:Sequence[str], colours:Sequence[str], *, room:float = 1.6) -> None:
     "Bars from the top down, each with its words at the end; `room` is the width as a multiple of the longest bar."
     axes.barh(range(len(names)), values, color=colours)
-    axes.set_yticks(range(len(names)), names); axes.invert_yaxis()
+    axes.set_yticks(range(len(names)), map(_plain, names)); axes.invert_yaxis()
     for y, (value, text) in enumerate(zip(values, words)): axes.text(value, y, f" {text}", va="center", fontsize=8.5)
     axes.set_xlim(0, room * (max(values, default=0) or 1)); axes.xaxis.set_major_formatter(_big)
 
@@ -604,7 +627,7 @@ def split_chart(
     more, events = frame[frame["what"].isin(_NAMES) & ((frame["rows"] > 0) | ~frame["what"].str.endswith("_cross_batch"))], int(frame["rows"].sum())
     natural = int(more[more["what"].str.startswith("natural")]["rows"].sum())
     synthetic = int(more["rows"].sum()) - natural
-    hidden = f"{share(natural, natural + synthetic)} of the {grouped(natural + synthetic)} repeats are copies; {grouped(synthetic)} are other events, which counting distinct ids would lose" if natural + synthetic else "No event shares its id with another"
+    hidden = f"{share(natural, natural + synthetic)} of the {grouped(natural + synthetic)} repeats are copies; {grouped(synthetic)} have another fingerprint, and counting distinct ids would lose them" if natural + synthetic else "No event shares its id with another"
     figure, axes = _axes(hidden, "events beyond the first of each id", height=2.4)
     words = [f"{grouped(r.rows)} ({share(r.rows, events)} of all)\n on {grouped(r.ids)} ids" for r in more.itertuples()]
     _bars(axes, [_NAMES[w] for w in more["what"]], more["rows"], words, [_COLOURS[w] for w in more["what"]], room=1.7)
@@ -622,7 +645,11 @@ def parts_chart(
     by, shown = frame.columns[0], frame.tail(_LAST)
     rates = frame[list(REASONS.values())].div(frame["events"].clip(lower=1), axis=0) * 100
     worst = rates.sum(axis=1).idxmax() if len(frame) else None
-    title = f"Repeats take up to {_percent(rates.loc[worst].sum())} of the events of a {by}, most on {frame.loc[worst, by]}" if worst is not None else f"There is no {by}"
+    if worst is None: title = f"There is no {by}"
+    elif not rates.loc[worst].sum(): title = f"No {by} has repeats"
+    else:
+        most = _percent(rates.loc[worst].sum())
+        title = f"Repeats take up to {most} of the events of a {by}, most {'in' if by == 'batch' else 'on'} {frame.loc[worst, by]}" if len(frame) > 1 else f"Repeats take {most} of the events of the only {by}, {frame.loc[worst, by]}"
     if len(frame) > _LAST: title += f" (the last {_LAST} of {len(frame)} shown)"
     rates = rates.loc[shown.index]
     figure, axes = _axes(title, by if by == "batch" else "day (UTC)", "repeats, % of the events")
@@ -632,7 +659,7 @@ def parts_chart(
         axes.bar(range(len(shown)), rates[reason], bottom=base, color=_COLOURS[reason], label=_NAMES[reason], width=0.7)
         base = [b + v for b, v in zip(base, rates[reason])]
     step = max(1, -(-len(shown) // 6))
-    axes.set_xticks(range(0, len(shown), step), [str(n)[:13] for n in shown[by]][::step]); axes.margins(x=0.05)
+    axes.set_xticks(range(0, len(shown), step), [_plain(str(n)[:13]) for n in shown[by]][::step]); axes.margins(x=0.05)
     if axes.get_legend_handles_labels()[0]: _legend(figure, axes, 2)
     return figure
 
@@ -649,8 +676,16 @@ def causes_chart(
     _bars(axes, [f"{r.kind}: {r.cause.replace('_', ' ')}" for r in frame.itertuples()], frame["rows"], words, colours, room=1.35)
     return figure
 
+def _almost_natural(sets:pd.DataFrame) -> str:
+    "The most frequent few columns in which alone synthetic repeats differ, and what to do if these are copies."
+    few = sets[sets["columns"].map(lambda names: 0 < len(names) <= FEW)].head(1)
+    if not len(few): return ""
+    share_, names = few["share"].iloc[0], few["columns"].iloc[0]
+    return f"; {100 * share_:.0f} % only in {', '.join(names)}: if those are copies, leave {'it' if len(names) == 1 else 'them'} out of fingerprint_columns"
+
 def columns_chart(
     frame:pd.DataFrame,  # from `columns_that_differ`
+    sets:pd.DataFrame|None = None,  # from `columns_together`
     number:int = 10,
 ) -> Figure:
     "Draw the columns in which repeats differ most often from the first event; grey is what the pipeline added."
@@ -659,6 +694,7 @@ def columns_chart(
         mine = frame[frame["kind"] == kind].head(number)
         top = frame[(frame["kind"] == kind) & frame["sent"]].head(1)
         title = f"{100 * top['share'].iloc[0]:.0f} % of the {kind} repeats differ in {top['column'].iloc[0]}" if len(top) else f"No {kind} repeat differs in what the client sent"
+        if kind == "synthetic" and sets is not None: title += _almost_natural(sets)
         _bars(axes, list(mine["column"]), 100 * mine["share"], [f"{100 * s:.0f} %" for s in mine["share"]], [colour if s else BAD for s in mine["sent"]])
         _bare(axes, f"{kind} repeats that differ from the first, %"); axes.set_xlim(0, 115); axes.set_title(_wrapped(title, 48), fontsize=10, loc="left")
     return figure
@@ -669,7 +705,7 @@ _TIMES = {1: "1 ms", 1000: "1 s", 60_000: "1 min", 3_600_000: "1 h", _DAY: "1 da
 def _time(ms:float) -> str:
     "A time in words: 1.3 s, 17 min, 2.4 days."
     for unit, name in ((_DAY, "days"), (3_600_000, "h"), (60_000, "min"), (1000, "s")):
-        if ms >= unit: return f"{ms / unit:.2g} {name}"
+        if ms >= unit: return f"{ms / unit:.2g} {name}" if ms < 99.5 * unit else f"{ms / unit:.0f} {name}"
     return f"{ms:.0f} ms"
 
 def gaps_chart(
@@ -711,7 +747,7 @@ def window_chart(
     axes.set_xscale("log"); axes.set_ylim(0, 108); axes.set_xlim(0.8, 1.25 * hours.iloc[-1])
     axes.set_xticks(hours, [w.replace("hours", "h").replace("hour", "h").replace("days", "d").replace("day", "d") for w in frame["window"]], rotation=60); axes.minorticks_off()
     unseen = frame[frame["seen"] == 0]
-    if len(unseen): axes.axvspan(unseen["hours"].iloc[0] / 1.2, 1.25 * hours.iloc[-1], color="0.93", lw=0); axes.text(hours.iloc[-1], 60, "longer than the data", fontsize=8, ha="right", color="0.35")
+    if len(unseen): axes.axvspan(unseen["hours"].iloc[0] / 1.2, 1.25 * hours.iloc[-1], color="0.93", lw=0); axes.text(hours.iloc[-1], 84, "longer than the data", fontsize=8, ha="right", color="0.35")
     at = knee(frame)
     if at is not None: axes.plot([hours[at]], [caught[at]], "D", color="black", ms=7); axes.annotate("knee", (hours[at], caught[at]), xytext=(2, -15), textcoords="offset points", fontsize=9)
     _dollars(axes.twinx(), frame)
@@ -723,10 +759,13 @@ def _dollars(axes:Any, frame:pd.DataFrame) -> None:
     for column, name, colour in (("lake_usd", "lake", KEPT), ("dynamodb_usd", "DynamoDB, cheapest", _LATE)):
         price = frame[column].clip(lower=0.01)
         axes.plot(frame["hours"], price, color=colour, lw=1.3); axes.annotate(name, (frame["hours"].iloc[0], price.iloc[0]), xytext=(0, 4), textcoords="offset points", fontsize=8.5, color=colour)
-    axes.set_ylim(0.008, max(1, 3 * frame[["lake_usd", "dynamodb_usd"]].max().max())); axes.minorticks_off()
+    axes.set_ylim(0.008, max(1, 30 * frame[["lake_usd", "dynamodb_usd"]].max().max())); axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda n, _: r"\$" + (f"{n:.2f}" if n < 1 else f"{n:g}")); axes.tick_params(labelsize=9)
 
 # %% ../nbs/02_distribution.ipynb #b3d5720f
+def _counted_as(n:int, noun:str) -> str:
+    return f"{grouped(n)} {noun}" + ("es" if noun.endswith("s") else "s") * (n != 1)
+
 def hot_chart(
     frame:pd.DataFrame,   # from `hot_ids`
     shares:pd.DataFrame,  # from `hot_shares`
@@ -737,8 +776,8 @@ def hot_chart(
     shown = frame.head(10)
     figure, axes = _axes(f"The {min(len(frame), 10)} hottest {'sampled ' if sampled else ''}ids hold {grouped(int(ten['rows']))} events and explain {100 * ten['share']:.0f} % of the {'repeats of the sample' if sampled else 'repeats'}" if len(frame) else "No id repeats", "events beyond the first of the id", height=3.4)
     axes.barh(range(len(shown)), shown["natural"], color=DROPPED, label="natural"); axes.barh(range(len(shown)), shown["synthetic"], left=shown["natural"], color=RENAMED, label="synthetic")
-    for y, r in enumerate(shown.itertuples()): axes.text(r.natural + r.synthetic, y, f" {grouped(r.rows)}: {grouped(r.pairs)} fingerprints, {grouped(r.addresses)} addresses", va="center", fontsize=8)
-    axes.set_yticks(range(len(shown)), [i if len(i) < 16 else f"{i[:13]}..." for i in shown["id"]], family="monospace"); axes.invert_yaxis(); axes.xaxis.set_major_formatter(_big)
+    for y, r in enumerate(shown.itertuples()): axes.text(r.natural + r.synthetic, y, f" {grouped(r.rows)}: {_counted_as(r.pairs, 'fingerprint')}" + (f", {_counted_as(r.addresses, 'address')}" if r.addresses else ""), va="center", fontsize=8)
+    axes.set_yticks(range(len(shown)), [_plain(i if len(i) < 16 else f"{i[:13]}...") for i in shown["id"]], family="monospace"); axes.invert_yaxis(); axes.xaxis.set_major_formatter(_big)
     axes.set_xlim(0, 1.9 * max(shown["rows"], default=1)); axes.tick_params(axis="y", labelsize=8)
     if len(shown): _legend(figure, axes)
     return figure
@@ -752,7 +791,7 @@ def joins_chart(
     for offset, column, colour, word in ((-0.2, "before", DROPPED, "now"), (0.2, "after", KEPT, "deduplicated")):
         axes.barh([y + offset for y in range(len(shown))], shown[column], height=0.38, color=colour, label=word)
         for y, n in enumerate(shown[column]): axes.text(n, y + offset, f" {grouped(int(n))}", va="center", fontsize=8)
-    axes.set_yticks(range(len(shown)), [e.split("/")[-1] for e in shown["entity"]]); axes.invert_yaxis(); axes.set_xscale("log"); axes.xaxis.set_major_formatter(_big)
+    axes.set_yticks(range(len(shown)), [_plain(e.split("/")[-1]) for e in shown["entity"]]); axes.invert_yaxis(); axes.set_xscale("log"); axes.xaxis.set_major_formatter(_big)
     if len(shown): axes.set_xlim(max(0.5, shown["after"].min() / 4), 6 * shown["before"].max()); _legend(figure, axes)
     return figure
 
@@ -783,9 +822,22 @@ def _skipped(columns:Sequence[str], config:Config, batches:int, entities:bool, t
     if not has("etl_tstamp"): lines["replayed"] = "Rows that the pipeline replayed cannot be told from exact copies: the input has no etl_tstamp."
     if not has("user_ipaddress"): lines["addresses"] = "Addresses on an id are not counted: the input has no user_ipaddress."
     if not has("useragent"): lines["robots"] = "Robots and browsers are not looked for: the input has no useragent."
-    if time is None or not {"dvce_sent_tstamp", "dvce_created_tstamp"} & set(columns): lines["clocks"] = "Device clocks are not compared: that takes collector_tstamp, and dvce_sent_tstamp or dvce_created_tstamp."
+    if time is None or not has("dvce_sent_tstamp"): lines["clocks"] = "Device clocks are not compared: that takes collector_tstamp and dvce_sent_tstamp."
     if not entities: lines["joins"] = "Joins are not counted: the input has no contexts, derived_contexts or unstruct_event."
     return lines
+
+def _uneven(parts:Sequence[tuple[str, Source]], config:Config) -> list[str]:
+    "Columns that some of the batches lack."
+    lines = []
+    for column in (config.event_fingerprint, "etl_tstamp", "collector_tstamp", "dvce_sent_tstamp", "user_ipaddress", "useragent"):
+        without = [name for name, source in parts if column not in source.columns]
+        if 0 < len(without) < len(parts): lines.append(f"{len(without)} of the {len(parts)} batches, {without[0]} first, have no {column}: what is said of it holds for the others.")
+    return lines
+
+def _timeless(f:Mapping[str, pd.DataFrame], time:str|None) -> list[str]:
+    "Events that no day holds, where others have one."
+    events, dated = int(f["distribution"]["events"].sum()), int(f["per_day"]["events"].sum())
+    return [f"{grouped(events - dated)} events have no {time}: they are in no day, and their gaps are not known."] if 0 < dated < events else []
 
 def _titles(figure:Figure) -> list[str]:
     found = [figure.get_suptitle(), *(axes.get_title(loc="left") for axes in figure.axes)]
@@ -801,7 +853,7 @@ class Profile:
         "All charts that the data supports, by the name of their section."
         f = self.frames
         made = {"distribution": lambda: distribution_chart(f["distribution"], bool(self.numbers["sample"])), "split": lambda: split_chart(f["split"]), "per_batch": lambda: parts_chart(f["per_batch"]),
-                "per_day": lambda: parts_chart(f["per_day"]), "causes": lambda: causes_chart(f["causes"]), "columns": lambda: columns_chart(f["columns"]), "gaps": lambda: gaps_chart(f["gaps"]),
+                "per_day": lambda: parts_chart(f["per_day"]), "causes": lambda: causes_chart(f["causes"]), "columns": lambda: columns_chart(f["columns"], f["column_sets"]), "gaps": lambda: gaps_chart(f["gaps"]),
                 "window": lambda: window_chart(f["window"]), "hot_ids": lambda: hot_chart(f["hot_ids"], f["hot_shares"], bool(self.numbers["sample"])), "joins": lambda: joins_chart(f["joins"]), "outcomes": lambda: outcomes_chart(f["outcomes"])}
         return {name: make() for name, make in made.items() if len(f[name])}
 
@@ -809,10 +861,13 @@ class Profile:
         "What the charts say, a sentence each."
         return [title for figure in self.charts().values() for title in _titles(figure)]
 
-    def __str__(self) -> str:
+    def headline(self) -> str:
+        "How many events, ids and repeats, in one line."
         n = self.numbers
-        head = f"{grouped(n['events'])} events, {grouped(n['ids'])} ids in {n['batches']} batch{'es' * (n['batches'] != 1)}: {grouped(n['natural_excess'])} natural and {grouped(n['synthetic_excess'])} synthetic repeats" + (f"; {grouped(n['bad'])} rows are no events" if n["bad"] else "")
-        return "\n".join([head, *(f"  {line}" for line in self.conclusions()), *(f"  note: {line}" for line in n["notes"])])
+        return f"{grouped(n['events'])} events, {grouped(n['ids'])} ids in {n['batches']} batch{'es' * (n['batches'] != 1)}: {grouped(n['natural_excess'])} natural and {grouped(n['synthetic_excess'])} synthetic repeats" + (f"; {grouped(n['bad'])} rows are no events" if n["bad"] else "")
+
+    def __str__(self) -> str:
+        return "\n".join([self.headline(), *(f"  {line}" for line in self.conclusions()), *(f"  note: {line}" for line in self.numbers["notes"])])
 
 # %% ../nbs/02_distribution.ipynb #d8ac62c6
 def _frames(found:_Found, names:Sequence[str], compared:Sequence[str], sent:set[str], prices:Prices) -> dict[str, pd.DataFrame]:
@@ -828,8 +883,11 @@ def _estimated(found:_Found, part:float) -> tuple[_Found, dict[str, int]]:
     squares = {"events": alone + s["rows_squared"].sum(), "ids": alone + s["ids"].sum(), "repeated_ids": s[s["from_rows"] > 1]["ids"].sum(),
                "natural_excess": s["natural_squared"].sum(), "synthetic_excess": s["synthetic_squared"].sum()}
     # every id is drawn with the same chance: the variance of its share of a sum is its square times (1 - part) / part^2
-    errors = {name: math.ceil(1.96 * math.sqrt((1 - part) * float(total)) / part) for name, total in squares.items()}
-    counts = lambda frame, names: frame.assign(**{n: (frame[n].astype("float64") / part).round().astype("int64") for n in names})
+    # of what none was drawn there may be three times what one stands for (the rule of three)
+    errors = {name: math.ceil(1.96 * math.sqrt((1 - part) * float(total)) / part) if total else math.ceil(3 * (1 - part) / part) for name, total in squares.items()}
+    # the sums are rounded, not the parts, which would add up to something else
+    whole = lambda sums: sums.diff().fillna(sums).astype("int64")
+    counts = lambda frame, names: frame.assign(**{n: whole((frame[n].astype("float64").cumsum() / part).round()) for n in names})
     return replace(found, slots=counts(found.slots, ["rows"]), bad=None, tallies=counts(found.tallies, ["rows", "ids", "missing"]),
                    sizes=counts(s, [c for c in s.columns if c.endswith("_sum") or c.startswith("several") or c in ("ids", "alone_at_once")]),
                    joins=counts(found.joins, ["entities", "before", "after"]), differ=counts(found.differ, ["rows"])), errors
@@ -852,7 +910,7 @@ def _part(sample:Any) -> float|None:
     if sample is None: return None
     try: part = float(sample)
     except (TypeError, ValueError): part = math.nan
-    if not 0 < part <= 1: raise ConfigError(f"sample = {sample!r}: wanted a share of the ids above 0 and up to 1. Write 5 % as 0.05.")
+    if not 1e-6 <= part <= 1: raise ConfigError(f"sample = {sample!r}: wanted a share of the ids from 0.000001 to 1. Write 5 % as 0.05.")
     return None if part == 1 else part
 
 def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|None, progress:Progress, stage:Callable[[DataFrame, str], DataFrame] = _kept) -> Profile:
@@ -872,7 +930,8 @@ def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|No
     # the hottest ids are those of the sample, so they are compared with it
     f = _frames(found, names, compared, sent, prices) | {"hot_shares": hot_shares(drawn)}
     notes = list(_skipped(columns, config, len(names), any(entity_columns(frame) for frame in frames), bool(f["distribution"]["ids"].sum()) and found.span_ms is None).values())
-    if sample: notes.append(f"Estimated from {100 * sample:g} % of the ids, chosen by hash: 95 of 100 such samples are within " + ", ".join(f"{grouped(e)} {n.replace('_', ' ')}" for n, e in errors.items()) + ".")
+    notes += _uneven(parts, config) + _timeless(f, time_column(columns, config))
+    if sample: notes.append(f"Estimated from {100 * sample:g} % of the ids, chosen by hash: 95 of 100 such samples are within " + ", ".join(f"{grouped(e)} {n.replace('_', ' ')}" for n, e in errors.items()) + ". A hot id outside the sample is beyond that.")
     numbers = _numbers(config, f, found, names, compared, notes, {"share": sample, "errors": errors} if sample else None)
     progress.done("profile", f"{grouped(numbers['events'])} events, {grouped(numbers['repeated_ids'])} ids repeat")
     return Profile(numbers, f)
@@ -886,6 +945,7 @@ def profile_events(
     "Profile frames; nothing is written. Raises `ConfigError`, `MissingColumnError` or `InputError` before any work."
     config = Config.given(**{"input_format": "table", "manifest": "none", **settings})
     batches = events if isinstance(events, Mapping) else {"all": events}
+    if not batches: raise ConfigError("There is nothing to profile: wanted a frame, or frames by the name of their batch.")
     return _profiled([(name, _source(frame, config)) for name, frame in batches.items()], config, sample, Progress(2, lambda line: None))
 
 def _source(events:DataFrame, config:Config) -> Source:
@@ -938,7 +998,7 @@ def _under(name:str, frame:pd.DataFrame) -> pd.DataFrame:
     "The rows of the table under a chart: the last batches or days, the first of anything else."
     return frame.tail(_LAST) if name.startswith("per_") else frame.head(_LAST)
 
-_SHOWN = {"columns": "column_sets", "gaps": "quantiles"}  # the table under a chart, where it is not the chart's own frame
+_SHOWN = {"columns": ("columns", "column_sets"), "gaps": ("quantiles",)}  # the tables under a chart, where they are not the chart's own frame
 
 def _cell(value:Any) -> str:
     if isinstance(value, (bool, str)): return html.escape(str(value))
@@ -950,11 +1010,11 @@ def _html_table(frame:pd.DataFrame) -> str:
     body = "".join("<tr>" + "".join(f"<td>{_cell(v)}</td>" for v in row) + "</tr>" for row in frame.itertuples(index=False))
     return f"<details><summary>the numbers</summary><div style='overflow-x:auto'><table><tr>{head}</tr>{body}</table></div></details>"
 
-def _section(name:str, figure:Figure, frame:pd.DataFrame) -> str:
+def _section(name:str, figure:Figure, frames:Sequence[pd.DataFrame]) -> str:
     "A chart under its conclusion, and its numbers."
     titles = _titles(figure)
     if figure.get_suptitle(): figure.suptitle("")  # the heading says it
-    return f"<p style='margin:2.5rem 0 0;color:#666'>{html.escape(name)}</p><h2 style='margin-top:0'>{html.escape(titles[0])}</h2>{svg(figure)}{_html_table(frame)}"
+    return f"<p style='margin:2.5rem 0 0;color:#666'>{html.escape(name)}</p><h2 style='margin-top:0'>{html.escape(titles[0])}</h2>{svg(figure)}{''.join(map(_html_table, frames))}"
 
 _TERMS = ("Of the events that share an id, one is the first; the others are repeats. A <b>natural</b> repeat is a copy: it has the fingerprint of an earlier one. "
           "A <b>synthetic</b> one is another event under a taken id. <b>Across batches</b>: the earlier one lies in an earlier batch.")
@@ -962,6 +1022,6 @@ _TERMS = ("Of the events that share an id, one is the first; the others are repe
 def profile_html(found:Profile) -> str:
     "One page that stands alone: the conclusions, each chart, and under it its numbers."
     charts, n = found.charts(), found.numbers
-    parts = [f"<p>{html.escape(str(found).splitlines()[0])}.</p><p>{_TERMS}</p>", *(f"<p>Note: {html.escape(line)}</p>" for line in n["notes"])]
-    parts += [_section(title, charts[name], _under(name, found.frames[_SHOWN.get(name, name)])) for name, title in _SECTIONS.items() if name in charts]
+    parts = [f"<p>{html.escape(found.headline())}.</p><p>{_TERMS}</p>", *(f"<p>Note: {html.escape(line)}</p>" for line in n["notes"])]
+    parts += [_section(title, charts[name], [_under(name, found.frames[n]) for n in _SHOWN.get(name, (name,))]) for name, title in _SECTIONS.items() if name in charts]
     return page("How duplicated are these events?", *parts)

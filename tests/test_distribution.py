@@ -79,12 +79,14 @@ def test_the_examples_are_of_the_kind(found, planted):
     assert examples["replayed"] <= {"replayed", "cross_replayed"} and examples["weak_id"] == {"weak_id"} and examples["robot"] <= {"bot", "hot_mixed"}
 
 
-def test_the_columns_are_those_that_were_changed(found):
+def test_the_columns_are_those_that_were_changed(found, planted):
     sets = {tuple(r.columns): r.rows for r in found[0].frames["column_sets"].itertuples()}
     # a pre-fetcher sends no referrer and no size; a title is changed; a twin without a fingerprint differs in nothing that the client sent
-    assert {("page_referrer", "br_viewwidth", "br_viewheight"), ("page_title",), ()} & set(sets) >= {("page_title",), ()}
-    natural = found[0].frames["columns"].query("kind == 'natural'")
-    assert natural["column"].iloc[0] == "etl_tstamp" and not natural["sent"].any()
+    assert {("page_referrer", "br_viewwidth", "br_viewheight"), ("page_title",), ()} <= set(sets)
+    natural = found[0].frames["columns"].query("kind == 'natural'").set_index("column")
+    assert natural["rows"].idxmax() == "etl_tstamp" and not natural["sent"].any()
+    causes = found[0].frames["causes"].query("kind == 'natural'").set_index("cause")["rows"]
+    assert natural.loc["collector_tstamp", "rows"] == sum(n for cause, n in causes.items() if cause.startswith("resent")) == more(planted, NATURAL) - causes["exact"] - causes["replayed"] - causes["unexplained"]
 
 
 def test_the_hot_ids_are_those_that_were_planted(found, planted):
@@ -233,3 +235,57 @@ def test_the_knee_is_where_more_hours_bring_little():
     frame = pd.DataFrame({"window": ["1 hour", "1 day", "7 days", "30 days", "180 days"], "hours": [1, 24, 168, 720, 4320], "share": [.70, .97, .98, .985, .99], "seen": [1, .99, .9, .5, 0], "lake_usd": [1., 2, 3, 4, 5], "dynamodb_usd": [5.] * 5})
     assert knee(frame) == 1
     assert window_title(frame) == "1 day catches 97.0 % at $2.00 a month; 30 days catch 98.5 % at $4.00 a month; 180 days cost $5.00, but gaps longer than the data cannot be seen"
+
+
+def again(spark, row, **changes):
+    "The row twice: as it is, and changed, each a batch."
+    names = [c.split()[0] for c in EVENT.split(", ")]
+    return {"monday": events(spark, [row]), "later": events(spark, [tuple(changes.get(n, v) for n, v in zip(names, row))])}
+
+
+def test_a_replay_is_as_old_as_the_batches_are_apart(spark):
+    "The gap of a replayed row is 0, and yet a window of an hour does not hold it: the manifest counts from when its batch was processed."
+    found = profile_events(again(spark, ROWS[0], etl_tstamp="2026-12-20 10:05:00"))
+    curve = found.frames["window"].set_index("window")["share"]
+    assert found.frames["gaps"]["to_ms"].tolist() == [0] and (curve["14 days"], curve["30 days"]) == (0, 1)
+    assert not any("1 hour catches" in line for line in found.conclusions())
+
+
+def test_a_late_copy_has_a_gap_too(spark):
+    "The first batch holds the copy that was collected last."
+    found = profile_events(again(spark, ROWS[0], collector_tstamp="2026-11-16 10:00:00", etl_tstamp="2026-11-24 10:05:00"))
+    assert found.frames["causes"]["cause"].tolist() == ["resent_days"]
+    assert found.frames["gaps"]["from_ms"].iloc[0] < 4 * 86_400_000 <= found.frames["gaps"]["to_ms"].iloc[0]
+
+
+def test_an_id_that_twenty_addresses_use_is_shared(spark):
+    rows = [("undefined", f"f{i}", f"2026-11-20 10:00:{i:02}", "2026-11-20 11:00:00", f"1.1.1.{i}", f"Firefox {i}", f"/{i}") for i in range(20)]
+    assert profile_events(events(spark, rows)).frames["causes"]["cause"].tolist() == ["shared_id"]
+
+
+def test_a_template_that_nobody_filled_is_an_id_like_others(spark):
+    "A pair of dollar signs is a formula to matplotlib, and this one no valid one."
+    rows = [("${id}_${ts}", "f1", *ROWS[0][2:]), ("${id}_${ts}", "f2", *ROWS[1][2:])]
+    assert "${id}_${ts}" in profile_html(profile_events({"a${b}$": events(spark, rows), "c": events(spark, rows)}))
+
+
+def test_times_that_no_event_has_are_counted(spark):
+    rows = [(f"i{i}", "f", f"{year}-12-31 10:00:00" if year else None, "2026-11-20 11:00:00", "1.1.1.1", "Firefox", "/") for i, year in enumerate(("2026", "2026", "9999", None))]
+    found = profile_events(events(spark, rows))
+    assert found.frames["per_day"]["day"].tolist() == ["2026-12-31", "9999-12-31"]
+    assert any(line.startswith("1 events have no collector_tstamp") for line in found.numbers["notes"])
+
+
+def test_a_column_that_some_batches_lack_is_named(spark):
+    found = profile_events({"monday": events(spark), "tuesday": events(spark).drop("useragent")})
+    assert any(line.startswith("1 of the 2 batches, tuesday first, have no useragent") for line in found.numbers["notes"])
+
+
+def test_a_sample_without_repeats_says_how_many_there_may_be(spark):
+    rows = [(f"i{i}", "f", *ROWS[0][2:]) for i in range(200)] + [("hot", f"f{i}", *ROWS[0][2:]) for i in range(3)]
+    found = profile_events(events(spark, rows), sample=0.3)
+    assert found.numbers["sample"]["errors"]["natural_excess"] == 7
+
+
+def test_nothing_to_profile_is_said():
+    with pytest.raises(ConfigError, match="nothing to profile"): profile_events({})
