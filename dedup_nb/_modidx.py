@@ -493,6 +493,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                      'dedup_nb/manifest.py'),
                                    'dedup_nb.manifest.LakeManifest._check_table': ( 'manifest.html#lakemanifest._check_table',
                                                                                     'dedup_nb/manifest.py'),
+                                   'dedup_nb.manifest.LakeManifest._check_written': ( 'manifest.html#lakemanifest._check_written',
+                                                                                      'dedup_nb/manifest.py'),
                                    'dedup_nb.manifest.LakeManifest._claim': ('manifest.html#lakemanifest._claim', 'dedup_nb/manifest.py'),
                                    'dedup_nb.manifest.LakeManifest._close_dead': ( 'manifest.html#lakemanifest._close_dead',
                                                                                    'dedup_nb/manifest.py'),

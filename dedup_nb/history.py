@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from .config import Config, ConfigError, DedupError, get_spark
 from .dynamodb import connection_of
 from .manifest import GONE, HEAD, KEY, RENAMED, STAYS, Entry, Manifest, has_files, id_key
-from .pipeline import choose_batches, open_manifest, record_input, stage_keys
+from .pipeline import _with_late_files, choose_batches, open_manifest, record_input, stage_keys
 from .read import Batch, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import grouped, share
 from .suspects import check_columns, only
@@ -169,16 +169,18 @@ def backfill(
     config = replace(config, output=absolute(config.output), mode="apply", max_batches=max(1, len(found)))
     spark = spark or get_spark(delta=config.manifest == "lake" or config.input_format == "delta")
     manifest = open_manifest(spark, config, force=force, say=say, accept_empty=True)
-    todo = choose_batches(found, config, manifest.ledger())
+    found, notes = _with_late_files(found, entries := manifest.ledger(), config.output, take=False, rerun=False, advice="To fill them in as well: dedup forget, then backfill again.")
+    todo = choose_batches(found, config, entries)
     done = []
+    for line in notes: say(f"  {line}")
     for n, batch in enumerate(todo, 1):
-        for m in _backfill_one(spark, batch, replace(config, batch_id=batch.batch_id), manifest):
+        for m in _backfill_one(spark, batch, replace(config, batch_id=batch.batch_id), manifest, say):
             done.append(m)
             say(f"  {n} of {len(todo)} {m['batch_id']}: {grouped(m['rows'])} events, {grouped(m['repeats'])} copies among them ({share(m['repeats'], m['rows'])}), {grouped(m['known'])} known from earlier runs")
     if not done: say("Nothing to do: every run of the archive is in the manifest.")
     return done
 
-def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manifest):
+def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manifest, say:Callable[[str], None]):
     "Commit one run of the archive, or a table day by day; yields what each had."
     token = uuid.uuid4().hex[:12]
     staging = f"{config.output}/.staging/batch_id={batch.batch_id}/{token}"
@@ -188,21 +190,22 @@ def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manif
         try: keys, etl_time, _ = stage_keys(spark, source, config, staging, change=_loaded, texts=manifest.texts)
         except Exception as wrong: raise explain_read_error(wrong, batch) or wrong from wrong
         if config.input_format not in ("delta", "table"): yield _backfill_part(batch, keys, etl_time, manifest, config.output)
-        else: yield from _backfill_days(batch, keys, etl_time, manifest, config.output)
+        else: yield from _backfill_days(batch, keys, etl_time, manifest, config.output, say)
     finally: remove_folder(staging)
 
 _DAY = 86_400_000_000  # microseconds
 
-def _backfill_days(batch:Batch, keys:DataFrame, etl_time:datetime, manifest:Manifest, output:str):
+def _backfill_days(batch:Batch, keys:DataFrame, etl_time:datetime, manifest:Manifest, output:str, say:Callable[[str], None]):
     "Each day of a table as a batch of its own, `<name>@<day>`; pairs without a time count to the last day."
     start = F.floor(F.col("time") / _DAY) * _DAY
     days = [r.day for r in keys.select(start.alias("day")).where("day is not null").distinct().orderBy("day").collect()]
-    if len(days) < 2: yield _backfill_part(batch, keys, etl_time, manifest, output); return
-    done = {e.batch_id for e in manifest.ledger() if e.committed}
+    if not days: yield _backfill_part(batch, keys, etl_time, manifest, output); return
+    done = {e.batch_id: e.committed for e in manifest.ledger() if e.committed}
     for day in days:
         time = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=day)
-        part = replace(batch, batch_id=f"{batch.batch_id}@{time:%Y-%m-%d}")
-        if part.batch_id not in done: yield _backfill_part(part, keys.where(F.coalesce(start, F.lit(days[-1])) == day), time, manifest, output)
+        part, its = replace(batch, batch_id=f"{batch.batch_id}@{time:%Y-%m-%d}"), keys.where(F.coalesce(start, F.lit(days[-1])) == day)
+        if part.batch_id not in done: yield _backfill_part(part, its, time, manifest, output)
+        elif its.count() != done[part.batch_id]["pairs"]: say(f"  {part.batch_id} is in the manifest, but the table has other pairs of that day now; to take them: dedup forget {part.batch_id}, then backfill again")
 
 def _backfill_part(batch:Batch, keys:DataFrame, etl_time:datetime, manifest:Manifest, output:str) -> dict[str, Any]:
     "Claim, look back and commit the keys of one batch of the archive."
@@ -228,7 +231,8 @@ def abandon(batch_id:str, config:Config, spark:SparkSession|None = None, *, yes:
         return Answer(f"Would end the open claim of batch {batch_id}; what its attempt wrote is removed by the next run of the batch. A run that is still at work on it could not commit any more. Do it with --yes.", {"batch_id": batch_id, "done": False})
     yielded = manifest.abandon(batch_id, force=force)
     words = f" Batches that had yielded to it: {', '.join(yielded)}; run them again with --rerun." if yielded else ""
-    return Answer(f"The claim of batch {batch_id} is ended; the batch is still to do.{words}", {"batch_id": batch_id, "done": True, "yielded": yielded})
+    left = "its commit before that stays in force" if any(e.committed for e in manifest.ledger() if e.batch_id == batch_id) else "the batch is still to do"
+    return Answer(f"The claim of batch {batch_id} is ended; {left}.{words}", {"batch_id": batch_id, "done": True, "yielded": yielded})
 
 def forget(batch_id:str, config:Config, spark:SparkSession|None = None, *, yes:bool = False) -> Answer:
     "Take a committed batch's pairs out of the manifest; without `yes`, only say what that means."
@@ -241,6 +245,7 @@ def forget(batch_id:str, config:Config, spark:SparkSession|None = None, *, yes:b
 
 def expire(config:Config, spark:SparkSession|None = None, *, audit_days:int|None = None, yes:bool = False) -> Answer:
     "Remove keys that no batch from the newest on can see and, with `audit_days`, older rows of dropped/ and bad/; without `yes`, only say which."
+    if audit_days is not None and audit_days < 0: raise ConfigError(f"audit_days = {audit_days}: wanted days from 0. Leave it out to keep all rows of dropped/ and bad/.")
     manifest = _opened(config, spark)
     times = {e.batch_id: e.etl_time for e in manifest.ledger() if e.committed}
     if not times: return Answer("The manifest has no committed batch: nothing to expire.", {"keys_of": [], "audit_of": [], "done": yes})

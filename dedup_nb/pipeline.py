@@ -22,7 +22,7 @@ from .config import Config, ConfigError, ConservationError, DedupError, InputErr
 from .costs import check_dollars, duration, forecast_of, past_runs, usd
 from .cross_batch import cross_batch, to_remember
 from .dynamodb import DynamoManifest, connection_of, table_exists
-from .manifest import KEY, STAYS, Claim, Entry, FencedError, LakeManifest, Manifest, ManifestError, committed_already, has_files, id_key, manifest_exists, pair_key
+from .manifest import KEY, NO_TIME, STAYS, Claim, Entry, FencedError, LakeManifest, Manifest, ManifestError, committed_already, has_files, id_key, manifest_exists, pair_key
 from .read import Batch, InputFile, Source, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import Progress, Summary, grouped, metrics, report_html, share
 from .suspects import BROADCAST_LIMIT, check_columns, claimed_fingerprint, named, micros_of, only, order_columns, place_of, rows_of, suspect_ids, with_keys
@@ -307,8 +307,6 @@ def _clean(job:_Job, ids:DataFrame) -> None:
     job.progress.done("clean", f"{grouped(job.seen['good'] - job.seen['suspects'])} rows straight through, {grouped(job.bad)} bad")
 
 # %% ../nbs/13_pipeline.ipynb #115caa1c
-_NO_TIME = datetime(1970, 1, 1, tzinfo=timezone.utc)  # of a batch whose rows have none
-
 def stage_keys(
     spark:SparkSession,
     source:Source,                 # one batch
@@ -350,13 +348,13 @@ def _look_back(job:_Job) -> None:
     found = job.known.count()
     # joins with what is surely empty cost nothing
     if not found: job.known = job.known.limit(0)
-    newer = [e.batch_id for e in entries if e.committed and e.first_seq < job.claim.sees and e.batch_id != job.batch.batch_id and e.etl_time > job.claim.etl_time]
+    newer = [e.batch_id for e in entries if e.committed and e.first_seq < job.claim.sees and e.batch_id != job.batch.batch_id and e.etl_time > job.claim.etl_time > NO_TIME]
     job.seen.update(newer=newer, cross_batch={"known_keys": found, "claims": [*job.claim.notes, *job.manifest.notes(job.claim)]})
     job.progress.done("manifest", f"{grouped(total['pairs'])} pairs, {grouped(found)} keys of their ids known from earlier batches")
 
 def _batch_time(config:Config, micros:int|None) -> datetime:
     "The time of a batch: given (UTC, unless it says otherwise), or found."
-    if not config.etl_time: return _NO_TIME if micros is None else _NO_TIME + timedelta(microseconds=micros)
+    if not config.etl_time: return NO_TIME if micros is None else NO_TIME + timedelta(microseconds=micros)
     given = datetime.fromisoformat(config.etl_time.replace("Z", "+00:00"))
     return given.astimezone(timezone.utc) if given.tzinfo else given.replace(tzinfo=timezone.utc)
 
@@ -373,6 +371,10 @@ def _check_rerun(job:_Job, was:dict[str, Any]) -> None:
     else: differ = [f"{name} was {was['settings'].get(name)}, is now {value}" for name, value in _plainly(job.config, _DECIDING).items() if was["settings"].get(name) != value]
     if (was["pairs"], was["checksum"]) != (pairs, job.seen["checksum"]):
         differ.append(f"the batch had {grouped(was['pairs'])} pairs, has now {grouped(pairs)}{', others' if was['pairs'] == pairs else ''}")
+    anew = [e.batch_id for e in job.claim.ledger if e.committed and e.first_seq >= job.claim.sees and was.get("dropped_for", {}).get(e.batch_id)]
+    if anew:
+        raise ManifestError(f"Batch {batch_id} dropped rows because batch {anew[0]} had them, which was forgotten and loaded again since: both would have them after a rerun. "
+                            f"Take this one out too, so that it comes after: dedup forget {batch_id}, then run it.")
     if differ: raise ManifestError(f"A rerun of batch {batch_id} must be the same batch with the same settings: {'; '.join(differ)}. Restore them, or take it out of the manifest first: dedup forget {batch_id}.")
 
 def _repeated_or_known(pairs:DataFrame, known:DataFrame) -> DataFrame:
@@ -477,11 +479,11 @@ def _finish(job:_Job) -> dict[str, Any]:
         files["events"] = _replace_delta(job)
     size = {"input": sum(f.size for f in job.batch.files), **{area: sum(f["bytes"] for f in found) for area, found in files.items() if found}}
     first = job.seen["time"]
-    found = None if first is None else _iso(_NO_TIME + timedelta(microseconds=first))
+    found = None if first is None else _iso(NO_TIME + timedelta(microseconds=first))
     status = "committed" if job.applies else "decided"
     job.progress.done("commit", f"{grouped(counts['read'])} rows = {grouped(counts['bad'])} bad + {grouped(counts['kept'])} kept + {grouped(counts['dropped'])} dropped")
     m = metrics(job.config, counts=counts, reasons=job.seen["reasons"], verdicts=job.seen["verdicts"], seconds=job.progress.seconds, bytes=size,
-                versions={"dedup_nb": __version__, "spark": job.spark.version}, status=status, etl_time=_iso(job.claim.etl_time) if job.claim and job.claim.etl_time != _NO_TIME else job.config.etl_time or found,
+                versions={"dedup_nb": __version__, "spark": job.spark.version}, status=status, etl_time=_iso(job.claim.etl_time) if job.claim and job.claim.etl_time != NO_TIME else job.config.etl_time or found,
                 attempt=job.attempt.token, input_files=len(job.batch.files), notes=_notes(job), cross_batch=_earlier_batches(job), forecast=job.forecast, used=job.manifest.used(job.claim) if job.claim else {})
     write_text(f"{job.attempt.record}/metrics.json", json.dumps(m, indent=1))
     write_text(f"{job.attempt.record}/report.html", report_html(m))
@@ -498,6 +500,7 @@ def _notes(job:_Job) -> list[str]:
     if job.bad and job.bad == job.seen["read"]: notes.append(f"no row of batch {job.batch.batch_id} is good; is input_format={job.config.input_format} right? bad/ says what is wrong with each row")
     if job.config.event_fingerprint not in job.source.columns: notes.append(f"the input has no column {job.config.event_fingerprint}: surrogates stand in for all fingerprints")
     if not job.config.order_by and not order_columns(job.source.columns, job.config): notes.append("the input has neither etl_tstamp nor collector_tstamp: copies are ordered by their hash alone; name order_by to choose")
+    if job.claim and job.claim.etl_time == NO_TIME: notes.append("nobody knows when this batch was: it sees all that is remembered, and is remembered for ever; give etl_time, or name order_by")
     if job.claim and (newer := job.seen["newer"]):
         notes.append(f"this batch is late: its time, {job.claim.etl_time:%Y-%m-%d %H:%M}, is before that of {len(newer)} committed batch{'es' * (len(newer) > 1)}; where they share events, those of the earlier claim stay "
                      f"({grouped(_earlier_batches(job)['dropped_for_newer'])} rows dropped)")
@@ -524,14 +527,14 @@ def choose_batches(
     `ManifestError` if `batch_id` names a committed one.
     """
     done = {e.batch_id for e in entries if e.committed and not config.rerun}
-    begun = {e.batch_id for e in entries if not e.committed and e.state != "forgotten"}
+    begun = {e.batch_id for e in entries if e.state == "claimed" or not e.committed and e.state != "forgotten"}
     unknown = [b for b in config.skip_batches if b not in {x.batch_id for x in batches}]
     if unknown and config.batch_id is None: raise ConfigError(f"skip_batches names {', '.join(unknown)}; the input has no such batch.{did_you_mean(unknown[0], [x.batch_id for x in batches])} Correct or remove it.")
     inside = lambda b: (config.since is None or b.batch_id[:len(config.since)] >= config.since) and (config.until is None or b.batch_id[:len(config.until)] <= config.until)
     asked = lambda b: config.batch_id is None or b.batch_id == config.batch_id or b.batch_id.startswith(f"{config.batch_id}+")
     left = [b for b in batches if b.batch_id not in {*config.skip_batches, *done} and inside(b) and asked(b)]
     todo = sorted(left, key=lambda b: b.batch_id not in begun)
-    if config.batch_id in done and not todo: raise committed_already(config.batch_id)
+    if config.batch_id in done and not todo: raise committed_already(config.batch_id, next(e.committed for e in entries if e.batch_id == config.batch_id))
     if len(todo) > config.max_batches and config.since is None:
         names = [b.batch_id for b in todo]
         raise ConfigError(f"{len(todo)} batches are to do, more than max_batches = {config.max_batches}: {', '.join(names[:3])} ... {names[-1]}. Name where to start with since, or raise max_batches.")
@@ -581,17 +584,19 @@ def open_manifest(
     strange = [] if accept_empty or existing else _strange_events(config.output, manifest.ledger() if manifest else [])
     if strange:
         name = f"on the DynamoDB table {manifest.connection.table}" if config.manifest == "dynamodb" else path
-        raise ManifestError(f"The manifest {name} is empty, but {config.output}/events has events of {len(strange)} batches ({', '.join(strange[:3])}{', ...' if len(strange) > 3 else ''}), whose duplicates would be kept. "
+        raise ManifestError(f"The manifest {name} is {'filled in part' if manifest and any(e.committed for e in manifest.ledger()) else 'empty'}, but {config.output}/events has events of {len(strange)} batches ({', '.join(strange[:3])}{', ...' if len(strange) > 3 else ''}), whose duplicates would be kept. "
                             f"Fill it first (dedup backfill --input ... --output {config.output}), or begin without them: --accept-empty-manifest.")
     return manifest
 
 def _strange_events(output:str, entries:Sequence[Entry]) -> list[str]:
-    "Batches in `events/` that a manifest without any commit has never heard of."
-    if any(e.committed for e in entries): return []
+    "Batches in `events/` that a manifest without any run, or with a half of a backfill, has never heard of."
+    if any(e.committed and not e.committed.get("backfill") for e in entries): return []
     fs, inner = filesystem(f"{output}/events")
     names = sorted(i.base_name for i in fs.get_file_info(FileSelector(inner, allow_not_found=True)) if i.base_name.startswith("batch_id="))
-    begun = {e.batch_id for e in entries if not e.info.get("backfill")}
-    return [b for name in names if (b := unquote(name).removeprefix("batch_id=")) not in begun and has_files(f"{output}/events/{name}")]
+    filled, known = {e.batch_id for e in entries if e.committed}, {e.batch_id for e in entries if e.committed or not e.info.get("backfill")}
+    loaded = [b for name in names if (b := unquote(name).removeprefix("batch_id=")) and has_files(f"{output}/events/{name}")]
+    # an archive may have names of its own
+    return [b for b in loaded if b not in known] if not filled or filled & set(loaded) else []
 
 def _with_late_files(
     batches:Sequence[Batch],
@@ -600,6 +605,7 @@ def _with_late_files(
     *,
     take:bool,                # make a batch of them?
     rerun:bool,               # is a committed batch to be read again?
+    advice:str = "Take them as a batch of their own with --late-files.",
 ) -> tuple[list[Batch], list[str]]:  # the batches as they were committed, and those of late files; what to say
     "Compare committed folders with what their commits read."
     committed, found, notes = {e.batch_id: e.committed for e in entries if e.committed}, [], []
@@ -616,7 +622,7 @@ def _with_late_files(
         new = [f for f in b.files if not any(f in files for files in parts.values())]
         found += [replace(b, batch_id=n, files=files) for n, files in parts.items()]
         if new and take: found.append(replace(b, batch_id=f"{b.batch_id}+{len(late) + 1}", files=tuple(new)))
-        elif new: notes.append(f"Batch {b.batch_id} is committed, and its folder has {len(new)} new file{'s' * (len(new) > 1)} since; the first is {new[0].path.removeprefix(b.source).lstrip('/')}. Take them as a batch of their own with --late-files.")
+        elif new: notes.append(f"Batch {b.batch_id} is committed, and its folder has {len(new)} new file{'s' * (len(new) > 1)} since; the first is {new[0].path.removeprefix(b.source).lstrip('/')}. {advice}")
     return sorted(found, key=lambda b: b.batch_id), notes
 
 def _found(config:Config) -> list[Batch]:

@@ -251,6 +251,13 @@ def test_a_rerun_gives_the_same_output_and_is_refused_with_other_settings_or_pai
     assert stayed(spark, two) == STAYED and str(runs(config(two), spark)).count("committed") == 2
 
 
+def test_a_rerun_beside_a_batch_that_was_loaded_again_would_load_an_event_twice(spark, two):
+    "Batch 2 dropped `a` because 1 had it; 1 now comes after 2, which would no longer see it."
+    forget("1", config(two), spark, yes=True)
+    go(spark, two, batch_id="1")
+    with pytest.raises(ManifestError, match="because batch 1 had them, which was forgotten and loaded again since.*dedup forget 2"): go(spark, two, batch_id="2", rerun=True)
+
+
 def test_late_files_are_reported_and_become_a_batch_of_their_own(spark, two):
     write(spark, two / "in", {"1": [("a", "f", 3, 6), ("d", "f", 3, 7)]})
     said = []

@@ -1,5 +1,5 @@
 """The protocol of a manifest: what holds before and after each call. One suite for all back ends."""
-import os, threading, time
+import os, shutil, threading, time
 from datetime import datetime, timedelta, timezone
 import pytest
 from pyspark.sql import functions as F
@@ -216,3 +216,75 @@ def test_a_table_or_folder_of_somebody_else_is_refused_and_left_as_it_is(make, s
     before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
     with pytest.raises(ManifestError, match="manifest.*(another table|not a manifest|cannot be used)"): make()
     assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
+
+
+# --- the lake table alone -------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def lake(spark, tmp_path):
+    return lambda **more: LakeManifest(spark, str(tmp_path / "manifest"), recipe=RECIPE, say=lambda line: None, **more)
+
+
+def test_a_forgotten_batch_stays_forgotten_whatever_is_summed_up(lake, monkeypatch):
+    "Its old commit must not come back when a later marker of it is the newest."
+    monkeypatch.setattr(module, "_SUMMARY_EVERY", 2)
+    m = lake()
+    for n, batch in enumerate(("one", "two")): commit(m, batch, n, (batch, "f", STAYS | HEAD))
+    m.forget("one")
+    m.give_up(m.begin("one", at(3), {"token": "t"}))
+    for n, batch in enumerate(("three", "four")): commit(m, batch, 4 + n, (batch, "f", STAYS | HEAD))
+    assert states(lake()) == {"one": "abandoned", "two": "committed", "three": "committed", "four": "committed"}
+
+
+def test_what_is_left_of_a_table_that_was_never_made_is_no_table(lake, spark, tmp_path):
+    "A run that is killed while it writes the first row leaves an empty log and a file that nothing names."
+    commit(lake(), "one", 1, ("a", "f", STAYS | HEAD))
+    shutil.rmtree(tmp_path / "manifest/_delta_log")
+    (tmp_path / "manifest/_delta_log").mkdir()
+    shutil.rmtree(tmp_path / "manifest/batch_id=one")
+    assert states(lake()) == {} and not commit(lake(), "one", 1, ("a", "f", STAYS | HEAD)).rerun
+
+
+def test_a_claim_that_comes_in_between_wins_over_expire_and_forget(lake, monkeypatch):
+    m = lake()
+    commit(m, "old", 1, ("a", "f", STAYS | HEAD))
+    checked, other = LakeManifest._check_idle, lake()
+    def late(self, entries):
+        checked(self, entries)
+        monkeypatch.undo()
+        other.begin("late", at(2), {"token": "t"})
+    for act in (lambda: m.expire(at(400)), lambda: m.forget("old")):
+        monkeypatch.setattr(LakeManifest, "_check_idle", late)
+        with pytest.raises(BusyError, match="at the same moment, so nothing was done"): act()
+        assert stored(m) == 1 and states(m) == {"old": "committed", "late": "claimed"}
+        other.abandon("late")
+
+
+def test_an_expire_that_was_killed_is_finished_by_the_next(lake, monkeypatch):
+    m = lake()
+    for n, batch in ((1, "old"), (300, "new")): commit(m, batch, n, (batch, "f", STAYS | HEAD))
+    def killed(*_): raise KeyboardInterrupt
+    monkeypatch.setattr(LakeManifest, "_remove_keys", killed)
+    with pytest.raises(KeyboardInterrupt): m.expire(at(300))
+    monkeypatch.undo()
+    assert stored(m) == 2 and lake().expire(at(300)) == [] and stored(m) == 1
+
+
+def test_what_has_no_time_is_never_forgotten(lake):
+    m = lake()
+    claim = m.begin("timeless", module.NO_TIME, {"token": "t"})
+    m.commit(claim, keys(m.spark, ("a", "f", STAYS | HEAD)), {"counts": {}})
+    assert known(m, m.begin("new", at(1), {"token": "u"}), "a") == [("timeless", STAYS | HEAD)] and m.expirable(at(4000)) == []
+
+
+def test_a_rerun_that_died_comes_first_and_says_how_to_go_on(lake):
+    "Others wait for it, so the next rerun takes it up before them; and it is named with --rerun."
+    from dedup_nb import Config
+    from dedup_nb.pipeline import choose_batches
+    from dedup_nb.read import Batch
+    m = lake()
+    for n in (1, 2): commit(m, str(n), n, (str(n), "f", STAYS | HEAD))
+    m.begin("2", at(2), {"token": "t"}, rerun=True)
+    batches = [Batch(str(n), "in", ()) for n in (1, 2, 3)]
+    assert [b.batch_id for b in choose_batches(batches, Config(input="in", output="out", rerun=True), m.ledger())] == ["2", "1", "3"]
+    with pytest.raises(BusyError, match="run it again with --batch-id 2 --rerun"): lake().begin("3", at(3), {"token": "u"})
