@@ -437,8 +437,8 @@ def split_by(found:_Found, by:str, names:Mapping[int, str]) -> pd.DataFrame:
     tally = _tally(found, by)
     counted = tally.groupby([by, "kind", "across"])["rows"].sum() if len(tally) else pd.Series(dtype="int64")
     at = lambda slot, kind, across=False: int(counted.get((slot, kind, across), 0))
-    alone = found.slots.groupby(by)["rows"].sum()
-    slots = sorted({*alone.index, *(tally[by].dropna())} | set(names if by == "batch" else ()))
+    alone = found.slots.groupby(by)["rows"].sum().to_dict()
+    slots = sorted({*alone, *(tally[by].dropna())} | set(names if by == "batch" else ()))
     rows = []
     for slot in slots:
         more = {reason: at(slot, kind, across) for (kind, across), reason in REASONS.items()}
@@ -669,19 +669,19 @@ def causes_chart(
     "Draw the repeats by the rule that explains them."
     explained = 1 - frame[frame["cause"] == "unexplained"]["rows"].sum() / max(frame["rows"].sum(), 1)
     first = frame[frame["kind"] == "natural"].sort_values("rows").tail(1)
-    most = f"; most copies: {first['rule'].iloc[0].split(':')[0]}" if len(first) else ""
+    most = f"; the largest group of copies, {100 * first['share'].iloc[0]:.0f} %: {first['rule'].iloc[0].split(':')[0]}" if len(first) else ""
     figure, axes = _axes(f"{100 * explained:.0f} % of the repeats have an explanation{most}" if len(frame) else "Nothing repeats, so there is nothing to explain", "events", height=1 + 0.32 * max(len(frame), 3))
     words = [f"{grouped(r.rows)} ({100 * r.share:.0f} %)" for r in frame.itertuples()]
     colours = [BAD if r.cause == "unexplained" else DROPPED if r.kind == "natural" else RENAMED for r in frame.itertuples()]
     _bars(axes, [f"{r.kind}: {r.cause.replace('_', ' ')}" for r in frame.itertuples()], frame["rows"], words, colours, room=1.35)
     return figure
 
-def _almost_natural(sets:pd.DataFrame) -> str:
+def _almost_natural(sets:pd.DataFrame, compared:int) -> str:
     "The most frequent few columns in which alone synthetic repeats differ, and what to do if these are copies."
-    few = sets[sets["columns"].map(lambda names: 0 < len(names) <= FEW)].head(1)
+    few = sets[sets["columns"].map(lambda names: 0 < len(names) <= min(FEW, compared - 1))].head(1)
     if not len(few): return ""
     share_, names = few["share"].iloc[0], few["columns"].iloc[0]
-    return f"; {100 * share_:.0f} % only in {', '.join(names)}: if those are copies, leave {'it' if len(names) == 1 else 'them'} out of fingerprint_columns"
+    return f"; {100 * share_:.0f} % only in {', '.join(names)}: if those are copies, a fingerprint without {'it' if len(names) == 1 else 'them'} would find them"
 
 def columns_chart(
     frame:pd.DataFrame,  # from `columns_that_differ`
@@ -694,7 +694,7 @@ def columns_chart(
         mine = frame[frame["kind"] == kind].head(number)
         top = frame[(frame["kind"] == kind) & frame["sent"]].head(1)
         title = f"{100 * top['share'].iloc[0]:.0f} % of the {kind} repeats differ in {top['column'].iloc[0]}" if len(top) else f"No {kind} repeat differs in what the client sent"
-        if kind == "synthetic" and sets is not None: title += _almost_natural(sets)
+        if kind == "synthetic" and sets is not None: title += _almost_natural(sets, frame[frame["sent"]]["column"].nunique())
         _bars(axes, list(mine["column"]), 100 * mine["share"], [f"{100 * s:.0f} %" for s in mine["share"]], [colour if s else BAD for s in mine["sent"]])
         _bare(axes, f"{kind} repeats that differ from the first, %"); axes.set_xlim(0, 115); axes.set_title(_wrapped(title, 48), fontsize=10, loc="left")
     return figure
@@ -732,7 +732,8 @@ def window_title(frame:pd.DataFrame) -> str:
     "Read the window curve in a sentence."
     at, judged = knee(frame), frame[frame["seen"] > 0]
     if at is None: return "The data is too short, or has no copies, to say what a window would catch"
-    words = lambda r: f"{r['window']} catch{'es' if r['window'].startswith('1 ') else ''} {100 * r['share']:.1f} % at {usd(r['lake_usd'])} a month"
+    unsure = lambda r: f" (only {100 * r['seen']:.0f} % of the events have so much time after them)" if r["seen"] < 0.5 else ""
+    words = lambda r: f"{r['window']} catch{'es' if r['window'].startswith('1 ') else ''} {100 * r['share']:.1f} %{unsure(r)} at {usd(r['lake_usd'])} a month on the lake"
     best, last, longest = frame.loc[at], judged.iloc[-1], frame.iloc[-1]
     more = f"; {words(last)}" if last["share"] - best["share"] >= 0.0005 else "" if last.name != at else ", the longest that the data can judge" if len(judged) < len(frame) else ""
     return words(best) + more + (f"; {longest['window']} cost {usd(longest['lake_usd'])}, but gaps longer than the data cannot be seen" if len(judged) < len(frame) else "")
@@ -756,10 +757,10 @@ def window_chart(
 def _dollars(axes:Any, frame:pd.DataFrame) -> None:
     "The price of each window, on an axis of its own; less than a cent counts as a cent."
     axes.spines[["top"]].set_visible(False); axes.set_yscale("log"); axes.set_ylabel("dollars a month (log scale)", fontsize=9)
-    for column, name, colour in (("lake_usd", "lake", KEPT), ("dynamodb_usd", "DynamoDB, cheapest", _LATE)):
+    for column, name, colour, place in (("lake_usd", "lake", KEPT, -11), ("dynamodb_usd", "DynamoDB, cheapest", _LATE, 4)):
         price = frame[column].clip(lower=0.01)
-        axes.plot(frame["hours"], price, color=colour, lw=1.3); axes.annotate(name, (frame["hours"].iloc[0], price.iloc[0]), xytext=(0, 4), textcoords="offset points", fontsize=8.5, color=colour)
-    axes.set_ylim(0.008, max(1, 30 * frame[["lake_usd", "dynamodb_usd"]].max().max())); axes.minorticks_off()
+        axes.plot(frame["hours"], price, color=colour, lw=1.3); axes.annotate(name, (frame["hours"].iloc[0], price.iloc[0]), xytext=(0, place), textcoords="offset points", fontsize=8.5, color=colour)
+    axes.set_ylim(0.005, max(1, 30 * frame[["lake_usd", "dynamodb_usd"]].max().max())); axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda n, _: r"\$" + (f"{n:.2f}" if n < 1 else f"{n:g}")); axes.tick_params(labelsize=9)
 
 # %% ../nbs/02_distribution.ipynb #b3d5720f
@@ -839,6 +840,17 @@ def _timeless(f:Mapping[str, pd.DataFrame], time:str|None) -> list[str]:
     events, dated = int(f["distribution"]["events"].sum()), int(f["per_day"]["events"].sum())
     return [f"{grouped(events - dated)} events have no {time}: they are in no day, and their gaps are not known."] if 0 < dated < events else []
 
+def _nothing(events:int, bad:int|None, config:Config) -> list[str]:
+    "What to look at first where hardly anything is an event."
+    if not events and not bad: return [f"{config.input or 'The input'} has no rows."]
+    if bad and bad > events: return [f"{'No row' if not events else f'Only {grouped(events)} of {grouped(events + bad)} rows'} could be read as {config.input_format}: is input_format right, and event_id? dedup run --mode decide says what is wrong with each row."]
+    return []
+
+def _no_new_ids(frames:Sequence[DataFrame], config:Config) -> list[str]:
+    "Ids that are no text can take no UUID."
+    kinds = {f.schema[config.event_id].dataType.simpleString() for f in frames if config.event_id in f.columns} - {"string"}
+    return [f"A run could not rename: new ids are UUIDs, and {config.event_id} is {', '.join(sorted(kinds))}. Choose synthetic=quarantine, or make it a string."] if kinds else []
+
 def _titles(figure:Figure) -> list[str]:
     found = [figure.get_suptitle(), *(axes.get_title(loc="left") for axes in figure.axes)]
     return [text.replace("\n", " ").replace(r"\$", "$") for text in found if text]
@@ -863,8 +875,9 @@ class Profile:
 
     def headline(self) -> str:
         "How many events, ids and repeats, in one line."
-        n = self.numbers
-        return f"{grouped(n['events'])} events, {grouped(n['ids'])} ids in {n['batches']} batch{'es' * (n['batches'] != 1)}: {grouped(n['natural_excess'])} natural and {grouped(n['synthetic_excess'])} synthetic repeats" + (f"; {grouped(n['bad'])} rows are no events" if n["bad"] else "")
+        n, off = self.numbers, (self.numbers["sample"] or {}).get("errors", {})
+        count = lambda name: grouped(n[name]) + (f" (\u00b1 {grouped(off[name])})" if off else "")
+        return f"{count('events')} events, {count('ids')} ids in {n['batches']} batch{'es' * (n['batches'] != 1)}: {count('natural_excess')} natural and {count('synthetic_excess')} synthetic repeats" + (f"; {grouped(n['bad'])} rows are no events" if n["bad"] else "")
 
     def __str__(self) -> str:
         return "\n".join([self.headline(), *(f"  {line}" for line in self.conclusions()), *(f"  note: {line}" for line in self.numbers["notes"])])
@@ -930,7 +943,8 @@ def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|No
     # the hottest ids are those of the sample, so they are compared with it
     f = _frames(found, names, compared, sent, prices) | {"hot_shares": hot_shares(drawn)}
     notes = list(_skipped(columns, config, len(names), any(entity_columns(frame) for frame in frames), bool(f["distribution"]["ids"].sum()) and found.span_ms is None).values())
-    notes += _uneven(parts, config) + _timeless(f, time_column(columns, config))
+    notes += _uneven(parts, config) + _timeless(f, time_column(columns, config)) + _no_new_ids(frames, config)
+    notes = _nothing(int(f["distribution"]["events"].sum()), found.bad, config) + notes
     if sample: notes.append(f"Estimated from {100 * sample:g} % of the ids, chosen by hash: 95 of 100 such samples are within " + ", ".join(f"{grouped(e)} {n.replace('_', ' ')}" for n, e in errors.items()) + ". A hot id outside the sample is beyond that.")
     numbers = _numbers(config, f, found, names, compared, notes, {"share": sample, "errors": errors} if sample else None)
     progress.done("profile", f"{grouped(numbers['events'])} events, {grouped(numbers['repeated_ids'])} ids repeat")
@@ -995,7 +1009,8 @@ def _probe(output:str) -> None:
 _SECTIONS = {"distribution": "Events per id", "split": "What the repeats are", "per_batch": "By batch", "per_day": "By day", "causes": "Why ids repeat", "columns": "Which columns differ",
              "gaps": "Time between copies", "window": "What a window would catch", "hot_ids": "Hot ids", "joins": "What it does to joins", "outcomes": "What deduplication would do"}
 def _under(name:str, frame:pd.DataFrame) -> pd.DataFrame:
-    "The rows of the table under a chart: the last batches or days, the first of anything else."
+    "The rows of the table under a chart: the last batches or days, the first of anything else; gaps in words."
+    if name == "quantiles": return frame.assign(**{c: frame[c].map(lambda ms: f"up to {_time(ms)}") for c in frame.columns if c.startswith("p")})
     return frame.tail(_LAST) if name.startswith("per_") else frame.head(_LAST)
 
 _SHOWN = {"columns": ("columns", "column_sets"), "gaps": ("quantiles",)}  # the tables under a chart, where they are not the chart's own frame
@@ -1023,5 +1038,5 @@ def profile_html(found:Profile) -> str:
     "One page that stands alone: the conclusions, each chart, and under it its numbers."
     charts, n = found.charts(), found.numbers
     parts = [f"<p>{html.escape(found.headline())}.</p><p>{_TERMS}</p>", *(f"<p>Note: {html.escape(line)}</p>" for line in n["notes"])]
-    parts += [_section(title, charts[name], [_under(name, found.frames[n]) for n in _SHOWN.get(name, (name,))]) for name, title in _SECTIONS.items() if name in charts]
+    parts += [_section(title, charts[name], [_under(n, found.frames[n]) for n in _SHOWN.get(name, (name,))]) for name, title in _SECTIONS.items() if name in charts]
     return page("How duplicated are these events?", *parts)

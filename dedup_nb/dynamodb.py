@@ -25,7 +25,7 @@ from hashlib import sha256
 import boto3
 import pyarrow as pa
 from botocore.config import Config as BotoConfig
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionError as LostConnection, HTTPClientError, NoCredentialsError, PartialCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionError as LostConnection, CredentialRetrievalError, HTTPClientError, MetadataRetrievalError, NoCredentialsError, PartialCredentialsError
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .config import Config, ConfigError, DedupError, did_you_mean, settings
 from .manifest import HEAD, KEY, RENAMED, STAYS, BusyError, Claim, Entry, FencedError, ManifestError, _entries, _held, id_key, pair_key, committed_already, this_process, yielded_to
@@ -116,6 +116,7 @@ def client_of(connection:Connection) -> Any:
 _BUSY = {"ProvisionedThroughputExceeded", "Throttling", "ThrottlingError", "RequestLimitExceeded", "LimitExceeded", "TooManyRequests"}
 _AGAIN = _BUSY | {"InternalServerError", "InternalServer", "InternalFailure", "ServiceUnavailable", "TransactionConflict", "TransactionInProgress"}
 _STALE_KEYS = {"ExpiredToken", "UnrecognizedClient", "RequestExpired", "InvalidSignature"}
+_EXPIRED = {"ExpiredToken", "RequestExpired"}  # a role renews them in time; others are wrong
 _DENIED = {"AccessDenied", "NotAuthorized"}
 
 class DeniedError(ManifestError):
@@ -194,8 +195,8 @@ def _typed(value:Any) -> dict[str, Any]:
 
 def _plain(item:Mapping[str, Mapping[str, Any]]) -> Item:
     "Texts and whole numbers as they are; attributes of other types, which are none of ours, as they came."
-    whole = lambda name, v: "N" in v and (name in _TIMES or v["N"].lstrip("-").isdigit())
-    return {n: v["S"] if "S" in v else int(float(v["N"])) if whole(n, v) else v for n, v in item.items()}
+    whole = lambda v: "N" in v and v["N"].lstrip("-").isdigit()
+    return {n: v["S"] if "S" in v else int(v["N"]) if whole(v) else float(v["N"]) if n in _TIMES and "N" in v else v for n, v in item.items()}
 
 def _parts(things:Sequence[Any], size:int) -> Iterator[Sequence[Any]]:
     for start in range(0, len(things), size): yield things[start:start + size]
@@ -218,23 +219,30 @@ class Table:
 
     # -- requests --
 
-    def ask(self, operation:str, *expected:str, **words:Any) -> dict[str, Any]:
-        "One request; again while the table is busy or nobody knows what became of it. Codes in `expected` are raised as they are."
-        patience = _Patience(self.patience_s)
+    def ask(self, operation:str, *expected:str, writes:int = 0, **words:Any) -> dict[str, Any]:
+        """One request; again while the table is busy or nobody knows what became of it. Codes in `expected` are raised as they are.
+
+        writes: the units that sending it once more may cost.
+        """
+        patience, renewed = _Patience(self.patience_s), 0
         while True:
             self.meter.add(requests=1, **{operation: 1})
             try: return getattr(self.client, operation)(TableName=self.name, **words) if operation in _ON_TABLE else getattr(self.client, operation)(**words)
             except ClientError as wrong:
                 code, status = _short(wrong.response["Error"].get("Code")), wrong.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
                 if code in expected: raise
-                if code in _STALE_KEYS and not self.connection.access_key: self._renew()
+                if code in _STALE_KEYS and not self.connection.access_key and (code in _EXPIRED or renewed < 2): renewed, _ = renewed + 1, self._renew()
                 elif code not in _AGAIN and status < 500: raise _refused(code, wrong.response["Error"].get("Message", ""), operation, self.connection) from None
-                if code in _BUSY: self._busy()
+                if code in _BUSY: self._busy(writes or 1)
                 why = code
-            except (HTTPClientError, LostConnection) as wrong: why = type(wrong).__name__
+            except (HTTPClientError, LostConnection, CredentialRetrievalError, MetadataRetrievalError) as wrong: why = type(wrong).__name__
             except (NoCredentialsError, PartialCredentialsError): raise ManifestError("There are no AWS credentials for DynamoDB. Set up a profile, a role or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and run again.") from None
+            except BotoCoreError as wrong: raise ManifestError(f"The AWS credentials or settings for the DynamoDB table {self.name} cannot be used: {type(wrong).__name__}. Nothing of this batch is committed: renew them (aws sso login, AWS_PROFILE) and run again.") from None
             self.meter.add(retried=1)
             patience.wait(self.name, why)
+            # what was refused costs nothing; what was lost may have been done, and be done again
+            if writes: self.pace.take(writes)
+            if writes and why not in _BUSY: self.meter.add(write_units=writes)
 
     def _renew(self) -> None:
         "Look for fresh credentials along the chain."
@@ -254,7 +262,7 @@ class Table:
             for part in _parts(todo, 25):
                 self.pace.take(len(part))
                 _BODY.text = json.dumps({"Statements": [members[i] for i in part]}, separators=(",", ":")).encode()
-                try: found = self.ask("batch_execute_statement", Statements=[])["Responses"]
+                try: found = self.ask("batch_execute_statement", writes=len(part), Statements=[])["Responses"]
                 finally: _BODY.text = None
                 for i, answer in zip(part, found):
                     code = _short(answer["Error"]["Code"]) if "Error" in answer else None
@@ -629,7 +637,7 @@ class Claims:
         "What another batch has: a head (its pair, while that lives), or the row of a pair."
         head = item["fingerprint"] == FIRST
         if head and self.who.remembers(item): fingerprint = item.get("first")
-        return Answer(KNOWN, event_id, fingerprint, item.get("fate", STAYS | HEAD if head or not self.who.heads else RENAMED), item.get("run"), item.get("etlTime"))
+        return Answer(KNOWN, event_id, fingerprint, item.get("fate", STAYS | HEAD if head or not self.who.heads else RENAMED), item.get("run"), int(item.get("etlTime", 0)))
 
     # -- a row per pair --
 
@@ -782,7 +790,7 @@ def create_table(
     try: table.ask("create_table", "ResourceInUse", KeySchema=[{"AttributeName": n, "KeyType": k} for n, k in _LAYOUT],
                    AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n, _ in _LAYOUT], **paid)
     except ClientError: pass
-    wait_until_active(table)
+    wait_until_active(table, coming=True)
     if _ttl_of(table) is None:
         try: table.ask("update_time_to_live", "Validation", TimeToLiveSpecification={"Enabled": True, "AttributeName": "ttl"})
         except ClientError: pass  # the other run was quicker
@@ -790,11 +798,13 @@ def create_table(
 def wait_until_active(
     table:Table,
     minutes:float = 10,
+    coming:bool = False,  # it was just made: AWS may not know of it for a moment
 ) -> dict[str, Any]:  # its description
     "Wait until a table may be used."
     end = time.monotonic() + 60 * minutes
     while True:
-        found = table.ask("describe_table")["Table"]
+        try: found = table.ask("describe_table", *(["ResourceNotFound"] if coming and time.monotonic() < end else []))["Table"]
+        except ClientError: found = {"TableStatus": "CREATING"}
         if found["TableStatus"] == "ACTIVE": return found
         if found["TableStatus"] == "DELETING" or time.monotonic() > end: raise ManifestError(f"The DynamoDB table {table.name} is {found['TableStatus']}, not ACTIVE. Wait until it is, and run again.")
         time.sleep(1)
@@ -917,6 +927,7 @@ class DynamoManifest:
         self._log:list[Any] = []
         self._calls:dict[str, int] = {}         # token -> how often it has claimed
         self._meters:dict[str, Counter] = {}
+        self._said:dict[str, dict[str, float]] = {}  # token -> the counts that were told
         self._table:Table = PutTable(self.connection, patience_s=self.patience_s) if self.strategy == "put_item" else Table(self.connection, patience_s=self.patience_s)
         description, made, notes = find_table(self._table, self.create, self.capacity)
         self._told += notes
@@ -932,8 +943,7 @@ class DynamoManifest:
             self._table.swap({("#probe", "#"): ({"eventId": "#probe", "fingerprint": "#", "etlTime": 0}, {"etlTime": 0})})
             self._refresh()
             self._table.read([(LOG, _place(0))])
-            empty = made or self._log or next(self._table.select(f'SELECT "eventId" FROM "{self.connection.table}"', limit=1), None) is None
-            self._begin_log(bool(empty))
+            self._begin_log(bool(made or self._log) or (self._table.partiql and next(self._table.select(f'SELECT "eventId" FROM "{self.connection.table}"', limit=1), None) is None))
         except DeniedError:
             if not self._table.partiql: raise
             self._table = PutTable(self.connection, patience_s=self.patience_s)
@@ -948,6 +958,8 @@ class DynamoManifest:
 
     def _begin_log(self, empty:bool) -> None:
         self._new_layout = self.layout or ("heads" if empty else "pairs")
+        if self._new_layout == "heads" and not empty and not self._markers() and not self.force:
+            raise ManifestError(f"The DynamoDB table {self.connection.table} has rows of another writer, which the layout heads would not see: its events would be kept again. Leave dynamodb_layout out, name another table, or go on with --force.")
         if self.recipe and self.writes and not self._markers(): self._append(0, "", "recipe", {**self.recipe, "layout": self._new_layout})
 
     def _refresh(self) -> None:
@@ -995,11 +1007,11 @@ class DynamoManifest:
 
     def begin(self, batch_id:str, etl_time:datetime, info:Mapping[str, Any], *, rerun:bool = False) -> Claim:
         "Claim a batch; see `Manifest`. Waits up to `wait_minutes` for another run of the same batch, then raises `BusyError` that names it."
-        end = time.monotonic() + 60 * self.wait_minutes
+        end, told = time.monotonic() + 60 * self.wait_minutes, None
         while True:
             seq, entries = self._next(), self.ledger()
             mine = next((e for e in entries if e.batch_id == batch_id), None)
-            if mine and mine.committed and not rerun: raise committed_already(batch_id)
+            if mine and mine.committed and not rerun: raise committed_already(batch_id, mine.committed)
             self._check_not_swept(entries, batch_id, etl_time)
             held = _held([mine] if mine else [], batch_id, self.claim_timeout_minutes)
             if held is None:
@@ -1008,7 +1020,8 @@ class DynamoManifest:
                 if self._append(seq, batch_id, "claim", said): return claim
             elif time.monotonic() >= end: raise BusyError(held)
             else:
-                self.say(f"  waiting: {held}")
+                if held != told: self.say(f"  waiting: {held}")
+                told = held
                 time.sleep(min(5.0, max(0.2, end - time.monotonic())))
 
     def look(self, batch_id:str, etl_time:datetime, info:Mapping[str, Any], *, rerun:bool = False) -> Claim:
@@ -1064,8 +1077,8 @@ class DynamoManifest:
         few = pairs.limit(self.on_driver + 1).collect() if self.on_driver else None
         total = len(few) if few is not None and len(few) <= self.on_driver else pairs.count()
         if who.writes: self.say(f"  {self.forecast(total)}")
-        read_first = {"auto": True if claim.rerun or self._tried_before(claim) else None, "read_first": True}.get(self.strategy, False)
-        tasks = max(1, min(self.tasks or _slots(self.spark), -(-total // _CHUNK)))
+        read_first = {"auto": True if claim.rerun or self._tried_before(claim) else None, "read_first": True}.get(self.strategy, False) if self._table.partiql else False  # with PutItem a refusal costs no more than a read, and tells as much
+        tasks = max(1, min(self._at_most(), -(-total // _CHUNK)))
         if few is not None and total == len(few):
             rows = sorted(few, key=lambda r: [(x is not None, x) for x in (r.event_id, *r[2:])])
             batch = pa.RecordBatch.from_arrays([pa.array([r[n] for r in rows], pa.string()) for n in (0, 1)], names=["event_id", "event_fingerprint"])
@@ -1079,9 +1092,14 @@ class DynamoManifest:
         self._calls[claim.token] = self._calls.get(claim.token, 0) + 1
         self._count(claim, self._used(self._read(path).where(F.col("kind") == USED)) if few is None or total > len(few) else Counter(json.loads(done["used"][-1].as_py())))
         if who.writes: self.say(f"  {self.summary(claim)}")
+        self._said[claim.token] = self.used(claim)
         return _known(self._read(path))
 
     def _folder(self, batch_id:str, token:str) -> str: return f"{self.path}/claims/batch_id={batch_id}/{token}"
+
+    def _at_most(self) -> int:
+        "Tasks at once: each needs a write unit a second at least."
+        return max(1, min(self.tasks or _slots(self.spark), int(self.max_wcu)))
 
     def _task(self, tasks:int) -> _Task: return _Task(self.connection, self.max_wcu / tasks, self.patience_s, self._table.partiql)
 
@@ -1134,12 +1152,14 @@ class DynamoManifest:
     def commit(self, claim:Claim, keys:DataFrame, info:Mapping[str, Any]) -> None:
         """Write what became of the pairs, then the commit. See `Manifest`.
 
-        Raises `FencedError` if another attempt has taken the batch over, `ManifestError` if a batch on which drops rest was given up by hand.
+        Raises `FencedError` if another attempt has taken the batch over, `ManifestError` if a batch on which drops rest was given up by hand
+        or loaded by another attempt.
         """
         if self.is_committed(claim): return
         self._check_open(claim)
         if claim.token not in self._calls: self.known(claim, keys)
         self._mark(claim, keys)
+        before = set(yielded_to(_entries(self._markers()), claim.batch_id))
         released = self._release(claim)
         first = claim.sees if claim.rerun else claim.seq
         said = {**info, **this_process(), "token": claim.token, "seq": claim.seq, "at": self._clock(), "etl_time": claim.etl_time.isoformat(), "first_seq": first, "released": released, "used": self.used(claim)}
@@ -1147,12 +1167,22 @@ class DynamoManifest:
             seq = self._next()
             self._check_open(claim)
             self._check_rests(claim)
-            if self._append(seq, claim.batch_id, "commit", said): return
+            if released: self._check_yielded(claim, before)
+            if self._append(seq, claim.batch_id, "commit", said): break
+        if self.used(claim) != self._said.get(claim.token): self.say(f"  {self.summary(claim)}")
+
+    def _check_yielded(self, claim:Claim, before:set[str]) -> None:
+        "Stop if a batch that was committed since then dropped rows for pairs that are released now."
+        late = [b for b in yielded_to(_entries(self._log), claim.batch_id) if b not in before]
+        if late and not self.force:
+            raise ManifestError(f"Batch {claim.batch_id} has pairs less than an attempt before it, and {', '.join(late)} dropped rows in its favour meanwhile, which might then be in no batch. "
+                                f"Nothing of this attempt is committed. Restore its input, or go on with --force and run {', '.join(late)} again with --rerun.")
 
     def _check_rests(self, claim:Claim) -> None:
-        over = {e.batch_id for e in _entries(self._log) if e.state == "forgotten" or (e.state == "abandoned" and e.info.get("why") == "by hand")}
+        "Stop if a run on which drops rest is over, and its batch will not come back with the same pairs for certain."
+        over = {e.batch_id for e in _entries(self._log) if e.committed or e.state == "forgotten" or (e.state == "abandoned" and e.info.get("why") == "by hand")}
         rests = sorted({r.rpartition("@")[0] for r in self._rests_on(claim) & _runs(self._log)[0]} & over)
-        if rests: raise ManifestError(f"Batch {claim.batch_id} dropped or renamed rows in favour of {', '.join(rests)}, which was given up meanwhile. Nothing of this attempt is committed: run it again, it takes those pairs over.")
+        if rests: raise ManifestError(f"Batch {claim.batch_id} dropped or renamed rows in favour of {', '.join(rests)}, which was given up or loaded by another attempt meanwhile. Nothing of this attempt is committed: run it again, it takes those pairs over.")
 
     def _rows_of(self, batch_id:str, token:str) -> DataFrame:
         "The pairs that an attempt owned: the texts, KEY, `pair`, `kind`, and the key of its row in `eventId`, `fingerprint`."
@@ -1175,7 +1205,7 @@ class DynamoManifest:
 
     def _write(self, rows:DataFrame, write:Callable[[Table, list[tuple[Key, int]]], int], claim:Claim|None = None) -> int:
         "Send rows (eventId, fingerprint, fate) to the table; repeating it changes nothing."
-        tasks, few = self.tasks or _slots(self.spark), rows.limit(self.on_driver + 1).collect() if self.on_driver else None
+        tasks, few = self._at_most(), rows.limit(self.on_driver + 1).collect() if self.on_driver else None
         if few is not None and not few: return 0
         if few is not None and len(few) <= self.on_driver:
             [[said]] = [batch.column("used").to_pylist() for batch in _writing(self._task(1), write)(iter([pa.RecordBatch.from_pylist([r.asDict() for r in few])]))]
@@ -1210,9 +1240,10 @@ class DynamoManifest:
         "Close this attempt's own claim after a failure: its pairs may be taken over."
         self._close(claim.batch_id, claim.token, {**this_process(), "token": claim.token, "etl_time": claim.etl_time.isoformat(), "at": self._clock(), "why": "failed"})
 
-    def _close(self, batch_id:str, token:str, info:Mapping[str, Any]) -> None:
+    def _close(self, batch_id:str, token:str, info:Mapping[str, Any], check:Callable[[], Any] = lambda: None) -> None:
         while True:
             seq = self._next()
+            check()  # against the ledger up to this place
             newest = [m for m in self._log if m.batch_id == batch_id][-1]
             if newest.kind != "claim" or json.loads(newest.info)["token"] != token or self._append(seq, batch_id, "abandon", info): return
 
@@ -1224,15 +1255,19 @@ class DynamoManifest:
 
     def abandon(self, batch_id:str, *, force:bool = False) -> list[str]:
         "End the unfinished claim of a batch. Refused while committed batches yielded to it; with `force` they are returned, and their rerun takes the pairs over."
-        entries, entry = self.ledger(), self.open_claim(batch_id)
-        yielded = yielded_to(entries, batch_id)
+        entry = self.open_claim(batch_id)
+        self._close(batch_id, entry.info["token"], {**entry.info, "why": "by hand"}, lambda: self._check_nobody_yielded(batch_id, force))
+        return yielded_to(_entries(self._log), batch_id)
+
+    def _check_nobody_yielded(self, batch_id:str, force:bool) -> None:
+        yielded = yielded_to(_entries(self._log), batch_id)
         if yielded and not force: raise ManifestError(f"Batch {batch_id} cannot be abandoned: {', '.join(yielded)} dropped rows in its favour, which would be in no batch. Finish it (--batch-id {batch_id}), or abandon it with --force and run those again with --rerun.")
-        self._close(batch_id, entry.info["token"], {**entry.info, "why": "by hand"})
-        return yielded
 
     def forget(self, batch_id:str) -> list[str]:
         "Take a committed batch's pairs out; returns the batches that dropped rows in its favour. Can be repeated after a crash."
-        relying, entry = self.relying_on(batch_id), self._entry(batch_id)
+        entry = self._entry(batch_id)
+        if entry.state == "forgotten": return self._forget_rest(batch_id)
+        relying = self.relying_on(batch_id)
         if entry.state == "claimed": raise BusyError(f"Batch {batch_id} is being processed again. Let it end, or: dedup abandon {batch_id}.")
         run, token = f"{batch_id}@{entry.first_seq}", entry.committed["token"]
         # first the ledger: from here on nobody heeds the rows, deleted or not
@@ -1240,9 +1275,16 @@ class DynamoManifest:
         self._delete(run, batch_id, token)
         return relying
 
+    def _forget_rest(self, batch_id:str) -> list[str]:
+        "Delete what a `forget` that was killed has left."
+        last = [json.loads(m.info) for m in self._log if m.batch_id == batch_id and m.kind == "commit"][-1]
+        self._delete(f"{batch_id}@{last['first_seq']}", batch_id, last["token"])
+        return yielded_to(_entries(self._log), batch_id)
+
     def relying_on(self, batch_id:str) -> list[str]:
         "The batches that dropped rows in favour of this one; raises `ManifestError` if it is not committed."
         entry = self._entry(batch_id)
+        if entry.state == "forgotten": return yielded_to(_entries(self._log), batch_id)
         if not entry.committed: raise ManifestError(f"Batch {batch_id} is {entry.state}, not committed: there is nothing to forget. dedup runs lists all batches.")
         return yielded_to(_entries(self._log), batch_id)
 

@@ -234,7 +234,7 @@ def test_with_json_only_json_goes_to_standard_output(spark, capsys):
 def test_the_knee_is_where_more_hours_bring_little():
     frame = pd.DataFrame({"window": ["1 hour", "1 day", "7 days", "30 days", "180 days"], "hours": [1, 24, 168, 720, 4320], "share": [.70, .97, .98, .985, .99], "seen": [1, .99, .9, .5, 0], "lake_usd": [1., 2, 3, 4, 5], "dynamodb_usd": [5.] * 5})
     assert knee(frame) == 1
-    assert window_title(frame) == "1 day catches 97.0 % at $2.00 a month; 30 days catch 98.5 % at $4.00 a month; 180 days cost $5.00, but gaps longer than the data cannot be seen"
+    assert window_title(frame) == "1 day catches 97.0 % at $2.00 a month on the lake; 30 days catch 98.5 % at $4.00 a month on the lake; 180 days cost $5.00, but gaps longer than the data cannot be seen"
 
 
 def again(spark, row, **changes):
