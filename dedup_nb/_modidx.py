@@ -629,6 +629,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'dedup_nb.pipeline._told_apart': ('pipeline.html#_told_apart', 'dedup_nb/pipeline.py'),
                                    'dedup_nb.pipeline._with_late_files': ('pipeline.html#_with_late_files', 'dedup_nb/pipeline.py'),
                                    'dedup_nb.pipeline._with_original': ('pipeline.html#_with_original', 'dedup_nb/pipeline.py'),
+                                   'dedup_nb.pipeline._with_the_last_units': ('pipeline.html#_with_the_last_units', 'dedup_nb/pipeline.py'),
                                    'dedup_nb.pipeline._write_events': ('pipeline.html#_write_events', 'dedup_nb/pipeline.py'),
                                    'dedup_nb.pipeline.check_conservation': ('pipeline.html#check_conservation', 'dedup_nb/pipeline.py'),
                                    'dedup_nb.pipeline.choose_batches': ('pipeline.html#choose_batches', 'dedup_nb/pipeline.py'),

@@ -70,8 +70,10 @@ def _price_problems(found:Mapping[str, Any], known:Mapping[str, set[str]], name:
         for key, value in values.items():
             if key in _ABOUT: continue
             if key not in known[kind]: problems.append(f"{name} [{section}] has {key}, which nothing uses.{did_you_mean(key, known[kind])}")
-            elif isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-                problems.append(f"{name} [{section}] {key} = {value!r}: wanted a number from 0 up.")
+            elif isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0 or (value == 0 and kind != "regions"):
+                problems.append(f"{name} [{section}] {key} = {value!r}: wanted a number {'from 0 up' if kind == 'regions' else 'above 0'}.")
+        doubted = values.get("unverified", [])
+        if not isinstance(doubted, list) or set(doubted) - known[kind]: problems.append(f"{name} [{section}] unverified = {doubted!r}: wanted a list of names of {kind}.")
     return problems
 
 def load_prices(
@@ -253,7 +255,7 @@ def storage_usd(gb:float, prices:Prices, table_class:str = "standard") -> float:
 
 def wcu_needed(claims:float, seconds:float, *, utilisation:float = 1) -> int:
     "Write units a second that take `claims` in `seconds`, if only `utilisation` of them is used."
-    return math.ceil(claims / seconds / utilisation)
+    return math.ceil(claims / seconds / utilisation - 1e-6)  # a hair is no unit: 40 000.000000000007 are 40 000
 
 def capacity_usd(wcu:float, hours:float, prices:Prices, table_class:str = "standard", *, rcu:float = 0) -> float:
     "Dollars for provisioned units over hours."
@@ -351,7 +353,8 @@ def forecast_month(
 
 def break_even_batches(month:Month, choice:str) -> float:
     "Batches a day at which the lake costs as much as `choice` does now; below 0: never cheaper."
-    return (month.total_usd[choice] - month.lake_storage_usd) / (month.lake_scan_usd * MONTH_DAYS)
+    more, scan = month.total_usd[choice] - month.lake_storage_usd, month.lake_scan_usd * MONTH_DAYS
+    return more / scan if scan else math.copysign(math.inf, more)
 
 # %% ../nbs/11_costs.ipynb #25d14ec9
 @dataclass(frozen=True)
@@ -471,7 +474,7 @@ def _calm_seconds(r:_Run, served:float, until_done:float) -> int:
     "How many seconds nothing will change, if nobody is refused: until a task is done, savings are spent, or the limit doubles."
     ends = [until_done]
     if served > r.limit: ends.append(r.saved / (served - r.limit))
-    if r.limit < r.capacity.most_wcu / r.each: ends.append((r.doubled + 1) * r.capacity.doubling_s - r.second)
+    if r.limit < r.capacity.most_wcu / r.each and 2 * max(r.peak, served) > r.limit: ends.append((r.doubled + 1) * r.capacity.doubling_s - r.second)
     return max(1, int(min(ends)))
 
 def _step(r:_Run) -> None:
@@ -505,7 +508,9 @@ def simulate(
     while written and r.left.max() > 1e-6: _step(r)
     hour = capacity_usd(capacity.wcu, math.ceil(r.second / 3600), prices) if capacity.mode == "provisioned" else request_usd(units, prices)
     attempts = round(load.claims * written + r.refused)
-    return Simulated(r.second, round(r.refused), attempts, -(-attempts // 25), units, hour, r.peak * r.each, tuple(r.trace[::-(-len(r.trace) // 2000) or 1]))
+    # reads have their own units; they come in hundreds, and only bound the time where there are more of them than writes
+    seconds = max(r.second, math.ceil(units.read / prices["on_demand_start_rcu"]))
+    return Simulated(seconds, round(r.refused), attempts, -(-attempts // 25) + math.ceil(units.read / 100), units, hour, r.peak * r.each, tuple(r.trace[::-(-len(r.trace) // 2000) or 1]))
 
 # %% ../nbs/11_costs.ipynb #48cfc4ad
 @dataclass(frozen=True)
@@ -540,7 +545,8 @@ def past_runs(
 def _record(fs:pafs.FileSystem, path:str) -> dict[str, Any]|None:
     try: m = json.loads(fs.open_input_stream(path).read())
     except (OSError, ValueError): return None
-    return m if isinstance(m, dict) and isinstance(m.get("counts"), dict) and isinstance(m.get("seconds"), dict) else None
+    fits = isinstance(m, dict) and isinstance(m.get("batch_id"), str) and isinstance(m.get("counts"), dict) and isinstance(m.get("seconds"), dict)
+    return m if fits and isinstance(m["counts"].get("read"), int) else None
 
 def calibrate(
     past:Sequence[Mapping[str, Any]],  # metrics of earlier runs, see `past_runs`
@@ -553,8 +559,11 @@ def calibrate(
     speed = Speed(prices["warm_up_s"], prices["batch_overhead_s"], prices["core_rows_per_s"])
     timed = [m for m in past if m["counts"].get("read") and m["seconds"].get("total")]
     if not timed: return speed
-    told = sum(speed.seconds(m["counts"]["read"], _cores_of(m), first=(m.get("forecast") or {}).get("first", m is timed[0])) for m in timed)
-    return speed.slower(sum(m["seconds"]["total"] for m in timed) / told, len(timed))
+    forecast = lambda m, name, other: (m.get("forecast") or {}).get(name, other)
+    told = sum(speed.seconds(m["counts"]["read"], _cores_of(m), first=forecast(m, "first", m is timed[0])) for m in timed)
+    # what the manifest takes is reckoned for itself
+    took = sum(max(m["seconds"]["total"] - forecast(m, "manifest_seconds", 0), 0.1 * m["seconds"]["total"]) for m in timed)
+    return speed.slower(took / told, len(timed))
 
 def _cores_of(m:Mapping[str, Any]) -> int:
     cores = (m.get("forecast") or {}).get("cores")
@@ -589,7 +598,7 @@ def forecast_of(
 ) -> dict[str, Any]:
     """Forecast one batch, for `forecast` in its metrics; pure and quick.
 
-    rows, claims, known, write_units, read_units: whole numbers; seconds; cores; first; usd: {cores, manifest}; dollars: their sum;
+    rows, claims, known, write_units, read_units: whole numbers; seconds, and manifest_seconds of them; cores; first; usd: {cores, manifest}; dollars: their sum;
     runs: earlier batches it learned from; region, prices_date: of the prices.
     """
     prices = prices or prices_for(config.aws_region)
@@ -604,7 +613,7 @@ def forecast_of(
     units, seconds, spent = _manifest_part(config, prices, claims, known, sum(m["counts"].get("kept", 0) for m in past), used)
     time = speed.seconds(rows, used, first=first) + seconds
     dollars = {"cores": time * used / 3600 * prices["core_usd_per_hour"], "manifest": spent}
-    return {"rows": round(rows), "claims": round(claims), "known": round(known), "write_units": round(units.write), "read_units": round(units.read), "seconds": round(time, 1), "cores": used,
+    return {"rows": round(rows), "claims": round(claims), "known": round(known), "write_units": round(units.write), "read_units": round(units.read), "seconds": round(time, 1), "manifest_seconds": round(seconds, 1), "cores": used,
             "first": first, "usd": {n: round(x, 6) for n, x in dollars.items()}, "dollars": round(sum(dollars.values()), 6), "runs": speed.runs, "region": prices.region, "prices_date": prices.date}
 
 def _manifest_part(config:Config, prices:Prices, claims:float, known:float, history:float, cores:int) -> tuple[Units, float, float]:
@@ -618,11 +627,12 @@ def _manifest_part(config:Config, prices:Prices, claims:float, known:float, hist
 def check_dollars(
     forecast:Mapping[str, Any],  # from `forecast_of`
     max_dollars:float|None,      # the setting; None = no limit
+    spent:float = 0,             # by batches of the run that are committed
 ) -> None:
     "Raise `DedupError` if a run would cost more than the setting allows."
-    if max_dollars is None or forecast["dollars"] <= max_dollars: return
+    if max_dollars is None or spent + forecast["dollars"] <= max_dollars: return
     parts = ", ".join(f"{usd(x)} for the {n}" for n, x in forecast["usd"].items())
-    raise DedupError(f"The forecast is {usd(forecast['dollars'])} ({parts}; {grouped(forecast['rows'])} rows), above max_dollars = {max_dollars:g}. Nothing was written. "
+    raise DedupError(f"The forecast is {usd(forecast['dollars'])} ({parts}; {grouped(forecast['rows'])} rows){f', after {usd(spent)} for the batches before it' if spent else ''}, above max_dollars = {max_dollars:g}. Nothing {'more ' * bool(spent)}was written. "
                      "Look at dedup plan for a cheaper way, or raise max_dollars.")
 
 # %% ../nbs/11_costs.ipynb #e88ecc09
@@ -760,7 +770,8 @@ def retention_chart(
     "Dollars a month and share of duplicates caught, against retention: where more days stop being worth it."
     x, y, share = [r["retention_days"] for r in rows], [r[choice] for r in rows], [100 * caught(gaps, r["retention_days"]) for r in rows]
     at = next((r for r, s in zip(rows, share) if s >= 100 * enough), None)
-    words = f"{_big(at['retention_days'])} days catch {enough:.0%} of the late copies for {usd(at[choice])} a month; {_big(x[-1])} days cost {usd(y[-1])}" if at else f"even {_big(x[-1])} days catch only {share[-1]:.0f} %"
+    if not gaps: at = None
+    words = "no copy comes late, so no number of days catches more" if not gaps else f"{_big(at['retention_days'])} days catch {enough:.0%} of the late copies for {usd(at[choice])} a month; {_big(x[-1])} days cost {usd(y[-1])}" if at else f"even {_big(x[-1])} days catch only {share[-1]:.0f} %"
     figure, axes = _axes(words[0].upper() + words[1:], "days a key is remembered", f"dollars a month, {CHOICES[choice]}")
     axes.plot(x, y, color=KEPT); axes.set_ylim(0); axes.yaxis.label.set_color(KEPT)
     other = axes.twinx()
@@ -786,7 +797,7 @@ def capacity_chart(
     "Minutes of a batch against provisioned write units."
     x, y, floor = [r["wcu"] for r in rows], [r["minutes"] for r in rows], rows[0]["hot_minutes"]
     enough = next((r["wcu"] for r in rows if r["minutes"] <= 60), None)
-    words = f"{_big(enough)} WCU claim {_big(claims)} pairs within the hour that is billed anyway" if enough else f"No capacity within the quota claims {_big(claims)} pairs in an hour"
+    words = f"{_big(enough)} WCU, the least of these, claim {_big(claims)} pairs within the hour that is billed anyway" if enough else f"No capacity within the quota claims {_big(claims)} pairs in an hour"
     figure, axes = _axes(words + (f"; one busy id allows no less than {floor:.0f} min" if floor > 1 else ""), "write units a second", "minutes for the batch", log="xy")
     _label(axes, x, y, "", DROPPED)
     axes.plot(x, y, "o", color=DROPPED, ms=4)

@@ -14,9 +14,10 @@ from typing import Any
 from pyarrow.fs import FileSelector
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .config import Config, ConfigError, DedupError, get_spark
+from .costs import check_dollars, forecast_of
 from .dynamodb import connection_of
 from .manifest import GONE, HEAD, KEY, RENAMED, STAYS, Entry, Manifest, has_files, id_key
-from .pipeline import _with_late_files, choose_batches, open_manifest, record_input, stage_keys
+from .pipeline import _forecast, _with_late_files, choose_batches, open_manifest, record_input, stage_keys
 from .read import Batch, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import grouped, share
 from .suspects import check_columns, only
@@ -171,24 +172,27 @@ def backfill(
     manifest = open_manifest(spark, config, force=force, say=say, accept_empty=True)
     found, notes = _with_late_files(found, entries := manifest.ledger(), config.output, take=False, rerun=False, advice="To fill them in as well: dedup forget, then backfill again.")
     todo = choose_batches(found, config, entries)
-    done = []
+    done, spent = [], 0.0
     for line in notes: say(f"  {line}")
+    if todo: _forecast(todo, config, say)
     for n, batch in enumerate(todo, 1):
-        for m in _backfill_one(spark, batch, replace(config, batch_id=batch.batch_id), manifest, say):
+        for m in _backfill_one(spark, batch, replace(config, batch_id=batch.batch_id), manifest, say, spent):
             done.append(m)
+            spent += forecast_of(config, batch.files, rows=m["rows"], claims=m["pairs"])["dollars"]
             say(f"  {n} of {len(todo)} {m['batch_id']}: {grouped(m['rows'])} events, {grouped(m['repeats'])} copies among them ({share(m['repeats'], m['rows'])}), {grouped(m['known'])} known from earlier runs")
     if not done: say("Nothing to do: every run of the archive is in the manifest.")
     return done
 
-def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manifest, say:Callable[[str], None]):
+def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manifest, say:Callable[[str], None], spent:float):
     "Commit one run of the archive, or a table day by day; yields what each had."
     token = uuid.uuid4().hex[:12]
     staging = f"{config.output}/.staging/batch_id={batch.batch_id}/{token}"
     try:
         source = read_batch(spark, batch, config)
         check_columns(only(source.decode(source.raw), source.columns), config)
-        try: keys, etl_time, _ = stage_keys(spark, source, config, staging, change=_loaded, texts=manifest.texts)
+        try: keys, etl_time, total = stage_keys(spark, source, config, staging, change=_loaded, texts=manifest.texts)
         except Exception as wrong: raise explain_read_error(wrong, batch) or wrong from wrong
+        check_dollars(forecast_of(config, batch.files, rows=total["rows"], claims=total["pairs"]), config.max_dollars, spent)
         if config.input_format not in ("delta", "table"): yield _backfill_part(batch, keys, etl_time, manifest, config.output)
         else: yield from _backfill_days(batch, keys, etl_time, manifest, config.output, say)
     finally: remove_folder(staging)

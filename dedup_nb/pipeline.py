@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from pyarrow.fs import FileSelector
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
 from .config import Config, ConfigError, ConservationError, DedupError, InputError, did_you_mean, get_spark, quoted, settings as all_settings
-from .costs import check_dollars, duration, forecast_of, past_runs, usd
+from .costs import check_dollars, duration, forecast_of, load_prices, past_runs, usd
 from .cross_batch import cross_batch, to_remember
 from .dynamodb import DynamoManifest, connection_of, table_exists
 from .manifest import KEY, NO_TIME, STAYS, Claim, Entry, FencedError, LakeManifest, Manifest, ManifestError, committed_already, has_files, id_key, manifest_exists, pair_key
@@ -159,6 +159,7 @@ class _Job:
     seen:dict[str, Any] = field(default_factory=dict)  # what was counted on the way
     events:list[DataFrame] = field(default_factory=list)  # kept rows that wait for the commit of a Delta table
     forecast:dict[str, Any]|None = None  # what this batch was expected to take
+    spent:float = 0                 # dollars that the batches of this run before it were expected to take
 
     @property
     def applies(self) -> bool:
@@ -337,7 +338,9 @@ def _look_back(job:_Job) -> None:
     job.pairs, etl_time, total = stage_keys(job.spark, job.source, job.config, f"{job.attempt.staging}/pairs", texts=job.manifest.texts)
     job.add(total)
     if job.config.max_dollars is not None:  # now that the pairs are counted, the price is no guess; nothing is claimed yet
-        check_dollars(forecast_of(job.config, job.batch.files, past=past_runs(job.config.output), rows=total["rows"], claims=total["pairs"]), job.config.max_dollars)
+        counted = forecast_of(job.config, job.batch.files, past=past_runs(job.config.output), rows=total["rows"], claims=total["pairs"])
+        check_dollars(counted, job.config.max_dollars, job.spent)
+        job.forecast = {**(job.forecast or {}), "counted_dollars": counted["dollars"]}
     job.seen.update(read=job.seen["rows"], pairs=total["pairs"], checksum=total["checksum"])
     begin = job.manifest.begin if job.applies else job.manifest.look
     job.claim = begin(job.batch.batch_id, etl_time, {"token": job.attempt.token}, rerun=job.config.rerun)
@@ -490,9 +493,20 @@ def _finish(job:_Job) -> dict[str, Any]:
     if job.applies: record_recipe(job.config)
     check_alone(job.attempt, files, job.earlier, [a for a in AREAS if a != "events" or not job.events])
     record = commit_record(job.attempt, files, {"status": status, "output_format": job.config.output_format, "counts": counts})
-    if job.claim and job.applies: _remember(job, record)
+    if job.claim and job.applies:
+        _remember(job, record)
+        m = _with_the_last_units(job, m)
     publish(job.attempt.output, record)
     remove_unlisted(job.attempt, record, [a for a in AREAS if (job.applies or a == "verdicts") and (a != "events" or job.config.output_format != "delta")])
+    return m
+
+def _with_the_last_units(job:_Job, m:dict[str, Any]) -> dict[str, Any]:
+    "The metrics with what the commit itself took; written once more if that is anything."
+    used = job.manifest.used(job.claim)
+    if used == m["used"]: return m
+    m = {**m, "used": used}
+    write_text(f"{job.attempt.record}/metrics.json", json.dumps(m, indent=1))
+    write_text(f"{job.attempt.record}/report.html", report_html(m))
     return m
 
 def _notes(job:_Job) -> list[str]:
@@ -674,6 +688,7 @@ def _check_frame(job:_Job) -> None:
 
 def _forecast(batches:Sequence[Batch], config:Config, say:Callable[[str], None]) -> list[dict[str, Any]]:
     "Say what the batches will take, one forecast for each; stop if that is above `max_dollars`."
+    if config.max_dollars is not None: load_prices(config.aws_region)  # no limit in dollars by another region's prices
     past = past_runs(config.output)
     told = [forecast_of(config, batch.files, past=past, first=i == 0) for i, batch in enumerate(batches)]
     whole = {name: sum(t[name] for t in told) for name in ("rows", "seconds", "dollars")}
@@ -683,7 +698,7 @@ def _forecast(batches:Sequence[Batch], config:Config, say:Callable[[str], None])
     check_dollars(whole, config.max_dollars)
     return told
 
-def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=(), forecast:dict[str, Any]|None=None) -> dict[str, Any]:
+def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=(), forecast:dict[str, Any]|None=None, spent:float=0) -> dict[str, Any]:
     "Take one batch through all stages; return its metrics."
     config = replace(config, batch_id=batch.batch_id)
     attempt = Attempt.new(config.output, batch.batch_id)
@@ -692,7 +707,7 @@ def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str],
         raise ConfigError(f"Batch {batch.batch_id} is already applied in {config.output}, and mode=decide would replace its record. Choose another output to see what would happen.")
     say(f"batch {batch.batch_id}")
     progress = Progress((7 if config.mode == "apply" else 6) + (manifest is not None), say)
-    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress, earlier, manifest=manifest, entries=entries, forecast=forecast)
+    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress, earlier, manifest=manifest, entries=entries, forecast=forecast, spent=spent)
     with _tidy(job):
         _check_frame(job)
         progress.done("read", f"{grouped(len(batch.files))} files, {sum(f.size for f in batch.files) / 1e6:.1f} MB, {len(job.source.columns)} columns")
@@ -736,5 +751,10 @@ def run(
     check_output(config)
     manifest = manifest or opened()
     if config.mode == "apply": publish_pending(config.output, entries)
-    try: return Summary([_process(spark, batch, config, say, manifest, entries, forecast) for batch, forecast in zip(todo, told)], config.output, notes)
+    done, spent = [], 0.0
+    try:
+        for batch, forecast in zip(todo, told):
+            done.append(_process(spark, batch, config, say, manifest, entries, forecast, spent))
+            spent += done[-1]["forecast"].get("counted_dollars", forecast["dollars"])
+        return Summary(done, config.output, notes)
     finally: remove_folder(_looked(config.output))

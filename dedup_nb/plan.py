@@ -94,11 +94,12 @@ def _hour_cores(w:Workload, prices:Prices, speed:Speed, rows:float) -> int:
     "Cores that finish a batch of `rows` and scan a lake's keys for it in an hour."
     return speed.cores(rows, more_core_s=lake_core_hours(w.keys, prices) * 3600)
 
-def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims:float, known:float, batches:int, ids:Mapping[int, int]|None, *, bad:float = 0) -> dict[str, Any]:
+def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims:float, known:float, batches:int, ids:Mapping[int, int]|None, *, bad:float = 0, max_wcu:float|None = None) -> dict[str, Any]:
     "The numbers of one batch: rows, units, seconds and dollars; `run_usd` for all batches of the run."
     hours, units = window_hours(w, prices), claim_units(claims, known / claims if claims else 0, item_bytes=w.item_bytes)
     capacity = forecast_month(w, prices, window_hours=hours or 1)
-    on_demand = _claiming(claims, known, prices["on_demand_start_wcu"], Capacity.on_demand(prices), prices, cores, ids)
+    rate = max_wcu or prices["on_demand_start_wcu"]
+    on_demand = _claiming(claims, known, rate, Capacity.on_demand(prices, previous_peak=rate / 2), prices, cores, ids)
     window = _claiming(claims, known, capacity.window_wcu, Capacity.provisioned(capacity.window_wcu, prices), prices, cores, ids) if hours else None
     seconds = speed.seconds(rows, cores)
     spent = {"on_demand": request_usd(units, prices), **({"window": capacity_usd(capacity.window_wcu, capacity.window_hours, prices)} if hours else {}),
@@ -106,7 +107,7 @@ def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims
     return {"batches": batches, "rows": round(rows), "bad": round(bad), "claims": round(claims), "known": round(known), "seconds": round(seconds, 1), "run_seconds": round(seconds + (batches - 1) * speed.seconds(rows, cores, first=False), 1), "cores": cores,
             "cores_for_an_hour": _hour_cores(w, prices, speed, rows), "write_units": round(units.write), "read_units": round(units.read),
             "claim_seconds": {"on_demand": on_demand.seconds, "window": window.seconds if window else None, "lake": round(capacity.lake_core_hours * 3600 / cores, 1)},
-            "on_demand_wcu": prices["on_demand_start_wcu"], "window_wcu": capacity.window_wcu if hours else None, "window_hours": hours, "refused": on_demand.refused,
+            "on_demand_wcu": rate, "window_wcu": capacity.window_wcu if hours else None, "window_hours": hours, "refused": on_demand.refused,
             "usd": spent, "run_usd": {n: x * batches for n, x in spent.items()}}
 
 def _numbers(w:Workload, prices:Prices, speed:Speed, batch:Mapping[str, Any], kinds:Mapping[str, int], notes:Sequence[str], how:Sequence[str]) -> dict[str, Any]:
@@ -167,11 +168,11 @@ def _dollars(spent:Mapping[str, float]) -> str:
     return f"lake {usd(spent['lake'])}, or DynamoDB on demand {usd(spent['on_demand'])}{window}; cores {usd(spent['cores'])}"
 
 def _about_month(n:Mapping[str, Any]) -> list[str]:
-    m, doubt = n["per_month"], "*" if n["prices"]["unverified"] else ""
+    m, doubt = n["per_month"], lambda *of: "*" if any(name.startswith(of) for name in n["prices"]["unverified"]) else ""
     over = f" (above the quota of {grouped(int(n['table_wcu_quota']))})" if n["window_wcu"] > n["table_wcu_quota"] else ""
     row = lambda title, mode, more="": f"  {title:<24}{usd(m[f'standard_{mode}']):>14}{usd(m[f'ia_{mode}']):>16}   {more}".rstrip()
-    return [f"{'A month':<26}{'Standard':>14}{'Standard-IA' + doubt:>16}", row("DynamoDB on demand", "on_demand"), row(f"DynamoDB, {n['window_hours']:.3g} h a batch", "window", f"{grouped(n['window_wcu'])} WCU{over}"),
-            row("DynamoDB all day", "all_day", f"{grouped(n['all_day_wcu'])} WCU, {UTILISATION:.0%} used"), f"  {'lake manifest' + doubt:<24}{usd(m['lake']):>14}"]
+    return [f"{'A month':<26}{'Standard' + doubt('standard'):>14}{'Standard-IA' + doubt('ia'):>16}", row("DynamoDB on demand", "on_demand"), row(f"DynamoDB, {n['window_hours']:.3g} h a batch", "window", f"{grouped(n['window_wcu'])} WCU{over}"),
+            row("DynamoDB all day", "all_day", f"{grouped(n['all_day_wcu'])} WCU, {UTILISATION:.0%} used"), f"  {'lake manifest' + doubt('lake', 'core'):<24}{usd(m['lake']):>14}"]
 
 def _page(n:Mapping[str, Any]) -> list[str]:
     w, b, f, r = n["workload"], n["batch"], n["backfill"], n["recommendation"]
@@ -184,7 +185,7 @@ def _page(n:Mapping[str, Any]) -> list[str]:
             f"Prices: {n['prices']['region']}, {n['prices']['date']}, {n['prices']['source']}", *doubt, *(f"Note: {x}" for x in n["notes"])]
 
 # %% ../nbs/14_plan.ipynb #7813f367
-_SAMPLE_ROWS = 200_000
+_SAMPLE_ROWS, _FILE_ROWS = 200_000, 5_000  # rows of all files that are looked at; of one, at least
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _PLACE = {name: i for i, (name, _) in enumerate(ENRICHED)}
 
@@ -276,12 +277,12 @@ def _footers(batch:Batch) -> int:
 
 def _spread(items:Sequence[Any], n:int) -> list[Any]:
     "Up to `n` of the items, from the first to the last."
-    return list(items) if len(items) <= n else [items[round(i * (len(items) - 1) / (n - 1))] for i in range(n)]
+    return list(items) if len(items) <= n else [items[round(i * (len(items) - 1) / max(1, n - 1))] for i in range(n)]
 
 def _sampled(batch:Batch, config:Config, limit:int) -> _Sample:
-    "Look at up to three files of a batch, or at all if they are small."
+    "Look at up to three files of a batch, or at more if they are small: few, and each far enough that what is read ahead of a packed one does not count."
     s, parquet = _Sample(), config.input_format == "parquet"
-    files = _spread(batch.files, 3) if sum(f.size for f in batch.files) > 64e6 else list(batch.files)
+    files = _spread(batch.files, 3 if sum(f.size for f in batch.files) > 64e6 else max(1, limit // _FILE_ROWS))
     s.whole = len(files) == len(batch.files)
     for file in files:
         try: (_read_parquet if parquet else _read_lines)(s, file, config, max(1, limit // len(files)))
@@ -381,15 +382,15 @@ def plan_input(
     prices.require(_NEEDED)
     often, share = (None if value is None else amount(name, value) for name, value in (("batches_per_day", batches_per_day), ("duplicate_share", duplicate_share)))
     found, past = estimate_input(config), past_runs(config.output)
-    a_day, known, speed = often or found.batches_per_day or 1, _known_share(found, past, share), calibrate(past, prices)
+    a_day, known, speed = often or min(max(found.batches_per_day or 1, 0.001), 86_400), _known_share(found, past, share), calibrate(past, prices)
     rows, claims, notes = found.rows / found.batches, found.claims / found.batches, []
     if not (often or found.batches_per_day): notes.append("the names of the batches tell no time: one a day is assumed, see --batches-per-day")
     if known[1]: notes.append(known[1])
     if done := {m.get("batch_id") for m in past} & set(found.names):
         notes.append(f"already in {config.output}: {len(done)} of the {found.batches} batches; a run there takes only the others")
-    w = Workload(max(rows, 1) * a_day, known[0], config.retention_days, a_day)
+    w = Workload(max(rows * a_day, 1), known[0], config.retention_days, a_day)
     used = max(1, min(cores or os.cpu_count() or 1, math.ceil(found.files / found.batches) if found.single_files else 10**6))
-    batch = _batch(w, prices, speed, used, rows, claims, claims * known[0], found.batches, found.ids if found.whole else None, bad=found.bad / found.batches)
+    batch = _batch(w, prices, speed, used, rows, claims, claims * known[0], found.batches, found.ids if found.whole else None, bad=found.bad / found.batches, max_wcu=config.max_wcu)
     return Plan(_numbers(w, prices, speed, batch, {k: round(n / found.batches) for k, n in found.kinds.items()}, notes, found.how))
 
 def _known_share(found:InputEstimate, past:Sequence[Mapping[str, Any]], given:float|None) -> tuple[float, str]:

@@ -346,6 +346,50 @@ def test_json_lines_are_read():
     assert plan.numbers["workload"]["batches_per_day"] == 24 and "2 % known keys are assumed" in str(plan)
 
 
+def test_many_small_packed_files_are_not_taken_for_long_rows():
+    "What is read ahead of a packed file is not the length of its first rows."
+    lines = gzip.open(next((SAMPLES / "run=2026-11-18-00-00-00").glob("*.gz"))).read().splitlines(keepends=True)
+    for b in range(3):
+        Path(f"many/run={b}").mkdir(parents=True)
+        for n in range(60): Path(f"many/run={b}/{n:02}.gz").write_bytes(gzip.compress(b"".join(lines[n * 50:n * 50 + 400])))
+    found = estimate_input(Config(input="many"), sample_rows=15_000)
+    assert not found.whole and found.rows == pytest.approx(3 * sum(len(lines[n * 50:n * 50 + 400]) for n in range(60)), rel=0.1)
+
+
+def test_a_plan_asks_for_no_more_than_max_wcu():
+    slow, fast = (plan_input(Config(input=str(SAMPLES), max_wcu=wcu)).numbers["batch"]["claim_seconds"]["on_demand"] for wcu in (1, None))
+    assert slow > 3600 and fast < 10
+
+
+def test_a_little_a_week_can_be_planned():
+    for day in ("2026-01-01", "2026-01-08"):
+        Path(f"week/run={day}").mkdir(parents=True)
+        Path(f"week/run={day}/a.json").write_text("\n".join(json.dumps({"event_id": f"{day}-{n}"}) for n in range(5)))
+    assert plan_input(Config(input="week", input_format="json")).numbers["workload"]["events_per_day"] == 1
+
+
+def test_a_trillion_events_a_day_are_planned_at_once():
+    assert plan_workload(events_per_day=1e12).numbers["recommendation"]["back_end"] == "lake"
+
+
+def test_reading_takes_time_too():
+    s = simulate(Load(1e9, duplicate_share=1.0), Capacity.on_demand(P), P, strategy="read_first")
+    assert s.units == Units(0, 1e9) and s.seconds == math.ceil(1e9 / P["on_demand_start_rcu"]) and s.requests == 1e7
+
+
+def test_a_price_file_names_what_would_divide_by_nothing():
+    Path("p.toml").write_text("[quotas]\ntable_wcu = 0\n[rates]\nunverified = 3\n")
+    with pytest.raises(ConfigError, match=r"(?s)table_wcu = 0: wanted a number above 0.*unverified = 3: wanted a list"): load_prices(file="p.toml")
+    Path("free.toml").write_text("[regions.us-east-1]\ncore_usd_per_hour = 0\nlake_request_usd_per_million = 0\n")
+    free = load_prices(file="free.toml")
+    assert break_even_batches(forecast_month(Workload(10e6), free), "standard_on_demand") == math.inf and "lake" in str(plan_workload(events_per_day=10e6, prices_file="free.toml"))
+
+
+def test_a_price_that_is_not_verified_has_a_star_where_it_counts():
+    stars = lambda region: [word for line in str(plan_workload(events_per_day=10e6, region=region)).splitlines() if line.startswith("A month") for word in line.split()[2:]]
+    assert [bool({n for n in load_prices(r).unverified if n.startswith("standard")}) for r in ("us-east-1", "us-west-2")] == [s[0].endswith("*") for s in map(stars, ("us-east-1", "us-west-2"))]
+
+
 def test_an_input_that_cannot_be_planned_says_why():
     Path("empty/run=1").mkdir(parents=True); Path("empty/run=1/part-0").write_text("")
     with pytest.raises(InputError, match="has no rows to plan with"): estimate_input(Config(input="empty"))
@@ -375,6 +419,23 @@ def test_calibration_scales_the_defaults_and_large_runs_count_most():
     slow = calibrate([measured(10_000_000, 3 * default.seconds(10_000_000, 2), 2, forecast={"cores": 2}), measured(10, default.seconds(10, 2), 2, forecast={"cores": 2})], P)
     assert 2.9 < slow.overhead_s / default.overhead_s < 3
     assert calibrate([measured(0, 0, 0)], P) == default
+
+
+@pytest.mark.parametrize("manifest", ["none", "lake", "dynamodb"])
+def test_a_run_that_took_what_was_forecast_teaches_nothing_new(manifest):
+    "The claims and the scan are reckoned for themselves: they must not also make the machine seem slower."
+    config = Config(input="x", manifest=manifest, **({"dynamodb_table": "t"} if manifest == "dynamodb" else {}))
+    files = [InputFile(f"part-{n}.txt.gz", 24_000_000, 0) for n in range(10)]
+    long_ago = [measured(1_000_000_000, calibrate([], P).seconds(1e9, 8), 8, forecast={"cores": 8})]  # a history for the lake to scan
+    told = forecast_of(config, files, past=long_ago, cores=8, rows=1_000_000)
+    again = forecast_of(config, files, past=[*long_ago, measured(1_000_000, told["seconds"], 10, forecast=told)], cores=8, rows=1_000_000)
+    assert again["seconds"] == pytest.approx(told["seconds"], rel=0.01) and (told["manifest_seconds"] > 0) == (manifest != "none")
+
+
+def test_a_limit_in_dollars_counts_the_batches_before():
+    told = {"dollars": 0.9, "usd": {"cores": 0.9}, "rows": 5}
+    assert check_dollars(told, 1) is None
+    with pytest.raises(DedupError, match=r"after \$0.90 for the batches before it, above max_dollars = 1. Nothing more was written"): check_dollars(told, 1, 0.9)
 
 
 def test_a_forecast_is_pure_and_counts_what_it_is_told():
@@ -423,7 +484,7 @@ def test_chart_titles_state_the_conclusion_and_axes_have_units():
         "the lake is cheaper than DynamoDB everywhere here": volume_chart(costs_by(Workload(1e6), P, events_per_day=volumes)),
         "At 10 M events a day the lake is dearer than DynamoDB above 185 batches a day": batches_chart(by_batches),
         "90 days catch 99%": retention_chart(costs_by(Workload(10e6), P, retention_days=[7, 30, 90, 180]), {1: 900, 40: 95, 120: 5}),
-        "4 k WCU claim 10 M pairs within the hour": capacity_chart(minutes_by_wcu(load, [1000, 2000, 4000, 16_000], P), load.claims),
+        "4 k WCU, the least of these, claim 10 M pairs within the hour": capacity_chart(minutes_by_wcu(load, [1000, 2000, 4000, 16_000], P), load.claims),
         "above 28.9% utilisation": utilisation_chart(P),
     }
     for words, figure in figures.items():
