@@ -470,6 +470,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                   'dedup_nb.history._backfill_part': ('history.html#_backfill_part', 'dedup_nb/history.py'),
                                   'dedup_nb.history._claimed': ('history.html#_claimed', 'dedup_nb/history.py'),
                                   'dedup_nb.history._claims': ('history.html#_claims', 'dedup_nb/history.py'),
+                                  'dedup_nb.history._counted': ('history.html#_counted', 'dedup_nb/history.py'),
                                   'dedup_nb.history._loaded': ('history.html#_loaded', 'dedup_nb/history.py'),
                                   'dedup_nb.history._opened': ('history.html#_opened', 'dedup_nb/history.py'),
                                   'dedup_nb.history._recorded': ('history.html#_recorded', 'dedup_nb/history.py'),

@@ -1126,9 +1126,9 @@ class DynamoManifest:
         return {r.run for r in self._read(self._folder(claim.batch_id, claim.token)).where(F.col("kind") == KNOWN).where("run is not null").select("run").distinct().collect()}
 
     def used(self, claim:Claim) -> dict[str, float]:
-        "What the claims of an attempt took: requests, write_units, read_units, claimed, own, duplicate, expired, throttled, retried."
+        "What an attempt took: requests, write_units, read_units, claimed, own, duplicate, expired, throttled, retried; marking, marked: the requests and write units of its commit among them."
         counts = self._meters.get(claim.token, Counter())
-        return {n: counts.get(n, 0) for n in ("claimed", "own", "duplicate", "expired", "throttled", "retried", "requests", "write_units", "read_units")}
+        return {n: counts.get(n, 0) for n in ("claimed", "own", "duplicate", "expired", "throttled", "retried", "requests", "write_units", "read_units", "marking", "marked")}
 
     def forecast(self, pairs:int) -> str:
         "One sentence before a run: pairs, rate, minutes, dollars."
@@ -1212,7 +1212,7 @@ class DynamoManifest:
             used = Counter(json.loads(said))
         else:
             with _in_our_words(): used = self._used(rows.repartition(tasks, "eventId").mapInArrow(_writing(self._task(tasks), write), _ANSWERS))
-        if claim: self._count(claim, used)
+        if claim: self._count(claim, used + Counter(marking=used.get("requests", 0), marked=used.get("write_units", 0)))
         return int(used.get("left", 0))
 
     def _release(self, claim:Claim) -> int:

@@ -7,7 +7,8 @@ __all__ = ['Answer', 'runs_table', 'runs', 'explain', 'backfill', 'abandon', 'fo
 
 # %% ../nbs/15_history.ipynb #a1a2899b
 import uuid
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -110,6 +111,10 @@ def _claimed(c:dict[str, Any]) -> str:
     if c.get("open"): return f"  manifest: batch {c['batch_id']}, which is not committed yet, {what}"
     return f"  manifest: batch {c['batch_id']} {what} (attempt {c['token']}, process {c['pid']} on {c['host']})"
 
+def _counted(lines:Iterable[str]) -> list[str]:
+    "Lines that say the same as one."
+    return [f"{line}, and {n - 1} more like it" if n > 1 else line for line, n in Counter(lines).items()]
+
 def _story(spark:SparkSession, output:str, batches:Sequence[str], manifest:Manifest|None, entries:Sequence[Entry], asked:str) -> tuple[str, list[str], list[dict[str, Any]], list[dict[str, Any]]]:
     "The id, the ids its events came with, the verdicts on them, and what the manifest holds of them."
     verdicts = _verdicts(spark, output, batches, asked)
@@ -132,7 +137,7 @@ def explain(
     # enriched events have their ids in lower case, others as they came; which ones these are the output may not say
     stories = (_story(spark, output, batches, manifest, entries, asked) for asked in dict.fromkeys([event_id, event_id.lower()]))
     asked, originals, verdicts, claims = next((s for s in stories if s[2] or s[3]), (event_id, [event_id], [], []))
-    lines = [f"Event id {asked}"] + [f"  it is the new id of an event that came as {o}" for o in originals if o != asked] + [_said(v) for v in verdicts] + [_claimed(c) for c in claims]
+    lines = [f"Event id {asked}"] + [f"  it is the new id of an event that came as {o}" for o in originals if o != asked] + [_said(v) for v in verdicts] + _counted(_claimed(c) for c in claims)
     if not verdicts and not claims: lines.append(f"  nothing is recorded of it in the {len(batches)} committed batches of {config.output}: it was in none of them{'' if manifest else ', or it was alone in its batch (there is no manifest to say so)'}")
     if manifest and not manifest.asks: lines.append("  the policy allows no PartiQL, so the table cannot be asked what it has of an id")
     return Answer("\n".join(lines), {"event_id": asked, "originals": originals, "verdicts": verdicts, "claims": claims})
