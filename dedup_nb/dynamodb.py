@@ -28,7 +28,7 @@ from botocore.config import Config as BotoConfig
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError as LostConnection, CredentialRetrievalError, HTTPClientError, MetadataRetrievalError, NoCredentialsError, PartialCredentialsError
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .config import Config, ConfigError, DedupError, did_you_mean, settings
-from .manifest import HEAD, KEY, RENAMED, STAYS, BusyError, Claim, Entry, FencedError, ManifestError, _entries, _held, id_key, pair_key, committed_already, this_process, yielded_to
+from .manifest import HEAD, KEY, RENAMED, STAYS, BusyError, Claim, Entry, FencedError, ManifestError, _differences, _entries, _held, _known_of, _learns, id_key, pair_key, committed_already, this_process, yielded_to
 from .read import escaped, filesystem
 from .report import grouped
 
@@ -918,6 +918,7 @@ class DynamoManifest:
     sweeps:bool = True
     asks:bool = True                      # not if the policy allows no PartiQL
     writes:bool = True                    # False: a run that only decides, and leaves no trace in the table
+    keeps_recipe:bool = False             # a rerun: not even `force` changes the recipe
 
     def __post_init__(self):
         "Find or make the table; refuse one that is not a manifest, or of another recipe."
@@ -929,7 +930,9 @@ class DynamoManifest:
         self._meters:dict[str, Counter] = {}
         self._said:dict[str, dict[str, float]] = {}  # token -> the counts that were told
         self._table:Table = PutTable(self.connection, patience_s=self.patience_s) if self.strategy == "put_item" else Table(self.connection, patience_s=self.patience_s)
+        self._table.patience_s = min(30, self.patience_s)  # an address that does not answer at all is said soon
         description, made, notes = find_table(self._table, self.create, self.capacity)
+        self._table.patience_s = self.patience_s
         self._told += notes
         self.max_wcu = self.max_wcu or write_rate(description)
         self._open(made)
@@ -994,12 +997,13 @@ class DynamoManifest:
         if not recipes: return
         found = recipes[-1]
         if not self.recipe: self.retention_days = found.get("retention_days", self.retention_days)  # opened to look, not to run
-        differ = [f"{name} was {found.get(name)}, is now {value}" for name, value in self.recipe.items() if found.get(name) != value]
+        differ = _differences(found, self.recipe)
         # a run that failed binds nobody: it takes a claim or a commit
         bound = any(e.state in ("claimed", "committed") for e in self.ledger())
-        if differ and bound and not self.force:
-            raise ManifestError(f"The manifest {self.connection.table} was made with another recipe: {'; '.join(differ)}. Use the settings of the first run, another table, or go on with --force.")
-        while differ and self.writes and not self._append(self._next(), "", "recipe", {**self.recipe, "layout": self.layout}): pass
+        if differ and bound and (self.keeps_recipe or not self.force):
+            raise ManifestError(f"The manifest {self.connection.table} was made with another recipe: {'; '.join(differ)}. Use the settings of the first run, or another table{': a rerun must give the same output' if self.keeps_recipe else ', or go on with --force'}.")
+        new = differ or _learns(found, self.recipe)
+        while new and self.writes and not self._append(self._next(), "", "recipe", {**found, **_known_of(self.recipe), "layout": self.layout}): pass
 
     def _next(self) -> int: return 1 + max((m.seq for m in self._markers()), default=0)
 

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 from pyarrow.fs import FileSelector
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from .config import Config, ConfigError, DedupError, get_spark
+from .config import Config, ConfigError, DedupError, InputError, get_spark
 from .costs import check_dollars, forecast_of
 from .dynamodb import connection_of
 from .manifest import GONE, HEAD, KEY, RENAMED, STAYS, Entry, Manifest, has_files, id_key
@@ -37,6 +37,7 @@ def _opened(config:Config, spark:SparkSession|None) -> Manifest:
     "The manifest of an output, to look at or to tidy."
     if config.output is None and config.manifest_path is None: raise ConfigError("Name the output whose manifest is meant: --output DIR.")
     manifest = open_manifest(spark, config, existing=True)
+    if config.manifest == "none": raise ConfigError("manifest=none has no ledger to look at. Leave it out, or say which one: --manifest lake.")
     if manifest is None:
         raise DedupError(f"There is no manifest at {config.manifest_path or f'{config.output}/manifest'}. Correct --output or --manifest-path; a run makes one: dedup run --output {config.output}.")
     return manifest
@@ -174,7 +175,7 @@ def backfill(
     # history is taken whole: max_batches is for what a run moves
     config = replace(config, output=absolute(config.output), mode="apply", max_batches=max(1, len(found)))
     spark = spark or get_spark(delta=config.manifest == "lake" or config.input_format == "delta")
-    manifest = open_manifest(spark, config, force=force, say=say, accept_empty=True)
+    manifest = open_manifest(spark, config, force=force, say=say, accept_empty=True, archive=True)
     found, notes = _with_late_files(found, entries := manifest.ledger(), config.output, take=False, rerun=False, advice="To fill them in as well: dedup forget, then backfill again.")
     todo = choose_batches(found, config, entries)
     done, spent = [], 0.0
@@ -197,6 +198,8 @@ def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manif
         check_columns(only(source.decode(source.raw), source.columns), config)
         try: keys, etl_time, total = stage_keys(spark, source, config, staging, change=_loaded, texts=manifest.texts)
         except Exception as wrong: raise explain_read_error(wrong, batch) or wrong from wrong
+        if total["rows"] and not total["pairs"]:
+            raise InputError(f"None of the {grouped(total['rows'])} rows of {batch.batch_id} is an event of the form {config.input_format}; nothing is filled. Set the right --input-format; events that were loaded are mostly parquet (--input-format parquet --batch-pattern 'batch_id=*').")
         check_dollars(forecast_of(config, batch.files, rows=total["rows"], claims=total["pairs"]), config.max_dollars, spent)
         if config.input_format not in ("delta", "table"): yield _backfill_part(batch, keys, etl_time, manifest, config.output)
         else: yield from _backfill_days(batch, keys, etl_time, manifest, config.output, say)

@@ -152,6 +152,7 @@ class LakeManifest:
     claim_timeout_minutes:float = 360     # age at which an unfinished claim counts as dead
     say:Callable[[str], None] = print
     writes:bool = True                    # False: a run that only decides, and leaves no trace
+    keeps_recipe:bool = False             # a rerun: not even `force` changes the recipe
     concurrent:bool = False
     texts:bool = False
     sweeps:bool = False
@@ -427,15 +428,15 @@ class LakeManifest:
         if not recipes: raise ManifestError(f"{self.path} has the columns of a manifest, but no recipe. It is left as it is: choose another manifest_path, or move it away.")
         found = json.loads(recipes[-1].info)
         if not self.recipe: self.retention_days = found.get("retention_days", self.retention_days)  # opened to look, not to run
-        differ = [f"{name} was {found.get(name)}, is now {value}" for name, value in self.recipe.items() if found.get(name) != value]
+        differ = _differences(found, self.recipe)
         # a run that failed binds nobody: it takes a claim or a commit
         bound = any(e.state in ("claimed", "committed") for e in _entries(markers))
-        if differ and bound and not self.force:
-            raise ManifestError(f"The manifest {self.path} was made with another recipe: {'; '.join(differ)}. Use the settings of the first run, another output, or go on with --force.")
-        if differ and self.writes:
+        if differ and bound and (self.keeps_recipe or not self.force):
+            raise ManifestError(f"The manifest {self.path} was made with another recipe: {'; '.join(differ)}. Use the settings of the first run, or another output{': a rerun must give the same output' if self.keeps_recipe else ', or go on with --force'}.")
+        if self.writes and (differ or _learns(found, self.recipe)):
             self._check_idle(_entries(markers))
             seq, token = 1 + max(m.seq for m in markers), uuid.uuid4().hex
-            self._append("", "recipe", seq, {**self.recipe, "token": token}, 2 * seq)
+            self._append("", "recipe", seq, {**found, **_known_of(self.recipe), "token": token}, 2 * seq)
             self._check_written("", "recipe", seq, token)
 
 # %% ../nbs/06_manifest.ipynb #6c7fc404
@@ -458,6 +459,19 @@ def _entries(markers:Sequence[T.Row]) -> list[Entry]:
         state = "committed" if m.kind == "abandon" and committed else _STATE[m.kind]  # a rerun that failed leaves the first commit in force
         found[m.batch_id] = Entry(m.batch_id, state, m.seq, first, info, committed)
     return sorted(found.values(), key=lambda e: e.first_seq or e.seq)
+
+def _known_of(recipe:Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in recipe.items() if value is not None or name != "id_case"}
+
+def _learns(found:Mapping[str, Any], recipe:Mapping[str, Any]) -> bool:
+    "Does a run say what a backfill could not: how its ids are written?"
+    return found.get("id_case") is None and recipe.get("id_case") is not None
+
+def _differences(found:Mapping[str, Any], recipe:Mapping[str, Any]) -> list[str]:
+    "What is another recipe, in the words of the settings."
+    words = {"lower": "enriched_tsv (ids in lower case)", "as it is": "another than enriched_tsv (ids as they are)"}
+    differ = {name: (found.get(name), value) for name, value in _known_of(recipe).items() if found.get(name) != value and not (name == "id_case" and found.get(name) is None)}
+    return [f"input_format was {words.get(a, a)}, is now {words.get(b, b)}" if name == "id_case" else f"{name} was {a}, is now {b}" for name, (a, b) in differ.items()]
 
 def _expired(markers:Sequence[T.Row]) -> set[str]:
     "Batches whose keys have been removed, and not been written again since."
@@ -504,6 +518,7 @@ def has_files(folder:str) -> bool:
 def manifest_exists(path:str) -> bool:
     "Is there a manifest, or anything else, at this path? What a run leaves that was killed while it made the table is nothing."
     fs, inner = filesystem(path)
+    if fs.get_file_info(inner).type.name == "File": return True
     found = {i.base_name for i in fs.get_file_info(FileSelector(inner, allow_not_found=True)) if not i.base_name.startswith(".")}
     if not found <= {"_delta_log", _FIRST_PARTITION}: return bool(found)
     log = fs.get_file_info(FileSelector(f"{inner}/_delta_log", allow_not_found=True))
@@ -517,5 +532,6 @@ def _explained(wrong:Exception, path:str) -> ManifestError:
         lines = "\n".join(f"  {name} = {value}" for name, value in delta_settings().items())
         return ManifestError(f"The lake manifest is a Delta table, and this Spark session has no Delta. Start it with these settings, or set manifest=none:\n{lines}")
     if re.search("DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|not a Delta table|DELTA_PATH_DOES_NOT_EXIST|DELTA_SCHEMA_NOT_SET|DELTA_STATE_RECOVER|DELTA_LOG|DELTA_TRUNCATED|DELTA_CREATE_TABLE_WITH_NON_EMPTY", text):
-        return ManifestError(f"{path} is there, but it is not a manifest: {text.strip().splitlines()[0][:200]} It is left as it is: choose another manifest_path, or move it away.")
-    return ManifestError(f"The manifest {path} cannot be used: {text.strip().splitlines()[0][:300]} Nothing was committed; check the path and the rights, then run again.")
+        return ManifestError(f"{path} is there, but it is not a manifest (Spark finds no Delta table in it). It is left as it is: choose another manifest_path, or move it away.")
+    cause = next((line for line in text.strip().splitlines() if not line.startswith("An error occurred while calling")), text).lstrip(": ")
+    return ManifestError(f"The manifest {path} cannot be used: {cause[:300]} Nothing was committed; check the path and the rights, then run again.")

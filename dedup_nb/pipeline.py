@@ -557,9 +557,10 @@ def choose_batches(
 # %% ../nbs/13_pipeline.ipynb #0e53ae6c
 _RECIPE = ("event_id", "event_fingerprint", "order_by", "missing_fingerprint", "fingerprint_columns", "natural", "synthetic", "compat", "retention_days")
 
-def recipe_of(config:Config) -> dict[str, Any]:
-    "What all batches of a manifest must share."
-    return {"format": 1, "id_case": "lower" if config.input_format == "enriched_tsv" else "as it is", **_plainly(config, _RECIPE)}
+def recipe_of(config:Config, archive:bool = False) -> dict[str, Any]:
+    "What all batches of a manifest must share. An archive may be of another format than the runs: only enriched TSV says how its ids are written."
+    case = "lower" if config.input_format == "enriched_tsv" else None if archive else "as it is"
+    return {"format": 1, "id_case": case, **_plainly(config, _RECIPE)}
 
 def manifest_path(config:Config) -> str:
     "Where the lake manifest of an output lies."
@@ -581,6 +582,7 @@ def open_manifest(
     force:bool = False,               # go on with another recipe, and record it
     accept_empty:bool = False,        # begin without memory although events are there
     existing:bool = False,            # open it to look or to tidy: do not make one, take its own recipe
+    archive:bool = False,             # is the input an archive, to fill it from?
     say:Callable[[str], None] = print,
 ) -> Manifest|None:                   # None: manifest=none, or there is none and none is to be made
     "Open the manifest of an output, or make it. Raises `ManifestError`."
@@ -588,13 +590,13 @@ def open_manifest(
     path = manifest_path(config)
     absent = (existing or config.mode == "decide") and not _is_there(config)
     if absent and existing: return None
-    recipe = {} if existing else recipe_of(config)
+    recipe = {} if existing else recipe_of(config, archive)
     shared = (config.retention_days, recipe, force, config.wait_minutes, config.claim_timeout_minutes, say)
     if config.manifest == "dynamodb":
         # a run that only decides leaves nothing behind, answers of the table included
         path = path if config.mode == "apply" else _looked(config.output)
-        manifest = None if absent else DynamoManifest(spark or get_spark(), connection_of(config), path, *shared, create=config.create_table and not existing, max_wcu=config.max_wcu, layout=config.dynamodb_layout, strategy=config.dynamodb_strategy, capacity=(config.dynamodb_capacity, config.dynamodb_capacity) if config.dynamodb_capacity else None, writes=config.mode == "apply")
-    else: manifest = None if absent else LakeManifest(spark or get_spark(delta=True), path, *shared, writes=config.mode == "apply")
+        manifest = None if absent else DynamoManifest(spark or get_spark(), connection_of(config), path, *shared, create=config.create_table and not existing, max_wcu=config.max_wcu, layout=config.dynamodb_layout, strategy=config.dynamodb_strategy, capacity=(config.dynamodb_capacity, config.dynamodb_capacity) if config.dynamodb_capacity else None, writes=config.mode == "apply", keeps_recipe=config.rerun)
+    else: manifest = None if absent else LakeManifest(spark or get_spark(delta=True), path, *shared, writes=config.mode == "apply", keeps_recipe=config.rerun)
     strange = [] if accept_empty or existing else _strange_events(config.output, manifest.ledger() if manifest else [])
     if strange:
         name = f"on the DynamoDB table {manifest.connection.table}" if config.manifest == "dynamodb" else path

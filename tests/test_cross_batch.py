@@ -11,14 +11,14 @@ from test_laws import COLUMNS, T, crowded, frame_of, law
 from test_run import QUIET, SAMPLES, files, kept, truth
 from dedup_nb import Config, run
 from dedup_nb.cli import main
-from dedup_nb.config import ConfigError, DedupError
+from dedup_nb.config import ConfigError, DedupError, InputError
 from dedup_nb.costs import count_claims, past_runs, review
 from dedup_nb.cross_batch import to_remember
 from dedup_nb.dynamodb import _by_id
 from dedup_nb.history import backfill, expire, explain, forget, runs
 from dedup_nb.manifest import Entry, LakeManifest, ManifestError, id_key, pair_key
 from dedup_nb.pipeline import _met, decide, kept_rows, open_manifest, publish_pending, stage_keys
-from dedup_nb.read import find_batches, read_batch
+from dedup_nb.read import ENRICHED, find_batches, read_batch
 from dedup_nb.suspects import with_keys
 from dedup_nb.synthetic import NAMESPACE
 from dedup_nb.write import Attempt, commit_record, committed_files, write_text
@@ -251,6 +251,28 @@ def test_a_rerun_gives_the_same_output_and_is_refused_with_other_settings_or_pai
     write(spark, two / "in", {"2": [("a", "f", 2, 2), ("y", "f", 2, 9)]})
     with pytest.raises(ManifestError, match="the batch had 3 pairs, has now 2.*dedup forget 2"): go(spark, two, batch_id="2", rerun=True)
     assert stayed(spark, two) == STAYED and str(runs(config(two), spark)).count("committed") == 2
+
+
+@pytest.mark.long
+def test_a_rerun_with_other_settings_is_refused_by_force_too_and_changes_nothing(spark, two):
+    "Had it recorded its recipe, the next run would be refused with the settings of the first."
+    for force in (False, True):
+        with pytest.raises(ManifestError, match="another recipe: synthetic was rename_later, is now quarantine.*a rerun must give the same output"): go(spark, two, batch_id="2", rerun=True, synthetic="quarantine", force=force)
+    assert go(spark, two, batch_id="2", rerun=True).counts["kept"] == 2
+
+
+@pytest.mark.long
+def test_an_archive_of_another_format_fills_the_manifest_and_one_that_cannot_be_read_does_not(spark, two):
+    "What a run of enriched TSV loaded is Parquet; the next run is of enriched TSV again."
+    out, archive = str(two / "again"), str(two / "out/events")
+    with pytest.raises(InputError, match="None of the .* rows of 1 is an event of the form enriched_tsv.*--input-format parquet"): backfill(Config(input=archive + "/batch_id=1", output=out, batch_id="1"), spark, **QUIET)
+    backfill(Config(input=archive, output=out, input_format="parquet", batch_pattern="batch_id=*"), spark, **QUIET)
+    line = "\t".join({"event_id": "a", "event_fingerprint": "f"}.get(name, "") for name, _ in ENRICHED)
+    (two / "tsv/run=9").mkdir(parents=True)
+    (two / "tsv/run=9/part").write_text(line + "\n")
+    assert run(Config(input=str(two / "tsv"), output=out), spark, **QUIET).counts["read"] == 1
+    write(spark, two / "in", {"9": [("a", "f", 3, 6)]})
+    with pytest.raises(ManifestError, match=r"input_format was enriched_tsv \(ids in lower case\), is now another"): run(config(two, output=out, batch_id="9"), spark, **QUIET)
 
 
 def test_a_rerun_beside_a_batch_that_was_loaded_again_would_load_an_event_twice(spark, two):
