@@ -17,7 +17,6 @@ from .distribution import profile
 from .history import abandon, backfill, expire, explain, forget, runs
 from .pipeline import run
 from .plan import plan_input, plan_workload
-from .read import filesystem
 from .report import Summary
 
 # %% ../nbs/30_cli.ipynb #85116864
@@ -146,9 +145,7 @@ def _plan(args:argparse.Namespace) -> int:
     config = _config(args, retention_days=args.retention)
     if args.review:
         if not config.output: raise ConfigError("A review needs the folder of past runs: dedup plan --review --output DIR.")
-        past = past_runs(config.output)
-        fs, inner = filesystem(config.output)
-        if fs.get_file_info(inner).type.name == "NotFound": raise ConfigError(f"There is no folder {config.output}. A review needs the output of past runs: dedup plan --review --output DIR.")
+        past = past_runs(config.output, must_exist=True)
         return _answer(args, review(past), review_page(past))
     shared = dict(region=args.region or config.aws_region, prices_file=args.prices, cores=args.cores)
     numbers = {name: value for name in ("duplicate_share", "batches_per_day") if (value := getattr(args, name)) is not None}

@@ -534,11 +534,14 @@ class Speed:
         return Speed(self.warm_up_s * factor, self.overhead_s * factor, self.core_rows_per_s / factor, runs)
 
 def past_runs(
-    output:str|None,  # the output of earlier runs; None = none
+    output:str|None,         # the output of earlier runs; None = none
+    *,
+    must_exist:bool = False, # raise `ConfigError` where there is no such folder
 ) -> list[dict[str, Any]]:
     "Read what earlier runs left in `<output>/runs/*/metrics.json`, in order of batch; records that cannot be read are left out."
     if not output: return []
     fs, inner = filesystem(output)
+    if must_exist and fs.get_file_info(inner).type.name == "NotFound": raise ConfigError(f"There is no folder {output}. Wanted the output of past runs, as in dedup run --output DIR.")
     below = fs.get_file_info(pafs.FileSelector(f"{inner.rstrip('/')}/runs", recursive=True, allow_not_found=True))
     return [m for path in sorted(i.path for i in below if i.base_name == "metrics.json") if (m := _record(fs, path))]
 

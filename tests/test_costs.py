@@ -459,6 +459,10 @@ def test_max_dollars_stops_a_dear_run_with_the_sum():
     with pytest.raises(DedupError, match=r"\$12.3[45].*20 000 000 rows.*max_dollars = 12.*Nothing was written"): check_dollars(told, 12)
 
 
+def test_a_review_of_a_folder_that_is_not_there_says_so(capsys):
+    assert main(["plan", "--review", "--output", "nowhere"]) == 2 and "There is no folder nowhere" in capsys.readouterr().err
+
+
 def test_a_review_sets_forecast_beside_actual():
     past = [measured(1000, 20.0, 1, forecast={"rows": 1100, "seconds": 25.0, "write_units": 990}, used={"write_units": 1000}), measured(5, 1.0, 1)]
     assert [(r["what"], r["forecast"], r["actual"], round(r["error"], 3)) for r in review(past)] == [("rows", 1100, 1000, 0.1), ("seconds", 25.0, 20.0, 0.25), ("write_units", 990, 1000, -0.01)]

@@ -59,7 +59,7 @@ def test_job_notebooks_are_skipped_by_nbdev_and_take_parameters(path):
     assert not any("#| eval: false" in c.source for c in found)
 
 
-@pytest.mark.parametrize("name, more", [("run_dedup", []), ("run_backfill", []), ("run_profile", [("sample", "share of the ids to look at, chosen by hash; None = all")])])
+@pytest.mark.parametrize("name, more", [("run_dedup", []), ("run_backfill", []), ("run_profile", [("sample", "share of the ids to look at, chosen by hash")])])
 def test_the_job_notebooks_offer_every_setting(name, more):
     cell = next(c for c in cells(ROOT / "nbs" / f"{name}.ipynb") if "parameters" in c.metadata.get("tags", []))
     offered = re.findall(r"^(\w+) = None +# (.*)$", cell.source, re.M)
