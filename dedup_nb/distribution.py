@@ -843,7 +843,7 @@ def _timeless(f:Mapping[str, pd.DataFrame], time:str|None) -> list[str]:
 def _nothing(events:int, bad:int|None, config:Config) -> list[str]:
     "What to look at first where hardly anything is an event."
     if not events and not bad: return [f"{config.input or 'The input'} has no rows."]
-    if bad and bad > events: return [f"{'No row' if not events else f'Only {grouped(events)} of {grouped(events + bad)} rows'} could be read as {config.input_format}: is input_format right, and event_id? dedup run --mode decide says what is wrong with each row."]
+    if bad and bad > events: return [f"{'No row' if not events else f'Only {grouped(events)} of {grouped(events + bad)} rows'} could be read as {config.input_format}: is input_format right, and event_id? A run says in bad/ what is wrong with each row."]
     return []
 
 def _no_new_ids(frames:Sequence[DataFrame], config:Config) -> list[str]:

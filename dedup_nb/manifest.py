@@ -352,8 +352,8 @@ class LakeManifest:
         A batch that is older than that, and would have seen them, is refused from then on.
         """
         old, markers = self.expirable(before), self._markers()
+        if old or _expired(markers): self._check_idle(_entries(markers))
         if old:
-            self._check_idle(_entries(markers))
             seq, token = 1 + max(m.seq for m in markers), uuid.uuid4().hex
             self._append("", "expire", seq, {**this_process(), "token": token, "batches": old}, 2 * seq)
             self._check_written("", "expire", seq, token)

@@ -578,7 +578,6 @@ def test_heads_would_not_see_the_rows_of_the_original(table):
     with pytest.raises(ManifestError, match="rows of another writer, which the layout heads would not see"): DynamoManifest(None, table.connection, "unused", recipe={"format": 1}, say=lambda line: None, layout="heads")
 
 
-
 VERBS = {"INSERT": "PartiQLInsert", "UPDATE": "PartiQLUpdate", "DELETE": "PartiQLDelete", "SELECT": "PartiQLSelect"}
 
 
