@@ -62,6 +62,7 @@ def main(kills=200, seed=1):
         off = differences(rows(spark, output), expected)
         states = Counter(e.state for e in LakeManifest(spark, f"{output}/manifest").ledger())
         lost, doubled, stuck = lost + off[0], doubled + off[1], stuck + (states != {"committed": 3})
+        print(f"round {rounds}, {done} kills so far: {lost} rows lost, {doubled} doubled, {stuck} rounds left stuck", flush=True)
     print(f"{done} kills in {rounds} rounds of 3 batches: {lost} rows lost, {doubled} doubled, {stuck} rounds left stuck ({time.monotonic() - start:.0f} s, seed {seed})")
     shutil.rmtree(base, ignore_errors=True)
     return int(bool(lost or doubled or stuck))
