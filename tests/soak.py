@@ -53,8 +53,8 @@ def main(kills=200, seed=1):
         shutil.rmtree(output, ignore_errors=True)
         while True:
             job = started(source, str(output))
-            # several kills per round: a run that is killed early does little
-            instant = pick.uniform(0, takes if done < kills else 0)
+            # within the time of a batch and a half: most runs die, a batch is reached by several of them, and the round still ends
+            instant = pick.uniform(0, takes / 2 if done < kills else 0)
             try: job.wait(instant if done < kills else None)
             except subprocess.TimeoutExpired: done += 1; kill_group(job); print(f"kill {done} of {kills}, {instant:.1f} s after its start", flush=True); continue
             break
