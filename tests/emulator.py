@@ -8,13 +8,18 @@ from botocore.httpsession import URLLib3Session
 from dedup_nb.dynamodb import Connection, Pace, Table, _new_client, create_table
 
 
+# the emulator deletes what has expired every 60 s
+SWEEPING = "import time; sleep = time.sleep; time.sleep = lambda s: sleep(min(s, 0.5)); from ministack.app import main; main()"
+
+
 @contextmanager
-def ministack():
-    "A server process on a free port of loopback: its address."
+def ministack(*, sweeping=False):
+    "A server process on a free port of loopback: its address. Sweeping: what has expired is gone after half a second."
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    process = subprocess.Popen([str(Path(sys.executable).parent / "ministack")], env={**os.environ, "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-c", SWEEPING] if sweeping else [str(Path(sys.executable).parent / "ministack")]
+    process = subprocess.Popen(command, env={**os.environ, "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         end = time.monotonic() + 30
         while True:

@@ -1,6 +1,6 @@
 """A driver of its own: deduplicates the same events in a Connect session or on a cluster, and leaves the rows as JSON.
 
-    python spread.py connect OUT.json            every frame
+    python spread.py connect+lake OUT.json       every frame, and what stayed of two batches with that manifest (or connect+ADDRESS: with the DynamoDB there)
     python spread.py spark://HOST:PORT OUT.json  kept and dropped at two partitionings, and how many executors there were
 """
 import json, os, signal, subprocess, sys
@@ -42,9 +42,18 @@ def rows_of(spark, events, *, partitions=2, frames=FRAMES):
         return sorted(list(row) for row in reduce(lambda a, b: a.union(b), parts).collect())
 
 
-def through_connect():
-    spark = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2").getOrCreate()
-    return spark, {"rows": rows_of(spark, 60)}
+def through_connect(manifest, folder):
+    from dedup_nb import run
+    from dedup_nb.config import delta_settings
+    from test_cross_batch import TWO, config, on_dynamodb, stayed, write
+    # the server that this starts reads its settings from here; one that runs elsewhere has Delta already
+    os.environ["SPARK_CONF_DIR"] = str(folder)
+    (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in delta_settings().items()))
+    settings = {"spark.sql.shuffle.partitions": "2", **INTERPRETED}
+    spark = reduce(lambda builder, item: builder.config(*item), settings.items(), SparkSession.builder.remote("local[2]")).getOrCreate()
+    write(spark, folder / "in", TWO)
+    run(config(folder, **({} if manifest == "lake" else on_dynamodb(manifest))), spark)
+    return spark, {"rows": rows_of(spark, 60), "stayed": stayed(spark, folder)}
 
 
 def on_cluster(master):
@@ -76,7 +85,8 @@ def kill_group(leader):
 
 
 def main(where, out):
-    spark, found = through_connect() if where == "connect" else on_cluster(where)
+    where, _, manifest = where.partition("+")
+    spark, found = through_connect(manifest, Path(out).parent) if where == "connect" else on_cluster(where)
     Path(out).write_text(json.dumps(found))
     spark.stop()
 

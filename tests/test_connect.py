@@ -1,9 +1,14 @@
-"""Through Spark Connect the four frames hold the same rows as in a classic session."""
+"""Through Spark Connect the four frames hold the same rows as in a classic session, and batches know one another."""
 import pytest
 from spread import driver_of_its_own, rows_of
+from test_cross_batch import STAYED
 
 
-def test_spark_connect_gives_the_same_rows_as_a_classic_session(spark, tmp_path):
+@pytest.mark.parametrize("manifest", [pytest.param("lake", marks=pytest.mark.long), "dynamodb"])
+def test_spark_connect_gives_the_same_rows_as_a_classic_session(request, spark, tmp_path, manifest):
     pytest.importorskip("grpc", reason="Spark Connect needs grpc: pip install 'pyspark[connect]'")
+    where = "lake" if manifest == "lake" else request.getfixturevalue("dynamodb")
     # a Connect session cannot share a process with a classic one
-    assert driver_of_its_own("connect", tmp_path, within_s=240)["rows"] == rows_of(spark, 60)
+    found = driver_of_its_own(f"connect+{where}", tmp_path, within_s=300)
+    assert found["rows"] == rows_of(spark, 60)
+    assert {batch: [tuple(row) for row in rows] for batch, rows in found["stayed"].items()} == STAYED

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql import functions as F
 import reference
+from emulator import ministack
 from test_laws import COLUMNS, T, crowded, frame_of, law
 from test_run import QUIET, SAMPLES, files, kept, truth
 from dedup_nb import Config, run
@@ -14,7 +15,7 @@ from dedup_nb.cli import main
 from dedup_nb.config import ConfigError, DedupError, InputError
 from dedup_nb.costs import count_claims, past_runs, review
 from dedup_nb.cross_batch import to_remember
-from dedup_nb.dynamodb import _by_id
+from dedup_nb.dynamodb import Connection, _by_id, _new_client
 from dedup_nb.history import backfill, expire, explain, forget, runs
 from dedup_nb.manifest import Entry, LakeManifest, ManifestError, id_key, pair_key
 from dedup_nb.pipeline import _met, decide, kept_rows, open_manifest, publish_pending, stage_keys
@@ -164,6 +165,20 @@ def test_runs_on_dynamodb_do_what_runs_on_the_lake_do_and_show_no_key(spark, dyn
     assert go(spark, tmp_path, **there).counts["read"] == 3 and stayed(spark, tmp_path) == STAYED
     written = b"".join(f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()) + "".join(said).encode() + capsys.readouterr().out.encode()
     assert b"wJalrSecret" not in written and b"AKIATEST" not in written and there.get("duplicate_storage_config", "AKIATEST").encode() not in written
+
+
+def test_batches_of_a_year_ago_decide_the_same_while_the_table_deletes_what_has_expired(spark, tmp_path):
+    write(spark, tmp_path / "in", TWO)
+    with ministack(sweeping=True) as address:
+        there = on_dynamodb(address)
+        go(spark, tmp_path, batch_id="1", **there)
+        client = _new_client(Connection(there["dynamodb_table"], None, address))
+        expired = {"eventId": {"S": "e"}, "fingerprint": {"S": "f"}}
+        client.put_item(TableName=there["dynamodb_table"], Item={**expired, "etlTime": {"N": "1"}, "ttl": {"N": "2"}})
+        end = time.monotonic() + 20
+        while "Item" in client.get_item(TableName=there["dynamodb_table"], Key=expired): assert time.monotonic() < end; time.sleep(0.1)
+        go(spark, tmp_path, batch_id="2", **there)
+    assert stayed(spark, tmp_path) == STAYED
 
 
 def test_every_commit_that_was_not_published_is_also_an_older_one(tmp_path):
