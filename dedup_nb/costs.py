@@ -130,6 +130,13 @@ def amount(
     if isinstance(value, bool) or not low <= number <= high: raise ConfigError(f"{name} = {value!r}: wanted a number from {low:g} to {high:g}.{_MEANING[name]}")
     return int(number) if number.is_integer() else number
 
+def _check_range(**given:tuple[float, float, float]) -> None:
+    "Raise `ConfigError` for numbers (value, lowest, highest) that are out of range."
+    wrong = [f"{name} = {x!r}: wanted {f'{low:g} to {high:g}' if high < math.inf else f'{low:g} or more' if low <= 0 else 'more than 0'}." for name, (x, low, high) in given.items() if not low <= x <= high]
+    if wrong: raise ConfigError(" ".join(wrong))
+
+_LEAST = 1e-9  # of what must be more than 0
+
 @dataclass(frozen=True)
 class Workload:
     "What a month looks like. Raises `ConfigError` that lists every number out of range."
@@ -192,6 +199,7 @@ def claim_units(
 ) -> Units:
     "Units to claim the pairs of a batch."
     if strategy not in STRATEGIES: raise ConfigError(f"strategy = {strategy!r}: wanted one of {', '.join(STRATEGIES)}.{did_you_mean(strategy, STRATEGIES)}")
+    _check_range(claims=(claims, 0, math.inf), duplicate_share=(duplicate_share, 0, 1))
     one, known = write_unit(item_bytes), claims * duplicate_share
     if strategy == "insert_first": return Units(claims * one, known * read_unit(item_bytes))
     if strategy == "put_item": return Units(claims * one, 0)
@@ -255,6 +263,7 @@ def storage_usd(gb:float, prices:Prices, table_class:str = "standard") -> float:
 
 def wcu_needed(claims:float, seconds:float, *, utilisation:float = 1) -> int:
     "Write units a second that take `claims` in `seconds`, if only `utilisation` of them is used."
+    _check_range(claims=(claims, 0, math.inf), seconds=(seconds, _LEAST, math.inf), utilisation=(utilisation, _LEAST, 1))
     return math.ceil(claims / seconds / utilisation - 1e-6)  # a hair is no unit: 40 000.000000000007 are 40 000
 
 def capacity_usd(wcu:float, hours:float, prices:Prices, table_class:str = "standard", *, rcu:float = 0) -> float:
@@ -263,10 +272,13 @@ def capacity_usd(wcu:float, hours:float, prices:Prices, table_class:str = "stand
 
 def hours_to_write(claims:float, wcu:float) -> float:
     "Hours that claims take at a rate."
+    _check_range(claims=(claims, 0, math.inf), wcu=(wcu, _LEAST, math.inf))
     return claims / wcu / 3600
 
 def backfill_usd(keys:float, prices:Prices, by:str = "writes") -> float:
     "Dollars to fill a table with history: `writes` on demand, or `import` from S3 (new table only)."
+    if by not in ("writes", "import"): raise ConfigError(f"by = {by!r}: wanted writes or import.{did_you_mean(by, ('writes', 'import'))}")
+    _check_range(keys=(keys, 0, math.inf))
     if by == "import": return keys * prices["import_row_bytes"] / 2**30 * prices["import_usd_per_gb"]
     return request_usd(Units(keys, 0), prices)
 
@@ -338,6 +350,7 @@ def forecast_month(
     window_hours:float = 1,  # length of the capacity window of each batch
 ) -> Month:
     "Reckon a month, for both manifests and all modes of capacity. More than 24 window hours a day count as all day."
+    _check_range(window_hours=(window_hours, _LEAST, math.inf))
     w, classes = workload, ("standard", "ia")
     gb, units = stored_gb(w.keys, w.item_bytes), claim_units(w.events_per_day * MONTH_DAYS, w.duplicate_share, item_bytes=w.item_bytes)
     hours = min(window_hours, 24 / w.batches_per_day)
@@ -549,7 +562,13 @@ def _record(fs:pafs.FileSystem, path:str) -> dict[str, Any]|None:
     try: m = json.loads(fs.open_input_stream(path).read())
     except (OSError, ValueError): return None
     fits = isinstance(m, dict) and isinstance(m.get("batch_id"), str) and isinstance(m.get("counts"), dict) and isinstance(m.get("seconds"), dict)
-    return m if fits and isinstance(m["counts"].get("read"), int) else None
+    return m if fits and isinstance(m["counts"].get("read"), int) and not _failed(fs, path, m) else None
+
+def _failed(fs:pafs.FileSystem, path:str, m:Mapping[str, Any]) -> bool:
+    "Are these the metrics of an attempt that failed at its commit? They are written just before it."
+    if m.get("status") != "committed" or not m.get("attempt"): return False
+    try: return json.loads(fs.open_input_stream(f"{path.rpartition('/')[0]}/files.json").read()).get("attempt") != m["attempt"]
+    except (OSError, ValueError): return True
 
 def calibrate(
     past:Sequence[Mapping[str, Any]],  # metrics of earlier runs, see `past_runs`

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['Key', 'Item', 'LOG', 'FIRST', 'OWN', 'LATER', 'TAKEN', 'KNOWN', 'USED', 'DEFAULT_WCU', 'STRATEGIES', 'PURPOSES',
-           'Connection', 'snowplow_config', 'connection_of', 'client_of', 'DeniedError', 'Pace', 'Meter', 'Table',
-           'PutTable', 'key_text', 'Answer', 'Claimant', 'batch_of', 'Claims', 'create_table', 'wait_until_active',
-           'find_table', 'table_exists', 'write_rate', 'raised_capacity', 'DynamoManifest', 'iam_policy']
+           'Connection', 'snowplow_config', 'connection_of', 'in_its_region', 'client_of', 'DeniedError', 'Pace',
+           'Meter', 'Table', 'PutTable', 'key_text', 'Answer', 'Claimant', 'batch_of', 'Claims', 'create_table',
+           'wait_until_active', 'find_table', 'table_exists', 'write_rate', 'raised_capacity', 'DynamoManifest',
+           'iam_policy']
 
 # %% ../nbs/07_dynamodb.ipynb #73d6622d
 import base64, json, os, re, threading, time, uuid, zlib
@@ -28,7 +29,7 @@ from botocore.config import Config as BotoConfig
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError as LostConnection, CredentialRetrievalError, HTTPClientError, MetadataRetrievalError, NoCredentialsError, PartialCredentialsError
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .config import Config, ConfigError, DedupError, did_you_mean, settings
-from .manifest import HEAD, KEY, RENAMED, STAYS, BusyError, Claim, Entry, FencedError, ManifestError, _differences, _entries, _held, _known_of, _learns, id_key, pair_key, committed_already, this_process, yielded_to
+from .manifest import HEAD, KEY, RENAMED, STAYS, BusyError, Claim, Entry, FencedError, ManifestError, NO_TIME, _differences, _entries, _fixed_time, _held, _known_of, _learns, id_key, pair_key, committed_already, this_process, yielded_to
 from .read import escaped, filesystem
 from .report import grouped
 
@@ -84,6 +85,12 @@ def connection_of(config:Config) -> Connection:
     own = {name: value for name, value in (("table", config.dynamodb_table), ("region", config.aws_region), ("endpoint", config.dynamodb_endpoint)) if value}
     if not (own.get("table") or base.table): raise ConfigError("manifest=dynamodb needs a table: --dynamodb-table NAME, or Snowplow's configuration in --duplicate-storage-config.")
     return replace(base, **own)
+
+def in_its_region(config:Config) -> Config:
+    "The settings with the region of the table, which Snowplow's configuration or the environment may name: its prices count. Raises as `connection_of`."
+    if config.manifest != "dynamodb": return config
+    region = connection_of(config).region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return replace(config, aws_region=region) if region else config
 
 # %% ../nbs/07_dynamodb.ipynb #c4db4459
 _IN_FLIGHT = 4  # requests of one task at a time
@@ -869,7 +876,9 @@ def raised_capacity(
         wait_until_active(table)
         yield
     finally:
-        try: table.ask("update_table", ProvisionedThroughput=units)
+        try:
+            wait_until_active(table)  # while it changes it takes no other change
+            table.ask("update_table", ProvisionedThroughput=units)
         except BaseException:
             say(f"ALARM: the DynamoDB table {table.name} still has {grouped(wcu)} write units, not {grouped(units['WriteCapacityUnits'])}: lower it by hand, it costs money every hour.")
             raise
@@ -934,6 +943,9 @@ class DynamoManifest:
         description, made, notes = find_table(self._table, self.create, self.capacity)
         self._table.patience_s = self.patience_s
         self._told += notes
+        self._provisioned = bool(description.get("ProvisionedThroughput", {}).get("WriteCapacityUnits"))
+        # the tasks talk to the same region, whatever their own settings say
+        self.connection = replace(self.connection, region=self._table.client.meta.region_name)
         self.max_wcu = self.max_wcu or write_rate(description)
         self._open(made)
         self._check_recipe()
@@ -1001,7 +1013,7 @@ class DynamoManifest:
         # a run that failed binds nobody: it takes a claim or a commit
         bound = any(e.state in ("claimed", "committed") for e in self.ledger())
         if differ and bound and (self.keeps_recipe or not self.force):
-            raise ManifestError(f"The manifest {self.connection.table} was made with another recipe: {'; '.join(differ)}. Use the settings of the first run, or another table{': a rerun must give the same output' if self.keeps_recipe else ', or go on with --force'}.")
+            raise ManifestError(f"The manifest {self.connection.table} was made with another recipe: {'; '.join(differ)}. Use the settings of the first run, or another table{': a rerun must give the same output. A batch from before such a change can be taken out and run anew: dedup forget' if self.keeps_recipe else ', or go on with --force'}.")
         new = differ or _learns(found, self.recipe)
         while new and self.writes and not self._append(self._next(), "", "recipe", {**found, **_known_of(self.recipe), "layout": self.layout}): pass
 
@@ -1037,19 +1049,23 @@ class DynamoManifest:
     def _claim(self, batch_id:str, etl_time:datetime, info:Mapping[str, Any], entries:Sequence[Entry], seq:int) -> Claim:
         mine = next((e for e in entries if e.batch_id == batch_id), None)
         first = mine.first_seq if mine and mine.committed else None
-        fixed = (mine.etl_time if mine and mine.state != "forgotten" else None) or etl_time
+        fixed = _fixed_time(mine, etl_time)
         return Claim(batch_id, info["token"], seq, first or seq, fixed, first is not None, tuple(self._told), tuple(entries))
 
     def _check_not_swept(self, entries:Sequence[Entry], batch_id:str, etl_time:datetime) -> None:
         "Refuse a batch so old that pairs it would have seen may have been deleted by the table itself."
+        if etl_time == NO_TIME: return  # it has no pairs, or is refused for them
         kept = timedelta(days=self.retention_days)
         clock = datetime.fromtimestamp(self.now(), timezone.utc)
         # a rerun writes no row again: what counts is when the first attempt claimed
         claimed = {(m.batch_id, m.seq): json.loads(m.info)["at"] for m in self._markers() if m.kind == "claim"}
         since = lambda e: max(e.etl_time, datetime.fromisoformat(claimed.get((e.batch_id, e.first_seq), e.committed["at"])))
-        missed = [e.batch_id for e in entries if e.committed and e.batch_id != batch_id and e.etl_time + kept >= etl_time and since(e) + kept < clock]
+        swept = lambda e: e.batch_id != batch_id and since(e) + kept < clock
+        # a batch from after its end may have taken a row over, which no longer says whose it was
+        taken = lambda e: any(x.etl_time > e.etl_time + kept for x in entries if x.state != "forgotten" and x.etl_time)
+        missed = [e.batch_id for e in entries if e.committed and e.etl_time + kept >= etl_time and (swept(e) or taken(e))]
         if missed and not self.force:
-            raise ManifestError(f"Batch {batch_id} ({etl_time:%Y-%m-%d}) is so old that it would have seen the pairs of {', '.join(missed[:3])}, which the table may have deleted by now. "
+            raise ManifestError(f"Batch {batch_id} ({etl_time:%Y-%m-%d}) is so old that it would have seen the pairs of {', '.join(missed[:3])}, which the table may have deleted, or given to a later batch, by now. "
                                 "Its duplicates of those batches would be kept: leave it out (skip_batches), or go on with --force.")
 
     def _claimant(self, claim:Claim) -> Claimant:
@@ -1080,8 +1096,10 @@ class DynamoManifest:
         pairs = pairs.select("event_id", "event_fingerprint", *order)
         few = pairs.limit(self.on_driver + 1).collect() if self.on_driver else None
         total = len(few) if few is not None and len(few) <= self.on_driver else pairs.count()
-        if who.writes: self.say(f"  {self.forecast(total)}")
+        if total and claim.etl_time == NO_TIME:
+            raise ManifestError(f"Nobody knows when batch {claim.batch_id} was, and a row of the table lives by the time of its batch. Give etl_time, or name a time in order_by.")
         read_first = {"auto": True if claim.rerun or self._tried_before(claim) else None, "read_first": True}.get(self.strategy, False) if self._table.partiql else False  # with PutItem a refusal costs no more than a read, and tells as much
+        if who.writes: self.say(f"  {self.forecast(total, bool(claim.rerun and read_first))}")
         tasks = max(1, min(self._at_most(), -(-total // _CHUNK)))
         if few is not None and total == len(few):
             rows = sorted(few, key=lambda r: [(x is not None, x) for x in (r.event_id, *r[2:])])
@@ -1134,11 +1152,11 @@ class DynamoManifest:
         counts = self._meters.get(claim.token, Counter())
         return {n: counts.get(n, 0) for n in ("claimed", "own", "duplicate", "expired", "throttled", "retried", "requests", "write_units", "read_units", "marking", "marked")}
 
-    def forecast(self, pairs:int) -> str:
-        "One sentence before a run: pairs, rate, minutes, dollars."
+    def forecast(self, pairs:int, owned:bool = False) -> str:
+        "One sentence before a run: pairs, rate, minutes, dollars. Owned: a rerun, which only reads what it has."
         seconds = pairs / self.max_wcu
         time_ = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{round(seconds)} seconds" if seconds >= 1.5 else "a second"
-        return f"{grouped(pairs)} pairs to claim at {grouped(int(self.max_wcu))} write units a second: about {time_}, {self._usd(pairs, 0)}"
+        return f"{grouped(pairs)} pairs to claim at {grouped(int(self.max_wcu))} write units a second: about {time_}, {self._usd(*(0, pairs) if owned else (pairs, 0))}"
 
     def summary(self, claim:Claim) -> str:
         "One line after a run."
@@ -1148,6 +1166,7 @@ class DynamoManifest:
 
     def _usd(self, write:float, read:float) -> str:
         from dedup_nb.costs import Units, load_prices, request_usd, usd
+        if self._provisioned: return "paid with its provisioned capacity"
         try: return usd(request_usd(Units(write, read), load_prices(self._table.client.meta.region_name)))
         except ConfigError: return f"dollars unknown in {self._table.client.meta.region_name}"
 
@@ -1227,14 +1246,26 @@ class DynamoManifest:
         kept, freed = self._rows_of(claim.batch_id, claim.token).select("eventId", "fingerprint"), 0
         for m in [m for m in self._log if m.kind == "claim" and m.batch_id == claim.batch_id and m.seq < claim.seq]:
             run, token = f"{m.batch_id}@{json.loads(m.info)['first_seq'] or m.seq}", json.loads(m.info)["token"]
-            if run == f"{claim.batch_id}@{claim.sees}" or not _is_complete(self._folder(m.batch_id, token)): continue
-            rows = self._rows_of(m.batch_id, token).select("eventId", "fingerprint").join(kept, ["eventId", "fingerprint"], "left_anti")
-            yielded = yielded_to(_entries(self._log), claim.batch_id)
+            yielded, whole = yielded_to(_entries(self._log), claim.batch_id), _is_complete(self._folder(m.batch_id, token))
+            # what an attempt took that was killed meanwhile matters only to those who yielded to it
+            if run == f"{claim.batch_id}@{claim.sees}" or not (whole or yielded): continue
+            took = self._rows_of(m.batch_id, token).select("eventId", "fingerprint") if whole else self._scanned(run)
+            rows = took.join(kept, ["eventId", "fingerprint"], "left_anti")
             if yielded and not self.force and (n := rows.count()):
                 raise ManifestError(f"Batch {claim.batch_id} has {grouped(n)} pairs less than an attempt before it, and {', '.join(yielded)} dropped rows in its favour meanwhile, which might then be in no batch. "
                                     f"Nothing of this attempt is committed. Restore its input, or go on with --force and run {', '.join(yielded)} again with --rerun.")
             freed += self._write(rows.withColumn("fate", F.lit(0)), _deleting(run), claim)
         return freed
+
+    def _scanned(self, run:str) -> DataFrame:
+        "The keys of a run's rows by a scan of the whole table: for one that was killed before it listed them."
+        if not self._table.partiql and not self.force:
+            raise ManifestError(f"The attempt {run} was killed while it claimed, others dropped rows in its favour, and PutItem alone cannot say for which pairs. Run with the policy of dedup iam --table {self.connection.table}, or go on with --force.")
+        found = [(i["eventId"], i["fingerprint"]) for i in self._rows_with(run)] if self._table.partiql else []
+        return self.spark.createDataFrame(found, "eventId string, fingerprint string")
+
+    def _rows_with(self, run:str) -> list[Item]:
+        return self._table.select(f'SELECT "eventId", "fingerprint" FROM "{self.connection.table}" WHERE "run"=?', run)
 
     def is_committed(self, claim:Claim) -> bool:
         "Did this attempt's commit get through?"
@@ -1296,7 +1327,7 @@ class DynamoManifest:
         "Delete the rows of a run: those its files list, or what a scan of the whole table finds."
         if _is_complete(self._folder(batch_id, token)): self._write(self._rows_of(batch_id, token).select("eventId", "fingerprint", F.lit(0).alias("fate")), _deleting(run))
         elif self._table.partiql:
-            for part in _parts([(i["eventId"], i["fingerprint"]) for i in self._table.select(f'SELECT "eventId", "fingerprint" FROM "{self.connection.table}" WHERE "run"=?', run)], 25): self._table.delete(part, run)
+            for part in _parts([(i["eventId"], i["fingerprint"]) for i in self._rows_with(run)], 25): self._table.delete(part, run)
 
     def expirable(self, before:datetime) -> list[str]:
         "Nothing is left to do by hand: the table expires its items itself."
@@ -1358,7 +1389,7 @@ def _slots(spark:SparkSession) -> int:
     return min(64, int(executors or 4) * int(cores or 2))
 
 # %% ../nbs/07_dynamodb.ipynb #1123e366
-_RUN = ("DescribeTable", "BatchGetItem", "PartiQLInsert", "PartiQLUpdate", "PartiQLSelect", "PartiQLDelete")
+_RUN = ("DescribeTable", "DescribeTimeToLive", "BatchGetItem", "PartiQLInsert", "PartiQLUpdate", "PartiQLSelect", "PartiQLDelete")
 PURPOSES = {  # what each policy allows; the ones behind `run` come on top of it
     "run": _RUN, "create": ("CreateTable", "DescribeTable", "DescribeTimeToLive", "UpdateTimeToLive"),
     "schedule": ("DescribeTable", "UpdateTable"), "fallback": ("DescribeTable", "PutItem"),

@@ -6,19 +6,20 @@
 __all__ = ['Answer', 'runs_table', 'runs', 'explain', 'backfill', 'abandon', 'forget', 'expire']
 
 # %% ../nbs/15_history.ipynb #a1a2899b
-import uuid
+import os, uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 from pyarrow.fs import FileSelector
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .config import Config, ConfigError, DedupError, InputError, get_spark
 from .costs import check_dollars, forecast_of
-from .dynamodb import connection_of
-from .manifest import GONE, HEAD, KEY, RENAMED, STAYS, Entry, Manifest, has_files, id_key
-from .pipeline import _forecast, _with_late_files, choose_batches, open_manifest, record_input, stage_keys
+from .dynamodb import in_its_region
+from .manifest import GONE, HEAD, KEY, NO_TIME, RENAMED, STAYS, Entry, Manifest, has_files, id_key
+from .pipeline import _forecast, _is_there, _paths_in, _with_late_files, choose_batches, open_manifest, record_input, stage_keys
 from .read import Batch, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import grouped, share
 from .suspects import check_columns, only
@@ -159,6 +160,16 @@ def _archived(keys:DataFrame, known:DataFrame) -> DataFrame:
     fate = F.when(F.col("renamed"), RENAMED).otherwise(STAYS) + F.when(first, HEAD).otherwise(0)
     return new.join(heads, KEY).select(*KEY, "pair", fate.alias("fate"), F.lit(None).cast("string").alias("origin"))
 
+def _as_committed(found:Sequence[Batch], config:Config) -> tuple[list[Batch], list[str]]:
+    "Of what another run wrote, the files that its commits list; and the batches that have none."
+    home, area = os.path.split(absolute(config.input).rstrip("/"))
+    if area != "events" or config.input_format in ("delta", "table"): return list(found), []
+    records = {b.batch_id: record for b in found if (record := committed_files(home, b.batch_id)) and record.get("status") == "committed"}
+    if not records: return list(found), []
+    listed = {name: {f["path"].removeprefix(f"events/batch_id={name}/") for f in record["events"]} for name, record in records.items()}
+    whole = [replace(b, files=tuple(f for path, f in _paths_in(b).items() if path in listed[b.batch_id])) for b in found if b.batch_id in listed]
+    return [b for b in whole if b.files], [b.batch_id for b in found if b.batch_id not in listed]
+
 def backfill(
     config:Config,                       # input, output, since, until, skip_batches, ...
     spark:SparkSession|None = None,
@@ -170,17 +181,20 @@ def backfill(
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     if missing: raise ConfigError(f"A backfill needs {' and '.join(missing)}: dedup backfill --input ARCHIVE --output DIR.")
     if config.manifest == "none": raise ConfigError("A backfill fills a manifest, but manifest=none. Set manifest=lake or manifest=dynamodb.")
-    if config.manifest == "dynamodb": connection_of(config)  # what it lacks is said before Spark starts
-    found = find_batches(config)
+    config = in_its_region(config)  # what it lacks is said before Spark starts
+    found, left = _as_committed(find_batches(config), config)
     # history is taken whole: max_batches is for what a run moves
-    config = replace(config, output=absolute(config.output), mode="apply", max_batches=max(1, len(found)))
+    config = replace(config, output=absolute(config.output), mode="apply", rerun=False, max_batches=max(1, len(found)))
     spark = spark or get_spark(delta=config.manifest == "lake" or config.input_format == "delta")
-    manifest = open_manifest(spark, config, force=force, say=say, accept_empty=True, archive=True)
-    found, notes = _with_late_files(found, entries := manifest.ledger(), config.output, take=False, rerun=False, advice="To fill them in as well: dedup forget, then backfill again.")
+    opened = partial(open_manifest, spark, config, force=force, say=say, accept_empty=True, archive=True)
+    manifest = opened() if _is_there(config) else None
+    found, notes = _with_late_files(found, entries := manifest.ledger() if manifest else [], config.output, take=False, rerun=False, advice="To fill them in as well: dedup forget, then backfill again.")
     todo = choose_batches(found, config, entries)
     done, spent = [], 0.0
+    if left: notes.append(f"Left out, as no run has committed what lies there: {', '.join(left[:5])}{', ...' if len(left) > 5 else ''}. Run {'it' if len(left) == 1 else 'them'} again where {'it' if len(left) == 1 else 'they'} came from.")
     for line in notes: say(f"  {line}")
     if todo: _forecast(todo, config, say)
+    manifest = manifest or opened()  # only now is anything made
     for n, batch in enumerate(todo, 1):
         for m in _backfill_one(spark, batch, replace(config, batch_id=batch.batch_id), manifest, say, spent):
             done.append(m)
@@ -250,19 +264,20 @@ def forget(batch_id:str, config:Config, spark:SparkSession|None = None, *, yes:b
     "Take a committed batch's pairs out of the manifest; without `yes`, only say what that means."
     manifest = _opened(config, spark)
     relying = manifest.forget(batch_id) if yes else manifest.relying_on(batch_id)
-    words = f" Batches that dropped rows in its favour: {', '.join(relying)}; if batch {batch_id} is not loaded again, those rows are in no batch." if relying else " No other batch dropped rows in its favour."
+    words = f" Batches that dropped rows in its favour: {', '.join(relying)}; if batch {batch_id} is not loaded again, those rows are in no batch until those are forgotten too, and run." if relying else " No other batch dropped rows in its favour."
     done = f"The pairs of batch {batch_id} are out of the manifest; the next run takes it as if for the first time.{words}"
-    would = f"Would take the pairs of batch {batch_id} out of the manifest, so that it can be processed again as if for the first time. Its files in {config.output} stay until then.{words} Do it with --yes."
+    would = f"Would take the pairs of batch {batch_id} out of the manifest, so that it can be processed again as if for the first time. Its files{f' in {config.output}' if config.output else ''} stay until then.{words} Do it with --yes."
     return Answer(done if yes else would, {"batch_id": batch_id, "done": yes, "relying": relying})
 
 def expire(config:Config, spark:SparkSession|None = None, *, audit_days:int|None = None, yes:bool = False) -> Answer:
     "Remove keys that no batch from the newest on can see and, with `audit_days`, older rows of dropped/ and bad/; without `yes`, only say which."
     if audit_days is not None and audit_days < 0: raise ConfigError(f"audit_days = {audit_days}: wanted days from 0. Leave it out to keep all rows of dropped/ and bad/.")
     manifest = _opened(config, spark)
+    if audit_days is not None and config.output is None: raise ConfigError("audit_days removes rows of dropped/ and bad/ of an output. Name it: --output DIR.")
     times = {e.batch_id: e.etl_time for e in manifest.ledger() if e.committed}
     if not times: return Answer("The manifest has no committed batch: nothing to expire.", {"keys_of": [], "audit_of": [], "done": yes})
     newest = max(times.values())
-    old = [] if audit_days is None else [b for b, time in times.items() if time < newest - timedelta(days=audit_days)]
+    old = [] if audit_days is None else [b for b, time in times.items() if NO_TIME < time < newest - timedelta(days=audit_days)]
     audited = [b for b in old if any(has_files(f"{config.output}/{area}/batch_id={b}") for area in ("dropped", "bad"))]
     keys = manifest.expire(newest) if yes else manifest.expirable(newest)
     if yes:

@@ -127,9 +127,13 @@ def this_process() -> dict[str, Any]:
 
 def _start_of(pid:int) -> str:
     "When a process began, in ticks since the machine started; '' where the system does not say."
+    return (_stat_of(pid)[19:20] or [""])[0]
+
+def _stat_of(pid:int) -> list[str]:
+    "What Linux tells of a process, from its state on (Z: it is dead, and nobody has asked for its exit code); [] elsewhere."
     try:
-        with open(f"/proc/{pid}/stat") as file: return file.read().rsplit(")", 1)[1].split()[19]
-    except (OSError, IndexError): return ""
+        with open(f"/proc/{pid}/stat") as file: return file.read().rsplit(")", 1)[1].split()
+    except (OSError, IndexError): return []
 
 def _is_gone(info:Mapping[str, Any]) -> bool:
     "Is the process of this claim surely dead? False on another host: nobody can tell from here."
@@ -137,7 +141,7 @@ def _is_gone(info:Mapping[str, Any]) -> bool:
     try: os.kill(info["pid"], 0)
     except ProcessLookupError: return True
     except OSError: return False
-    return bool(info.get("started")) and _start_of(info["pid"]) != info["started"]
+    return _stat_of(info["pid"])[:1] in (["Z"], ["X"]) or bool(info.get("started")) and _start_of(info["pid"]) != info["started"]
 
 # %% ../nbs/06_manifest.ipynb #7e75abbc
 @dataclass
@@ -257,18 +261,22 @@ class LakeManifest:
         mine = next((e for e in entries if e.batch_id == batch_id), None)
         first = mine.first_seq if mine and mine.committed else None
         seq = 1 + max((e.seq for e in entries), default=0)
-        return Claim(batch_id, info["token"], seq, first or seq, (mine.etl_time if mine and mine.state != "forgotten" else None) or etl_time, first is not None, ledger=tuple(entries))
+        return Claim(batch_id, info["token"], seq, first or seq, _fixed_time(mine, etl_time), first is not None, ledger=tuple(entries))
 
     def _check_not_expired(self, markers:Sequence[T.Row], batch_id:str, etl_time:datetime) -> None:
         gone = _expired(markers)
-        missed = [e.batch_id for e in _entries(markers) if e.batch_id in gone and e.committed and self._until(e) >= etl_time]
+        entries = _entries(markers)
+        mine = next((e for e in entries if e.batch_id == batch_id and e.committed), None)
+        # a rerun sees what it saw; a batch without a time sees what is left
+        before = [e for e in entries if e.committed and e.batch_id != batch_id and (mine is None or e.first_seq < mine.first_seq)]
+        missed = [e.batch_id for e in before if e.batch_id in gone and self._until(e) >= etl_time > NO_TIME]
         if missed and not self.force:
             raise ManifestError(f"Batch {batch_id} ({etl_time:%Y-%m-%d}) is so old that it would have seen the pairs of {', '.join(missed[:3])}, which have been expired. "
                                 "Its duplicates of those batches would be kept: leave it out (skip_batches), or go on with --force.")
 
     def _claim(self, batch_id:str, token:str, mine:Entry|None, etl_time:datetime, info:Mapping[str, Any], notes:list[str], seq:int) -> Claim|None:
         "Try to append the claim; None if another run was quicker."
-        fixed = (mine.etl_time if mine and mine.state != "forgotten" else None) or etl_time
+        fixed = _fixed_time(mine, etl_time)
         first = mine.first_seq if mine and mine.committed else None
         said = {**info, **this_process(), "token": token, "at": datetime.now(timezone.utc).isoformat(), "etl_time": fixed.isoformat(), "first_seq": first}
         self._append(batch_id, "claim", seq, said, 2 * seq)
@@ -432,7 +440,7 @@ class LakeManifest:
         # a run that failed binds nobody: it takes a claim or a commit
         bound = any(e.state in ("claimed", "committed") for e in _entries(markers))
         if differ and bound and (self.keeps_recipe or not self.force):
-            raise ManifestError(f"The manifest {self.path} was made with another recipe: {'; '.join(differ)}. Use the settings of the first run, or another output{': a rerun must give the same output' if self.keeps_recipe else ', or go on with --force'}.")
+            raise ManifestError(f"The manifest {self.path} was made with another recipe: {'; '.join(differ)}. Use the settings of the first run, or another output{': a rerun must give the same output. A batch from before such a change can be taken out and run anew: dedup forget' if self.keeps_recipe else ', or go on with --force'}.")
         if self.writes and (differ or _learns(found, self.recipe)):
             self._check_idle(_entries(markers))
             seq, token = 1 + max(m.seq for m in markers), uuid.uuid4().hex
@@ -459,6 +467,11 @@ def _entries(markers:Sequence[T.Row]) -> list[Entry]:
         state = "committed" if m.kind == "abandon" and committed else _STATE[m.kind]  # a rerun that failed leaves the first commit in force
         found[m.batch_id] = Entry(m.batch_id, state, m.seq, first, info, committed)
     return sorted(found.values(), key=lambda e: e.first_seq or e.seq)
+
+def _fixed_time(mine:Entry|None, etl_time:datetime) -> datetime:
+    "The time of a batch: that of its first attempt, unless that one was forgotten, or knew of no time and never committed."
+    if mine is None or mine.etl_time is None or mine.state == "forgotten" or (mine.etl_time == NO_TIME and not mine.committed): return etl_time
+    return mine.etl_time
 
 def _known_of(recipe:Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in recipe.items() if value is not None or name != "id_case"}

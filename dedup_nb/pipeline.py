@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions 
 from .config import Config, ConfigError, ConservationError, DedupError, InputError, did_you_mean, get_spark, quoted, settings as all_settings
 from .costs import check_dollars, duration, forecast_of, load_prices, past_runs, usd
 from .cross_batch import cross_batch, to_remember
-from .dynamodb import DynamoManifest, connection_of, table_exists
+from .dynamodb import DynamoManifest, connection_of, in_its_region, table_exists
 from .manifest import KEY, NO_TIME, STAYS, Claim, Entry, FencedError, LakeManifest, Manifest, ManifestError, committed_already, has_files, id_key, manifest_exists, pair_key
 from .read import Batch, InputFile, Source, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import Progress, Summary, grouped, metrics, report_html, share
@@ -375,6 +375,11 @@ def _check_rerun(job:_Job, was:dict[str, Any]) -> None:
     if (was["pairs"], was["checksum"]) != (pairs, job.seen["checksum"]):
         differ.append(f"the batch had {grouped(was['pairs'])} pairs, has now {grouped(pairs)}{', others' if was['pairs'] == pairs else ''}")
     anew = [e.batch_id for e in job.claim.ledger if e.committed and e.first_seq >= job.claim.sees and was.get("dropped_for", {}).get(e.batch_id)]
+    before = {e.batch_id for e in job.claim.ledger if e.committed and e.first_seq < job.claim.sees}
+    gone = [] if job.manifest.concurrent else [b for b in was.get("dropped_for", {}) if b not in before]
+    if gone and not anew:
+        raise ManifestError(f"Batch {batch_id} dropped rows because batch {gone[0]} had them, which was forgotten since: a later batch may have them now, and this one would not see it. "
+                            f"Take this one out too, so that it comes after: dedup forget {batch_id}, then run it.")
     if anew:
         raise ManifestError(f"Batch {batch_id} dropped rows because batch {anew[0]} had them, which was forgotten and loaded again since: both would have them after a rerun. "
                             f"Take this one out too, so that it comes after: dedup forget {batch_id}, then run it.")
@@ -394,8 +399,7 @@ def _retract(job:_Job, decisions:DataFrame) -> None:
 
 def _check_held(job:_Job) -> None:
     "Stop a run that was taken over before it replaces what the winner wrote into a Delta table."
-    now = next(e for e in job.manifest.ledger() if e.batch_id == job.batch.batch_id)
-    if now.info["token"] != job.claim.token: raise FencedError(f"Batch {job.batch.batch_id} was taken over by another run while this one worked; nothing of this attempt counts. See: dedup runs.")
+    if not _is_open(job): raise FencedError(f"The claim of batch {job.batch.batch_id} was taken over or ended while this run worked; nothing of this attempt counts. See: dedup runs.")
 
 def _remember(job:_Job, record:dict[str, Any]) -> None:
     "Commit the batch in the manifest: its keys, and what a later run wants to know of it."
@@ -419,8 +423,9 @@ def record_input(output:str, batch:Batch) -> str:
 def publish_pending(
     output:str,
     entries:Sequence[Entry],  # the manifest's ledger
-) -> None:
+) -> list[str]:               # the batches for which that was to do
     "Finish commits whose runs died after the manifest had them: publish their `files.json`, remove what they do not list."
+    finished = []
     fs, inner = filesystem(f"{output}/.staging")
     staged = {i.base_name for i in fs.get_file_info(FileSelector(inner, allow_not_found=True))}
     for e in entries:
@@ -430,6 +435,8 @@ def publish_pending(
         if record is None: continue
         publish(output, record)
         remove_unlisted(attempt, record, [a for a in AREAS if a != "events" or record["output_format"] != "delta"])
+        finished.append(e.batch_id)
+    return finished
 
 # %% ../nbs/13_pipeline.ipynb #b39d7455
 def check_conservation(
@@ -551,7 +558,7 @@ def choose_batches(
     if config.batch_id in done and not todo: raise committed_already(config.batch_id, next(e.committed for e in entries if e.batch_id == config.batch_id))
     if len(todo) > config.max_batches and config.since is None:
         names = [b.batch_id for b in todo]
-        raise ConfigError(f"{len(todo)} batches are to do, more than max_batches = {config.max_batches}: {', '.join(names[:3])} ... {names[-1]}. Name where to start with since, or raise max_batches.")
+        raise ConfigError(f"{len(todo)} batches are to do, more than max_batches = {config.max_batches}: {', '.join(names[:20])}{f' ... {names[-1]}' if len(names) > 20 else ''}. Name where to start with since, or raise max_batches.")
     return todo
 
 # %% ../nbs/13_pipeline.ipynb #0e53ae6c
@@ -626,18 +633,22 @@ def _with_late_files(
     "Compare committed folders with what their commits read."
     committed, found, notes = {e.batch_id: e.committed for e in entries if e.committed}, [], []
     for b in batches:
-        if not b.files or committed.get(b.batch_id, {}).get("input", _digest(b)) == _digest(b): found.append(b); continue
         late = [n for n in committed if re.fullmatch(re.escape(b.batch_id) + r"\+\d+", n)]
-        listed = {n: (read_json(f"{output}/runs/{n}/input.json") or {}).get("files") for n in (b.batch_id, *late)}
-        if listed[b.batch_id] is None and not committed[b.batch_id].get("backfill"):
+        there = b.batch_id in committed
+        if not b.files or (there or not late) and committed.get(b.batch_id, {}).get("input", _digest(b)) == _digest(b): found.append(b); continue
+        listed = {n: (read_json(f"{output}/runs/{n}/input.json") or {}).get("files") for n in ([b.batch_id] if there else []) + late}
+        if there and listed[b.batch_id] is None and not committed[b.batch_id].get("backfill"):
             raise ManifestError(f"The manifest has a batch {b.batch_id} with other files, committed from {committed[b.batch_id].get('source')}, of which {output} knows nothing: two inputs share the manifest under the same batch names. "
                                 "Name the batches of one of them apart (--batch-id, or folders with names of their own), or give it a manifest of its own.")
         # a file of the commit that is gone is a difference, which the rerun names when it sees the others
-        if rerun and not set(listed[b.batch_id] or ()) <= set(_paths_in(b)): found.append(b); continue
+        if there and rerun and not set(listed[b.batch_id] or ()) <= set(_paths_in(b)): found.append(b); continue
         parts = {n: tuple(f for path, f in _paths_in(b).items() if names is None or path in names) for n, names in listed.items()}
         new = [f for f in b.files if not any(f in files for files in parts.values())]
         found += [replace(b, batch_id=n, files=files) for n, files in parts.items()]
-        if new and take: found.append(replace(b, batch_id=f"{b.batch_id}+{len(late) + 1}", files=tuple(new)))
+        if not there: found.append(replace(b, files=tuple(new)))
+        elif new and take:
+            free = next(name for n in range(1, len(late) + 2) if (name := f"{b.batch_id}+{n}") not in late)
+            found.append(replace(b, batch_id=free, files=tuple(new)))
         elif new: notes.append(f"Batch {b.batch_id} is committed, and its folder has {len(new)} new file{'s' * (len(new) > 1)} since; the first is {new[0].path.removeprefix(b.source).lstrip('/')}. {advice}")
     return sorted(found, key=lambda b: b.batch_id), notes
 
@@ -663,13 +674,20 @@ def _tidy(job:_Job) -> Iterator[None]:
         raise explained from wrong
 
 def _give_up(job:_Job) -> None:
-    "Remove what the attempt wrote and close its claim, unless its commit got through."
+    "Close the attempt's claim and remove what it wrote, unless its commit got through or still may."
     if job.claim and job.applies:
-        try: committed = job.manifest.is_committed(job.claim)
+        # an answer may be lost, or a commit on its way: what the attempt wrote goes only once it cannot commit any more
+        try:
+            if job.manifest.is_committed(job.claim): return
+            job.manifest.give_up(job.claim)
+            if _is_open(job) or job.manifest.is_committed(job.claim): return
         except Exception: return  # nobody knows: leave everything, the next run will see
-        if committed: return
-        with suppress(Exception): job.manifest.give_up(job.claim)
     discard(job.attempt)
+
+def _is_open(job:_Job) -> bool:
+    "Does the ledger still have this attempt's claim?"
+    now = next(e for e in job.manifest.ledger() if e.batch_id == job.batch.batch_id)
+    return now.state == "claimed" and now.info["token"] == job.claim.token
 
 def _overtaken(job:_Job) -> DedupError|None:
     "Another run's commit of this batch since this one began: it has removed what this one staged."
@@ -690,7 +708,9 @@ def _check_frame(job:_Job) -> None:
 
 def _forecast(batches:Sequence[Batch], config:Config, say:Callable[[str], None]) -> list[dict[str, Any]]:
     "Say what the batches will take, one forecast for each; stop if that is above `max_dollars`."
-    if config.max_dollars is not None: load_prices(config.aws_region)  # no limit in dollars by another region's prices
+    if config.max_dollars is not None:  # no limit in dollars by another region's prices
+        try: load_prices(config.aws_region)
+        except ConfigError as wrong: raise ConfigError(f"{wrong} A run takes no such file: reckon with it before, and leave max_dollars out.") from None
     past = past_runs(config.output)
     told = [forecast_of(config, batch.files, past=past, first=i == 0) for i, batch in enumerate(batches)]
     whole = {name: sum(t[name] for t in told) for name in ("rows", "seconds", "dollars")}
@@ -735,7 +755,7 @@ def run(
     Stops at the first batch that fails; batches before it stay committed. Raises `DedupError` and its kinds.
     """
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
-    if config.manifest == "dynamodb": connection_of(config)  # what it lacks is said before Spark starts
+    config = in_its_region(config)  # what it lacks is said before Spark starts
     if missing: raise ConfigError(f"A run needs {' and '.join(missing)}. Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini.")
     config = replace(config, output=absolute(config.output))
     found = _found(config)
@@ -745,14 +765,19 @@ def run(
     entries = manifest.ledger() if manifest else []
     found, notes = _with_late_files(found, entries, config.output, take=late_files, rerun=config.rerun)
     for note in notes: say(note)
+    # a run that died between its commit in the manifest and `files.json` is finished first
+    finished = publish_pending(config.output, entries) if config.mode == "apply" else []
+    for batch_id in finished: say(f"batch {batch_id}: a run that died had committed it; its files are published now")
+    if config.batch_id in finished and not config.rerun: return Summary([], config.output, [*notes, f"Batch {config.batch_id} was committed by a run that died then; its files are published now."])
     chosen = choose_batches(found, config, entries)
     todo, later = chosen[:config.max_batches], chosen[config.max_batches:]
     if later: notes.append(f"{len(todo)} of {len(chosen)} batches are taken now (max_batches); {later[0].batch_id} and those after it wait for the next run.")
+    if config.mode == "decide" and config.manifest != "none" and len(todo) > 1:
+        notes.append("a run that only decides remembers nothing: these batches were each compared with the committed ones, not with one another.")
     told = _forecast(todo, config, say)
     # only now is anything written
     check_output(config)
     manifest = manifest or opened()
-    if config.mode == "apply": publish_pending(config.output, entries)
     done, spent = [], 0.0
     try:
         for batch, forecast in zip(todo, told):

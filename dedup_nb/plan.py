@@ -73,7 +73,7 @@ def recommend(workload:Workload, prices:Prices) -> dict[str, Any]:
 # %% ../nbs/14_plan.ipynb #d3713d58
 @dataclass(frozen=True)
 class Plan:
-    "A plan: `numbers` for programs (dollars unrounded to the cent, seconds, units), `str()` for people."
+    "A plan: `numbers` for programs (dollars to the cent, seconds, units), `str()` for people."
     numbers:Mapping[str, Any]
 
     def __str__(self) -> str: return "\n".join(_page(self.numbers))
@@ -150,11 +150,16 @@ def plan_workload(
 _KINDS = {"natural": "natural", "synthetic": "synthetic", "natural_cross_batch": "natural of earlier batches", "synthetic_cross_batch": "synthetic of earlier batches", "known": "that the manifest knows"}
 
 
+def _no_window(w:Mapping[str, Any], quota:float) -> str:
+    "Why a batch can have no window of its own."
+    if w["batches_per_day"] > 24: return f"capacity is paid by the hour, and a day has no {_times(w['batches_per_day'])} of them"
+    return f"it would be above the quota of {grouped(int(quota))} WCU"
+
 def _about_batch(n:Mapping[str, Any]) -> list[str]:
     b, w = n["batch"], n["workload"]
     c, kinds = b["claim_seconds"], [f"{grouped(x)} {_KINDS[k]}" for k, x in n["duplicates"].items() if x]
     speed = f"learned from {n['speed']['runs']} earlier batch{'es' * (n['speed']['runs'] > 1)}" if n["speed"]["runs"] else "by default, as no earlier run is known"
-    window = f"; {duration(c['window'])} in a window of {b['window_hours']} h with {grouped(b['window_wcu'])} WCU" if b["window_hours"] else "; no window fits into the quota"
+    window = f"; {duration(c['window'])} in a window of {b['window_hours']} h with {grouped(b['window_wcu'])} WCU" if b["window_hours"] else f"; no window, as {_no_window(w, n['table_wcu_quota'])}"
     bad = f", {grouped(b['bad'])} of them bad" if b["bad"] else ""
     return [f"A batch: {grouped(b['rows'])} rows{bad}, {grouped(b['claims'])} pairs to claim",
             f"  duplicates  {', '.join(kinds) or 'none'}",
@@ -169,7 +174,8 @@ def _dollars(spent:Mapping[str, float]) -> str:
 
 def _about_month(n:Mapping[str, Any]) -> list[str]:
     m, doubt = n["per_month"], lambda *of: "*" if any(name.startswith(of) for name in n["prices"]["unverified"]) else ""
-    over = f" (above the quota of {grouped(int(n['table_wcu_quota']))})" if n["window_wcu"] > n["table_wcu_quota"] else ""
+    # the numbers of such a window stay, as an answer to what it would take
+    over = "" if n["batch"]["window_hours"] else f" (not possible: {_no_window(n['workload'], n['table_wcu_quota'])})"
     row = lambda title, mode, more="": f"  {title:<24}{usd(m[f'standard_{mode}']):>14}{usd(m[f'ia_{mode}']):>16}   {more}".rstrip()
     return [f"{'A month':<26}{'Standard' + doubt('standard'):>14}{'Standard-IA' + doubt('ia'):>16}", row("DynamoDB on demand", "on_demand"), row(f"DynamoDB, {n['window_hours']:.3g} h a batch", "window", f"{grouped(n['window_wcu'])} WCU{over}"),
             row("DynamoDB all day", "all_day", f"{grouped(n['all_day_wcu'])} WCU, {UTILISATION:.0%} used"), f"  {'lake manifest' + doubt('lake', 'core'):<24}{usd(m['lake']):>14}"]

@@ -521,3 +521,16 @@ def test_wrong_usage_of_plan_is_exit_code_2(words, said, capsys):
     assert main(words.split()) == 2
     out = capsys.readouterr()
     assert said in out.err and out.out == ""
+
+
+@pytest.mark.parametrize("wrong, words", [(lambda p: claim_units(1e6, 1.5, "read_first"), "duplicate_share = 1.5: wanted 0 to 1"), (lambda p: claim_units(-1, 0), "claims = -1: wanted 0 or more"),
+    (lambda p: forecast_month(Workload(1e6), p, window_hours=-1), "window_hours = -1: wanted more than 0"), (lambda p: wcu_needed(1, 0), "seconds = 0: wanted more than 0"),
+    (lambda p: hours_to_write(1, 0), "wcu = 0: wanted more than 0"), (lambda p: backfill_usd(1, p, "imports"), "by = 'imports': wanted writes or import.*import")])
+def test_numbers_out_of_range_are_refused(wrong, words):
+    with pytest.raises(ConfigError, match=words): wrong(load_prices())
+
+
+def test_a_window_that_does_not_fit_says_why():
+    said = str(plan_workload(events_per_day=1e7, batches_per_day=288))
+    assert "no window, as capacity is paid by the hour, and a day has no 288 of them" in said and "(not possible: capacity is paid by the hour" in said
+    assert "it would be above the quota of 40 000 WCU" in str(plan_workload(events_per_day=2e10, batches_per_day=6))

@@ -17,8 +17,8 @@ from dedup_nb.costs import count_claims, past_runs, review
 from dedup_nb.cross_batch import to_remember
 from dedup_nb.dynamodb import Connection, _by_id, _new_client
 from dedup_nb.history import backfill, expire, explain, forget, runs
-from dedup_nb.manifest import Entry, LakeManifest, ManifestError, id_key, pair_key
-from dedup_nb.pipeline import _met, decide, kept_rows, open_manifest, publish_pending, stage_keys
+from dedup_nb.manifest import Entry, FencedError, LakeManifest, ManifestError, id_key, pair_key
+from dedup_nb.pipeline import _check_held, _met, decide, kept_rows, open_manifest, publish_pending, stage_keys
 from dedup_nb.read import ENRICHED, find_batches, read_batch
 from dedup_nb.suspects import with_keys
 from dedup_nb.synthetic import NAMESPACE
@@ -297,6 +297,27 @@ def test_a_rerun_beside_a_batch_that_was_loaded_again_would_load_an_event_twice(
     with pytest.raises(ManifestError, match="because batch 1 had them, which was forgotten and loaded again since.*dedup forget 2"): go(spark, two, batch_id="2", rerun=True)
 
 
+def test_a_rerun_without_a_batch_for_which_it_dropped_rows_is_refused(spark, two):
+    "Batch 3 has `a` now, which a rerun of 2 would not see: both would load it."
+    forget("1", config(two), spark, yes=True)
+    shutil.rmtree(two / "in/run=1")
+    write(spark, two / "in", {"3": [("b", "f", 3, 6)]})
+    go(spark, two)
+    with pytest.raises(ManifestError, match="because batch 1 had them, which was forgotten since.*dedup forget 2"): go(spark, two, batch_id="2", rerun=True)
+
+
+def test_parts_of_a_folder_that_were_forgotten_are_taken_again_and_no_file_twice(spark, two):
+    for n in (6, 7):
+        write(spark, two / "in", {"1": [(f"late{n}", "f", 3, n)]})
+        go(spark, two, late_files=True)
+    forget("1+1", config(two), spark, yes=True)
+    again = go(spark, two, late_files=True)
+    assert [(m["batch_id"], m["counts"]["kept"]) for m in again.batches] == [("1+1", 1)] and shown(spark, two / "out", "1+1") == [("late6", 6)]
+    forget("1", config(two), spark, yes=True)
+    again = go(spark, two)
+    assert [(m["batch_id"], m["counts"]["read"]) for m in again.batches] == [("1", 2)]
+
+
 def test_late_files_are_reported_and_become_a_batch_of_their_own(spark, two):
     write(spark, two / "in", {"1": [("a", "f", 3, 6), ("d", "f", 3, 7)]})
     said = []
@@ -483,6 +504,54 @@ def test_failed_runs_give_their_claim_back_and_a_commit_that_was_not_published_i
     assert not (two / "out/runs/3/files.json").exists() and state() == "committed"
     assert go(spark, two).batches == [] and shown(spark, two / "out", "3") in ([("q", 1)], [("q", 2)])
     assert not list((two / "out/.staging").rglob("*.parquet"))
+
+
+def test_a_commit_whose_answer_is_lost_keeps_its_files(spark, two, monkeypatch):
+    "The run is interrupted, asks, hears no, and only then the commit gets through."
+    write(spark, two / "in", {"3": [("q", "f", 3, 1)]})
+    real, asked, on_its_way = LakeManifest.commit, LakeManifest.is_committed, []
+    def interrupted(*args): on_its_way.append(args); raise KeyboardInterrupt
+    def ask(self, claim):
+        found = asked(self, claim)
+        if on_its_way: real(*on_its_way.pop())
+        return found
+    with monkeypatch.context() as patched:
+        patched.setattr(LakeManifest, "commit", interrupted)
+        patched.setattr(LakeManifest, "is_committed", ask)
+        with pytest.raises(KeyboardInterrupt): go(spark, two)
+    assert not (two / "out/runs/3/files.json").exists()
+    # named by its id it is committed already, and finished all the same
+    summary = go(spark, two, batch_id="3")
+    assert summary.batches == [] and "files are published now" in str(summary) and shown(spark, two / "out", "3") == [("q", 1)]
+
+
+def test_a_run_whose_claim_was_ended_writes_nothing_into_a_delta_table(spark, tmp_path, monkeypatch):
+    write(spark, tmp_path / "in", TWO)
+    go(spark, tmp_path, output_format="delta", batch_id="1")
+    def ended(job): open_manifest(spark, config(tmp_path), existing=True).abandon("2"); return _check_held(job)
+    monkeypatch.setattr("dedup_nb.pipeline._check_held", ended)
+    with pytest.raises(FencedError, match="claim of batch 2 was taken over or ended"): go(spark, tmp_path, output_format="delta", batch_id="2")
+    assert spark.read.format("delta").load(str(tmp_path / "out/events")).count() == 2
+
+
+def test_a_backfill_takes_what_a_commit_lists_and_names_the_rest(spark, two):
+    "A run died after some of its files, and its manifest is gone."
+    shutil.copytree(two / "out/events/batch_id=1", two / "out/events/batch_id=9")
+    stray = next((two / "out/events/batch_id=2").glob("*.parquet"))
+    shutil.copy(stray, stray.with_name("part-stray.parquet"))
+    said = []
+    filled = backfill(Config(input=str(two / "out/events"), output=str(two / "again"), input_format="parquet", batch_pattern="batch_id=*"), spark, say=said.append)
+    assert [(m["batch_id"], m["rows"]) for m in filled] == [("1", 2), ("2", 2)] and "Left out, as no run has committed what lies there: 9." in "".join(said)
+
+
+def test_a_batch_without_good_rows_is_blocked_by_no_expiry_and_keeps_its_bad_rows(spark, tmp_path):
+    write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1)], "2": [("b", "f", 400 * DAY, 2)]})
+    go(spark, tmp_path)
+    assert expire(config(tmp_path), spark, yes=True).data["keys_of"] == ["1"]
+    write(spark, tmp_path / "in", {"3": [(None, "f", 400 * DAY, 3)]})
+    assert go(spark, tmp_path).counts["bad"] == 1
+    assert expire(config(tmp_path), spark, audit_days=30, yes=True).data["audit_of"] == ["1"] and list((tmp_path / "out/bad/batch_id=3").glob("*"))
+    with pytest.raises(ConfigError, match="audit_days removes rows .*--output"): expire(Config(manifest_path=str(tmp_path / "out/manifest")), spark, audit_days=30)
 
 
 def test_a_batch_id_may_hold_signs_but_no_path(spark, tmp_path):

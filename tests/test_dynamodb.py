@@ -9,7 +9,7 @@ from botocore.exceptions import CredentialRetrievalError, UnauthorizedSSOTokenEr
 from pyspark.sql import functions as F
 from emulator import Faults, a_table, items, refuse
 from dedup_nb.config import Config, ConfigError
-from dedup_nb.manifest import GONE, HEAD, RENAMED, STAYS, BusyError, FencedError, ManifestError, id_key, pair_key
+from dedup_nb.manifest import GONE, HEAD, NO_TIME, RENAMED, STAYS, BusyError, FencedError, ManifestError, id_key, pair_key
 from dedup_nb import dynamodb as module
 from dedup_nb.cli import main
 from dedup_nb.dynamodb import (KNOWN, LATER, OWN, PURPOSES, TAKEN, Claimant, Claims, Connection, DynamoManifest, Pace, PutTable, Table, client_of, connection_of, create_table, find_table, iam_policy, raised_capacity,
@@ -523,6 +523,41 @@ def test_a_batch_that_yielded_to_a_run_that_died_is_not_committed_beside_another
         return freed
     m._release = late
     with pytest.raises(ManifestError, match="has pairs less than an attempt before it, and two dropped rows in its favour"): commit_again()
+
+
+def test_what_a_killed_attempt_took_is_looked_up_where_others_yielded_to_it(spark, dynamodb, tmp_path):
+    "Its files list nothing: it was killed before they were there."
+    m = in_spark(spark, dynamodb, tmp_path, on_driver=2000)
+    m.known(m.begin("one", at(1), {"token": "killed"}), pairs(spark, ("a", "f", 0), ("b", "f", 0)))
+    shutil.rmtree(m._folder("one", "killed"))
+    two = m.begin("two", at(2), {"token": "two"})
+    m.known(two, pairs(spark, ("b", "f", 0)))
+    m.commit(two, pairs(spark).limit(0), {"dropped_for": {"one": 1}})
+    m.give_up(m.open_claim("one") and m.look("one", at(1), {"token": "killed"}))
+    again = m.begin("one", at(1), {"token": "again"})
+    m.known(again, pairs(spark, ("a", "f", 0)))
+    with pytest.raises(ManifestError, match="has 1 pairs less than an attempt before it, and two dropped rows in its favour"): m.commit(again, pairs(spark, ("a", "f", STAYS | HEAD)), {})
+
+
+def test_a_batch_from_before_others_that_may_have_taken_its_rows_over_is_refused(spark, dynamodb, tmp_path):
+    m = in_spark(spark, dynamodb, tmp_path, on_driver=2000)
+    for name, day in (("one", 1), ("two", 201)):
+        claim = m.begin(name, at(day), {"token": name})
+        m.known(claim, pairs(spark, ("a", "f", 0)))
+        m.commit(claim, pairs(spark, ("a", "f", STAYS | HEAD)), {})
+    with pytest.raises(ManifestError, match="Batch late .*would have seen the pairs of one.*given to a later batch.*--force"): m.begin("late", at(100), {"token": "late"})
+    with pytest.raises(ManifestError, match="Batch one .*--force"): m.begin("one", at(1), {"token": "rerun"}, rerun=True)
+    assert m.begin("next", at(202), {"token": "next"}).batch_id == "next"
+
+
+def test_a_batch_without_a_time_has_no_pairs(spark, dynamodb, tmp_path):
+    m = in_spark(spark, dynamodb, tmp_path, on_driver=2000)
+    claim = m.begin("timeless", NO_TIME, {"token": "t"})
+    with pytest.raises(ManifestError, match="Nobody knows when batch timeless was.*etl_time"): m.known(claim, pairs(spark, ("a", "f", 0)))
+    assert m.known(claim, pairs(spark).limit(0)).count() == 0
+    m.give_up(claim)
+    # an attempt that told no time binds no other
+    assert m.begin("timeless", at(1), {"token": "u"}).etl_time == at(1)
 
 
 def test_a_commit_that_comes_in_between_wins_over_abandon(spark, dynamodb, tmp_path):
