@@ -175,9 +175,10 @@ def _dollars(spent:Mapping[str, float]) -> str:
 def _about_month(n:Mapping[str, Any]) -> list[str]:
     m, doubt = n["per_month"], lambda *of: "*" if any(name.startswith(of) for name in n["prices"]["unverified"]) else ""
     # the numbers of such a window stay, as an answer to what it would take
-    over = "" if n["batch"]["window_hours"] else f" (not possible: {_no_window(n['workload'], n['table_wcu_quota'])})"
+    over = f" (above the quota of {grouped(int(n['table_wcu_quota']))})" if n["window_wcu"] > n["table_wcu_quota"] else ""
+    if n["workload"]["batches_per_day"] > 24: over = f" (not possible: {_no_window(n['workload'], n['table_wcu_quota'])})"
     row = lambda title, mode, more="": f"  {title:<24}{usd(m[f'standard_{mode}']):>14}{usd(m[f'ia_{mode}']):>16}   {more}".rstrip()
-    return [f"{'A month':<26}{'Standard' + doubt('standard'):>14}{'Standard-IA' + doubt('ia'):>16}", row("DynamoDB on demand", "on_demand"), row(f"DynamoDB, {n['window_hours']:.3g} h a batch", "window", f"{grouped(n['window_wcu'])} WCU{over}"),
+    return [f"{'A month':<26}{'Standard' + doubt('standard'):>14}{'Standard-IA' + doubt('ia'):>16}", row("DynamoDB on demand", "on_demand"), row(f"DynamoDB, {n['window_hours']:.3g} h a batch" if n["window_hours"] >= 1 else "DynamoDB in windows", "window", f"{grouped(n['window_wcu'])} WCU{over}"),
             row("DynamoDB all day", "all_day", f"{grouped(n['all_day_wcu'])} WCU, {UTILISATION:.0%} used"), f"  {'lake manifest' + doubt('lake', 'core'):<24}{usd(m['lake']):>14}"]
 
 def _page(n:Mapping[str, Any]) -> list[str]:
