@@ -645,7 +645,7 @@ def _with_late_files(
         parts = {n: tuple(f for path, f in _paths_in(b).items() if names is None or path in names) for n, names in listed.items()}
         new = [f for f in b.files if not any(f in files for files in parts.values())]
         found += [replace(b, batch_id=n, files=files) for n, files in parts.items()]
-        if not there: found.append(replace(b, files=tuple(new)))
+        if new and not there: found.append(replace(b, files=tuple(new)))
         elif new and take:
             free = next(name for n in range(1, len(late) + 2) if (name := f"{b.batch_id}+{n}") not in late)
             found.append(replace(b, batch_id=free, files=tuple(new)))
