@@ -306,6 +306,7 @@ def test_a_rerun_without_a_batch_for_which_it_dropped_rows_is_refused(spark, two
     with pytest.raises(ManifestError, match="because batch 1 had them, which was forgotten since.*dedup forget 2"): go(spark, two, batch_id="2", rerun=True)
 
 
+@pytest.mark.long
 def test_parts_of_a_folder_that_were_forgotten_are_taken_again_and_no_file_twice(spark, two):
     for n in (6, 7):
         write(spark, two / "in", {"1": [(f"late{n}", "f", 3, n)]})
@@ -544,6 +545,7 @@ def test_a_backfill_takes_what_a_commit_lists_and_names_the_rest(spark, two):
     assert [(m["batch_id"], m["rows"]) for m in filled] == [("1", 2), ("2", 2)] and "Left out, as no run has committed what lies there: 9." in "".join(said)
 
 
+@pytest.mark.long
 def test_a_batch_without_good_rows_is_blocked_by_no_expiry_and_keeps_its_bad_rows(spark, tmp_path):
     write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1)], "2": [("b", "f", 400 * DAY, 2)]})
     go(spark, tmp_path)
