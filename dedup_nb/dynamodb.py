@@ -1264,7 +1264,8 @@ class DynamoManifest:
         found = [(i["eventId"], i["fingerprint"]) for i in self._rows_with(run)] if self._table.partiql else []
         return self.spark.createDataFrame(found, "eventId string, fingerprint string")
 
-    def _rows_with(self, run:str) -> list[Item]:
+    def _rows_with(self, run:str) -> Iterator[Item]:
+        "The keys of a run's rows: a scan of the whole table."
         return self._table.select(f'SELECT "eventId", "fingerprint" FROM "{self.connection.table}" WHERE "run"=?', run)
 
     def is_committed(self, claim:Claim) -> bool:

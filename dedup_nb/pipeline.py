@@ -10,7 +10,7 @@ __all__ = ['VERDICTS', 'decide', 'kept_rows', 'dropped_rows', 'Deduplicated', 'd
 # %% ../nbs/13_pipeline.ipynb #003639cd
 import hashlib, json, re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial, reduce

@@ -301,7 +301,7 @@ def test_a_rerun_without_a_batch_for_which_it_dropped_rows_is_refused(spark, two
     "Batch 3 has `a` now, which a rerun of 2 would not see: both would load it."
     forget("1", config(two), spark, yes=True)
     shutil.rmtree(two / "in/run=1")
-    write(spark, two / "in", {"3": [("b", "f", 3, 6)]})
+    write(spark, two / "in", {"3": [("a", "f", 3, 6)]})
     go(spark, two)
     with pytest.raises(ManifestError, match="because batch 1 had them, which was forgotten since.*dedup forget 2"): go(spark, two, batch_id="2", rerun=True)
 
