@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from .config import Config, ConfigError, DedupError, did_you_mean, settings
 from .costs import past_runs, review, review_page
-from .dynamodb import PURPOSES, iam_policy
+from .dynamodb import PURPOSES, iam_policy, region_of
 from .distribution import profile
 from .history import abandon, backfill, expire, explain, forget, runs
 from .pipeline import run
@@ -63,11 +63,11 @@ def _add_job(commands:Any, name:str, words:str, flags:Sequence[str]) -> None:
 
 _PLAN = {"events-per-day": "plan from numbers instead of an input", "duplicate-share": "events the manifest knows already, 0 to 1 [0.02, or from the input]",
          "retention": "days a key is remembered [retention_days]", "batches-per-day": "how often a batch comes [1, or from the input]",
-         "region": "whose prices [aws_region, else us-east-1]", "prices": "TOML file laid over the prices of the package", "cores": "cores of the run"}
+         "region": "whose prices [of the table, else us-east-1]", "cores": "cores of the run"}
 
 def _add_plan(commands:Any) -> None:
     plan = commands.add_parser("plan", help="minutes, units and dollars before a run, and which manifest suits", allow_abbrev=False)
-    for flag, words in _PLAN.items(): plan.add_argument(f"--{flag}", metavar="FILE" if flag == "prices" else "NAME" if flag == "region" else "N", help=words)
+    for flag, words in _PLAN.items(): plan.add_argument(f"--{flag}", metavar="NAME" if flag == "region" else "N", help=words)
     plan.add_argument("--review", action="store_true", help="compare the forecasts of past runs in --output with what happened")
     _add_common(plan)
 
@@ -147,7 +147,7 @@ def _plan(args:argparse.Namespace) -> int:
         if not config.output: raise ConfigError("A review needs the folder of past runs: dedup plan --review --output DIR.")
         past = past_runs(config.output, must_exist=True)
         return _answer(args, review(past), review_page(past))
-    shared = dict(region=args.region or config.aws_region, prices_file=args.prices, cores=args.cores)
+    shared = dict(region=args.region or config.aws_region, near=region_of(config), prices_file=config.prices, cores=args.cores)
     numbers = {name: value for name in ("duplicate_share", "batches_per_day") if (value := getattr(args, name)) is not None}
     if args.events_per_day is not None:
         if args.input: raise ConfigError("A plan starts from numbers or from an input: give --events-per-day or --input, not both.")

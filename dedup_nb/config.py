@@ -156,6 +156,7 @@ class Config:
     max_duplicate_share:float|None = setting(None, "stop before the commit when a larger share is dropped, 0 to 1", kind="float", at_least=0, at_most=1)
     max_bad_share:float|None = setting(None, "stop before the commit when a larger share is bad, 0 to 1", kind="float", at_least=0, at_most=1)
     max_dollars:float|None = setting(None, "stop before anything is written when the forecast costs more", kind="float", at_least=0)
+    prices:str|None = setting(None, "TOML file laid over the prices, quotas and speeds of the package")
     sources:Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)  # setting -> where its value came from
 
     def __post_init__(self):

@@ -9,7 +9,7 @@ __all__ = ['STRATEGIES', 'Chunk', 'MONTH_HOURS', 'MONTH_DAYS', 'CHOICES', 'UTILI
            'storage_usd', 'wcu_needed', 'capacity_usd', 'hours_to_write', 'backfill_usd', 'provisioned_pays',
            'lake_core_hours', 'lake_scan_usd', 'lake_storage_usd', 'duration', 'usd', 'Month', 'forecast_month',
            'break_even_batches', 'Capacity', 'Load', 'Simulated', 'simulate', 'Speed', 'past_runs', 'calibrate',
-           'forecast_of', 'check_dollars', 'review', 'review_page', 'costs_by', 'crossing', 'volume_chart',
+           'Terms', 'forecast_of', 'check_dollars', 'review', 'review_page', 'costs_by', 'crossing', 'volume_chart',
            'batches_chart', 'caught', 'retention_chart', 'minutes_by_wcu', 'capacity_chart', 'utilisation_chart']
 
 # %% ../nbs/11_costs.ipynb #299f90be
@@ -45,7 +45,7 @@ class Prices:
         "Raise `ConfigError` that lists all `names` without a value."
         missing = [n for n in names if n not in self.values]
         if missing: raise ConfigError(f"Region {self.region} has no {', '.join(missing)}; its prices are from {self.source}.{did_you_mean(missing[0], self.values)} "
-                                      f"Add {'them' if len(missing) > 1 else 'it'} under [regions.{self.region}] in a file of your own: dedup plan --prices FILE.")
+                                      f"Add {'them' if len(missing) > 1 else 'it'} under [regions.{self.region}] in a file of your own, named with --prices FILE.")
 
 # %% ../nbs/11_costs.ipynb #e8f55918
 _ABOUT = {"source", "unverified"}
@@ -87,13 +87,17 @@ def load_prices(
     regions = {**own["regions"], **over.get("regions", {})}
     if region not in regions:
         raise ConfigError(f"No prices for region {region!r}; there are {', '.join(regions)}.{did_you_mean(region, regions)} "
-                          f"Name one of these, or give the region's prices in a file: dedup plan --prices FILE with [regions.{region}].")
+                          f"Name one of these, or give the region's prices in a file, named with --prices FILE: its table [regions.{region}].")
     return _laid_over(own, over, region, file)
 
-def prices_for(region:str|None) -> Prices:
-    "The prices of a region, or those of us-east-1 where the package has none: `region` of the result says which."
-    try: return load_prices(region)
-    except ConfigError: return load_prices()
+def prices_for(
+    region:str|None,
+    file:str|None = None,  # as of `load_prices`
+) -> Prices:
+    "The prices of a region, or those of us-east-1 where nobody gave any: `region` of the result says which. Raises `ConfigError` for a wrong file."
+    instead = load_prices(None, file)
+    try: return load_prices(region, file)
+    except ConfigError: return instead
 
 def _price_file(file:str, known:Mapping[str, set[str]]) -> dict[str, Any]:
     fs, inner = filesystem(file)
@@ -119,6 +123,10 @@ _RANGES = {"events_per_day": (1, 1e13), "duplicate_share": (0, 1), "retention_da
 _MEANING = {"duplicate_share": " Write 2 % as 0.02.", "item_bytes": " DynamoDB takes items up to 400 KB.", "batches_per_day": " One batch a week is 0.143.",
             "events_per_day": "", "retention_days": ""}
 
+def _plain(number:float) -> str:
+    "A number as people write it: never 1e+13."
+    return grouped(int(number)) if float(number).is_integer() else f"{number:g}"
+
 def amount(
     name:str,   # a field of `Workload`
     value:Any,
@@ -127,12 +135,12 @@ def amount(
     low, high = _RANGES[name]
     try: number = float(value)
     except (TypeError, ValueError): number = math.nan
-    if isinstance(value, bool) or not low <= number <= high: raise ConfigError(f"{name} = {value!r}: wanted a number from {low:g} to {high:g}.{_MEANING[name]}")
+    if isinstance(value, bool) or not low <= number <= high: raise ConfigError(f"{name} = {value!r}: wanted a number from {_plain(low)} to {_plain(high)}.{_MEANING[name]}")
     return int(number) if number.is_integer() else number
 
 def _check_range(**given:tuple[float, float, float]) -> None:
     "Raise `ConfigError` for numbers (value, lowest, highest) that are out of range."
-    wrong = [f"{name} = {x!r}: wanted {f'{low:g} to {high:g}' if high < math.inf else f'{low:g} or more' if low <= 0 else 'more than 0'}." for name, (x, low, high) in given.items() if not low <= x <= high]
+    wrong = [f"{name} = {x!r}: wanted {f'{_plain(low)} to {_plain(high)}' if high < math.inf else f'{_plain(low)} or more' if low <= 0 else 'more than 0'}." for name, (x, low, high) in given.items() if not low <= x <= high]
     if wrong: raise ConfigError(" ".join(wrong))
 
 _LEAST = 1e-9  # of what must be more than 0
@@ -309,6 +317,7 @@ def lake_storage_usd(keys:float, prices:Prices) -> float:
 def duration(seconds:float|None) -> str:
     "A time in the unit that people would use; - for none."
     if seconds is None: return "-"
+    if 0 <= seconds < 0.95: return "under a second"
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 def usd(dollars:float) -> str:
@@ -408,9 +417,10 @@ class Load:
     max_wcu:float = 4000              # the rate of the job
     shared:bool = True                # is it divided among the running tasks, or does each take it for itself?
     task_claims_per_s:float = 17361   # of one task alone
+    start:float = 0.25                # share of the rate at which it begins, as the client does
 
     def __post_init__(self):
-        wrong = [f"{n} = {getattr(self, n)!r}: wanted more than 0." for n in ("claims", "tasks", "slots", "max_wcu", "task_claims_per_s") if not getattr(self, n) > 0]
+        wrong = [f"{n} = {getattr(self, n)!r}: wanted more than 0." for n in ("claims", "tasks", "slots", "max_wcu", "task_claims_per_s", "start") if not getattr(self, n) > 0]
         if not 0 <= self.duplicate_share <= 1: wrong.append(f"duplicate_share = {self.duplicate_share!r}: wanted 0 to 1. Write 2 % as 0.02.")
         if sum(self.hot) > self.claims: wrong.append(f"hot ids have {sum(self.hot):g} pairs, but claims = {self.claims:g}: wanted at least as many.")
         if wrong: raise ConfigError("The load does not fit:\n- " + "\n- ".join(wrong))
@@ -463,7 +473,7 @@ def _start(load:Load, capacity:Capacity, each:int) -> _Run:
     hot, tasks = np.array(sorted(load.hot, reverse=True), float), int(load.tasks)
     # golden-ratio steps spread the hot ids over the tasks as a hash would, the same way each time
     owner = ((np.arange(len(hot)) + 1) * 0.6180339887 % 1 * tasks).astype(int)
-    return _Run(load, capacity, each, np.full(tasks, (load.claims - hot.sum()) / tasks), hot, owner, load.max_wcu / each, capacity.wcu / each, capacity.saved / each)
+    return _Run(load, capacity, each, np.full(tasks, (load.claims - hot.sum()) / tasks), hot, owner, load.start * load.max_wcu / each, capacity.wcu / each, capacity.saved / each)
 
 def _wanted(r:_Run) -> tuple[np.ndarray, np.ndarray, float]:
     "What the tasks ask for in a second, bulk and hot; and how many seconds until the first of them is done."
@@ -551,12 +561,12 @@ def past_runs(
     *,
     must_exist:bool = False, # raise `ConfigError` where there is no such folder
 ) -> list[dict[str, Any]]:
-    "Read what earlier runs left in `<output>/runs/*/metrics.json`, in order of batch; records that cannot be read are left out."
+    "Read what earlier runs left in `<output>/runs/*/metrics.json`, and backfills (`backfill` is true) in `backfill.json`, in order of batch; records that cannot be read are left out."
     if not output: return []
     fs, inner = filesystem(output)
     if must_exist and fs.get_file_info(inner).type.name == "NotFound": raise ConfigError(f"There is no folder {output}. Wanted the output of past runs, as in dedup run --output DIR.")
     below = fs.get_file_info(pafs.FileSelector(f"{inner.rstrip('/')}/runs", recursive=True, allow_not_found=True))
-    return [m for path in sorted(i.path for i in below if i.base_name == "metrics.json") if (m := _record(fs, path))]
+    return [m for path in sorted(i.path for i in below if i.base_name in ("metrics.json", "backfill.json")) if (m := _record(fs, path))]
 
 def _record(fs:pafs.FileSystem, path:str) -> dict[str, Any]|None:
     try: m = json.loads(fs.open_input_stream(path).read())
@@ -573,13 +583,15 @@ def _failed(fs:pafs.FileSystem, path:str, m:Mapping[str, Any]) -> bool:
 def calibrate(
     past:Sequence[Mapping[str, Any]],  # metrics of earlier runs, see `past_runs`
     prices:Prices,                     # for the defaults
+    *,
+    backfill:bool = False,             # learn from backfills, which move nothing, instead of runs
 ) -> Speed:
     """Learn the speed from earlier runs: the defaults, scaled by what the runs took.
 
     Cores, and whether a batch was the first of its process, are taken from its forecast; without one, from this machine, and the first is the first.
     """
     speed = Speed(prices["warm_up_s"], prices["batch_overhead_s"], prices["core_rows_per_s"])
-    timed = [m for m in past if m["counts"].get("read") and m["seconds"].get("total")]
+    timed = [m for m in past if m["counts"].get("read") and m["seconds"].get("total") and bool(m.get("backfill")) == backfill]
     if not timed: return speed
     forecast = lambda m, name, other: (m.get("forecast") or {}).get(name, other)
     told = sum(speed.seconds(m["counts"]["read"], _cores_of(m), first=forecast(m, "first", m is timed[0])) for m in timed)
@@ -606,12 +618,23 @@ def _rows_of(files:Sequence[InputFile], config:Config, past:Sequence[Mapping[str
     each = lambda f: prices[f"{kind}_gz_row_bytes" if _packed(f) and kind != "parquet" else f"{kind}_row_bytes"]
     return sum(f.size / (median(same) if same else each(f)) for f in files)
 
+@dataclass(frozen=True)
+class Terms:
+    "What a DynamoDB table takes and charges; by default those of a new one on demand."
+    wcu:float|None = None          # write units a second that it stands; None = what a new table takes
+    provisioned:bool = False       # paid by the hour, used or not
+    table_class:str = "standard"   # standard, ia
+    strategy:str = "insert_first"  # how pairs are claimed for the first time: one of STRATEGIES
+
 def forecast_of(
-    config:Config,                          # input_format, manifest, max_wcu, retention_days
+    config:Config,                          # input_format, manifest, max_wcu, retention_days, prices
     files:Sequence[InputFile],              # of the batch
     *,
     past:Sequence[Mapping[str, Any]] = (),  # metrics of earlier runs, see `past_runs`
     prices:Prices|None = None,              # None = those of aws_region, or of us-east-1; the forecast names the region
+    terms:Terms = Terms(),                  # of the table, if the manifest is one
+    backfill:bool = False,                  # are keys filled in, and no rows moved?
+    only_reads:bool = False,                # nothing is claimed: a rerun of a committed batch, or a run that only decides
     cores:int|None = None,                  # None = of this machine
     first:bool = True,                      # is it the first batch of this process?
     rows:int|None = None,                   # if they are known already; also claims, known: pairs, and those in the manifest
@@ -623,28 +646,34 @@ def forecast_of(
     rows, claims, known, write_units, read_units: whole numbers; seconds, and manifest_seconds of them; cores; first; usd: {cores, manifest}; dollars: their sum;
     runs: earlier batches it learned from; region, prices_date: of the prices.
     """
-    prices = prices or prices_for(config.aws_region)
-    speed = calibrate(past, prices)
-    rows = _rows_of(files, config, past, prices) if rows is None else rows
-    total = sum(m["counts"]["read"] for m in past)
-    gone = lambda reason: sum(m.get("reasons", {}).get(reason, 0) for m in past)
+    prices = prices or prices_for(config.aws_region, config.prices)
+    speed, alike = calibrate(past, prices, backfill=backfill), [m for m in past if bool(m.get("backfill")) == backfill]
+    rows = _rows_of(files, config, alike, prices) if rows is None else rows
+    total = sum(m["counts"]["read"] for m in alike)
+    gone = lambda reason: sum(m.get("reasons", {}).get(reason, 0) for m in alike)
     claims = rows * (1 - gone("natural") / total if total else 1) if claims is None else claims
     known = claims * (gone("natural_cross_batch") / total if total else 0) if known is None else known
     single = config.input_format in ("enriched_tsv", "json") and any(_packed(f) for f in files)
     used = max(1, min(cores or os.cpu_count() or 1, len(files) if single else 10**6))
-    units, seconds, spent = _manifest_part(config, prices, claims, known, sum(m["counts"].get("kept", 0) for m in past), used)
+    history = sum(m["counts"].get("kept", 0) for m in past)
+    units, seconds, spent = _lake_part(prices, history, used) if config.manifest == "lake" else _table_part(config, terms, prices, claims, claims if only_reads else known, used) if config.manifest == "dynamodb" and claims >= 1 else (Units(0, 0), 0.0, 0.0)
     time = speed.seconds(rows, used, first=first) + seconds
     dollars = {"cores": time * used / 3600 * prices["core_usd_per_hour"], "manifest": spent}
     return {"rows": round(rows), "claims": round(claims), "known": round(known), "write_units": round(units.write), "read_units": round(units.read), "seconds": round(time, 1), "manifest_seconds": round(seconds, 1), "cores": used,
             "first": first, "usd": {n: round(x, 6) for n, x in dollars.items()}, "dollars": round(sum(dollars.values()), 6), "runs": speed.runs, "region": prices.region, "prices_date": prices.date}
 
-def _manifest_part(config:Config, prices:Prices, claims:float, known:float, history:float, cores:int) -> tuple[Units, float, float]:
-    "Units, seconds and dollars that the manifest adds to a run."
-    if config.manifest == "lake": return Units(0, 0), lake_core_hours(history, prices) * 3600 / cores, lake_scan_usd(history, prices)
-    if config.manifest != "dynamodb" or claims < 1: return Units(0, 0), 0.0, 0.0
-    units, wcu = claim_units(claims, known / claims), config.max_wcu or prices["on_demand_start_wcu"]
+def _lake_part(prices:Prices, history:float, cores:int) -> tuple[Units, float, float]:
+    "Units (none), seconds and dollars that a lake manifest adds to a run."
+    return Units(0, 0), lake_core_hours(history, prices) * 3600 / cores, lake_scan_usd(history, prices)
+
+def _table_part(config:Config, terms:Terms, prices:Prices, claims:float, known:float, cores:int) -> tuple[Units, float, float]:
+    "Units, seconds and dollars that a table adds to a run; capacity that is paid by the hour costs a run nothing more."
+    strategy = "read_first" if known == claims and terms.strategy != "put_item" else terms.strategy  # whoever has all reads it
+    units, wcu = claim_units(claims, known / claims, strategy), config.max_wcu or terms.wcu or prices["on_demand_start_wcu"]
     load = Load(claims, duplicate_share=known / claims, tasks=cores, slots=cores, max_wcu=wcu, task_claims_per_s=prices["core_claims_per_s"])
-    return units, simulate(load, Capacity.on_demand(prices, previous_peak=wcu / 2), prices).seconds, request_usd(units, prices)
+    # a table that grants more than the prices know of was given a higher quota
+    capacity = Capacity.provisioned(min(terms.wcu or wcu, prices["table_wcu"]), prices) if terms.provisioned else Capacity.on_demand(prices, previous_peak=wcu / 2)
+    return units, simulate(load, capacity, prices, strategy=strategy).seconds, 0.0 if terms.provisioned else request_usd(units, prices, terms.table_class)
 
 def check_dollars(
     forecast:Mapping[str, Any],  # from `forecast_of`
@@ -660,28 +689,30 @@ def check_dollars(
 # %% ../nbs/11_costs.ipynb #e88ecc09
 def review(
     past:Sequence[Mapping[str, Any]],  # metrics of earlier runs, with `forecast` and, for DynamoDB, `used`
-) -> list[dict[str, Any]]:             # batch_id, what (rows, seconds, write_units, read_units), forecast, actual, error: (forecast - actual) / actual
-    "Compare forecasts with what happened; batches without a forecast are left out."
+) -> list[dict[str, Any]]:             # batch_id, backfill, what (rows, seconds, write_units, read_units), forecast, actual, error: (forecast - actual) / actual
+    "Compare forecasts with what happened; batches without a forecast, or from a table whose rows no listing tells, are left out."
     compared = []
     for m in past:
         told, used = m.get("forecast"), m.get("used") or {}
-        if not told: continue
+        if not told or not told.get("rows"): continue
         actual = {"rows": m["counts"].get("read"), "seconds": m["seconds"].get("total"), "write_units": used.get("write_units"), "read_units": used.get("read_units")}
-        compared += [{"batch_id": m.get("batch_id"), "what": what, "forecast": told[what], "actual": x, "error": (told[what] - x) / x if x else None}
+        compared += [{"batch_id": m.get("batch_id"), "backfill": bool(m.get("backfill")), "what": what, "forecast": told[what], "actual": x, "error": (told[what] - x) / x if x else None}
                      for what, x in actual.items() if x is not None and told.get(what) is not None]
     return compared
 
 def review_page(past:Sequence[Mapping[str, Any]]) -> str:
-    "The comparison in words: a table, and the middle error of each quantity."
+    "The comparison in words: a table, and the median error of each quantity."
     rows = review(past)
-    if not rows: return f"{len(past)} runs are recorded here, none with a forecast. Forecasts are stored by dedup run; name the folder of such runs with --output."
+    if not rows: return f"{len(past)} runs are recorded here, none with a forecast. Forecasts are stored by dedup run and dedup backfill; name the folder of such runs with --output."
     number = lambda x: grouped(round(x)) if x >= 100 else f"{x:.1f}"
-    words = lambda error: f"{error:+.0%}" if error is not None else "-"
-    lines = [f"{'batch':<24}{'what':<14}{'forecast':>16}{'actual':>16}{'error':>9}"] + [
-        f"{r['batch_id']:<24}{r['what']:<14}{number(r['forecast']):>16}{number(r['actual']):>16}{words(r['error']):>9}" for r in rows]
+    words = lambda error: "-" if error is None else "0%" if abs(error) < 0.005 else f"{error:+.0%}"
+    named = lambda r: r["batch_id"] + " (backfill)" * r["backfill"]
+    wide = max(24, 2 + max(len(named(r)) for r in rows))
+    lines = [f"{'batch':<{wide}}{'what':<14}{'forecast':>16}{'actual':>16}{'error':>9}"] + [
+        f"{named(r):<{wide}}{r['what']:<14}{number(r['forecast']):>16}{number(r['actual']):>16}{words(r['error']):>9}" for r in rows]
     for what in dict.fromkeys(r["what"] for r in rows):
         errors = [abs(r["error"]) for r in rows if r["what"] == what and r["error"] is not None]
-        if errors: lines.append(f"{what}: off by {median(errors):.0%} in the middle, {max(errors):.0%} at most, over {len(errors)} runs")
+        if errors: lines.append(f"{what}: median error {median(errors):.0%}, largest {max(errors):.0%}, over {len(errors)} batch{'es' * (len(errors) != 1)}")
     return "\n".join(lines)
 
 # %% ../nbs/11_costs.ipynb #88fccd00

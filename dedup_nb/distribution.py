@@ -928,7 +928,7 @@ def _part(sample:Any) -> float|None:
 
 def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|None, progress:Progress, stage:Callable[[DataFrame, str], DataFrame] = _kept) -> Profile:
     "Profile batches that are open, oldest first."
-    sample, prices = _part(sample), prices_for(config.aws_region)
+    sample, prices = _part(sample), prices_for(config.aws_region, config.prices)
     names, sources = [name for name, _ in parts], [source for _, source in parts]
     # all batches of enriched TSV have the same columns
     frames = [source.decode(source.raw).select(*map(quoted, source.columns)) for source in sources[:1 if config.input_format == "enriched_tsv" else None]]

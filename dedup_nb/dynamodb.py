@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['Key', 'Item', 'LOG', 'FIRST', 'OWN', 'LATER', 'TAKEN', 'KNOWN', 'USED', 'DEFAULT_WCU', 'STRATEGIES', 'PURPOSES',
-           'Connection', 'snowplow_config', 'connection_of', 'in_its_region', 'client_of', 'DeniedError', 'Pace',
-           'Meter', 'Table', 'PutTable', 'key_text', 'Answer', 'Claimant', 'batch_of', 'Claims', 'create_table',
-           'wait_until_active', 'find_table', 'table_exists', 'write_rate', 'raised_capacity', 'DynamoManifest',
-           'iam_policy']
+           'Connection', 'snowplow_config', 'connection_of', 'region_of', 'in_its_region', 'client_of', 'DeniedError',
+           'Pace', 'Meter', 'Table', 'PutTable', 'key_text', 'Answer', 'Claimant', 'batch_of', 'Claims', 'create_table',
+           'wait_until_active', 'find_table', 'table_exists', 'write_rate', 'raised_capacity', 'new_terms',
+           'DynamoManifest', 'iam_policy']
 
 # %% ../nbs/07_dynamodb.ipynb #73d6622d
 import base64, json, os, re, threading, time, uuid, zlib
@@ -86,10 +86,16 @@ def connection_of(config:Config) -> Connection:
     if not (own.get("table") or base.table): raise ConfigError("manifest=dynamodb needs a table: --dynamodb-table NAME, or Snowplow's configuration in --duplicate-storage-config.")
     return replace(base, **own)
 
+def region_of(config:Config) -> str|None:
+    "The region that the settings name, else Snowplow's configuration, else the environment."
+    theirs = snowplow_config(config.duplicate_storage_config).region if config.duplicate_storage_config else None
+    return config.aws_region or theirs or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+
 def in_its_region(config:Config) -> Config:
-    "The settings with the region of the table, which Snowplow's configuration or the environment may name: its prices count. Raises as `connection_of`."
+    "The settings with the region of the table: its prices count. Raises as `connection_of`."
     if config.manifest != "dynamodb": return config
-    region = connection_of(config).region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    connection_of(config)
+    region = region_of(config)
     return replace(config, aws_region=region) if region else config
 
 # %% ../nbs/07_dynamodb.ipynb #c4db4459
@@ -884,6 +890,15 @@ def raised_capacity(
             raise
 
 # %% ../nbs/07_dynamodb.ipynb #c59cec65
+def _claiming_by(strategy:str, layout:str|None) -> str:
+    "How pairs are claimed for the first time, as `costs.STRATEGIES` has it: the rows of an older writer are read before anything is claimed."
+    return "put_item" if strategy == "put_item" else "read_first" if layout == "pairs" or strategy == "read_first" else "insert_first"
+
+def new_terms(config:Config) -> Any:
+    "What a table will take and charge that is yet to be made: `costs.Terms`."
+    from dedup_nb.costs import Terms
+    return Terms(config.dynamodb_capacity, bool(config.dynamodb_capacity), strategy=_claiming_by(config.dynamodb_strategy, config.dynamodb_layout))
+
 STRATEGIES = next(s.metadata["allowed"] for s in settings() if s.name == "dynamodb_strategy")
 _PACKED = "zlib:"  # a long text of the ledger, packed
 
@@ -918,6 +933,7 @@ class DynamoManifest:
     max_wcu:float|None = None             # write units a second for the whole job; else from the table
     layout:str|None = None                # heads or pairs; else as the table has it: heads in a new or empty one
     strategy:str = "auto"                 # one of STRATEGIES
+    prices:str|None = None                # a file laid over the prices of the package
     tasks:int|None = None                 # claiming at once; else the cores of the session
     on_driver:int = 2000                  # up to so many pairs are claimed by the driver itself
     patience_s:float = 300                # how long the table may be busy without any progress
@@ -944,6 +960,7 @@ class DynamoManifest:
         self._table.patience_s = self.patience_s
         self._told += notes
         self._provisioned = bool(description.get("ProvisionedThroughput", {}).get("WriteCapacityUnits"))
+        self._class = "ia" if description.get("TableClassSummary", {}).get("TableClass") == "STANDARD_INFREQUENT_ACCESS" else "standard"
         # the tasks talk to the same region, whatever their own settings say
         self.connection = replace(self.connection, region=self._table.client.meta.region_name)
         self.max_wcu = self.max_wcu or write_rate(description)
@@ -1152,11 +1169,19 @@ class DynamoManifest:
         counts = self._meters.get(claim.token, Counter())
         return {n: counts.get(n, 0) for n in ("claimed", "own", "duplicate", "expired", "throttled", "retried", "requests", "write_units", "read_units", "marking", "marked")}
 
+    @property
+    def terms(self) -> Any:
+        "What the table takes and charges: `costs.Terms`."
+        from dedup_nb.costs import Terms
+        return Terms(self.max_wcu, self._provisioned, self._class, _claiming_by(self.strategy if self._table.partiql else "put_item", self.layout))
+
     def forecast(self, pairs:int, owned:bool = False) -> str:
         "One sentence before a run: pairs, rate, minutes, dollars. Owned: a rerun, which only reads what it has."
+        from dedup_nb.costs import claim_units
+        units = claim_units(pairs, float(owned), "read_first" if owned else self.terms.strategy)
         seconds = pairs / self.max_wcu
         time_ = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{round(seconds)} seconds" if seconds >= 1.5 else "a second"
-        return f"{grouped(pairs)} pairs to claim at {grouped(int(self.max_wcu))} write units a second: about {time_}, {self._usd(*(0, pairs) if owned else (pairs, 0))}"
+        return f"{grouped(pairs)} pairs to claim at {grouped(int(self.max_wcu))} write units a second: about {time_}, {self._usd(units.write, units.read)}"
 
     def summary(self, claim:Claim) -> str:
         "One line after a run."
@@ -1167,7 +1192,7 @@ class DynamoManifest:
     def _usd(self, write:float, read:float) -> str:
         from dedup_nb.costs import Units, load_prices, request_usd, usd
         if self._provisioned: return "paid with its provisioned capacity"
-        try: return usd(request_usd(Units(write, read), load_prices(self._table.client.meta.region_name)))
+        try: return usd(request_usd(Units(write, read), load_prices(self._table.client.meta.region_name, self.prices), self._class))
         except ConfigError: return f"dollars unknown in {self._table.client.meta.region_name}"
 
     # -- the end of a batch --

@@ -6,7 +6,7 @@
 __all__ = ['Answer', 'runs_table', 'runs', 'explain', 'backfill', 'abandon', 'forget', 'expire']
 
 # %% ../nbs/15_history.ipynb #a1a2899b
-import os, uuid
+import json, os, time, uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +19,11 @@ from .config import Config, ConfigError, DedupError, InputError, get_spark
 from .costs import check_dollars, forecast_of
 from .dynamodb import in_its_region
 from .manifest import GONE, HEAD, KEY, NO_TIME, RENAMED, STAYS, Entry, Manifest, has_files, id_key
-from .pipeline import _forecast, _is_there, _paths_in, _with_late_files, choose_batches, open_manifest, record_input, stage_keys
+from .pipeline import _forecast, _is_there, _paths_in, _terms, _with_late_files, choose_batches, open_manifest, record_input, stage_keys
 from .read import Batch, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import grouped, share
 from .suspects import check_columns, only
-from .write import absolute, committed_files, publish, remove_folder
+from .write import absolute, committed_files, publish, remove_folder, write_text
 
 # %% ../nbs/15_history.ipynb #175bf48c
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def backfill(
     *,
     say:Callable[[str], None] = print,
     force:bool = False,                  # go on with another recipe than the manifest's
-) -> list[dict[str, Any]]:               # per batch: batch_id, rows, pairs, repeats (copies among the archive), known
+) -> list[dict[str, Any]]:               # per batch: batch_id, rows (good ones), pairs, repeats (copies within the batch), known (rows), new (pairs), used (see `Manifest.used`)
     "Fill the manifest from archived runs, oldest first. Can be killed and run again: what is committed is not read a second time."
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     if missing: raise ConfigError(f"A backfill needs {' and '.join(missing)}: dedup backfill --input ARCHIVE --output DIR.")
@@ -193,12 +193,14 @@ def backfill(
     done, spent = [], 0.0
     if left: notes.append(f"Left out, as no run has committed what lies there: {', '.join(left[:5])}{', ...' if len(left) > 5 else ''}. Run {'it' if len(left) == 1 else 'them'} again where {'it' if len(left) == 1 else 'they'} came from.")
     for line in notes: say(f"  {line}")
-    if todo: _forecast(todo, config, say)
+    told = _forecast(todo, config, say, manifest, entries, backfill=True) if todo else []
     manifest = manifest or opened()  # only now is anything made
-    for n, batch in enumerate(todo, 1):
+    for n, (batch, forecast) in enumerate(zip(todo, told), 1):
+        start = time.monotonic()
         for m in _backfill_one(spark, batch, replace(config, batch_id=batch.batch_id), manifest, say, spent):
             done.append(m)
-            spent += forecast_of(config, batch.files, rows=m["rows"], claims=m["pairs"])["dollars"]
+            _record(m, batch, config, forecast, time.monotonic() - start)
+            spent += forecast_of(config, batch.files, rows=m["rows"], claims=m["pairs"], terms=_terms(config, manifest))["dollars"]
             say(f"  {n} of {len(todo)} {m['batch_id']}: {grouped(m['rows'])} events, {grouped(m['repeats'])} copies among them ({share(m['repeats'], m['rows'])}), {grouped(m['known'])} known from earlier runs")
     if not done: say("Nothing to do: every run of the archive is in the manifest.")
     return done
@@ -214,10 +216,18 @@ def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manif
         except Exception as wrong: raise explain_read_error(wrong, batch) or wrong from wrong
         if total["rows"] and not total["pairs"]:
             raise InputError(f"None of the {grouped(total['rows'])} rows of {batch.batch_id} is an event of the form {config.input_format}; nothing is filled. Set the right --input-format; events that were loaded are mostly parquet (--input-format parquet --batch-pattern 'batch_id=*').")
-        check_dollars(forecast_of(config, batch.files, rows=total["rows"], claims=total["pairs"]), config.max_dollars, spent)
-        if config.input_format not in ("delta", "table"): yield _backfill_part(batch, keys, etl_time, manifest, config.output)
+        check_dollars(forecast_of(config, batch.files, rows=total["rows"], claims=total["pairs"], terms=_terms(config, manifest)), config.max_dollars, spent)
+        if config.input_format not in ("delta", "table"): yield {**_backfill_part(batch, keys, etl_time, manifest, config.output), "read": total["rows"]}
         else: yield from _backfill_days(batch, keys, etl_time, manifest, config.output, say)
     finally: remove_folder(staging)
+
+def _record(m:dict[str, Any], batch:Batch, config:Config, forecast:dict[str, Any], seconds:float) -> None:
+    "Note in `runs/<b>/backfill.json` what a batch took beside its forecast. The days of a table have neither sizes nor a forecast of their own."
+    whole = m["batch_id"] == batch.batch_id
+    took = {"seconds": {"total": round(seconds, 3)}, "bytes": {"input": sum(f.size for f in batch.files)}, "forecast": forecast} if whole else {"seconds": {}}
+    counts = {"read": m.get("read", m["rows"]), "pairs": m["pairs"], "kept": m["new"]}
+    write_text(f"{config.output}/runs/{m['batch_id']}/backfill.json", json.dumps({"batch_id": m["batch_id"], "backfill": True, "counts": counts, "reasons": {"natural": m["repeats"], "natural_cross_batch": m["known"]},
+               **took, "input_files": len(batch.files), "settings": {"input_format": config.input_format}, "used": m["used"]}, indent=1))
 
 _DAY = 86_400_000_000  # microseconds
 
@@ -228,9 +238,9 @@ def _backfill_days(batch:Batch, keys:DataFrame, etl_time:datetime, manifest:Mani
     if not days: yield _backfill_part(batch, keys, etl_time, manifest, output); return
     done = {e.batch_id: e.committed for e in manifest.ledger() if e.committed}
     for day in days:
-        time = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=day)
-        part, its = replace(batch, batch_id=f"{batch.batch_id}@{time:%Y-%m-%d}"), keys.where(F.coalesce(start, F.lit(days[-1])) == day)
-        if part.batch_id not in done: yield _backfill_part(part, its, time, manifest, output)
+        midnight = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=day)
+        part, its = replace(batch, batch_id=f"{batch.batch_id}@{midnight:%Y-%m-%d}"), keys.where(F.coalesce(start, F.lit(days[-1])) == day)
+        if part.batch_id not in done: yield _backfill_part(part, its, midnight, manifest, output)
         elif its.count() != done[part.batch_id]["pairs"]: say(f"  {part.batch_id} is in the manifest, but the table has other pairs of that day now; to take them: dedup forget {part.batch_id}, then backfill again")
 
 def _backfill_part(batch:Batch, keys:DataFrame, etl_time:datetime, manifest:Manifest, output:str) -> dict[str, Any]:
@@ -239,14 +249,14 @@ def _backfill_part(batch:Batch, keys:DataFrame, etl_time:datetime, manifest:Mani
     claim = manifest.begin(batch.batch_id, etl_time, {"token": uuid.uuid4().hex[:12], "backfill": True})
     try:
         known = manifest.known(claim, keys)
-        seen = keys.join(known.select(*KEY, "pair").distinct(), [*KEY, "pair"], "left_semi").agg(F.coalesce(F.sum("n"), F.lit(0))).first()[0]
+        seen = keys.join(known.select(*KEY, "pair").distinct(), [*KEY, "pair"], "left_semi").agg(F.coalesce(F.sum("n"), F.lit(0)).alias("n"), F.count(F.lit(1)).alias("pairs")).first()
         info = {"backfill": True, "counts": {"read": total.n, "pairs": total.pairs}, "pairs": total.pairs, "checksum": total.checksum, "settings": {}, "dropped_for": {},
                 "input": record_input(output, batch), "source": batch.source}
         manifest.commit(claim, _archived(keys, known), info)
     except BaseException:
         manifest.give_up(claim)
         raise
-    return {"batch_id": batch.batch_id, "rows": total.n, "pairs": total.pairs, "repeats": total.n - total.pairs, "known": seen}
+    return {"batch_id": batch.batch_id, "rows": total.n, "pairs": total.pairs, "repeats": total.n - total.pairs, "known": seen.n, "new": total.pairs - seen.pairs, "used": manifest.used(claim)}
 
 # %% ../nbs/15_history.ipynb #c4e21ef8
 def abandon(batch_id:str, config:Config, spark:SparkSession|None = None, *, yes:bool = False, force:bool = False) -> Answer:

@@ -19,9 +19,9 @@ from urllib.parse import unquote
 from pyarrow.fs import FileSelector
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
 from .config import Config, ConfigError, ConservationError, DedupError, InputError, did_you_mean, get_spark, quoted, settings as all_settings
-from .costs import check_dollars, duration, forecast_of, load_prices, past_runs, usd
+from .costs import Terms, check_dollars, duration, forecast_of, load_prices, past_runs, usd
 from .cross_batch import cross_batch, to_remember
-from .dynamodb import DynamoManifest, connection_of, in_its_region, table_exists
+from .dynamodb import DynamoManifest, connection_of, in_its_region, new_terms, table_exists
 from .manifest import KEY, NO_TIME, STAYS, Claim, Entry, FencedError, LakeManifest, Manifest, ManifestError, committed_already, has_files, id_key, manifest_exists, pair_key
 from .read import Batch, InputFile, Source, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import Progress, Summary, grouped, metrics, report_html, share
@@ -338,7 +338,7 @@ def _look_back(job:_Job) -> None:
     job.pairs, etl_time, total = stage_keys(job.spark, job.source, job.config, f"{job.attempt.staging}/pairs", texts=job.manifest.texts)
     job.add(total)
     if job.config.max_dollars is not None:  # now that the pairs are counted, the price is no guess; nothing is claimed yet
-        counted = forecast_of(job.config, job.batch.files, past=past_runs(job.config.output), rows=total["rows"], claims=total["pairs"])
+        counted = forecast_of(job.config, job.batch.files, past=past_runs(job.config.output), rows=total["rows"], claims=total["pairs"], only_reads=_only_reads(job.batch, job.config, job.entries), terms=_terms(job.config, job.manifest))
         check_dollars(counted, job.config.max_dollars, job.spent)
         job.forecast = {**(job.forecast or {}), "counted_dollars": counted["dollars"]}
     job.seen.update(read=job.seen["rows"], pairs=total["pairs"], checksum=total["checksum"])
@@ -602,7 +602,7 @@ def open_manifest(
     if config.manifest == "dynamodb":
         # a run that only decides leaves nothing behind, answers of the table included
         path = path if config.mode == "apply" else _looked(config.output)
-        manifest = None if absent else DynamoManifest(spark or get_spark(), connection_of(config), path, *shared, create=config.create_table and not existing, max_wcu=config.max_wcu, layout=config.dynamodb_layout, strategy=config.dynamodb_strategy, capacity=(config.dynamodb_capacity, config.dynamodb_capacity) if config.dynamodb_capacity else None, writes=config.mode == "apply", keeps_recipe=config.rerun)
+        manifest = None if absent else DynamoManifest(spark or get_spark(), connection_of(config), path, *shared, create=config.create_table and not existing, max_wcu=config.max_wcu, layout=config.dynamodb_layout, strategy=config.dynamodb_strategy, prices=config.prices, capacity=(config.dynamodb_capacity, config.dynamodb_capacity) if config.dynamodb_capacity else None, writes=config.mode == "apply", keeps_recipe=config.rerun)
     else: manifest = None if absent else LakeManifest(spark or get_spark(delta=True), path, *shared, writes=config.mode == "apply", keeps_recipe=config.rerun)
     strange = [] if accept_empty or existing else _strange_events(config.output, manifest.ledger() if manifest else [])
     if strange:
@@ -706,17 +706,23 @@ def _check_frame(job:_Job) -> None:
     void = [f.name for f in events.schema.fields if isinstance(f.dataType, T.NullType)]
     if void: raise InputError(f"The columns {', '.join(void)} have no type (void), which no output can hold. Cast them upstream, or leave them out.")
 
-def _forecast(batches:Sequence[Batch], config:Config, say:Callable[[str], None]) -> list[dict[str, Any]]:
+def _terms(config:Config, manifest:Manifest|None) -> Terms:
+    "What the manifest's table takes and charges, be it there or not."
+    return manifest.terms if isinstance(manifest, DynamoManifest) else new_terms(config)
+
+def _only_reads(batch:Batch, config:Config, entries:Sequence[Entry]) -> bool:
+    "Does a run claim nothing, as it only decides, or has the batch already?"
+    return config.mode == "decide" or config.rerun and any(e.batch_id == batch.batch_id and e.committed for e in entries)
+
+def _forecast(batches:Sequence[Batch], config:Config, say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=(), *, backfill:bool=False) -> list[dict[str, Any]]:
     "Say what the batches will take, one forecast for each; stop if that is above `max_dollars`."
-    if config.max_dollars is not None:  # no limit in dollars by another region's prices
-        try: load_prices(config.aws_region)
-        except ConfigError as wrong: raise ConfigError(f"{wrong} A run takes no such file: reckon with it before, and leave max_dollars out.") from None
-    past = past_runs(config.output)
-    told = [forecast_of(config, batch.files, past=past, first=i == 0) for i, batch in enumerate(batches)]
+    if config.max_dollars is not None: load_prices(config.aws_region, config.prices)  # no limit in dollars by another region's prices
+    past, terms = past_runs(config.output), _terms(config, manifest)
+    told = [forecast_of(config, batch.files, past=past, first=i == 0, backfill=backfill, only_reads=_only_reads(batch, config, entries), terms=terms) for i, batch in enumerate(batches)]
     whole = {name: sum(t[name] for t in told) for name in ("rows", "seconds", "dollars")}
     whole["usd"] = {name: sum(t["usd"][name] for t in told) for name in (told[0]["usd"] if told else ())}
     # the rows of a table are known to no listing
-    if whole["rows"]: say(f"plan: about {grouped(whole['rows'])} rows, {duration(whole['seconds'])} on {told[0]['cores']} core{'s' * (told[0]['cores'] > 1)}, {usd(whole['dollars'])}" + (f" (prices of {told[0]['region']})" if config.aws_region not in (None, told[0]["region"]) else "") + ("" if told[0]["runs"] else " (a guess: no earlier run to learn from)"))
+    if whole["rows"]: say(f"plan: about {grouped(whole['rows'])} rows, {duration(whole['seconds'])} on {told[0]['cores']} core{'s' * (told[0]['cores'] > 1)}, {usd(whole['dollars'])}" + (" beside the table's own capacity" if terms.provisioned else "") + (f" (prices of {told[0]['region']})" if config.aws_region not in (None, told[0]["region"]) else "") + ("" if told[0]["runs"] else " (a guess: no earlier run to learn from)"))
     check_dollars(whole, config.max_dollars)
     return told
 
@@ -774,7 +780,7 @@ def run(
     if later: notes.append(f"{len(todo)} of {len(chosen)} batches are taken now (max_batches); {later[0].batch_id} and those after it wait for the next run.")
     if config.mode == "decide" and config.manifest != "none" and len(todo) > 1:
         notes.append("a run that only decides remembers nothing: these batches were each compared with the committed ones, not with one another.")
-    told = _forecast(todo, config, say)
+    told = _forecast(todo, config, say, manifest, entries)
     # only now is anything written
     check_output(config)
     manifest = manifest or opened()

@@ -130,7 +130,7 @@ def test_a_notebooks_plain_values_are_parameters_and_others_are_not():
 
 
 def test_every_public_setting_of_the_contract_is_there():
-    names = "input output input_format input_schema input_where output_format partition_by batch_pattern batch_id etl_time since until max_batches skip_batches mode event_id event_fingerprint order_by missing_fingerprint fingerprint_columns natural synthetic compat manifest manifest_path retention_days rerun wait_minutes claim_timeout_minutes dynamodb_table dynamodb_endpoint aws_region create_table dynamodb_capacity dynamodb_layout dynamodb_strategy max_wcu duplicate_storage_config minimum_timestamp max_duplicate_share max_bad_share max_dollars".split()
+    names = "input output input_format input_schema input_where output_format partition_by batch_pattern batch_id etl_time since until max_batches skip_batches mode event_id event_fingerprint order_by missing_fingerprint fingerprint_columns natural synthetic compat manifest manifest_path retention_days rerun wait_minutes claim_timeout_minutes dynamodb_table dynamodb_endpoint aws_region create_table dynamodb_capacity dynamodb_layout dynamodb_strategy max_wcu duplicate_storage_config minimum_timestamp max_duplicate_share max_bad_share max_dollars prices".split()
     assert [s.name for s in settings()] == names
 
 

@@ -160,7 +160,8 @@ def test_runs_on_dynamodb_do_what_runs_on_the_lake_do_and_show_no_key(spark, dyn
     assert second["write_units"] == 4 and [r["actual"] for r in review(past_runs(str(tmp_path / "out"))) if r["what"] == "write_units"] == [2, 4]
     assert "reason synthetic_cross_batch" in str(explain("a", config(tmp_path, **there), spark)) and str(runs(config(tmp_path, **there), spark)).count("committed") == 2
     with pytest.raises(ManifestError, match="Batch 2 is committed already"): go(spark, tmp_path, batch_id="2", **there)
-    assert go(spark, tmp_path, rerun=True, **there).counts == summary.counts and stayed(spark, tmp_path) == STAYED
+    again = go(spark, tmp_path, rerun=True, **there)
+    assert again.counts == summary.counts and stayed(spark, tmp_path) == STAYED and [m["forecast"]["write_units"] for m in again.batches] == [0, 0]  # a rerun reads what it has
     forget("2", config(tmp_path, **there), spark, yes=True)
     assert go(spark, tmp_path, **there).counts["read"] == 3 and stayed(spark, tmp_path) == STAYED
     written = b"".join(f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()) + "".join(said).encode() + capsys.readouterr().out.encode()
@@ -406,6 +407,20 @@ def test_deciding_claims_nothing_and_sees_what_is_committed(spark, two):
     assert decided.counts["dropped"] == 1 and files(two / "out/manifest") == before
     look = run(Config(input=str(two / "in"), output=str(two / "look"), input_format="parquet", mode="decide", batch_id="3"), spark, **QUIET)
     assert look.counts["dropped"] == 0 and not (two / "look/manifest").exists()
+
+
+@pytest.mark.parametrize("back_end", ["lake", "dynamodb"])
+def test_a_backfill_stores_its_forecast_for_the_review_and_teaches_no_run(spark, dynamodb, tmp_path, back_end):
+    write(spark, tmp_path / "in", TWO)
+    there, said = config(tmp_path, **(on_dynamodb(dynamodb) if back_end == "dynamodb" else {})), []
+    filled = backfill(there, spark, say=said.append)
+    assert said[0].startswith("plan: about ") and [f["new"] for f in filled] == [2, 2]
+    past = past_runs(there.output)
+    assert [(m["batch_id"], m["backfill"], m["counts"]["read"], m["counts"]["kept"]) for m in past] == [("1", True, 2, 2), ("2", True, 3, 2)]
+    told = {(r["batch_id"], r["what"]): r["actual"] for r in review(past)}
+    assert told["1", "rows"] == 2 and told["2", "rows"] == 3 and told["1", "seconds"] > 0
+    assert ("1", "write_units") not in told if back_end == "lake" else told["1", "write_units"] == 2
+    assert main(["plan", "--review", "--output", there.output]) == 0
 
 
 @pytest.mark.long

@@ -3,6 +3,8 @@ import base64, json, os, random, shutil, signal, time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 from botocore.exceptions import CredentialRetrievalError, UnauthorizedSSOTokenError
@@ -12,6 +14,7 @@ from dedup_nb.config import Config, ConfigError
 from dedup_nb.manifest import GONE, HEAD, NO_TIME, RENAMED, STAYS, BusyError, FencedError, ManifestError, id_key, pair_key
 from dedup_nb import dynamodb as module
 from dedup_nb.cli import main
+from dedup_nb.costs import Terms
 from dedup_nb.dynamodb import (KNOWN, LATER, OWN, PURPOSES, TAKEN, Claimant, Claims, Connection, DynamoManifest, Pace, PutTable, Table, client_of, connection_of, create_table, find_table, iam_policy, raised_capacity,
                                snowplow_config, write_rate)
 
@@ -453,6 +456,19 @@ def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, t
     expected = {("hot", "f7"): RENAMED, ("hot", "f0"): GONE | HEAD, ("id3", "f"): STAYS | HEAD}
     named = pairs(spark, *[(*k, 0) for k in expected]).select("event_id", "event_fingerprint", "pair")
     assert {(r.event_id, r.event_fingerprint): r.fate for r in found.join(named, "pair").collect()} == expected and {r.batch_id for r in found.collect()} == {"one"}
+
+
+def test_the_sentence_before_a_run_goes_by_the_terms_of_the_table(spark, dynamodb, tmp_path):
+    name = f"dedup_test_{os.getpid()}_{time.monotonic_ns()}"
+    client_of(Connection(name, None, dynamodb)).create_table(TableName=name, KeySchema=[{"AttributeName": "eventId", "KeyType": "HASH"}, {"AttributeName": "fingerprint", "KeyType": "RANGE"}],
+        AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n in ("eventId", "fingerprint")], BillingMode="PAY_PER_REQUEST", TableClass="STANDARD_INFREQUENT_ACCESS")
+    old = in_spark(spark, dynamodb, tmp_path / "old", SimpleNamespace(name=name), layout="pairs")
+    assert old.terms == Terms(4000, False, "ia", "read_first") and old.forecast(2_000_000).endswith("about 8 minutes, $1.87")   # 2 * 0.78 to insert, 2 * 0.155 to read before
+    assert old.forecast(2_000_000, owned=True).endswith("$0.31")
+    Path("dear.toml").write_text("[regions.us-east-1]\nstandard_write_usd_per_million = 10\n")
+    new = in_spark(spark, dynamodb, tmp_path / "new", capacity=(5, 50), prices="dear.toml")
+    assert new.terms == Terms(50, True) and new.forecast(100).endswith("about 2 seconds, paid with its provisioned capacity")
+    assert in_spark(spark, dynamodb, tmp_path / "dear", prices="dear.toml").forecast(2_000_000).endswith("$20.00")
 
 
 def test_what_a_task_raised_is_said_in_its_own_words(spark, dynamodb, tmp_path):
