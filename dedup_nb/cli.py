@@ -151,7 +151,7 @@ def _plan(args:argparse.Namespace) -> int:
     numbers = {name: value for name in ("duplicate_share", "batches_per_day") if (value := getattr(args, name)) is not None}
     if args.events_per_day is not None:
         if args.input: raise ConfigError("A plan starts from numbers or from an input: give --events-per-day or --input, not both.")
-        plan = plan_workload(events_per_day=args.events_per_day, retention_days=config.retention_days, past=past_runs(config.output), **numbers, **shared)
+        plan = plan_workload(events_per_day=args.events_per_day, retention_days=config.retention_days, max_wcu=config.max_wcu, past=past_runs(config.output), **numbers, **shared)
     elif config.input: plan = plan_input(config, **numbers, **shared)
     else: raise ConfigError("A plan needs --input DIR, or --events-per-day N [--duplicate-share D] [--retention DAYS] [--batches-per-day B].")
     return _answer(args, plan.numbers, plan)

@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['STRATEGIES', 'Chunk', 'MONTH_HOURS', 'MONTH_DAYS', 'CHOICES', 'UTILISATION', 'PACKED', 'Prices', 'load_prices',
            'prices_for', 'amount', 'Workload', 'number_bytes', 'item_bytes', 'write_unit', 'read_unit', 'Units',
-           'claim_units', 'request_usd', 'read_first_pays', 'claim_requests', 'count_claims', 'stored_gb',
-           'storage_usd', 'wcu_needed', 'capacity_usd', 'hours_to_write', 'backfill_usd', 'provisioned_pays',
-           'lake_core_hours', 'lake_scan_usd', 'lake_storage_usd', 'duration', 'usd', 'Month', 'forecast_month',
-           'break_even_batches', 'Capacity', 'Load', 'Simulated', 'simulate', 'Speed', 'past_runs', 'calibrate',
-           'Terms', 'forecast_of', 'check_dollars', 'review', 'review_page', 'costs_by', 'crossing', 'volume_chart',
-           'batches_chart', 'caught', 'retention_chart', 'minutes_by_wcu', 'capacity_chart', 'utilisation_chart']
+           'claim_units', 'request_usd', 'cheaper_strategy', 'read_first_pays', 'claim_requests', 'count_claims',
+           'stored_gb', 'storage_usd', 'wcu_needed', 'capacity_usd', 'hours_to_write', 'backfill_usd',
+           'provisioned_pays', 'lake_core_hours', 'lake_scan_usd', 'lake_storage_usd', 'duration', 'usd', 'Month',
+           'forecast_month', 'break_even_batches', 'Capacity', 'Load', 'Simulated', 'simulate', 'Speed', 'past_runs',
+           'remembered', 'calibrate', 'Terms', 'forecast_of', 'check_dollars', 'review', 'review_page', 'costs_by',
+           'crossing', 'volume_chart', 'batches_chart', 'caught', 'retention_chart', 'minutes_by_wcu', 'capacity_chart',
+           'utilisation_chart']
 
 # %% ../nbs/11_costs.ipynb #299f90be
 import json, math, os, tomllib
@@ -73,7 +74,7 @@ def _price_problems(found:Mapping[str, Any], known:Mapping[str, set[str]], name:
             elif isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0 or (value == 0 and kind != "regions"):
                 problems.append(f"{name} [{section}] {key} = {value!r}: wanted a number {'from 0 up' if kind == 'regions' else 'above 0'}.")
         doubted = values.get("unverified", [])
-        if not isinstance(doubted, list) or set(doubted) - known[kind]: problems.append(f"{name} [{section}] unverified = {doubted!r}: wanted a list of names of {kind}.")
+        if not isinstance(doubted, list) or not all(isinstance(n, str) and n in known[kind] for n in doubted): problems.append(f"{name} [{section}] unverified = {doubted!r}: wanted a list of names of {kind}.")
     return problems
 
 def load_prices(
@@ -115,8 +116,10 @@ def _laid_over(own:Mapping[str, Any], over:Mapping[str, Any], region:str, file:s
             given = {n: v for n, v in part.items() if n not in _ABOUT}
             doubted = (doubted - set(given)) | set(part.get("unverified", ()))
             values.update(given)
-    changed = f"{os.path.basename(file)} over " if file else ""
-    return Prices(region, str(over.get("date", own["date"])), changed + own["regions"].get(region, {"source": "no prices of our own"})["source"], values, frozenset(doubted & set(values)))
+    ours, theirs, name = own["regions"].get(region), over.get("regions", {}).get(region, {}), os.path.basename(file or "")
+    said = str(theirs.get("source", f"no source in {name}"))
+    source = ours["source"] if ours and not file else f"{said if 'source' in theirs else name} over {ours['source']}" if ours else said
+    return Prices(region, str(over.get("date", own["date"] if ours else f"no date in {name}")), source, values, frozenset(doubted & set(values)))
 
 # %% ../nbs/11_costs.ipynb #a05b1051
 _RANGES = {"events_per_day": (1, 1e13), "duplicate_share": (0, 1), "retention_days": (1, 36_500), "batches_per_day": (0.001, 86_400), "item_bytes": (1, 409_600)}
@@ -216,6 +219,10 @@ def claim_units(
 def request_usd(units:Units, prices:Prices, table_class:str = "standard") -> float:
     "Dollars for units on demand."
     return (units.write * prices[f"{table_class}_write_usd_per_million"] + units.read * prices[f"{table_class}_read_usd_per_million"]) / 1e6
+
+def cheaper_strategy(duplicate_share:float, prices:Prices) -> str:
+    "Insert first or read first, whichever takes fewer dollars on demand; the client finds out by itself."
+    return "read_first" if duplicate_share > read_first_pays(prices) else "insert_first"
 
 def read_first_pays(prices:Prices, *, strong:bool = True) -> float:
     "Duplicate share above which reading first is cheaper than inserting first."
@@ -361,7 +368,7 @@ def forecast_month(
     "Reckon a month, for both manifests and all modes of capacity. More than 24 window hours a day count as all day."
     _check_range(window_hours=(window_hours, _LEAST, math.inf))
     w, classes = workload, ("standard", "ia")
-    gb, units = stored_gb(w.keys, w.item_bytes), claim_units(w.events_per_day * MONTH_DAYS, w.duplicate_share, item_bytes=w.item_bytes)
+    gb, units = stored_gb(w.keys, w.item_bytes), claim_units(w.events_per_day * MONTH_DAYS, w.duplicate_share, cheaper_strategy(w.duplicate_share, prices), w.item_bytes)
     hours = min(window_hours, 24 / w.batches_per_day)
     wcu = lambda seconds, u=1: wcu_needed(w.events_per_day * write_unit(w.item_bytes), seconds, utilisation=u)
     window_wcu, windows = wcu(hours * w.batches_per_day * 3600), hours * w.batches_per_day * MONTH_DAYS
@@ -548,9 +555,10 @@ class Speed:
         "Seconds for a batch of `rows`."
         return self.warm_up_s * first + self.overhead_s + rows / (self.core_rows_per_s * cores)
 
-    def cores(self, rows:float, seconds:float = 3600, *, more_core_s:float = 0) -> int:
-        "Cores that finish `rows`, and `more_core_s` of other work, in `seconds`."
-        return max(1, math.ceil((rows / self.core_rows_per_s + more_core_s) / max(1.0, seconds - self.warm_up_s - self.overhead_s)))
+    def cores(self, rows:float, seconds:float = 3600, *, more_core_s:float = 0) -> int|None:
+        "Cores that finish `rows`, and `more_core_s` of other work, in `seconds`; None if no number of them does."
+        left = seconds - self.warm_up_s - self.overhead_s
+        return max(1, math.ceil((rows / self.core_rows_per_s + more_core_s) / left)) if left > 0 else None
 
     def slower(self, factor:float, runs:int) -> "Speed":
         "The speed of a machine on which everything takes `factor` times as long."
@@ -580,18 +588,26 @@ def _failed(fs:pafs.FileSystem, path:str, m:Mapping[str, Any]) -> bool:
     try: return json.loads(fs.open_input_stream(f"{path.rpartition('/')[0]}/files.json").read()).get("attempt") != m["attempt"]
     except (OSError, ValueError): return True
 
+def _kind(m:Mapping[str, Any]) -> str:
+    "What a record is of; runs that only decide and backfills move no rows, and are quicker."
+    return "backfill" if m.get("backfill") else "decided" if m.get("status") == "decided" else "run"
+
+def remembered(past:Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    "Keys that earlier runs and backfills left in a manifest, by batch."
+    return {m["batch_id"]: m["counts"].get("kept", 0) for kind in ("backfill", "run") for m in past if _kind(m) == kind}
+
 def calibrate(
     past:Sequence[Mapping[str, Any]],  # metrics of earlier runs, see `past_runs`
     prices:Prices,                     # for the defaults
     *,
-    backfill:bool = False,             # learn from backfills, which move nothing, instead of runs
+    kind:str = "run",                  # learn from these: run, decided (mode=decide), backfill
 ) -> Speed:
     """Learn the speed from earlier runs: the defaults, scaled by what the runs took.
 
     Cores, and whether a batch was the first of its process, are taken from its forecast; without one, from this machine, and the first is the first.
     """
     speed = Speed(prices["warm_up_s"], prices["batch_overhead_s"], prices["core_rows_per_s"])
-    timed = [m for m in past if m["counts"].get("read") and m["seconds"].get("total") and bool(m.get("backfill")) == backfill]
+    timed = [m for m in past if m["counts"].get("read") and m["seconds"].get("total") and _kind(m) == kind]
     if not timed: return speed
     forecast = lambda m, name, other: (m.get("forecast") or {}).get(name, other)
     told = sum(speed.seconds(m["counts"]["read"], _cores_of(m), first=forecast(m, "first", m is timed[0])) for m in timed)
@@ -620,11 +636,24 @@ def _rows_of(files:Sequence[InputFile], config:Config, past:Sequence[Mapping[str
 
 @dataclass(frozen=True)
 class Terms:
-    "What a DynamoDB table takes and charges; by default those of a new one on demand."
+    "What a DynamoDB table takes and charges, and how pairs are claimed in it; by default those of a new one on demand."
     wcu:float|None = None          # write units a second that it stands; None = what a new table takes
     provisioned:bool = False       # paid by the hour, used or not
     table_class:str = "standard"   # standard, ia
-    strategy:str = "insert_first"  # how pairs are claimed for the first time: one of STRATEGIES
+    layout:str = "heads"           # heads, pairs: the rows of an older writer are read before anything is claimed
+    strategy:str = "auto"          # as of the setting dynamodb_strategy
+
+    def claiming(self, known_share:float = 0, *, rerun:bool = False) -> str:
+        "The strategy, one of STRATEGIES, for pairs of which the table knows a share; `auto` reads first where that pays."
+        if self.strategy == "put_item": return "put_item"
+        reads = self.layout == "pairs" or self.strategy == "read_first" or self.strategy == "auto" and (rerun or known_share > 1 / 6)
+        return "read_first" if reads else "insert_first"
+
+    def units(self, pairs:float, known:float = 0, job:str = "claim") -> Units:
+        "Units to claim the pairs of a batch, to `rerun` it (all are known then), or only to `look`, at the head and the pair itself."
+        if job == "look": return Units(0, pairs * (2 if self.layout == "heads" else 1))
+        share = 1.0 if job == "rerun" else known / pairs if pairs else 0.0
+        return claim_units(pairs, share, self.claiming(share, rerun=job == "rerun"))
 
 def forecast_of(
     config:Config,                          # input_format, manifest, max_wcu, retention_days, prices
@@ -634,7 +663,7 @@ def forecast_of(
     prices:Prices|None = None,              # None = those of aws_region, or of us-east-1; the forecast names the region
     terms:Terms = Terms(),                  # of the table, if the manifest is one
     backfill:bool = False,                  # are keys filled in, and no rows moved?
-    only_reads:bool = False,                # nothing is claimed: a rerun of a committed batch, or a run that only decides
+    job:str = "claim",                      # claim; rerun: of a committed batch; look: a run that only decides
     cores:int|None = None,                  # None = of this machine
     first:bool = True,                      # is it the first batch of this process?
     rows:int|None = None,                   # if they are known already; also claims, known: pairs, and those in the manifest
@@ -647,33 +676,36 @@ def forecast_of(
     runs: earlier batches it learned from; region, prices_date: of the prices.
     """
     prices = prices or prices_for(config.aws_region, config.prices)
-    speed, alike = calibrate(past, prices, backfill=backfill), [m for m in past if bool(m.get("backfill")) == backfill]
-    rows = _rows_of(files, config, alike, prices) if rows is None else rows
-    total = sum(m["counts"]["read"] for m in alike)
-    gone = lambda reason: sum(m.get("reasons", {}).get(reason, 0) for m in alike)
+    speed = calibrate(past, prices, kind="backfill" if backfill else "decided" if config.mode == "decide" else "run")
+    rows = _rows_of(files, config, past, prices) if rows is None else rows
+    total = sum(m["counts"]["read"] for m in past)
+    gone = lambda reason: sum(m.get("reasons", {}).get(reason, 0) for m in past)
     claims = rows * (1 - gone("natural") / total if total else 1) if claims is None else claims
     known = claims * (gone("natural_cross_batch") / total if total else 0) if known is None else known
     single = config.input_format in ("enriched_tsv", "json") and any(_packed(f) for f in files)
     used = max(1, min(cores or os.cpu_count() or 1, len(files) if single else 10**6))
-    history = sum(m["counts"].get("kept", 0) for m in past)
-    units, seconds, spent = _lake_part(prices, history, used) if config.manifest == "lake" else _table_part(config, terms, prices, claims, claims if only_reads else known, used) if config.manifest == "dynamodb" and claims >= 1 else (Units(0, 0), 0.0, 0.0)
+    units, seconds, spent = _manifest_part(config, terms, prices, claims, known, sum(remembered(past).values()), used, job)
     time = speed.seconds(rows, used, first=first) + seconds
-    dollars = {"cores": time * used / 3600 * prices["core_usd_per_hour"], "manifest": spent}
+    # the price of a scan has its cores in it
+    dollars = {"cores": (time - seconds * (config.manifest == "lake")) * used / 3600 * prices["core_usd_per_hour"], "manifest": spent}
     return {"rows": round(rows), "claims": round(claims), "known": round(known), "write_units": round(units.write), "read_units": round(units.read), "seconds": round(time, 1), "manifest_seconds": round(seconds, 1), "cores": used,
             "first": first, "usd": {n: round(x, 6) for n, x in dollars.items()}, "dollars": round(sum(dollars.values()), 6), "runs": speed.runs, "region": prices.region, "prices_date": prices.date}
 
-def _lake_part(prices:Prices, history:float, cores:int) -> tuple[Units, float, float]:
-    "Units (none), seconds and dollars that a lake manifest adds to a run."
-    return Units(0, 0), lake_core_hours(history, prices) * 3600 / cores, lake_scan_usd(history, prices)
+def _manifest_part(config:Config, terms:Terms, prices:Prices, claims:float, known:float, history:float, cores:int, job:str) -> tuple[Units, float, float]:
+    "Units, seconds and dollars that the manifest adds to a run; capacity that is paid by the hour costs a run nothing more."
+    if config.manifest == "lake": return Units(0, 0), lake_core_hours(history, prices) * 3600 / cores, lake_scan_usd(history, prices)
+    if config.manifest != "dynamodb" or claims < 1: return Units(0, 0), 0.0, 0.0
+    units = terms.units(claims, known, job)
+    return units, _claim_seconds(config, terms, prices, claims, known if job == "claim" else claims, cores, job), 0.0 if terms.provisioned else request_usd(units, prices, terms.table_class)
 
-def _table_part(config:Config, terms:Terms, prices:Prices, claims:float, known:float, cores:int) -> tuple[Units, float, float]:
-    "Units, seconds and dollars that a table adds to a run; capacity that is paid by the hour costs a run nothing more."
-    strategy = "read_first" if known == claims and terms.strategy != "put_item" else terms.strategy  # whoever has all reads it
-    units, wcu = claim_units(claims, known / claims, strategy), config.max_wcu or terms.wcu or prices["on_demand_start_wcu"]
-    load = Load(claims, duplicate_share=known / claims, tasks=cores, slots=cores, max_wcu=wcu, task_claims_per_s=prices["core_claims_per_s"])
-    # a table that grants more than the prices know of was given a higher quota
-    capacity = Capacity.provisioned(min(terms.wcu or wcu, prices["table_wcu"]), prices) if terms.provisioned else Capacity.on_demand(prices, previous_peak=wcu / 2)
-    return units, simulate(load, capacity, prices, strategy=strategy).seconds, 0.0 if terms.provisioned else request_usd(units, prices, terms.table_class)
+def _claim_seconds(config:Config, terms:Terms, prices:Prices, claims:float, known:float, cores:int, job:str) -> int:
+    "Simulate the claims of a run against its table."
+    strategy = "read_first" if job == "look" else terms.claiming(known / claims, rerun=job == "rerun")
+    stands = min(terms.wcu or prices["on_demand_start_wcu"], prices["table_wcu"])  # a table that stands more was given a higher quota
+    rate = min(config.max_wcu or stands, stands if terms.provisioned else prices["table_wcu"])  # more would only be refused
+    load = Load(claims, duplicate_share=known / claims, tasks=cores, slots=cores, max_wcu=rate, task_claims_per_s=prices["put_claims_per_s" if strategy == "put_item" else "core_claims_per_s"])
+    capacity = Capacity.provisioned(stands, prices) if terms.provisioned else Capacity.on_demand(prices, previous_peak=stands / 2)
+    return simulate(load, capacity, prices, strategy=strategy).seconds
 
 def check_dollars(
     forecast:Mapping[str, Any],  # from `forecast_of`

@@ -82,20 +82,20 @@ def snowplow_config(
 def connection_of(config:Config) -> Connection:
     "Where a run's table is: our own settings, over Snowplow's configuration if there is one."
     base = snowplow_config(config.duplicate_storage_config) if config.duplicate_storage_config else Connection("")
-    own = {name: value for name, value in (("table", config.dynamodb_table), ("region", config.aws_region), ("endpoint", config.dynamodb_endpoint)) if value}
+    own = {name: value for name, value in (("table", config.dynamodb_table), ("region", region_of(config)), ("endpoint", config.dynamodb_endpoint)) if value}
     if not (own.get("table") or base.table): raise ConfigError("manifest=dynamodb needs a table: --dynamodb-table NAME, or Snowplow's configuration in --duplicate-storage-config.")
     return replace(base, **own)
 
 def region_of(config:Config) -> str|None:
-    "The region that the settings name, else Snowplow's configuration, else the environment."
+    "The region that the settings name, else Snowplow's configuration, else the environment, else the AWS configuration: the same for all commands."
     theirs = snowplow_config(config.duplicate_storage_config).region if config.duplicate_storage_config else None
-    return config.aws_region or theirs or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    try: return config.aws_region or theirs or os.environ.get("AWS_REGION") or boto3.session.Session().region_name
+    except BotoCoreError: return None  # said where the client is made
 
 def in_its_region(config:Config) -> Config:
     "The settings with the region of the table: its prices count. Raises as `connection_of`."
     if config.manifest != "dynamodb": return config
-    connection_of(config)
-    region = region_of(config)
+    region = connection_of(config).region
     return replace(config, aws_region=region) if region else config
 
 # %% ../nbs/07_dynamodb.ipynb #c4db4459
@@ -890,14 +890,10 @@ def raised_capacity(
             raise
 
 # %% ../nbs/07_dynamodb.ipynb #c59cec65
-def _claiming_by(strategy:str, layout:str|None) -> str:
-    "How pairs are claimed for the first time, as `costs.STRATEGIES` has it: the rows of an older writer are read before anything is claimed."
-    return "put_item" if strategy == "put_item" else "read_first" if layout == "pairs" or strategy == "read_first" else "insert_first"
-
 def new_terms(config:Config) -> Any:
     "What a table will take and charge that is yet to be made: `costs.Terms`."
     from dedup_nb.costs import Terms
-    return Terms(config.dynamodb_capacity, bool(config.dynamodb_capacity), strategy=_claiming_by(config.dynamodb_strategy, config.dynamodb_layout))
+    return Terms(config.dynamodb_capacity, bool(config.dynamodb_capacity), layout=config.dynamodb_layout or "heads", strategy=config.dynamodb_strategy)
 
 STRATEGIES = next(s.metadata["allowed"] for s in settings() if s.name == "dynamodb_strategy")
 _PACKED = "zlib:"  # a long text of the ledger, packed
@@ -963,7 +959,8 @@ class DynamoManifest:
         self._class = "ia" if description.get("TableClassSummary", {}).get("TableClass") == "STANDARD_INFREQUENT_ACCESS" else "standard"
         # the tasks talk to the same region, whatever their own settings say
         self.connection = replace(self.connection, region=self._table.client.meta.region_name)
-        self.max_wcu = self.max_wcu or write_rate(description)
+        self._stands = write_rate(description)
+        self.max_wcu = self.max_wcu or self._stands
         self._open(made)
         self._check_recipe()
 
@@ -1173,12 +1170,11 @@ class DynamoManifest:
     def terms(self) -> Any:
         "What the table takes and charges: `costs.Terms`."
         from dedup_nb.costs import Terms
-        return Terms(self.max_wcu, self._provisioned, self._class, _claiming_by(self.strategy if self._table.partiql else "put_item", self.layout))
+        return Terms(self._stands, self._provisioned, self._class, self.layout, self.strategy if self._table.partiql else "put_item")
 
     def forecast(self, pairs:int, owned:bool = False) -> str:
         "One sentence before a run: pairs, rate, minutes, dollars. Owned: a rerun, which only reads what it has."
-        from dedup_nb.costs import claim_units
-        units = claim_units(pairs, float(owned), "read_first" if owned else self.terms.strategy)
+        units = self.terms.units(pairs, job="rerun" if owned else "claim")
         seconds = pairs / self.max_wcu
         time_ = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{round(seconds)} seconds" if seconds >= 1.5 else "a second"
         return f"{grouped(pairs)} pairs to claim at {grouped(int(self.max_wcu))} write units a second: about {time_}, {self._usd(units.write, units.read)}"

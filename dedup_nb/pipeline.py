@@ -338,7 +338,7 @@ def _look_back(job:_Job) -> None:
     job.pairs, etl_time, total = stage_keys(job.spark, job.source, job.config, f"{job.attempt.staging}/pairs", texts=job.manifest.texts)
     job.add(total)
     if job.config.max_dollars is not None:  # now that the pairs are counted, the price is no guess; nothing is claimed yet
-        counted = forecast_of(job.config, job.batch.files, past=past_runs(job.config.output), rows=total["rows"], claims=total["pairs"], only_reads=_only_reads(job.batch, job.config, job.entries), terms=_terms(job.config, job.manifest))
+        counted = forecast_of(job.config, job.batch.files, past=past_runs(job.config.output), rows=total["rows"], claims=total["pairs"], job=_asks_for(job.batch, job.config, job.entries), terms=_terms(job.config, job.manifest))
         check_dollars(counted, job.config.max_dollars, job.spent)
         job.forecast = {**(job.forecast or {}), "counted_dollars": counted["dollars"]}
     job.seen.update(read=job.seen["rows"], pairs=total["pairs"], checksum=total["checksum"])
@@ -710,15 +710,20 @@ def _terms(config:Config, manifest:Manifest|None) -> Terms:
     "What the manifest's table takes and charges, be it there or not."
     return manifest.terms if isinstance(manifest, DynamoManifest) else new_terms(config)
 
-def _only_reads(batch:Batch, config:Config, entries:Sequence[Entry]) -> bool:
-    "Does a run claim nothing, as it only decides, or has the batch already?"
-    return config.mode == "decide" or config.rerun and any(e.batch_id == batch.batch_id and e.committed for e in entries)
+def _asks_for(batch:Batch, config:Config, entries:Sequence[Entry]) -> str:
+    "What a run does with the pairs of a batch: `job` of `costs.forecast_of`."
+    if config.mode == "decide": return "look"
+    return "rerun" if config.rerun and any(e.batch_id == batch.batch_id and e.committed for e in entries) else "claim"
+
+def _to_look(config:Config) -> Config:
+    "How to open a manifest before the price is agreed on: with a limit in dollars nothing may be noted in it."
+    return config if config.max_dollars is None else replace(config, mode="decide")
 
 def _forecast(batches:Sequence[Batch], config:Config, say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=(), *, backfill:bool=False) -> list[dict[str, Any]]:
     "Say what the batches will take, one forecast for each; stop if that is above `max_dollars`."
     if config.max_dollars is not None: load_prices(config.aws_region, config.prices)  # no limit in dollars by another region's prices
     past, terms = past_runs(config.output), _terms(config, manifest)
-    told = [forecast_of(config, batch.files, past=past, first=i == 0, backfill=backfill, only_reads=_only_reads(batch, config, entries), terms=terms) for i, batch in enumerate(batches)]
+    told = [forecast_of(config, batch.files, past=past, first=i == 0, backfill=backfill, job=_asks_for(batch, config, entries), terms=terms) for i, batch in enumerate(batches)]
     whole = {name: sum(t[name] for t in told) for name in ("rows", "seconds", "dollars")}
     whole["usd"] = {name: sum(t["usd"][name] for t in told) for name in (told[0]["usd"] if told else ())}
     # the rows of a table are known to no listing
@@ -766,8 +771,8 @@ def run(
     config = replace(config, output=absolute(config.output))
     found = _found(config)
     spark = spark or get_spark(delta="delta" in (config.input_format, config.output_format) or config.manifest == "lake")
-    opened = partial(open_manifest, spark, config, force=force, say=say, accept_empty=accept_empty_manifest)
-    manifest = opened() if _is_there(config) else None
+    opened = partial(open_manifest, spark, force=force, say=say, accept_empty=accept_empty_manifest)
+    manifest = opened(_to_look(config)) if _is_there(config) else None
     entries = manifest.ledger() if manifest else []
     found, notes = _with_late_files(found, entries, config.output, take=late_files, rerun=config.rerun)
     for note in notes: say(note)
@@ -783,7 +788,7 @@ def run(
     told = _forecast(todo, config, say, manifest, entries)
     # only now is anything written
     check_output(config)
-    manifest = manifest or opened()
+    if manifest is None or config.max_dollars is not None: manifest = opened(config)
     done, spent = [], 0.0
     try:
         for batch, forecast in zip(todo, told):

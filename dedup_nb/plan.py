@@ -20,7 +20,7 @@ from .config import Config, ConfigError, InputError, MissingColumnError, did_you
 from .read import ENRICHED, Batch, InputFile, filesystem, find_batches
 from .report import grouped
 from .suspects import surrogate_columns
-from .costs import (CHOICES, PACKED, UTILISATION, Capacity, Load, Prices, Simulated, Speed, Workload, amount, backfill_usd, break_even_batches, calibrate, capacity_usd,
+from .costs import (CHOICES, PACKED, UTILISATION, Capacity, Load, Prices, Simulated, Speed, Workload, amount, backfill_usd, break_even_batches, calibrate, capacity_usd, cheaper_strategy,
                             claim_units, duration, forecast_month, hours_to_write, lake_core_hours, lake_scan_usd, load_prices, past_runs, prices_for, request_usd, simulate, usd, wcu_needed, write_unit)
 
 # %% ../nbs/14_plan.ipynb #3e4ecd92
@@ -45,17 +45,18 @@ def dynamodb_choices(
     return dict(sorted(((c, usd) for c, usd in totals.items() if c != "lake" and fits[c.split("_", 1)[1]]), key=lambda item: item[1]))
 
 def lake_ends(workload:Workload, prices:Prices) -> float|None:
-    "Batches a day from which the cheapest choice on DynamoDB is cheaper than the lake; None if none fits into the quotas."
+    "Batches a day from which the cheapest choice on DynamoDB is cheaper than the lake; None if it never is, or none fits into the quotas."
     at = lambda b: replace(workload, batches_per_day=min(b, workload.events_per_day))
     for b in range(1, 25):  # with up to 24 batches a day, windows are possible
         cheapest = next(iter(dynamodb_choices(at(b), prices).values()), None)
         if cheapest is not None and forecast_month(at(b), prices).total_usd["lake"] > cheapest: return b
     cheapest, month = next(iter(dynamodb_choices(at(25), prices)), None), forecast_month(at(25), prices)
-    return max(25, break_even_batches(month, cheapest)) if cheapest else None
+    even = break_even_batches(month, cheapest) if cheapest else math.inf
+    return max(25, even) if math.isfinite(even) else None  # a lake that is scanned for nothing is never dearer
 
 # %% ../nbs/14_plan.ipynb #8dc66c16
 def _times(number:float) -> str:
-    return f"{number:.0f}" if number >= 10 else f"{number:.3g}"
+    return grouped(round(number)) if number >= 10 else f"{number:.3g}"
 
 def recommend(workload:Workload, prices:Prices) -> dict[str, Any]:
     "Choose back end, mode and window: back_end, choice, table_class, window_hours, wcu, usd_per_month, reason, changes_when, lake_ends_at_batches_per_day."
@@ -67,7 +68,7 @@ def recommend(workload:Workload, prices:Prices) -> dict[str, Any]:
     if best is None or lake <= found[best]:
         other = f"the cheapest way on DynamoDB, {name(best)}, {usd(found[best])}" if best else f"DynamoDB needs {grouped(month.all_day_wcu)} WCU all day, above the quota of {grouped(int(prices['table_wcu']))} for a table"
         reason = f"At {often} a lake manifest takes {usd(lake)} a month, {other}."
-        changes = (f"From {_times(ends)} batches a day DynamoDB is cheaper" if ends else "A higher quota would make DynamoDB possible") + "; and where two batches must run at the same time, which a lake manifest refuses."
+        changes = (f"From {_times(ends)} batches a day DynamoDB is cheaper" if ends else "By no number of batches" if best else "A higher quota would make DynamoDB possible") + "; and where two batches must run at the same time, which a lake manifest refuses."
         return dict(back_end="lake", choice="lake", table_class=None, window_hours=None, wcu=None, usd_per_month=round(lake, 2), reason=reason, changes_when=changes, lake_ends_at_batches_per_day=ends)
     table_class, mode = best.split("_", 1)
     wcu = {"window": lambda: window_wcu(workload, hours, prices), "all_day": lambda: month.all_day_table_wcu}.get(mode, lambda: None)()
@@ -90,29 +91,32 @@ _NEEDED = [f"{c}_{what}" for c in ("standard", "ia") for what in ("write_usd_per
 
 def _claiming(claims:float, known:float, wcu:float, capacity:Capacity, prices:Prices, cores:int, ids:Mapping[int, int]|None) -> Simulated:
     "Simulate the claims of one batch, spread as the sample's ids are."
-    share = known / claims if claims else 0
+    share = min(1, known / claims) if claims else 0
     load = Load(max(1, claims), duplicate_share=share, tasks=cores, slots=cores, max_wcu=wcu, task_claims_per_s=prices["core_claims_per_s"])
     hot = Load.of(ids).hot if ids else ()
-    return simulate(replace(load, hot=hot) if sum(hot) <= load.claims else load, capacity, prices)
+    return simulate(replace(load, hot=hot) if sum(hot) <= load.claims else load, capacity, prices, strategy=cheaper_strategy(share, prices))
 
-def _cores_in_time(w:Workload, prices:Prices, speed:Speed, rows:float) -> int:
-    "Cores that finish a batch of `rows` and scan a lake's keys for it in an hour, or before the next batch comes."
+def _cores_in_time(w:Workload, prices:Prices, speed:Speed, rows:float) -> int|None:
+    "Cores that finish a batch of `rows` and scan a lake's keys for it in an hour, or before the next batch comes; None if no number does."
     return speed.cores(rows, min(3600, 86_400 / w.batches_per_day), more_core_s=lake_core_hours(w.keys, prices) * 3600)
 
 def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims:float, known:float, batches:int, ids:Mapping[int, int]|None, *, bad:float = 0, max_wcu:float|None = None) -> dict[str, Any]:
     "The numbers of one batch: rows, units, seconds and dollars; `run_usd` for all batches of the run."
-    hours, units = window_hours(w, prices), claim_units(claims, known / claims if claims else 0, item_bytes=w.item_bytes)
+    share = known / claims if claims else 0
+    hours, units = window_hours(w, prices), claim_units(claims, share, cheaper_strategy(share, prices), w.item_bytes)
     wcu, rate = window_wcu(w, hours, prices) if hours else None, max_wcu or prices["on_demand_start_wcu"]
-    on_demand = _claiming(claims, known, rate, Capacity.on_demand(prices, previous_peak=rate / 2), prices, cores, ids)
+    on_demand = _claiming(claims, known, min(rate, prices["table_wcu"]), Capacity.on_demand(prices), prices, cores, ids)
     window = _claiming(claims, known, wcu, Capacity.provisioned(wcu, prices), prices, cores, ids).seconds if hours else None
+    paid = max(hours, math.ceil(window / 3600)) if hours else None
     seconds, later = speed.seconds(rows, cores), speed.seconds(rows, cores, first=False)
     claiming = {"on_demand": on_demand.seconds, "window": window, "lake": round(lake_core_hours(w.keys, prices) * 3600 / cores, 1)}
-    spent = {"on_demand": request_usd(units, prices), **({"window": capacity_usd(wcu, hours, prices)} if hours else {}),
+    total = lambda n: {name: None if s is None else round(seconds + (n - 1) * later + n * s, 1) for name, s in claiming.items()}
+    spent = {"on_demand": request_usd(units, prices), **({"window": capacity_usd(wcu, paid, prices)} if hours else {}),
              "lake": lake_scan_usd(w.keys, prices), "cores": seconds * cores / 3600 * prices["core_usd_per_hour"]}
     return {"batches": batches, "rows": round(rows), "bad": round(bad), "claims": round(claims), "known": round(known), "seconds": round(seconds, 1), "run_seconds": round(seconds + (batches - 1) * later, 1), "cores": cores,
             "cores_in_time": _cores_in_time(w, prices, speed, rows), "write_units": round(units.write), "read_units": round(units.read), "claim_seconds": claiming,
-            "total_seconds": {n: s and round(seconds + s, 1) for n, s in claiming.items()}, "run_total_seconds": {n: s and round(seconds + (batches - 1) * later + batches * s, 1) for n, s in claiming.items()},
-            "on_demand_wcu": rate, "window_wcu": wcu, "window_hours": hours, "refused": on_demand.refused,
+            "total_seconds": total(1), "run_total_seconds": total(batches),
+            "on_demand_wcu": rate, "window_wcu": wcu, "window_hours": hours, "window_paid_hours": paid, "refused": on_demand.refused,
             "usd": spent, "run_usd": {n: x * batches for n, x in spent.items()}}
 
 def _numbers(w:Workload, prices:Prices, speed:Speed, batch:Mapping[str, Any], kinds:Mapping[str, int], notes:Sequence[str], how:Sequence[str]) -> dict[str, Any]:
@@ -120,7 +124,7 @@ def _numbers(w:Workload, prices:Prices, speed:Speed, batch:Mapping[str, Any], ki
     rounded = lambda d: {n: round(x, 2 if x >= 0.01 else 6) for n, x in d.items()}  # to the cent, but never a price to nothing
     return {"workload": {f.name: getattr(w, f.name) for f in fields(w)}, "estimated": list(how), "batch": {**batch, "usd": rounded(batch["usd"]), "run_usd": rounded(batch["run_usd"])},
             "duplicates": dict(kinds), "per_month": rounded(month.total_usd), "stored_gb": round(month.stored_gb, 2), "all_day_wcu": month.all_day_table_wcu,
-            "window_wcu": month.window_wcu, "window_hours": month.window_hours, "table_wcu_quota": prices["table_wcu"], "lake_core_hours": round(month.lake_core_hours, 4),
+            "window_wcu": month.window_wcu, "window_hours": month.window_hours, "window_read_usd": round(month.window_read_usd, 2), "table_wcu_quota": prices["table_wcu"], "lake_core_hours": round(month.lake_core_hours, 4),
             "backfill": {"keys": round(keys), "usd": {"writes": round(backfill_usd(keys, prices), 2), "import": round(backfill_usd(keys, prices, "import"), 2)},
                          "hours": {f"{x:g}": round(hours_to_write(keys, x), 2) for x in (prices["on_demand_start_wcu"], prices["table_wcu"])}},
             "recommendation": recommend(w, prices), "speed": {"warm_up_s": round(speed.warm_up_s, 1), "overhead_s": round(speed.overhead_s, 1), "core_rows_per_s": round(speed.core_rows_per_s), "runs": speed.runs},
@@ -149,13 +153,15 @@ def plan_workload(
     prices_file:str|None = None,     # laid over the prices of the package
     near:str|None = None,            # region of the table; one without prices counts as us-east-1, and a note says so
     cores:int|None = None,           # None = as many as finish a batch in an hour, or before the next
+    max_wcu:float|None = None,       # write units a second for the job; None = what a new table takes
     past:Sequence[Mapping[str, Any]] = (),  # metrics of earlier runs: how fast the machine is
 ) -> Plan:
     "Plan from explicit numbers. Raises `ConfigError` for numbers out of range, an unknown region or a missing price."
     w, cores = Workload(events_per_day, duplicate_share, retention_days, batches_per_day), _cores(cores)
     prices, notes = _prices(region, near, prices_file)
     speed, rows = calibrate(past, prices), w.events_per_day / w.batches_per_day
-    batch = _batch(w, prices, speed, cores or _cores_in_time(w, prices, speed, rows), rows, rows, rows * w.duplicate_share, 1, None)
+    enough = cores or _cores_in_time(w, prices, speed, rows) or speed.cores(rows, more_core_s=lake_core_hours(w.keys, prices) * 3600) or 1
+    batch = _batch(w, prices, speed, enough, rows, rows, rows * w.duplicate_share, 1, None, max_wcu=max_wcu)
     return Plan(_numbers(w, prices, speed, batch, {"known": round(rows * w.duplicate_share)}, ["duplicates are a share you gave; their kinds are known after a run, or with an input", *notes], []))
 
 # %% ../nbs/14_plan.ipynb #0d31a898
@@ -167,19 +173,25 @@ def _no_window(w:Mapping[str, Any], quota:float) -> str:
     if w["batches_per_day"] > 24: return f"capacity is paid by the hour, and a day has no {_times(w['batches_per_day'])} of them"
     return f"it would be above the quota of {grouped(int(quota))} WCU"
 
+def _in_window(b:Mapping[str, Any]) -> str:
+    "A batch in its window, or why it takes longer."
+    told, took = f"{grouped(b['window_wcu'])} WCU", duration(b["claim_seconds"]["window"])
+    if b["window_paid_hours"] == b["window_hours"]: return f"or {took} in a window of {b['window_hours']} h with {told}, which leaves a minute to spare"
+    return f"or {took} with {told}, which are there for a window of {b['window_hours']} h: the cores, or an id with many fingerprints, are too slow for it, and {b['window_paid_hours']} h are paid"
+
 def _about_batch(n:Mapping[str, Any]) -> list[str]:
     b, w = n["batch"], n["workload"]
     c, kinds = b["claim_seconds"], [f"{grouped(x)} {_KINDS[k]}" for k, x in n["duplicates"].items() if x]
     in_time = "in an hour" if w["batches_per_day"] <= 24 else f"before the next batch, in {duration(86_400 / w['batches_per_day'])}"
     speed = f"learned from {n['speed']['runs']} earlier batch{'es' * (n['speed']['runs'] > 1)}" if n["speed"]["runs"] else "by default, as no earlier run is known"
-    window = f"; or {duration(c['window'])} in a window of {b['window_hours']} h with {grouped(b['window_wcu'])} WCU, which leaves a minute to spare" if b["window_hours"] else f"; no window, as {_no_window(w, n['table_wcu_quota'])}"
+    window = _in_window(b) if b["window_hours"] else f"no window, as {_no_window(w, n['table_wcu_quota'])}"
     bad = f", {grouped(b['bad'])} of them bad" if b["bad"] else ""
     return [f"A batch: {grouped(b['rows'])} rows{bad}, {grouped(b['claims'])} pairs to claim",
             f"  duplicates  {', '.join(kinds) or 'none'}",
             f"  time        {duration(b['total_seconds']['lake'])} with a lake manifest or {duration(b['total_seconds']['on_demand'])} with DynamoDB on demand, {duration(b['seconds'])} of it for the batch itself",
-            f"  cores       {b['cores']} ({grouped(n['speed']['core_rows_per_s'])} rows a second and core, {speed}); {b['cores_in_time']} would do it and the lake's scan {in_time}",
+            f"  cores       {b['cores']} ({grouped(n['speed']['core_rows_per_s'])} rows a second and core, {speed}); {b['cores_in_time'] or 'no number of them'} would do it and the lake's scan {in_time}",
             f"  lake        {duration(c['lake'])} to scan {_times(w['retention_days'])} days of keys on {'these cores' if b['cores'] > 1 else 'this core'}",
-            f"  DynamoDB    {grouped(b['write_units'])} write and {grouped(b['read_units'])} read units: {duration(c['on_demand'])} on demand at {grouped(int(b['on_demand_wcu']))} WCU{window}",
+            f"  DynamoDB    {grouped(b['write_units'])} write and {grouped(b['read_units'])} read units: {duration(c['on_demand'])} on demand at {grouped(int(b['on_demand_wcu']))} WCU; {window}",
             f"  dollars     {_dollars(b['usd'])}"]
 
 def _dollars(spent:Mapping[str, float]) -> str:
@@ -209,11 +221,12 @@ def _price_words(names:Sequence[str]) -> str:
 def _page(n:Mapping[str, Any]) -> list[str]:
     w, b, f, r = n["workload"], n["batch"], n["backfill"], n["recommendation"]
     start = f"Plan for {grouped(round(w['events_per_day']))} events a day in {_times(w['batches_per_day'])} batch{'es' * (w['batches_per_day'] != 1)}, {100 * w['duplicate_share']:.3g} % known, remembered for {_times(w['retention_days'])} days"
+    reads = [f"  Windows also need read units for the known keys, {usd(n['window_read_usd'])}, which their totals leave out"] if n["window_read_usd"] >= 0.005 else []
     whole = [f"This run: {b['batches']} batches, {duration(b['run_total_seconds']['lake'])} with the lake, {duration(b['run_total_seconds']['on_demand'])} with DynamoDB on demand; {_dollars(b['run_usd'])}"] if b["batches"] > 1 else []
     hours = " or ".join(f"{h:,.1f} h at {grouped(int(x))} WCU".replace(",", " ") for x, h in ((float(x), h) for x, h in f["hours"].items()))
     fill = f"Filling {_times(w['retention_days'])} days of history: {grouped(f['keys'])} keys, {usd(f['usd']['writes'])} by writes ({hours}), {usd(f['usd']['import'])} by import from S3 into a new table"
     doubt = [f"* not verified: {_price_words(n['prices']['unverified'])}. Give your own with --prices FILE"] if n["prices"]["unverified"] else []
-    return [start, *(f"  estimated   {x}" for x in n["estimated"]), *_about_batch(n), *whole, *_about_month(n), fill, f"Recommended: {CHOICES[r['choice']]}. {r['reason']}", f"It would change: {r['changes_when']}",
+    return [start, *(f"  estimated   {x}" for x in n["estimated"]), *_about_batch(n), *whole, *_about_month(n), *reads, fill, f"Recommended: {CHOICES[r['choice']]}. {r['reason']}", f"It would change: {r['changes_when']}",
             f"Prices: {n['prices']['region']}, {n['prices']['date']}, {n['prices']['source']}", *doubt, *(f"Note: {x}" for x in n["notes"])]
 
 # %% ../nbs/14_plan.ipynb #7813f367
@@ -418,7 +431,7 @@ def plan_input(
     rows, claims = found.rows / found.batches, found.claims / found.batches
     if not (often or found.batches_per_day): notes.append("the names of the batches tell no time: one a day is assumed, see --batches-per-day")
     if known[1]: notes.append(known[1])
-    if done := {m.get("batch_id") for m in past} & set(found.names):
+    if done := {m.get("batch_id") for m in past if m.get("status") != "decided"} & set(found.names):
         notes.append(f"already in {config.output}: {len(done)} of the {found.batches} batches; a run there takes only the others")
     w = Workload(max(rows * a_day, 1), known[0], config.retention_days, a_day)
     used = max(1, min(cores or os.cpu_count() or 1, math.ceil(found.files / found.batches) if found.single_files else 10**6))

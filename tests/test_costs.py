@@ -9,7 +9,7 @@ from dedup_nb.cli import main
 from dedup_nb.config import Config, ConfigError, DedupError, InputError, MissingColumnError
 from dedup_nb.costs import (MONTH_DAYS, Capacity, Load, Prices, Terms, Units, Workload, backfill_usd, batches_chart, break_even_batches, calibrate, capacity_chart, capacity_usd, caught,
                             check_dollars, claim_requests, claim_units, costs_by, crossing, forecast_month, forecast_of, hours_to_write, item_bytes, lake_core_hours, lake_scan_usd,
-                            lake_storage_usd, load_prices, minutes_by_wcu, number_bytes, past_runs, provisioned_pays, read_first_pays, request_usd, retention_chart, review, review_page,
+                            lake_storage_usd, load_prices, minutes_by_wcu, number_bytes, past_runs, provisioned_pays, read_first_pays, remembered, request_usd, retention_chart, review, review_page,
                             simulate, storage_usd, stored_gb, utilisation_chart, volume_chart, wcu_needed)
 from dedup_nb.dynamodb import new_terms
 from dedup_nb.plan import dynamodb_choices, estimate_input, lake_ends, plan_input, plan_workload, recommend, window_hours, window_wcu
@@ -393,7 +393,15 @@ def test_a_price_file_names_what_would_divide_by_nothing():
     with pytest.raises(ConfigError, match=r"(?s)table_wcu = 0: wanted a number above 0.*unverified = 3: wanted a list"): load_prices(file="p.toml")
     Path("free.toml").write_text("[regions.us-east-1]\ncore_usd_per_hour = 0\nlake_request_usd_per_million = 0\n")
     free = load_prices(file="free.toml")
-    assert break_even_batches(forecast_month(Workload(10e6), free), "standard_on_demand") == math.inf and "lake" in str(plan_workload(events_per_day=10e6, prices_file="free.toml"))
+    assert break_even_batches(forecast_month(Workload(10e6), free), "standard_on_demand") == math.inf
+    plan = plan_workload(events_per_day=10e6, prices_file="free.toml")
+    assert "It would change: By no number of batches; and where two batches" in str(plan) and json.dumps(plan.numbers, allow_nan=False)
+    Path("r.toml").write_text('[quotas]\nunverified = [["x"]]\n')
+    with pytest.raises(ConfigError, match="wanted a list of names of quotas"): load_prices(file="r.toml")
+    Path("own.toml").write_text('date = "2026-12-01"\n[regions.eu-west-1]\nsource = "our bill"\ncore_usd_per_hour = 0.1\n')
+    assert (load_prices("eu-west-1", "own.toml").source, load_prices("eu-west-1", "own.toml").date, load_prices(None, "own.toml").source) == ("our bill", "2026-12-01", "own.toml over third-party price pages, prices since November 2024")
+    Path("bare.toml").write_text("[regions.eu-west-1]\ncore_usd_per_hour = 0.1\n")
+    assert (load_prices("eu-west-1", "bare.toml").source, load_prices("eu-west-1", "bare.toml").date) == ("no source in bare.toml", "no date in bare.toml")
 
 
 def test_a_price_that_is_not_verified_has_a_star_where_it_counts():
@@ -439,7 +447,7 @@ def test_a_run_that_took_what_was_forecast_teaches_nothing_new(manifest):
     files = [InputFile(f"part-{n}.txt.gz", 24_000_000, 0) for n in range(10)]
     long_ago = [measured(1_000_000_000, calibrate([], P).seconds(1e9, 8), 8, forecast={"cores": 8})]  # a history for the lake to scan
     told = forecast_of(config, files, past=long_ago, cores=8, rows=1_000_000)
-    again = forecast_of(config, files, past=[*long_ago, measured(1_000_000, told["seconds"], 10, forecast=told)], cores=8, rows=1_000_000)
+    again = forecast_of(config, files, past=[*long_ago, {**measured(1_000_000, told["seconds"], 10, forecast=told), "batch_id": "c"}], cores=8, rows=1_000_000)
     assert again["seconds"] == pytest.approx(told["seconds"], rel=0.01) and (told["manifest_seconds"] > 0) == (manifest != "none")
 
 
@@ -472,12 +480,60 @@ def test_a_forecast_goes_by_the_terms_of_the_table():
     assert units(told(terms=Terms(table_class="ia"))) == (1_000_000, 0, 0.78)
     assert units(told(terms=Terms(strategy="read_first"))) == (1_000_000, 1_000_000, 0.75)   # the rows of an older writer are read first
     assert units(told(terms=Terms(100, provisioned=True))) == (1_000_000, 0, 0) and told(terms=Terms(100, provisioned=True))["manifest_seconds"] == pytest.approx(10_000, abs=5)
-    assert units(told(only_reads=True)) == (0, 1_000_000, 0.125) and units(told(only_reads=True, terms=Terms(strategy="put_item"))) == (1_000_000, 0, 0.625)
+    assert units(told(job="rerun")) == (0, 1_000_000, 0.125) and units(told(job="rerun", terms=Terms(strategy="put_item"))) == (1_000_000, 0, 0.625)
+    assert units(told(job="rerun", terms=Terms(strategy="insert_first"))) == (1_000_000, 1_000_000, 0.75)   # as it was told to
+    assert units(told(job="look")) == (0, 2_000_000, 0.25) and units(told(job="look", terms=Terms(layout="pairs"))) == (0, 1_000_000, 0.125)   # the head and the pair
+    assert Terms().claiming(0.16) == "insert_first" and Terms().claiming(0.17) == "read_first" and Terms(strategy="insert_first").claiming(0.9) == "insert_first"
+    # 1,202 claims a second and core by PutItem, 4 s of slow start where the rate is a limit
+    assert told(terms=Terms(40_000, strategy="put_item"))["manifest_seconds"] == pytest.approx(1_000_000 / 1202, abs=2)
+
+
+def test_a_high_max_wcu_makes_no_table_faster():
+    seconds = lambda terms, claims, wcu: forecast_of(Config(input="x", manifest="dynamodb", dynamodb_table="t", max_wcu=wcu), [], cores=64, rows=claims, claims=claims, known=0, terms=terms)["manifest_seconds"]
+    assert seconds(Terms(300, True), 1_000_000, 3000) == pytest.approx(1_000_000 / 300, abs=5)
+    new = seconds(Terms(), 100_000_000, 40_000)
+    assert new == simulate(Load(100e6, tasks=64, slots=64, max_wcu=40_000), Capacity.on_demand(P), P).seconds > 2 * 100e6 / 40_000   # it begins with 4,000 and doubles
+    assert seconds(Terms(40_000), 100_000_000, 40_000) == pytest.approx(2500, abs=5) and seconds(Terms(5, True), 1_000_000, 4000) == pytest.approx(200_000, abs=50)
+
+
+def test_a_scan_is_paid_once():
+    told = forecast_of(Config(input="x"), [], rows=0, cores=4, past=[measured(1_800_000_000, 1.0, 1)])
+    speed = calibrate([measured(1_800_000_000, 1.0, 1)], P)
+    assert told["usd"] == {"cores": pytest.approx(speed.seconds(0, 4) * 4 / 3600 * 0.06, abs=1e-6), "manifest": pytest.approx(lake_scan_usd(1.8e9, P), abs=1e-6)}
+
+
+def test_runs_that_only_decided_neither_teach_nor_count_as_remembered():
+    looked = [measured(4000, 1.0, 1, status="decided")]
+    assert calibrate(looked, P) == calibrate([], P) and calibrate(looked, P, kind="decided").runs == 1 and remembered(looked) == {} and remembered([measured(5, 1.0, 1), measured(7, 1.0, 1, backfill=True)]) == {"b": 5}
+    for m in [{**looked[0], "batch_id": b.batch_id} for b in find_batches(Config(input=str(SAMPLES)))]:
+        Path(f"out/runs/{m['batch_id']}").mkdir(parents=True); Path(f"out/runs/{m['batch_id']}/metrics.json").write_text(json.dumps(m))
+    plan = plan_input(Config(input=str(SAMPLES), output="out"))
+    assert plan.numbers["speed"]["runs"] == 0 and "already in" not in str(plan)
+
+
+def test_a_short_memory_leaves_the_time_of_the_batch():
+    batch = plan_workload(events_per_day=1000, retention_days=1).numbers["batch"]
+    assert batch["claim_seconds"]["lake"] == 0 and batch["total_seconds"]["lake"] == batch["run_total_seconds"]["lake"] == batch["seconds"] > 0
+
+
+def test_a_window_that_the_cores_cannot_fill_is_paid_for_longer():
+    batch = plan_workload(events_per_day=1e9, cores=1).numbers["batch"]
+    assert batch["window_hours"] == 7 and batch["window_paid_hours"] == 17 and batch["usd"]["window"] == pytest.approx(17 * batch["window_wcu"] * 0.00065, abs=0.01)   # 1e9 / 17,361 a second = 16 h and some seconds
+    assert "the cores, or an id with many fingerprints, are too slow for it, and 17 h are paid" in str(plan_workload(events_per_day=1e9, cores=1))
+    page = str(plan_workload(events_per_day=1e7, batches_per_day=86_400))
+    assert "no number of them would do it and the lake's scan before the next batch" in page
+
+
+def test_a_plan_from_numbers_knows_the_rate_and_high_shares():
+    assert plan_workload(events_per_day=1e7, max_wcu=100).numbers["batch"]["claim_seconds"]["on_demand"] == pytest.approx(1e5, abs=5)
+    assert main("plan --events-per-day 1e7 --max-wcu 100".split()) == 0
+    n = plan_workload(events_per_day=1e7, duplicate_share=0.9).numbers   # reads first: 10 M reads and 1 M writes a day
+    assert (n["batch"]["write_units"], n["batch"]["read_units"]) == (1_000_000, 10_000_000) and n["per_month"]["standard_on_demand"] == pytest.approx(n["per_month"]["standard_window"] - n["window_wcu"] * 0.00065 * MONTH_DAYS + (1.25 + 0.625) * MONTH_DAYS, abs=0.02)
 
 
 def test_a_new_table_has_the_terms_of_the_settings():
     of = lambda **more: new_terms(Config(input="x", manifest="dynamodb", dynamodb_table="t", **more))
-    assert of() == Terms() and of(dynamodb_capacity=500) == Terms(500, True) and of(dynamodb_layout="pairs").strategy == "read_first" and of(dynamodb_strategy="put_item").strategy == "put_item"
+    assert of() == Terms() and of(dynamodb_capacity=500) == Terms(500, True) and of(dynamodb_layout="pairs").claiming() == "read_first" and of(dynamodb_strategy="put_item").strategy == "put_item"
 
 
 def test_a_price_file_serves_runs_and_regions_of_its_own():
@@ -525,8 +581,8 @@ def test_a_review_sets_forecast_beside_actual():
 
 
 def test_a_backfill_teaches_backfills_only():
-    runs_, filled = measured(1_000_000, 100.0, 1, forecast={"cores": 1}), measured(1_000_000, 20.0, 1, forecast={"cores": 1}, backfill=True)
-    assert calibrate([runs_, filled], P) == calibrate([runs_], P) and calibrate([runs_, filled], P, backfill=True) == calibrate([{**filled, "backfill": False}], P)
+    runs_, filled = measured(1_000_000, 100.0, 1, forecast={"cores": 1}), {**measured(1_000_000, 20.0, 1, forecast={"cores": 1}, backfill=True), "batch_id": "a"}
+    assert calibrate([runs_, filled], P) == calibrate([runs_], P) and calibrate([runs_, filled], P, kind="backfill") == calibrate([{**filled, "backfill": False}], P)
     told = [forecast_of(Config(input="x"), [], rows=1_000_000, cores=1, past=[runs_, filled], backfill=b) for b in (False, True)]
     assert told[0]["seconds"] > 4 * told[1]["seconds"] and told[0]["manifest_seconds"] == pytest.approx(lake_core_hours(2_000_000, P) * 3600, abs=0.1)   # both have keys to scan
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql import functions as F
 import reference
-from emulator import ministack
+from emulator import items, ministack
 from test_laws import COLUMNS, T, crowded, frame_of, law
 from test_run import QUIET, SAMPLES, files, kept, truth
 from dedup_nb import Config, run
@@ -15,7 +15,7 @@ from dedup_nb.cli import main
 from dedup_nb.config import ConfigError, DedupError, InputError
 from dedup_nb.costs import count_claims, past_runs, review
 from dedup_nb.cross_batch import to_remember
-from dedup_nb.dynamodb import Connection, _by_id, _new_client
+from dedup_nb.dynamodb import Connection, Table, _by_id, _new_client, create_table
 from dedup_nb.history import backfill, expire, explain, forget, runs
 from dedup_nb.manifest import Entry, FencedError, LakeManifest, ManifestError, id_key, pair_key
 from dedup_nb.pipeline import _check_held, _met, decide, kept_rows, open_manifest, publish_pending, stage_keys
@@ -163,6 +163,8 @@ def test_runs_on_dynamodb_do_what_runs_on_the_lake_do_and_show_no_key(spark, dyn
     again = go(spark, tmp_path, rerun=True, **there)
     assert again.counts == summary.counts and stayed(spark, tmp_path) == STAYED and [m["forecast"]["write_units"] for m in again.batches] == [0, 0]  # a rerun reads what it has
     forget("2", config(tmp_path, **there), spark, yes=True)
+    decided, = run(config(tmp_path, output=str(tmp_path / "looked"), mode="decide", **there), spark, **QUIET).batches
+    assert (decided["forecast"]["write_units"], decided["used"]["write_units"], decided["used"]["read_units"]) == (0, 0, 6)  # a head and a row for each of three pairs
     assert go(spark, tmp_path, **there).counts["read"] == 3 and stayed(spark, tmp_path) == STAYED
     written = b"".join(f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()) + "".join(said).encode() + capsys.readouterr().out.encode()
     assert b"wJalrSecret" not in written and b"AKIATEST" not in written and there.get("duplicate_storage_config", "AKIATEST").encode() not in written
@@ -407,6 +409,18 @@ def test_deciding_claims_nothing_and_sees_what_is_committed(spark, two):
     assert decided.counts["dropped"] == 1 and files(two / "out/manifest") == before
     look = run(Config(input=str(two / "in"), output=str(two / "look"), input_format="parquet", mode="decide", batch_id="3"), spark, **QUIET)
     assert look.counts["dropped"] == 0 and not (two / "look/manifest").exists()
+
+
+def test_a_limit_in_dollars_leaves_the_table_as_it_was(spark, dynamodb, tmp_path):
+    write(spark, tmp_path / "in", TWO)
+    there = on_dynamodb(dynamodb)
+    table = Table(Connection(there["dynamodb_table"], None, dynamodb))
+    create_table(table)
+    for job in (run, backfill):
+        with pytest.raises(DedupError, match="above max_dollars = 0. Nothing was written"): job(config(tmp_path, **{**there, "create_table": False}, max_dollars=0), spark, **QUIET)
+    assert items(table) == {} and not (tmp_path / "out").exists()
+    go(spark, tmp_path, dynamodb_layout="pairs", max_dollars=1, **there)  # nothing was fixed by then
+    assert stayed(spark, tmp_path) == STAYED
 
 
 @pytest.mark.parametrize("back_end", ["lake", "dynamodb"])
