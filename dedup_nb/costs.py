@@ -7,15 +7,15 @@ __all__ = ['STRATEGIES', 'Chunk', 'MONTH_HOURS', 'MONTH_DAYS', 'CHOICES', 'UTILI
            'prices_for', 'amount', 'Workload', 'number_bytes', 'item_bytes', 'write_unit', 'read_unit', 'Units',
            'claim_units', 'request_usd', 'cheaper_strategy', 'read_first_pays', 'claim_requests', 'count_claims',
            'stored_gb', 'storage_usd', 'wcu_needed', 'capacity_usd', 'hours_to_write', 'backfill_usd',
-           'provisioned_pays', 'lake_core_hours', 'lake_scan_usd', 'lake_storage_usd', 'duration', 'usd', 'Month',
-           'forecast_month', 'break_even_batches', 'Capacity', 'Load', 'Simulated', 'simulate', 'Speed', 'past_runs',
-           'remembered', 'calibrate', 'Terms', 'forecast_of', 'check_dollars', 'review', 'review_page', 'costs_by',
-           'crossing', 'volume_chart', 'batches_chart', 'caught', 'retention_chart', 'minutes_by_wcu', 'capacity_chart',
-           'utilisation_chart']
+           'provisioned_pays', 'lake_core_hours', 'lake_scan_usd', 'lake_open_core_hours', 'lake_open_usd',
+           'lake_storage_usd', 'duration', 'usd', 'Month', 'forecast_month', 'break_even_batches', 'Capacity', 'Load',
+           'Simulated', 'simulate', 'Speed', 'past_runs', 'remembered', 'known_pairs', 'calibrate', 'Terms',
+           'forecast_of', 'check_dollars', 'review', 'review_page', 'costs_by', 'crossing', 'volume_chart',
+           'batches_chart', 'caught', 'retention_chart', 'minutes_by_wcu', 'capacity_chart', 'utilisation_chart']
 
 # %% ../nbs/11_costs.ipynb #299f90be
 import json, math, os, tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from statistics import median
@@ -118,7 +118,8 @@ def _laid_over(own:Mapping[str, Any], over:Mapping[str, Any], region:str, file:s
             values.update(given)
     ours, theirs, name = own["regions"].get(region), over.get("regions", {}).get(region, {}), os.path.basename(file or "")
     said = str(theirs.get("source", f"no source in {name}"))
-    source = ours["source"] if ours and not file else f"{said if 'source' in theirs else name} over {ours['source']}" if ours else said
+    used = theirs or over.get("quotas") or over.get("rates")
+    source = said if not ours else f"{said if 'source' in theirs else name} over {ours['source']}" if used else ours["source"]
     return Prices(region, str(over.get("date", own["date"] if ours else f"no date in {name}")), source, values, frozenset(doubted & set(values)))
 
 # %% ../nbs/11_costs.ipynb #a05b1051
@@ -316,6 +317,14 @@ def lake_scan_usd(keys:float, prices:Prices) -> float:
     requests = keys * prices["lake_key_bytes"] / prices["lake_request_bytes"]
     return lake_core_hours(keys, prices) * prices["core_usd_per_hour"] + requests * prices["lake_request_usd_per_million"] / 1e6
 
+def lake_open_core_hours(batches:float, prices:Prices) -> float:
+    "Core-hours to open the keys of remembered batches, a file each, on top of a scan."
+    return batches * prices["lake_open_core_s"] / 3600
+
+def lake_open_usd(batches:float, prices:Prices) -> float:
+    "Dollars to open the keys of remembered batches once."
+    return lake_open_core_hours(batches, prices) * prices["core_usd_per_hour"] + batches * prices["lake_open_requests"] * prices["lake_request_usd_per_million"] / 1e6
+
 def lake_storage_usd(keys:float, prices:Prices) -> float:
     "Dollars a month to store keys in an object store."
     return keys * prices["lake_key_bytes"] / 1e9 * prices["lake_storage_usd_per_gb"]
@@ -325,7 +334,7 @@ def duration(seconds:float|None) -> str:
     "A time in the unit that people would use; - for none."
     if seconds is None: return "-"
     if 0 <= seconds < 0.95: return "under a second"
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h" if seconds < 360_000 else f"{grouped(round(seconds / 86_400))} days"
 
 def usd(dollars:float) -> str:
     "Dollars with cents, in groups of three digits."
@@ -358,6 +367,12 @@ class Month:
     lake_storage_usd:float
     lake_scan_usd:float                 # each batch
     lake_core_hours:float               # each batch
+    lake_open_usd:float                 # each batch, to open a file for each remembered one; not in the totals
+
+    @property
+    def lake_usd(self) -> float:
+        "The lake's total with the opening of files, which counts where batches are many and small."
+        return self.total_usd["lake"] + self.lake_open_usd * self.workload.batches_per_day * MONTH_DAYS
 
 def forecast_month(
     workload:Workload,
@@ -378,7 +393,7 @@ def forecast_month(
     stored, scan = lake_storage_usd(w.keys, prices), lake_scan_usd(w.keys, prices)
     totals = {f"{c}_{mode}": storage[c] + of(c) for mode, of in modes.items() for c in classes} | {"lake": stored + scan * w.batches_per_day * MONTH_DAYS}
     reads = capacity_usd(0, windows, prices, rcu=math.ceil(window_wcu * w.duplicate_share))
-    return Month(w, gb, storage, requests, wcu(86_400), wcu(86_400, UTILISATION), window_wcu, hours, reads, totals, stored, scan, lake_core_hours(w.keys, prices))
+    return Month(w, gb, storage, requests, wcu(86_400), wcu(86_400, UTILISATION), window_wcu, hours, reads, totals, stored, scan, lake_core_hours(w.keys, prices), lake_open_usd(w.retention_days * w.batches_per_day, prices))
 
 def break_even_batches(month:Month, choice:str) -> float:
     "Batches a day at which the lake costs as much as `choice` does now; below 0: never cheaper."
@@ -596,6 +611,17 @@ def remembered(past:Sequence[Mapping[str, Any]]) -> dict[str, int]:
     "Keys that earlier runs and backfills left in a manifest, by batch."
     return {m["batch_id"]: m["counts"].get("kept", 0) for kind in ("backfill", "run") for m in past if _kind(m) == kind}
 
+def _pairs_of(m:Mapping[str, Any]) -> tuple[int, int]|None:
+    "The pairs of a batch, and those of them that the manifest knew; None where nobody counted."
+    if m.get("backfill"): return m["counts"].get("pairs", 0), m["counts"].get("pairs", 0) - m["counts"].get("kept", 0)
+    across = m.get("cross_batch") or {}
+    return (across["pairs"], across["known_pairs"]) if "known_pairs" in across else None
+
+def known_pairs(past:Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    "Pairs of earlier batches, and those of them that the manifest knew, as counted."
+    counted = [p for m in past if (p := _pairs_of(m))]
+    return sum(pairs for pairs, _ in counted), sum(known for _, known in counted)
+
 def calibrate(
     past:Sequence[Mapping[str, Any]],  # metrics of earlier runs, see `past_runs`
     prices:Prices,                     # for the defaults
@@ -678,22 +704,24 @@ def forecast_of(
     prices = prices or prices_for(config.aws_region, config.prices)
     speed = calibrate(past, prices, kind="backfill" if backfill else "decided" if config.mode == "decide" else "run")
     rows = _rows_of(files, config, past, prices) if rows is None else rows
-    total = sum(m["counts"]["read"] for m in past)
-    gone = lambda reason: sum(m.get("reasons", {}).get(reason, 0) for m in past)
-    claims = rows * (1 - gone("natural") / total if total else 1) if claims is None else claims
-    known = claims * (gone("natural_cross_batch") / total if total else 0) if known is None else known
+    pairs, of_them = known_pairs(past)
+    total = sum(m["counts"]["read"] for m in past if _pairs_of(m))
+    claims = rows * (pairs / total if total else 1) if claims is None else claims
+    known = claims * (of_them / pairs if pairs else 0) if known is None else known
     single = config.input_format in ("enriched_tsv", "json") and any(_packed(f) for f in files)
     used = max(1, min(cores or os.cpu_count() or 1, len(files) if single else 10**6))
-    units, seconds, spent = _manifest_part(config, terms, prices, claims, known, sum(remembered(past).values()), used, job)
+    units, seconds, spent = _manifest_part(config, terms, prices, claims, known, remembered(past).values(), used, job)
     time = speed.seconds(rows, used, first=first) + seconds
     # the price of a scan has its cores in it
     dollars = {"cores": (time - seconds * (config.manifest == "lake")) * used / 3600 * prices["core_usd_per_hour"], "manifest": spent}
     return {"rows": round(rows), "claims": round(claims), "known": round(known), "write_units": round(units.write), "read_units": round(units.read), "seconds": round(time, 1), "manifest_seconds": round(seconds, 1), "cores": used,
             "first": first, "usd": {n: round(x, 6) for n, x in dollars.items()}, "dollars": round(sum(dollars.values()), 6), "runs": speed.runs, "region": prices.region, "prices_date": prices.date}
 
-def _manifest_part(config:Config, terms:Terms, prices:Prices, claims:float, known:float, history:float, cores:int, job:str) -> tuple[Units, float, float]:
+def _manifest_part(config:Config, terms:Terms, prices:Prices, claims:float, known:float, history:Collection[int], cores:int, job:str) -> tuple[Units, float, float]:
     "Units, seconds and dollars that the manifest adds to a run; capacity that is paid by the hour costs a run nothing more."
-    if config.manifest == "lake": return Units(0, 0), lake_core_hours(history, prices) * 3600 / cores, lake_scan_usd(history, prices)
+    if config.manifest == "lake":
+        hours, keys, batches = lake_core_hours, sum(history), len(history)
+        return Units(0, 0), (lake_core_hours(keys, prices) + lake_open_core_hours(batches, prices)) * 3600 / cores, lake_scan_usd(keys, prices) + lake_open_usd(batches, prices)
     if config.manifest != "dynamodb" or claims < 1: return Units(0, 0), 0.0, 0.0
     units = terms.units(claims, known, job)
     return units, _claim_seconds(config, terms, prices, claims, known if job == "claim" else claims, cores, job), 0.0 if terms.provisioned else request_usd(units, prices, terms.table_class)
@@ -752,15 +780,15 @@ def costs_by(
     workload:Workload,
     prices:Prices,
     **axis:Sequence[float],     # one field of the workload and its values, e.g. events_per_day=[1e6, 1e7]
-) -> list[dict[str, float]]:    # the fields of the workload, then dollars a month by choice, and `dynamodb`: the cheapest there
+) -> list[dict[str, float]]:    # the fields of the workload, then dollars a month by choice (the lake's with the opening of files), and `dynamodb`: the cheapest there
     "Reckon a month for each value of one field."
     (name, values), = axis.items()
     rows = []
     for value in values:
         w = replace(workload, **{name: value})
-        total = forecast_month(w, prices).total_usd
-        possible = [usd for c, usd in total.items() if c != "lake" and (w.batches_per_day <= 24 or "window" not in c)]
-        rows.append({f.name: getattr(w, f.name) for f in fields(w)} | dict(total) | {"dynamodb": min(possible)})
+        month = forecast_month(w, prices)
+        possible = [usd for c, usd in month.total_usd.items() if c != "lake" and (w.batches_per_day <= 24 or "window" not in c)]
+        rows.append({f.name: getattr(w, f.name) for f in fields(w)} | dict(month.total_usd) | {"lake": month.lake_usd, "dynamodb": min(possible)})
     return rows
 
 def crossing(

@@ -16,10 +16,10 @@ from typing import Any
 from pyarrow.fs import FileSelector
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .config import Config, ConfigError, DedupError, InputError, get_spark
-from .costs import check_dollars, forecast_of, past_runs
+from .costs import check_dollars, past_runs
 from .dynamodb import in_its_region
 from .manifest import GONE, HEAD, KEY, NO_TIME, RENAMED, STAYS, Entry, Manifest, has_files, id_key
-from .pipeline import _forecast, _is_there, _paths_in, _terms, _to_look, _with_late_files, choose_batches, open_manifest, record_input, stage_keys
+from .pipeline import _forecast, _is_there, _paths_in, _priced, _to_look, _with_late_files, choose_batches, open_manifest, record_input, stage_keys
 from .read import Batch, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import grouped, share
 from .suspects import check_columns, only
@@ -200,7 +200,7 @@ def backfill(
         for m in _backfill_one(spark, batch, replace(config, batch_id=batch.batch_id), manifest, say, spent):
             done.append(m)
             _record(m, batch, config, forecast, time.monotonic() - start)
-            spent += _priced(batch, config, manifest, m.get("read", m["rows"]), m["pairs"])["dollars"]
+            spent += _priced(batch, config, manifest, past_runs(config.output), backfill=True, rows=m.get("read", m["rows"]), claims=m["pairs"])["dollars"]
             say(f"  {n} of {len(todo)} {m['batch_id']}: {grouped(m['rows'])} events, {grouped(m['repeats'])} copies among them ({share(m['repeats'], m['rows'])}), {grouped(m['known'])} known from earlier runs")
     if not done: say("Nothing to do: every run of the archive is in the manifest.")
     return done
@@ -216,14 +216,10 @@ def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manif
         except Exception as wrong: raise explain_read_error(wrong, batch) or wrong from wrong
         if total["rows"] and not total["pairs"]:
             raise InputError(f"None of the {grouped(total['rows'])} rows of {batch.batch_id} is an event of the form {config.input_format}; nothing is filled. Set the right --input-format; events that were loaded are mostly parquet (--input-format parquet --batch-pattern 'batch_id=*').")
-        check_dollars(_priced(batch, config, manifest, total["rows"], total["pairs"]), config.max_dollars, spent)
+        check_dollars(_priced(batch, config, manifest, past_runs(config.output), backfill=True, rows=total["rows"], claims=total["pairs"]), config.max_dollars, spent)
         if config.input_format not in ("delta", "table"): yield {**_backfill_part(batch, keys, etl_time, manifest, config.output), "read": total["rows"]}
         else: yield from _backfill_days(batch, keys, etl_time, manifest, config.output, say)
     finally: remove_folder(staging)
-
-def _priced(batch:Batch, config:Config, manifest:Manifest, rows:int, pairs:int) -> dict[str, Any]:
-    "The forecast of a batch of the archive whose rows and pairs are counted."
-    return forecast_of(config, batch.files, past=past_runs(config.output), backfill=True, rows=rows, claims=pairs, terms=_terms(config, manifest))
 
 def _record(m:dict[str, Any], batch:Batch, config:Config, forecast:dict[str, Any], seconds:float) -> None:
     "Note in `runs/<b>/backfill.json` what a batch took beside its forecast. The days of a table have neither sizes nor a forecast of their own."

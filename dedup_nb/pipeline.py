@@ -19,11 +19,11 @@ from urllib.parse import unquote
 from pyarrow.fs import FileSelector
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
 from .config import Config, ConfigError, ConservationError, DedupError, InputError, did_you_mean, get_spark, quoted, settings as all_settings
-from .costs import Terms, check_dollars, duration, forecast_of, load_prices, past_runs, usd
+from .costs import Prices, Terms, check_dollars, duration, forecast_of, load_prices, past_runs, prices_for, usd
 from .cross_batch import cross_batch, to_remember
-from .dynamodb import DynamoManifest, connection_of, in_its_region, new_terms, table_exists
+from .dynamodb import DynamoManifest, connection_of, in_its_region, new_terms, region_of, table_exists
 from .manifest import KEY, NO_TIME, STAYS, Claim, Entry, FencedError, LakeManifest, Manifest, ManifestError, committed_already, has_files, id_key, manifest_exists, pair_key
-from .read import Batch, InputFile, Source, escaped, explain_read_error, filesystem, find_batches, read_batch
+from .read import Batch, InputFile, Source, escaped, explain_read_error, filesystem, find_batches, is_asked_for, read_batch
 from .report import Progress, Summary, grouped, metrics, report_html, share
 from .suspects import BROADCAST_LIMIT, check_columns, claimed_fingerprint, named, micros_of, only, order_columns, place_of, rows_of, suspect_ids, with_keys
 from .natural import each_its_own, natural
@@ -260,10 +260,10 @@ def _decide(job:_Job, suspects:DataFrame) -> DataFrame:
     return decisions
 
 def _met_earlier(rows:Sequence[T.Row]) -> dict[str, Any]:
-    "What earlier batches changed: rows that went for each of them, and what became of pairs whose id one of them had."
+    "What earlier batches changed: rows that went for each of them, pairs they had, and what became of pairs whose id one of them had."
     dropped_for = {r.seen_in_batch: r.copies for r in rows if r.seen_in_batch}
     collided = [r for r in rows if r.reason == "synthetic_cross_batch"]
-    return {"natural_cross_batch": sum(dropped_for.values()), "synthetic_cross_batch": sum(r.pairs for r in collided),
+    return {"natural_cross_batch": sum(dropped_for.values()), "known_pairs": sum(r.pairs for r in rows if r.reason == "natural_cross_batch"), "synthetic_cross_batch": sum(r.pairs for r in collided),
             "renamed": sum(r.pairs for r in collided if r.verdict == "rename"), "dropped_for": dict(sorted(dropped_for.items()))}
 
 # %% ../nbs/13_pipeline.ipynb #2fb033a3
@@ -338,7 +338,7 @@ def _look_back(job:_Job) -> None:
     job.pairs, etl_time, total = stage_keys(job.spark, job.source, job.config, f"{job.attempt.staging}/pairs", texts=job.manifest.texts)
     job.add(total)
     if job.config.max_dollars is not None:  # now that the pairs are counted, the price is no guess; nothing is claimed yet
-        counted = forecast_of(job.config, job.batch.files, past=past_runs(job.config.output), rows=total["rows"], claims=total["pairs"], job=_asks_for(job.batch, job.config, job.entries), terms=_terms(job.config, job.manifest))
+        counted = _priced(job.batch, job.config, job.manifest, past_runs(job.config.output), rows=total["rows"], claims=total["pairs"], job=_asks_for(job.batch, job.config, job.entries))
         check_dollars(counted, job.config.max_dollars, job.spent)
         job.forecast = {**(job.forecast or {}), "counted_dollars": counted["dollars"]}
     job.seen.update(read=job.seen["rows"], pairs=total["pairs"], checksum=total["checksum"])
@@ -352,7 +352,7 @@ def _look_back(job:_Job) -> None:
     # joins with what is surely empty cost nothing
     if not found: job.known = job.known.limit(0)
     newer = [e.batch_id for e in entries if e.committed and e.first_seq < job.claim.sees and e.batch_id != job.batch.batch_id and e.etl_time > job.claim.etl_time > NO_TIME]
-    job.seen.update(newer=newer, cross_batch={"known_keys": found, "claims": [*job.claim.notes, *job.manifest.notes(job.claim)]})
+    job.seen.update(newer=newer, cross_batch={"pairs": total["pairs"], "known_keys": found, "claims": [*job.claim.notes, *job.manifest.notes(job.claim)]})
     job.progress.done("manifest", f"{grouped(total['pairs'])} pairs, {grouped(found)} keys of their ids known from earlier batches")
 
 def _batch_time(config:Config, micros:int|None) -> datetime:
@@ -551,9 +551,8 @@ def choose_batches(
     begun = {e.batch_id for e in entries if e.state == "claimed" or not e.committed and e.state != "forgotten"}
     unknown = [b for b in config.skip_batches if b not in {x.batch_id for x in batches}]
     if unknown and config.batch_id is None: raise ConfigError(f"skip_batches names {', '.join(unknown)}; the input has no such batch.{did_you_mean(unknown[0], [x.batch_id for x in batches])} Correct or remove it.")
-    inside = lambda b: (config.since is None or b.batch_id[:len(config.since)] >= config.since) and (config.until is None or b.batch_id[:len(config.until)] <= config.until)
     asked = lambda b: config.batch_id is None or b.batch_id == config.batch_id or b.batch_id.startswith(f"{config.batch_id}+")
-    left = [b for b in batches if b.batch_id not in {*config.skip_batches, *done} and inside(b) and asked(b)]
+    left = [b for b in batches if b.batch_id not in done and is_asked_for(b.batch_id, config) and asked(b)]
     todo = sorted(left, key=lambda b: b.batch_id not in begun)
     if config.batch_id in done and not todo: raise committed_already(config.batch_id, next(e.committed for e in entries if e.batch_id == config.batch_id))
     if len(todo) > config.max_batches and config.since is None:
@@ -710,6 +709,14 @@ def _terms(config:Config, manifest:Manifest|None) -> Terms:
     "What the manifest's table takes and charges, be it there or not."
     return manifest.terms if isinstance(manifest, DynamoManifest) else new_terms(config)
 
+def _prices(config:Config) -> Prices:
+    "The prices of the region that the settings or the environment name, or those of us-east-1."
+    return prices_for(region_of(config), config.prices)
+
+def _priced(batch:Batch, config:Config, manifest:Manifest|None, past:Sequence[Mapping[str, Any]], prices:Prices|None=None, **known:Any) -> dict[str, Any]:
+    "The forecast of a batch, by what earlier runs took and what the manifest's table charges."
+    return forecast_of(config, batch.files, past=past, prices=prices or _prices(config), terms=_terms(config, manifest), **known)
+
 def _asks_for(batch:Batch, config:Config, entries:Sequence[Entry]) -> str:
     "What a run does with the pairs of a batch: `job` of `costs.forecast_of`."
     if config.mode == "decide": return "look"
@@ -722,12 +729,12 @@ def _to_look(config:Config) -> Config:
 def _forecast(batches:Sequence[Batch], config:Config, say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=(), *, backfill:bool=False) -> list[dict[str, Any]]:
     "Say what the batches will take, one forecast for each; stop if that is above `max_dollars`."
     if config.max_dollars is not None: load_prices(config.aws_region, config.prices)  # no limit in dollars by another region's prices
-    past, terms = past_runs(config.output), _terms(config, manifest)
-    told = [forecast_of(config, batch.files, past=past, first=i == 0, backfill=backfill, job=_asks_for(batch, config, entries), terms=terms) for i, batch in enumerate(batches)]
+    past, near, prices = past_runs(config.output), region_of(config), _prices(config)
+    told = [_priced(batch, config, manifest, past, prices, first=i == 0, backfill=backfill, job=_asks_for(batch, config, entries)) for i, batch in enumerate(batches)]
     whole = {name: sum(t[name] for t in told) for name in ("rows", "seconds", "dollars")}
     whole["usd"] = {name: sum(t["usd"][name] for t in told) for name in (told[0]["usd"] if told else ())}
     # the rows of a table are known to no listing
-    if whole["rows"]: say(f"plan: about {grouped(whole['rows'])} rows, {duration(whole['seconds'])} on {told[0]['cores']} core{'s' * (told[0]['cores'] > 1)}, {usd(whole['dollars'])}" + (" beside the table's own capacity" if terms.provisioned else "") + (f" (prices of {told[0]['region']})" if config.aws_region not in (None, told[0]["region"]) else "") + ("" if told[0]["runs"] else " (a guess: no earlier run to learn from)"))
+    if whole["rows"]: say(f"plan: about {grouped(whole['rows'])} rows, {duration(whole['seconds'])} on {told[0]['cores']} core{'s' * (told[0]['cores'] > 1)}, {usd(whole['dollars'])}" + (" beside the table's own capacity" if _terms(config, manifest).provisioned else "") + (f" (prices of {told[0]['region']}, as {near} has none here)" if near not in (None, told[0]["region"]) else "") + ("" if told[0]["runs"] else " (a guess: no earlier run to learn from)"))
     check_dollars(whole, config.max_dollars)
     return told
 

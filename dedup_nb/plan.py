@@ -8,7 +8,7 @@ __all__ = ['window_hours', 'window_wcu', 'dynamodb_choices', 'lake_ends', 'recom
 
 # %% ../nbs/14_plan.ipynb #914d4e13
 import hashlib, io, json, math, os, re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from statistics import median
@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from .config import Config, ConfigError, InputError, MissingColumnError, did_you_mean
-from .read import ENRICHED, Batch, InputFile, filesystem, find_batches
+from .read import ENRICHED, Batch, InputFile, filesystem, find_batches, is_asked_for
 from .report import grouped
 from .suspects import surrogate_columns
-from .costs import (CHOICES, PACKED, UTILISATION, Capacity, Load, Prices, Simulated, Speed, Workload, amount, backfill_usd, break_even_batches, calibrate, capacity_usd, cheaper_strategy,
-                            claim_units, duration, forecast_month, hours_to_write, lake_core_hours, lake_scan_usd, load_prices, past_runs, prices_for, request_usd, simulate, usd, wcu_needed, write_unit)
+from .costs import (CHOICES, PACKED, UTILISATION, Capacity, Load, Prices, Simulated, Speed, Workload, amount, backfill_usd, calibrate, capacity_usd, cheaper_strategy,
+                            claim_units, duration, forecast_month, hours_to_write, known_pairs, lake_core_hours, lake_open_core_hours, lake_open_usd, lake_scan_usd, load_prices, past_runs, prices_for, request_usd, simulate, usd, wcu_needed, write_unit)
 
 # %% ../nbs/14_plan.ipynb #3e4ecd92
 def window_hours(workload:Workload, prices:Prices) -> int|None:
@@ -46,13 +46,18 @@ def dynamodb_choices(
 
 def lake_ends(workload:Workload, prices:Prices) -> float|None:
     "Batches a day from which the cheapest choice on DynamoDB is cheaper than the lake; None if it never is, or none fits into the quotas."
-    at = lambda b: replace(workload, batches_per_day=min(b, workload.events_per_day))
-    for b in range(1, 25):  # with up to 24 batches a day, windows are possible
-        cheapest = next(iter(dynamodb_choices(at(b), prices).values()), None)
-        if cheapest is not None and forecast_month(at(b), prices).total_usd["lake"] > cheapest: return b
-    cheapest, month = next(iter(dynamodb_choices(at(25), prices)), None), forecast_month(at(25), prices)
-    even = break_even_batches(month, cheapest) if cheapest else math.inf
-    return max(25, even) if math.isfinite(even) else None  # a lake that is scanned for nothing is never dearer
+    def dearer(b:float) -> bool:
+        w = replace(workload, batches_per_day=min(b, workload.events_per_day))
+        cheapest = next(iter(dynamodb_choices(w, prices).values()), math.inf)
+        return forecast_month(w, prices).lake_usd > cheapest
+    few = next((b for b in range(1, 26) if dearer(b)), None)  # with up to 24 batches a day windows are possible; from 25 on only the lake changes
+    most = 86_400
+    if few or not dearer(most): return few
+    low, high = 25, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if dearer(middle) else (middle, high)
+    return high
 
 # %% ../nbs/14_plan.ipynb #8dc66c16
 def _times(number:float) -> str:
@@ -62,19 +67,19 @@ def recommend(workload:Workload, prices:Prices) -> dict[str, Any]:
     "Choose back end, mode and window: back_end, choice, table_class, window_hours, wcu, usd_per_month, reason, changes_when, lake_ends_at_batches_per_day."
     month, found, ends = forecast_month(workload, prices), dynamodb_choices(workload, prices), lake_ends(workload, prices)
     best, hours = next(iter(found), None), window_hours(workload, prices)
-    lake = month.total_usd["lake"]
+    lake = month.lake_usd
     name = lambda c: CHOICES[c].replace("window", f"a window of {hours} h a batch")
     often = f"{_times(workload.batches_per_day)} batch{'es' * (workload.batches_per_day != 1)} a day"
     if best is None or lake <= found[best]:
         other = f"the cheapest way on DynamoDB, {name(best)}, {usd(found[best])}" if best else f"DynamoDB needs {grouped(month.all_day_wcu)} WCU all day, above the quota of {grouped(int(prices['table_wcu']))} for a table"
         reason = f"At {often} a lake manifest takes {usd(lake)} a month, {other}."
-        changes = (f"From {_times(ends)} batches a day DynamoDB is cheaper" if ends else "By no number of batches" if best else "A higher quota would make DynamoDB possible") + "; and where two batches must run at the same time, which a lake manifest refuses."
+        changes = (f"From {_times(ends)} batches a day on, of the same events, DynamoDB is cheaper" if ends else "By no number of batches" if best else "A higher quota would make DynamoDB possible") + "; and where two batches must run at the same time, which a lake manifest refuses."
         return dict(back_end="lake", choice="lake", table_class=None, window_hours=None, wcu=None, usd_per_month=round(lake, 2), reason=reason, changes_when=changes, lake_ends_at_batches_per_day=ends)
     table_class, mode = best.split("_", 1)
     wcu = {"window": lambda: window_wcu(workload, hours, prices), "all_day": lambda: month.all_day_table_wcu}.get(mode, lambda: None)()
     reason = f"DynamoDB, {name(best)}, takes {usd(found[best])} a month; a lake manifest would scan {_times(workload.retention_days)} days of keys in each of {often} for {usd(lake)}."
     return dict(back_end="dynamodb", choice=best, table_class=table_class, window_hours=hours if mode == "window" else None, wcu=wcu, usd_per_month=round(found[best], 2), reason=reason,
-                changes_when=f"Below {_times(ends)} batches a day the lake manifest is cheaper, if never two must run at the same time.", lake_ends_at_batches_per_day=ends)
+                changes_when=f"Below {_times(ends)} batches a day, of the same events, the lake manifest is cheaper, if never two must run at the same time.", lake_ends_at_batches_per_day=ends)
 
 # %% ../nbs/14_plan.ipynb #d3713d58
 @dataclass(frozen=True)
@@ -96,9 +101,13 @@ def _claiming(claims:float, known:float, wcu:float, capacity:Capacity, prices:Pr
     hot = Load.of(ids).hot if ids else ()
     return simulate(replace(load, hot=hot) if sum(hot) <= load.claims else load, capacity, prices, strategy=cheaper_strategy(share, prices))
 
+def _look_back_core_s(w:Workload, prices:Prices) -> float:
+    "Core-seconds in which a lake's keys are opened and scanned for a batch."
+    return 3600 * (lake_core_hours(w.keys, prices) + lake_open_core_hours(w.retention_days * w.batches_per_day, prices))
+
 def _cores_in_time(w:Workload, prices:Prices, speed:Speed, rows:float) -> int|None:
     "Cores that finish a batch of `rows` and scan a lake's keys for it in an hour, or before the next batch comes; None if no number does."
-    return speed.cores(rows, min(3600, 86_400 / w.batches_per_day), more_core_s=lake_core_hours(w.keys, prices) * 3600)
+    return speed.cores(rows, min(3600, 86_400 / w.batches_per_day), more_core_s=_look_back_core_s(w, prices))
 
 def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims:float, known:float, batches:int, ids:Mapping[int, int]|None, *, bad:float = 0, max_wcu:float|None = None) -> dict[str, Any]:
     "The numbers of one batch: rows, units, seconds and dollars; `run_usd` for all batches of the run."
@@ -109,22 +118,31 @@ def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims
     window = _claiming(claims, known, wcu, Capacity.provisioned(wcu, prices), prices, cores, ids).seconds if hours else None
     paid = max(hours, math.ceil(window / 3600)) if hours else None
     seconds, later = speed.seconds(rows, cores), speed.seconds(rows, cores, first=False)
-    claiming = {"on_demand": on_demand.seconds, "window": window, "lake": round(lake_core_hours(w.keys, prices) * 3600 / cores, 1)}
-    total = lambda n: {name: None if s is None else round(seconds + (n - 1) * later + n * s, 1) for name, s in claiming.items()}
+    remembered = w.retention_days * w.batches_per_day
+    claiming = {"on_demand": on_demand.seconds, "window": window, "lake": round(_look_back_core_s(w, prices) / cores, 1)}
+    total = lambda n: {name: None if s is None else 0 if not n else round(seconds + (n - 1) * later + n * s, 1) for name, s in claiming.items()}
     spent = {"on_demand": request_usd(units, prices), **({"window": capacity_usd(wcu, paid, prices)} if hours else {}),
-             "lake": lake_scan_usd(w.keys, prices), "cores": seconds * cores / 3600 * prices["core_usd_per_hour"]}
-    return {"batches": batches, "rows": round(rows), "bad": round(bad), "claims": round(claims), "known": round(known), "seconds": round(seconds, 1), "run_seconds": round(seconds + (batches - 1) * later, 1), "cores": cores,
+             "lake": lake_scan_usd(w.keys, prices) + lake_open_usd(remembered, prices), "cores": seconds * cores / 3600 * prices["core_usd_per_hour"]}
+    return {"batches": batches, "rows": round(rows), "bad": round(bad), "claims": round(claims), "known": round(known), "seconds": round(seconds, 1), "run_seconds": round(seconds + (batches - 1) * later, 1) if batches else 0, "cores": cores,
             "cores_in_time": _cores_in_time(w, prices, speed, rows), "write_units": round(units.write), "read_units": round(units.read), "claim_seconds": claiming,
             "total_seconds": total(1), "run_total_seconds": total(batches),
             "on_demand_wcu": rate, "window_wcu": wcu, "window_hours": hours, "window_paid_hours": paid, "refused": on_demand.refused,
             "usd": spent, "run_usd": {n: x * batches for n, x in spent.items()}}
 
-def _numbers(w:Workload, prices:Prices, speed:Speed, batch:Mapping[str, Any], kinds:Mapping[str, int], notes:Sequence[str], how:Sequence[str]) -> dict[str, Any]:
+def _long_window(w:Workload, prices:Prices) -> dict[str, float]|None:
+    "Hours, WCU and dollars a month of the windows that the quota allows, where an hour is too short for it."
+    hours = window_hours(w, prices)
+    if not hours or hours == 1: return None
+    month = forecast_month(w, prices, window_hours=hours)
+    return {"hours": hours, "wcu": month.window_wcu, **{c: round(month.total_usd[f"{c}_window"], 2) for c in ("standard", "ia")}}
+
+def _numbers(w:Workload, prices:Prices, speed:Speed, batch:Mapping[str, Any], kinds:Mapping[str, int], notes:Sequence[str], how:Sequence[str], input_batches:int = 1) -> dict[str, Any]:
     month, keys = forecast_month(w, prices), w.keys
     rounded = lambda d: {n: round(x, 2 if x >= 0.01 else 6) for n, x in d.items()}  # to the cent, but never a price to nothing
-    return {"workload": {f.name: getattr(w, f.name) for f in fields(w)}, "estimated": list(how), "batch": {**batch, "usd": rounded(batch["usd"]), "run_usd": rounded(batch["run_usd"])},
+    return {"workload": {f.name: getattr(w, f.name) for f in fields(w)}, "estimated": list(how), "input_batches": input_batches, "batch": {**batch, "usd": rounded(batch["usd"]), "run_usd": rounded(batch["run_usd"])},
             "duplicates": dict(kinds), "per_month": rounded(month.total_usd), "stored_gb": round(month.stored_gb, 2), "all_day_wcu": month.all_day_table_wcu,
             "window_wcu": month.window_wcu, "window_hours": month.window_hours, "window_read_usd": round(month.window_read_usd, 2), "table_wcu_quota": prices["table_wcu"], "lake_core_hours": round(month.lake_core_hours, 4),
+            "storage_usd": rounded(month.storage_usd), "lake_open_usd": round(month.lake_usd - month.total_usd["lake"], 2), "possible": ["lake", *dynamodb_choices(w, prices)], "long_window": _long_window(w, prices),
             "backfill": {"keys": round(keys), "usd": {"writes": round(backfill_usd(keys, prices), 2), "import": round(backfill_usd(keys, prices, "import"), 2)},
                          "hours": {f"{x:g}": round(hours_to_write(keys, x), 2) for x in (prices["on_demand_start_wcu"], prices["table_wcu"])}},
             "recommendation": recommend(w, prices), "speed": {"warm_up_s": round(speed.warm_up_s, 1), "overhead_s": round(speed.overhead_s, 1), "core_rows_per_s": round(speed.core_rows_per_s), "runs": speed.runs},
@@ -160,9 +178,9 @@ def plan_workload(
     w, cores = Workload(events_per_day, duplicate_share, retention_days, batches_per_day), _cores(cores)
     prices, notes = _prices(region, near, prices_file)
     speed, rows = calibrate(past, prices), w.events_per_day / w.batches_per_day
-    enough = cores or _cores_in_time(w, prices, speed, rows) or speed.cores(rows, more_core_s=lake_core_hours(w.keys, prices) * 3600) or 1
+    enough = cores or _cores_in_time(w, prices, speed, rows) or speed.cores(rows, more_core_s=_look_back_core_s(w, prices)) or 1
     batch = _batch(w, prices, speed, enough, rows, rows, rows * w.duplicate_share, 1, None, max_wcu=max_wcu)
-    return Plan(_numbers(w, prices, speed, batch, {"known": round(rows * w.duplicate_share)}, ["duplicates are a share you gave; their kinds are known after a run, or with an input", *notes], []))
+    return Plan(_numbers(w, prices, speed, batch, {"known": round(rows * w.duplicate_share)}, ["the share of known keys is given or assumed, not found; kinds of duplicates are told after a run, or with an input", *notes], []))
 
 # %% ../nbs/14_plan.ipynb #0d31a898
 _KINDS = {"natural": "natural", "synthetic": "synthetic", "natural_cross_batch": "natural of earlier batches", "synthetic_cross_batch": "synthetic of earlier batches", "known": "that the manifest knows"}
@@ -173,10 +191,11 @@ def _no_window(w:Mapping[str, Any], quota:float) -> str:
     if w["batches_per_day"] > 24: return f"capacity is paid by the hour, and a day has no {_times(w['batches_per_day'])} of them"
     return f"it would be above the quota of {grouped(int(quota))} WCU"
 
-def _in_window(b:Mapping[str, Any]) -> str:
+def _in_window(b:Mapping[str, Any], between:float) -> str:
     "A batch in its window, or why it takes longer."
     told, took = f"{grouped(b['window_wcu'])} WCU", duration(b["claim_seconds"]["window"])
-    if b["window_paid_hours"] == b["window_hours"]: return f"or {took} in a window of {b['window_hours']} h with {told}, which leaves a minute to spare"
+    late = ", though the batch itself comes on top, and then the next one is there" if b["total_seconds"]["window"] > between else ""
+    if b["window_paid_hours"] == b["window_hours"]: return f"or {took} in a window of {b['window_hours']} h with {told}, which leaves a minute to spare{late}"
     return f"or {took} with {told}, which are there for a window of {b['window_hours']} h: the cores, or an id with many fingerprints, are too slow for it, and {b['window_paid_hours']} h are paid"
 
 def _about_batch(n:Mapping[str, Any]) -> list[str]:
@@ -184,14 +203,16 @@ def _about_batch(n:Mapping[str, Any]) -> list[str]:
     c, kinds = b["claim_seconds"], [f"{grouped(x)} {_KINDS[k]}" for k, x in n["duplicates"].items() if x]
     in_time = "in an hour" if w["batches_per_day"] <= 24 else f"before the next batch, in {duration(86_400 / w['batches_per_day'])}"
     speed = f"learned from {n['speed']['runs']} earlier batch{'es' * (n['speed']['runs'] > 1)}" if n["speed"]["runs"] else "by default, as no earlier run is known"
-    window = _in_window(b) if b["window_hours"] else f"no window, as {_no_window(w, n['table_wcu_quota'])}"
     bad = f", {grouped(b['bad'])} of them bad" if b["bad"] else ""
-    return [f"A batch: {grouped(b['rows'])} rows{bad}, {grouped(b['claims'])} pairs to claim",
+    between = 86_400 / w["batches_per_day"]
+    window = _in_window(b, between) if b["window_hours"] else f"no window, as {_no_window(w, n['table_wcu_quota'])}"
+    late = f" (too slow: the next batch comes after {duration(between)}; ask for more with --max-wcu, or cut batches larger)" if c["on_demand"] > between else ""
+    return [f"A batch: {grouped(b['rows'])} rows{bad}, {grouped(b['claims'])} pairs of id and fingerprint to claim",
             f"  duplicates  {', '.join(kinds) or 'none'}",
-            f"  time        {duration(b['total_seconds']['lake'])} with a lake manifest or {duration(b['total_seconds']['on_demand'])} with DynamoDB on demand, {duration(b['seconds'])} of it for the batch itself",
-            f"  cores       {b['cores']} ({grouped(n['speed']['core_rows_per_s'])} rows a second and core, {speed}); {b['cores_in_time'] or 'no number of them'} would do it and the lake's scan {in_time}",
-            f"  lake        {duration(c['lake'])} to scan {_times(w['retention_days'])} days of keys on {'these cores' if b['cores'] > 1 else 'this core'}",
-            f"  DynamoDB    {grouped(b['write_units'])} write and {grouped(b['read_units'])} read units: {duration(c['on_demand'])} on demand at {grouped(int(b['on_demand_wcu']))} WCU; {window}",
+            f"  time        {duration(b['total_seconds']['lake'])} with a lake manifest or {duration(b['total_seconds']['on_demand'])} with DynamoDB on demand, {duration(b['seconds'])} of it for the batch itself; Spark's own start comes on top",
+            f"  cores       {b['cores']} ({grouped(n['speed']['core_rows_per_s'])} rows a second and core, {speed}); {b['cores_in_time'] or 'no number of them'} would do it and the lake's look back {in_time}",
+            f"  lake        {duration(c['lake'])} to look through {_times(w['retention_days'])} days of keys, in {grouped(max(1, round(w['retention_days'] * w['batches_per_day'])))} batches, on {'these cores' if b['cores'] > 1 else 'this core'}",
+            f"  DynamoDB    {grouped(b['write_units'])} write and {grouped(b['read_units'])} read units: {duration(c['on_demand'])} on demand at {grouped(int(b['on_demand_wcu']))} write units a second (WCU){late}; {window}",
             f"  dollars     {_dollars(b['usd'])}"]
 
 def _dollars(spent:Mapping[str, float]) -> str:
@@ -199,14 +220,29 @@ def _dollars(spent:Mapping[str, float]) -> str:
     return f"lake {usd(spent['lake'])}, or DynamoDB on demand {usd(spent['on_demand'])}{window}; cores {usd(spent['cores'])}"
 
 def _about_month(n:Mapping[str, Any]) -> list[str]:
-    m, doubt = n["per_month"], lambda *of: "*" if any(name.startswith(of) for name in n["prices"]["unverified"]) else ""
-    # the numbers of such a window stay, as an answer to what it would take
-    over = f" (above the quota of {grouped(int(n['table_wcu_quota']))})" if n["window_wcu"] > n["table_wcu_quota"] else ", if none of the hour is to spare"
-    if n["workload"]["batches_per_day"] * n["window_hours"] >= 24: over += ", and all hours of the day are paid"
-    if n["workload"]["batches_per_day"] > 24: over = f" (not possible: {_no_window(n['workload'], n['table_wcu_quota'])})"
-    row = lambda title, mode, more="": f"  {title:<24}{usd(m[f'standard_{mode}']):>14}{usd(m[f'ia_{mode}']):>16}   {more}".rstrip()
-    return [f"{'A month':<26}{'Standard' + doubt('standard'):>14}{'Standard-IA' + doubt('ia'):>16}", row("DynamoDB on demand", "on_demand"), row(f"DynamoDB, {n['window_hours']:.3g} h a batch" if n["window_hours"] >= 1 else "DynamoDB in windows", "window", f"{grouped(n['window_wcu'])} WCU{over}"),
-            row("DynamoDB all day", "all_day", f"{grouped(n['all_day_wcu'])} WCU, {UTILISATION:.0%} used"), f"  {'lake manifest' + doubt('lake', 'core'):<24}{usd(m['lake']):>14}"]
+    m, w, b, long = n["per_month"], n["workload"], n["batch"], n["long_window"]
+    doubt = lambda *of: "*" if any(name.startswith(of) for name in n["prices"]["unverified"]) else ""
+    above = lambda wcu: f" (above the quota of {grouped(int(n['table_wcu_quota']))})" if wcu > n["table_wcu_quota"] else ""
+    row = lambda title, standard, ia, more="": f"  {title:<24}{usd(standard):>14}{usd(ia):>16}   {more}".rstrip()
+    of = lambda mode: (m[f"standard_{mode}"], m[f"ia_{mode}"])
+    used = f", {UTILISATION:.0%} used" if n["all_day_wcu"] >= 10 else ""
+    rows = [row("DynamoDB on demand", *of("on_demand"), above(b["claims"] * w["batches_per_day"] / 86_400).strip()), row(*_window_title(n), *of("window"), _window_words(n, above))]
+    if long: rows.append(row(f"DynamoDB, {long['hours']} h a batch", long["standard"], long["ia"], f"{grouped(long['wcu'])} WCU"))
+    opening = f"{'':>19}and {usd(n['lake_open_usd'])} to open a file for each remembered batch" if n["lake_open_usd"] >= 0.005 else ""
+    return [f"{'A month':<26}{'Standard' + doubt('standard'):>14}{'Standard-IA' + doubt('ia'):>16}", *rows,
+            row("DynamoDB all day", *of("all_day"), f"{grouped(n['all_day_wcu'])} WCU{used}{above(n['all_day_wcu'])}"),
+            row("  of these storage", n["storage_usd"]["standard"], n["storage_usd"]["ia"], f"{grouped(round(n['stored_gb']))} GB" if n["stored_gb"] >= 1 else "under 1 GB"),
+            f"  {'lake manifest' + doubt('lake', 'core'):<24}{usd(m['lake']):>14}{opening}"]
+
+def _window_title(n:Mapping[str, Any]) -> list[str]:
+    return [f"DynamoDB, {n['window_hours']:.3g} h a batch" if n["window_hours"] >= 1 else "DynamoDB in windows"]
+
+def _window_words(n:Mapping[str, Any], above:Callable[[float], str]) -> str:
+    "The units of the month's window, and why there may be none: its numbers stay, as an answer to what it would take."
+    w, told = n["workload"], f"{grouped(n['window_wcu'])} WCU"
+    if w["batches_per_day"] > 24: return f"{told} (not possible: {_no_window(w, n['table_wcu_quota'])})"
+    whole = "; all hours of the day are paid" if w["batches_per_day"] * n["window_hours"] >= 24 else ""
+    return told + (above(n["window_wcu"]) or (f", or {grouped(n['batch']['window_wcu'])} with a minute to spare" if n["batch"]["window_wcu"] not in (None, n["window_wcu"]) else "")) + whole
 
 _KINDS_OF_PRICES = {"standard": "Standard", "ia": "Standard-IA", "lake": "the lake's", "core": "a core", "import": "import from S3"}
 _PRICES = {"write_usd_per_million": "writes", "read_usd_per_million": "reads", "wcu_usd_per_hour": "WCU", "rcu_usd_per_hour": "RCU", "storage_usd_per_gb": "storage", "free_gb": "free GB",
@@ -222,12 +258,12 @@ def _page(n:Mapping[str, Any]) -> list[str]:
     w, b, f, r = n["workload"], n["batch"], n["backfill"], n["recommendation"]
     start = f"Plan for {grouped(round(w['events_per_day']))} events a day in {_times(w['batches_per_day'])} batch{'es' * (w['batches_per_day'] != 1)}, {100 * w['duplicate_share']:.3g} % known, remembered for {_times(w['retention_days'])} days"
     reads = [f"  Windows also need read units for the known keys, {usd(n['window_read_usd'])}, which their totals leave out"] if n["window_read_usd"] >= 0.005 else []
-    whole = [f"This run: {b['batches']} batches, {duration(b['run_total_seconds']['lake'])} with the lake, {duration(b['run_total_seconds']['on_demand'])} with DynamoDB on demand; {_dollars(b['run_usd'])}"] if b["batches"] > 1 else []
-    hours = " or ".join(f"{h:,.1f} h at {grouped(int(x))} WCU".replace(",", " ") for x, h in ((float(x), h) for x, h in f["hours"].items()))
+    whole = ["This run: nothing, as no batch is to do"] if not b["batches"] else [f"This run: {b['batches']} of {n['input_batches']} batches, {duration(b['run_total_seconds']['lake'])} with the lake, {duration(b['run_total_seconds']['on_demand'])} with DynamoDB on demand; {_dollars(b['run_usd'])}"] if n["input_batches"] > 1 else []
+    hours = " or ".join(f"{duration(h * 3600)} at {grouped(int(float(x)))} WCU" for x, h in f["hours"].items())
     fill = f"Filling {_times(w['retention_days'])} days of history: {grouped(f['keys'])} keys, {usd(f['usd']['writes'])} by writes ({hours}), {usd(f['usd']['import'])} by import from S3 into a new table"
     doubt = [f"* not verified: {_price_words(n['prices']['unverified'])}. Give your own with --prices FILE"] if n["prices"]["unverified"] else []
     return [start, *(f"  estimated   {x}" for x in n["estimated"]), *_about_batch(n), *whole, *_about_month(n), *reads, fill, f"Recommended: {CHOICES[r['choice']]}. {r['reason']}", f"It would change: {r['changes_when']}",
-            f"Prices: {n['prices']['region']}, {n['prices']['date']}, {n['prices']['source']}", *doubt, *(f"Note: {x}" for x in n["notes"])]
+            f"Prices: {n['prices']['region']}, {n['prices']['date']}, {n['prices']['source']}", *doubt, "WCU are write units a second; a window is provisioned capacity that is raised for the hours of a batch and lowered after it", *(f"Note: {x}" for x in n["notes"])]
 
 # %% ../nbs/14_plan.ipynb #7813f367
 _SAMPLE_ROWS, _FILE_ROWS = 200_000, 5_000  # rows of all files that are looked at; of one, at least
@@ -431,18 +467,20 @@ def plan_input(
     rows, claims = found.rows / found.batches, found.claims / found.batches
     if not (often or found.batches_per_day): notes.append("the names of the batches tell no time: one a day is assumed, see --batches-per-day")
     if known[1]: notes.append(known[1])
-    if done := {m.get("batch_id") for m in past if m.get("status") != "decided"} & set(found.names):
-        notes.append(f"already in {config.output}: {len(done)} of the {found.batches} batches; a run there takes only the others")
+    done = set() if config.rerun else {m.get("batch_id") for m in past if m.get("status") != "decided"} & set(found.names)
+    if done: notes.append(f"already in {config.output}: {len(done)} of the {found.batches} batches; a run there takes only the others")
+    todo = [b for b in found.names if b not in done and is_asked_for(b, config)]
+    if len(todo) > config.max_batches: notes.append(f"{len(todo)} batches are to do, more than max_batches = {config.max_batches}: this run takes the first, and only if since says where to start")
+    if found.single_files and found.files / found.batches < (cores or os.cpu_count() or 1): notes.append("packed files are read by one core each, so a batch keeps no more cores busy than it has files")
     w = Workload(max(rows * a_day, 1), known[0], config.retention_days, a_day)
     used = max(1, min(cores or os.cpu_count() or 1, math.ceil(found.files / found.batches) if found.single_files else 10**6))
-    batch = _batch(w, prices, speed, used, rows, claims, claims * known[0], found.batches, found.ids if found.whole else None, bad=found.bad / found.batches, max_wcu=config.max_wcu)
-    return Plan(_numbers(w, prices, speed, batch, {k: round(n / found.batches) for k, n in found.kinds.items()}, notes, found.how))
+    batch = _batch(w, prices, speed, used, rows, claims, claims * known[0], min(len(todo), config.max_batches), found.ids if found.whole else None, bad=found.bad / found.batches, max_wcu=config.max_wcu)
+    return Plan(_numbers(w, prices, speed, batch, {k: round(n / found.batches) for k, n in found.kinds.items()}, notes, found.how, found.batches))
 
 def _known_share(found:InputEstimate, past:Sequence[Mapping[str, Any]], given:float|None) -> tuple[float, str]:
     "The share of claims that the manifest knows, and where it comes from if nobody gave it."
     if given is not None: return given, ""
-    looked = [m for m in past if m.get("cross_batch") is not None]
-    before = sum(m["counts"]["read"] - m["counts"].get("bad", 0) for m in looked)
-    if before: return sum(m["reasons"].get("natural_cross_batch", 0) for m in looked) / before, "the share of known keys is that of earlier runs"
+    pairs, known = known_pairs(past)
+    if pairs: return known / pairs, "the share of known keys is that of earlier runs"
     if found.whole and found.batches > 1: return found.known / found.claims if found.claims else 0, ""
-    return 0.02, "2 % known keys are assumed, as a sample cannot tell: see --duplicate-share"
+    return 0.02, f"2 % known keys are assumed, as {'one batch' if found.whole else 'a sample'} cannot tell: see --duplicate-share"

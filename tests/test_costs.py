@@ -281,11 +281,12 @@ def test_wrong_loads_and_capacities_are_refused():
 # the recommendation
 def test_the_lake_wins_up_to_the_batches_that_are_named():
     ends = lake_ends(Workload(10e6), P)
-    # all day in Standard-IA: ceil(116 events a second / 0.7) = 166 WCU * 0.00081 * 730 + 34.87 = 133.02; (133.02 - 1.4076) / (0.02336 * 30.417) = 185
-    assert round(ends) == 185
-    below, above = (recommend(Workload(10e6, batches_per_day=b), P) for b in (184, 186))
+    # all day in Standard-IA: ceil(116 events a second / 0.7) = 166 WCU * 0.00081 * 730 + 34.87 = 133.02. The lake, b batches a day: each scans for 0.02336 and opens
+    # 180 b files for 0.012 s * 0.06 an hour + 2 * 0.4e-6 = 1e-6 each. (133.02 - 1.4076) / 30.417 = 4.327 = 0.02336 b + 1.8e-4 b^2 where b = 103.2
+    assert ends == 104
+    below, above = (recommend(Workload(10e6, batches_per_day=b), P) for b in (103, 104))
     assert (below["back_end"], above["back_end"], above["choice"], above["wcu"]) == ("lake", "dynamodb", "ia_all_day", 166)
-    assert "From 185 batches a day" in below["changes_when"] and "Below 185 batches a day" in above["changes_when"]
+    assert "From 104 batches a day" in below["changes_when"] and "Below 104 batches a day" in above["changes_when"]
 
 
 def test_quotas_decide_what_dynamodb_can_do():
@@ -306,7 +307,7 @@ def test_a_plan_from_numbers_holds_the_totals_for_programs():
 
 def test_the_page_says_what_matters():
     page = str(plan_workload(events_per_day=1e9, batches_per_day=1))
-    for words in ("1 000 000 000 rows", "$27 797.39", "277 778 WCU (above the quota of 40 000)", "window of 7 h with 39 778 WCU", "Recommended: lake manifest", "It would change: From 185", "* not verified", "us-east-1"):
+    for words in ("1 000 000 000 rows", "$27 797.39", "277 778 WCU (above the quota of 40 000)", "window of 7 h with 39 778 WCU", "Recommended: lake manifest", "It would change: From 183", "DynamoDB, 7 h a batch       $14 202.89", "* not verified", "us-east-1"):
         assert words in page, words
 
 
@@ -399,7 +400,7 @@ def test_a_price_file_names_what_would_divide_by_nothing():
     Path("r.toml").write_text('[quotas]\nunverified = [["x"]]\n')
     with pytest.raises(ConfigError, match="wanted a list of names of quotas"): load_prices(file="r.toml")
     Path("own.toml").write_text('date = "2026-12-01"\n[regions.eu-west-1]\nsource = "our bill"\ncore_usd_per_hour = 0.1\n')
-    assert (load_prices("eu-west-1", "own.toml").source, load_prices("eu-west-1", "own.toml").date, load_prices(None, "own.toml").source) == ("our bill", "2026-12-01", "own.toml over third-party price pages, prices since November 2024")
+    assert (load_prices("eu-west-1", "own.toml").source, load_prices("eu-west-1", "own.toml").date, load_prices(None, "own.toml").source) == ("our bill", "2026-12-01", P.source)   # nothing of it counts there
     Path("bare.toml").write_text("[regions.eu-west-1]\ncore_usd_per_hour = 0.1\n")
     assert (load_prices("eu-west-1", "bare.toml").source, load_prices("eu-west-1", "bare.toml").date) == ("no source in bare.toml", "no date in bare.toml")
 
@@ -511,8 +512,31 @@ def test_runs_that_only_decided_neither_teach_nor_count_as_remembered():
     assert plan.numbers["speed"]["runs"] == 0 and "already in" not in str(plan)
 
 
+def test_many_small_batches_take_longer_to_open_than_to_scan():
+    many, few = (plan_workload(events_per_day=1e6, batches_per_day=b).numbers for b in (250, 1))
+    assert many["batch"]["claim_seconds"]["lake"] * many["batch"]["cores"] == pytest.approx(0.012 * 180 * 250 + 180e6 * (34 / 50e6 + 50e-9), rel=0.01)
+    assert many["recommendation"]["back_end"] == "dynamodb" and few["recommendation"]["back_end"] == "lake" and few["lake_open_usd"] == pytest.approx(180e-6 * MONTH_DAYS, abs=0.005)
+
+
+def test_the_page_marks_what_is_not_possible():
+    page, numbers = str(plan := plan_workload(events_per_day=1e10)), plan.numbers
+    assert numbers["possible"] == ["lake"] and page.count("(above the quota of 40 000)") == 3 and "too slow: the next batch comes after 24.0 h" in page
+    assert set(plan_workload(events_per_day=1e7, batches_per_day=288).numbers["possible"]) == {"lake", "standard_on_demand", "ia_on_demand", "standard_all_day", "ia_all_day"}
+    assert "then the next one is there" in str(plan_workload(events_per_day=1e8, batches_per_day=24)) and "then the next one is there" not in str(plan_workload(events_per_day=1e8))
+
+
+def test_this_run_takes_what_is_asked_for_and_not_done():
+    of = lambda **more: plan_input(Config(input=str(SAMPLES), **more)).numbers["batch"]["batches"]
+    assert (of(), of(since="2026-11-19"), of(until="2026-11-18"), of(skip_batches="2026-11-19-00-00-00"), of(max_batches=1), of(since="2027")) == (3, 2, 1, 2, 1, 0)
+    assert "This run: nothing" in str(plan_input(Config(input=str(SAMPLES), since="2027"))) and "This run: 2 of 3 batches" in str(plan_input(Config(input=str(SAMPLES), since="2026-11-19")))
+    Path("out/runs/2026-11-18-00-00-00").mkdir(parents=True)
+    Path("out/runs/2026-11-18-00-00-00/metrics.json").write_text(json.dumps({**measured(4000, 9.0, 1, cross_batch={"pairs": 3800, "known_pairs": 38}), "batch_id": "2026-11-18-00-00-00"}))
+    assert of(output="out") == 2 and of(output="out", rerun=True) == 3 and plan_input(Config(input=str(SAMPLES), output="out")).numbers["workload"]["duplicate_share"] == 0.01   # pairs, not rows
+
+
 def test_a_short_memory_leaves_the_time_of_the_batch():
-    batch = plan_workload(events_per_day=1000, retention_days=1).numbers["batch"]
+    Path("p.toml").write_text("[rates]\nlake_open_core_s = 1e-6\n")
+    batch = plan_workload(events_per_day=1000, retention_days=1, prices_file="p.toml").numbers["batch"]
     assert batch["claim_seconds"]["lake"] == 0 and batch["total_seconds"]["lake"] == batch["run_total_seconds"]["lake"] == batch["seconds"] > 0
 
 
@@ -521,7 +545,7 @@ def test_a_window_that_the_cores_cannot_fill_is_paid_for_longer():
     assert batch["window_hours"] == 7 and batch["window_paid_hours"] == 17 and batch["usd"]["window"] == pytest.approx(17 * batch["window_wcu"] * 0.00065, abs=0.01)   # 1e9 / 17,361 a second = 16 h and some seconds
     assert "the cores, or an id with many fingerprints, are too slow for it, and 17 h are paid" in str(plan_workload(events_per_day=1e9, cores=1))
     page = str(plan_workload(events_per_day=1e7, batches_per_day=86_400))
-    assert "no number of them would do it and the lake's scan before the next batch" in page
+    assert "no number of them would do it and the lake's look back before the next batch" in page
 
 
 def test_a_plan_from_numbers_knows_the_rate_and_high_shares():
@@ -558,7 +582,7 @@ def test_a_plan_goes_by_the_region_of_the_table(monkeypatch, capsys):
 
 def test_cores_keep_up_with_the_next_batch():
     batch = lambda b: plan_workload(events_per_day=10e6, batches_per_day=b).numbers["batch"]
-    assert batch(1)["cores"] == batch(24)["cores"] == 1 and batch(288)["cores"] == 5   # 300 s less 19 s for 6.9 s of rows and 1 316 s of keys
+    assert batch(1)["cores"] == batch(24)["cores"] == 1 and batch(288)["cores"] == 7   # 300 s less 19 s for 6.9 s of rows, 1 314 s of keys and 622 s of files
     assert batch(288)["total_seconds"]["lake"] <= 300 and batch(1)["total_seconds"]["lake"] == pytest.approx(batch(1)["seconds"] + batch(1)["claim_seconds"]["lake"], abs=0.11)
 
 
@@ -604,7 +628,7 @@ def test_chart_titles_state_the_conclusion_and_axes_have_units():
     load = Load(10e6, hot=(600_000,), tasks=8)
     figures = {
         "the lake is cheaper than DynamoDB everywhere here": volume_chart(costs_by(Workload(1e6), P, events_per_day=volumes)),
-        "At 10 M events a day the lake is dearer than DynamoDB above 185 batches a day": batches_chart(by_batches),
+        "At 10 M events a day the lake is dearer than DynamoDB above 103 batches a day": batches_chart(by_batches),
         "90 days catch 99%": retention_chart(costs_by(Workload(10e6), P, retention_days=[7, 30, 90, 180]), {1: 900, 40: 95, 120: 5}),
         "4 k WCU, the least of these, claim 10 M pairs within the hour": capacity_chart(minutes_by_wcu(load, [1000, 2000, 4000, 16_000], P), load.claims),
         "above 28.9% utilisation": utilisation_chart(P),
@@ -612,7 +636,7 @@ def test_chart_titles_state_the_conclusion_and_axes_have_units():
     for words, figure in figures.items():
         assert words in titled(figure), titled(figure)
         assert all(a.get_ylabel() for a in figure.axes) and figure.axes[0].get_xlabel()
-    assert crossing(by_batches, "batches_per_day", "lake", "standard_on_demand") == pytest.approx(381, rel=0.02)
+    assert crossing(by_batches, "batches_per_day", "lake", "standard_on_demand") == pytest.approx(168, rel=0.02)   # 270.38 / 30.417 = 0.02336 b + 1.8e-4 b^2
 
 
 # the command
