@@ -690,6 +690,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'dedup_nb.plan._about_batch': ('plan.html#_about_batch', 'dedup_nb/plan.py'),
                                'dedup_nb.plan._about_month': ('plan.html#_about_month', 'dedup_nb/plan.py'),
                                'dedup_nb.plan._batch': ('plan.html#_batch', 'dedup_nb/plan.py'),
+                               'dedup_nb.plan._batch_writes': ('plan.html#_batch_writes', 'dedup_nb/plan.py'),
                                'dedup_nb.plan._claiming': ('plan.html#_claiming', 'dedup_nb/plan.py'),
                                'dedup_nb.plan._cores': ('plan.html#_cores', 'dedup_nb/plan.py'),
                                'dedup_nb.plan._cores_in_time': ('plan.html#_cores_in_time', 'dedup_nb/plan.py'),

@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F, types as T
 from .config import Config, ConfigError, DedupError, get_spark, quoted
 from .costs import Prices, Workload, forecast_month, prices_for, usd
+from .dynamodb import region_of
 from .pipeline import choose_batches
 from .read import Source, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import BAD, DROPPED, KEPT, RENAMED, Progress, grouped, page, share, svg
@@ -928,7 +929,7 @@ def _part(sample:Any) -> float|None:
 
 def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|None, progress:Progress, stage:Callable[[DataFrame, str], DataFrame] = _kept) -> Profile:
     "Profile batches that are open, oldest first."
-    sample, prices = _part(sample), prices_for(config.aws_region, config.prices)
+    sample, prices = _part(sample), prices_for(region_of(config), config.prices)
     names, sources = [name for name, _ in parts], [source for _, source in parts]
     # all batches of enriched TSV have the same columns
     frames = [source.decode(source.raw).select(*map(quoted, source.columns)) for source in sources[:1 if config.input_format == "enriched_tsv" else None]]

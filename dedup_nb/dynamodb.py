@@ -88,7 +88,8 @@ def connection_of(config:Config) -> Connection:
 
 def region_of(config:Config) -> str|None:
     "The region that the settings name, else Snowplow's configuration, else the environment, else the AWS configuration: the same for all commands."
-    theirs = snowplow_config(config.duplicate_storage_config).region if config.duplicate_storage_config else None
+    try: theirs = snowplow_config(config.duplicate_storage_config).region if config.duplicate_storage_config else None
+    except ConfigError: theirs = None  # said by `connection_of`, where it is needed
     try: return config.aws_region or theirs or os.environ.get("AWS_REGION") or boto3.session.Session().region_name
     except BotoCoreError: return None  # said where the client is made
 

@@ -19,7 +19,7 @@ from .config import Config, ConfigError, DedupError, InputError, get_spark
 from .costs import check_dollars, past_runs
 from .dynamodb import in_its_region
 from .manifest import GONE, HEAD, KEY, NO_TIME, RENAMED, STAYS, Entry, Manifest, has_files, id_key
-from .pipeline import _forecast, _is_there, _paths_in, _priced, _to_look, _with_late_files, choose_batches, open_manifest, record_input, stage_keys
+from .pipeline import _forecast, _is_there, _paths_in, _priced, _prices, _to_look, _with_late_files, choose_batches, open_manifest, record_input, stage_keys
 from .read import Batch, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import grouped, share
 from .suspects import check_columns, only
@@ -182,6 +182,7 @@ def backfill(
     if missing: raise ConfigError(f"A backfill needs {' and '.join(missing)}: dedup backfill --input ARCHIVE --output DIR.")
     if config.manifest == "none": raise ConfigError("A backfill fills a manifest, but manifest=none. Set manifest=lake or manifest=dynamodb.")
     config = in_its_region(config)  # what it lacks is said before Spark starts
+    _prices(config)
     found, left = _as_committed(find_batches(config), config)
     # history is taken whole: max_batches is for what a run moves
     config = replace(config, output=absolute(config.output), mode="apply", rerun=False, max_batches=max(1, len(found)))
@@ -193,19 +194,20 @@ def backfill(
     done, spent = [], 0.0
     if left: notes.append(f"Left out, as no run has committed what lies there: {', '.join(left[:5])}{', ...' if len(left) > 5 else ''}. Run {'it' if len(left) == 1 else 'them'} again where {'it' if len(left) == 1 else 'they'} came from.")
     for line in notes: say(f"  {line}")
-    told = _forecast(todo, config, say, manifest, entries, backfill=True) if todo else []
+    past = past_runs(config.output)
+    told = _forecast(todo, config, past, say, manifest, entries, backfill=True) if todo else []
     if todo and (manifest is None or config.max_dollars is not None): manifest = opened(config)  # only now is anything made
     for n, (batch, forecast) in enumerate(zip(todo, told), 1):
         start = time.monotonic()
-        for m in _backfill_one(spark, batch, replace(config, batch_id=batch.batch_id), manifest, say, spent):
+        for m in _backfill_one(spark, batch, replace(config, batch_id=batch.batch_id), manifest, say, past, spent):
             done.append(m)
             _record(m, batch, config, forecast, time.monotonic() - start)
-            spent += _priced(batch, config, manifest, past_runs(config.output), backfill=True, rows=m.get("read", m["rows"]), claims=m["pairs"])["dollars"]
+            spent += _priced(batch, config, manifest, past, backfill=True, rows=m.get("read", m["rows"]), claims=m["pairs"])["dollars"]
             say(f"  {n} of {len(todo)} {m['batch_id']}: {grouped(m['rows'])} events, {grouped(m['repeats'])} copies among them ({share(m['repeats'], m['rows'])}), {grouped(m['known'])} known from earlier runs")
     if not done: say("Nothing to do: every run of the archive is in the manifest.")
     return done
 
-def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manifest, say:Callable[[str], None], spent:float):
+def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manifest, say:Callable[[str], None], past:Sequence[dict[str, Any]], spent:float):
     "Commit one run of the archive, or a table day by day; yields what each had."
     token = uuid.uuid4().hex[:12]
     staging = f"{config.output}/.staging/batch_id={batch.batch_id}/{token}"
@@ -216,7 +218,7 @@ def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manif
         except Exception as wrong: raise explain_read_error(wrong, batch) or wrong from wrong
         if total["rows"] and not total["pairs"]:
             raise InputError(f"None of the {grouped(total['rows'])} rows of {batch.batch_id} is an event of the form {config.input_format}; nothing is filled. Set the right --input-format; events that were loaded are mostly parquet (--input-format parquet --batch-pattern 'batch_id=*').")
-        check_dollars(_priced(batch, config, manifest, past_runs(config.output), backfill=True, rows=total["rows"], claims=total["pairs"]), config.max_dollars, spent)
+        check_dollars(_priced(batch, config, manifest, past, backfill=True, rows=total["rows"], claims=total["pairs"]), config.max_dollars, spent)
         if config.input_format not in ("delta", "table"): yield {**_backfill_part(batch, keys, etl_time, manifest, config.output), "read": total["rows"]}
         else: yield from _backfill_days(batch, keys, etl_time, manifest, config.output, say)
     finally: remove_folder(staging)

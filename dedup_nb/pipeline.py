@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from pyarrow.fs import FileSelector
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
 from .config import Config, ConfigError, ConservationError, DedupError, InputError, did_you_mean, get_spark, quoted, settings as all_settings
-from .costs import Prices, Terms, check_dollars, duration, forecast_of, load_prices, past_runs, prices_for, usd
+from .costs import PRICED, Prices, Terms, check_dollars, duration, forecast_of, load_prices, past_runs, prices_for, usd
 from .cross_batch import cross_batch, to_remember
 from .dynamodb import DynamoManifest, connection_of, in_its_region, new_terms, region_of, table_exists
 from .manifest import KEY, NO_TIME, STAYS, Claim, Entry, FencedError, LakeManifest, Manifest, ManifestError, committed_already, has_files, id_key, manifest_exists, pair_key
@@ -160,6 +160,7 @@ class _Job:
     events:list[DataFrame] = field(default_factory=list)  # kept rows that wait for the commit of a Delta table
     forecast:dict[str, Any]|None = None  # what this batch was expected to take
     spent:float = 0                 # dollars that the batches of this run before it were expected to take
+    past:Sequence[Mapping[str, Any]] = ()  # metrics of earlier runs
 
     @property
     def applies(self) -> bool:
@@ -338,7 +339,7 @@ def _look_back(job:_Job) -> None:
     job.pairs, etl_time, total = stage_keys(job.spark, job.source, job.config, f"{job.attempt.staging}/pairs", texts=job.manifest.texts)
     job.add(total)
     if job.config.max_dollars is not None:  # now that the pairs are counted, the price is no guess; nothing is claimed yet
-        counted = _priced(job.batch, job.config, job.manifest, past_runs(job.config.output), rows=total["rows"], claims=total["pairs"], job=_asks_for(job.batch, job.config, job.entries))
+        counted = _priced(job.batch, job.config, job.manifest, job.past, rows=total["rows"], claims=total["pairs"], job=_asks_for(job.batch, job.config, job.entries))
         check_dollars(counted, job.config.max_dollars, job.spent)
         job.forecast = {**(job.forecast or {}), "counted_dollars": counted["dollars"]}
     job.seen.update(read=job.seen["rows"], pairs=total["pairs"], checksum=total["checksum"])
@@ -707,11 +708,14 @@ def _check_frame(job:_Job) -> None:
 
 def _terms(config:Config, manifest:Manifest|None) -> Terms:
     "What the manifest's table takes and charges, be it there or not."
-    return manifest.terms if isinstance(manifest, DynamoManifest) else new_terms(config)
+    if isinstance(manifest, DynamoManifest): return manifest.terms
+    return new_terms(config) if config.manifest == "dynamodb" else Terms()
 
 def _prices(config:Config) -> Prices:
-    "The prices of the region that the settings or the environment name, or those of us-east-1."
-    return prices_for(region_of(config), config.prices)
+    "The prices of the region that the settings or the environment name, or those of us-east-1. Raises `ConfigError` for a wrong file or missing prices."
+    prices = prices_for(region_of(config), config.prices)
+    prices.require(PRICED)
+    return prices
 
 def _priced(batch:Batch, config:Config, manifest:Manifest|None, past:Sequence[Mapping[str, Any]], prices:Prices|None=None, **known:Any) -> dict[str, Any]:
     "The forecast of a batch, by what earlier runs took and what the manifest's table charges."
@@ -726,10 +730,10 @@ def _to_look(config:Config) -> Config:
     "How to open a manifest before the price is agreed on: with a limit in dollars nothing may be noted in it."
     return config if config.max_dollars is None else replace(config, mode="decide")
 
-def _forecast(batches:Sequence[Batch], config:Config, say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=(), *, backfill:bool=False) -> list[dict[str, Any]]:
+def _forecast(batches:Sequence[Batch], config:Config, past:Sequence[Mapping[str, Any]], say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=(), *, backfill:bool=False) -> list[dict[str, Any]]:
     "Say what the batches will take, one forecast for each; stop if that is above `max_dollars`."
     if config.max_dollars is not None: load_prices(config.aws_region, config.prices)  # no limit in dollars by another region's prices
-    past, near, prices = past_runs(config.output), region_of(config), _prices(config)
+    near, prices = region_of(config), _prices(config)
     told = [_priced(batch, config, manifest, past, prices, first=i == 0, backfill=backfill, job=_asks_for(batch, config, entries)) for i, batch in enumerate(batches)]
     whole = {name: sum(t[name] for t in told) for name in ("rows", "seconds", "dollars")}
     whole["usd"] = {name: sum(t["usd"][name] for t in told) for name in (told[0]["usd"] if told else ())}
@@ -738,7 +742,7 @@ def _forecast(batches:Sequence[Batch], config:Config, say:Callable[[str], None],
     check_dollars(whole, config.max_dollars)
     return told
 
-def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=(), forecast:dict[str, Any]|None=None, spent:float=0) -> dict[str, Any]:
+def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=(), forecast:dict[str, Any]|None=None, spent:float=0, past:Sequence[Mapping[str, Any]]=()) -> dict[str, Any]:
     "Take one batch through all stages; return its metrics."
     config = replace(config, batch_id=batch.batch_id)
     attempt = Attempt.new(config.output, batch.batch_id)
@@ -747,7 +751,7 @@ def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str],
         raise ConfigError(f"Batch {batch.batch_id} is already applied in {config.output}, and mode=decide would replace its record. Choose another output to see what would happen.")
     say(f"batch {batch.batch_id}")
     progress = Progress((7 if config.mode == "apply" else 6) + (manifest is not None), say)
-    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress, earlier, manifest=manifest, entries=entries, forecast=forecast, spent=spent)
+    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress, earlier, manifest=manifest, entries=entries, forecast=forecast, spent=spent, past=past)
     with _tidy(job):
         _check_frame(job)
         progress.done("read", f"{grouped(len(batch.files))} files, {sum(f.size for f in batch.files) / 1e6:.1f} MB, {len(job.source.columns)} columns")
@@ -774,6 +778,7 @@ def run(
     """
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     config = in_its_region(config)  # what it lacks is said before Spark starts
+    _prices(config)
     if missing: raise ConfigError(f"A run needs {' and '.join(missing)}. Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini.")
     config = replace(config, output=absolute(config.output))
     found = _found(config)
@@ -792,14 +797,15 @@ def run(
     if later: notes.append(f"{len(todo)} of {len(chosen)} batches are taken now (max_batches); {later[0].batch_id} and those after it wait for the next run.")
     if config.mode == "decide" and config.manifest != "none" and len(todo) > 1:
         notes.append("a run that only decides remembers nothing: these batches were each compared with the committed ones, not with one another.")
-    told = _forecast(todo, config, say, manifest, entries)
+    past = past_runs(config.output)
+    told = _forecast(todo, config, past, say, manifest, entries)
     # only now is anything written
     check_output(config)
     if manifest is None or config.max_dollars is not None: manifest = opened(config)
     done, spent = [], 0.0
     try:
         for batch, forecast in zip(todo, told):
-            done.append(_process(spark, batch, config, say, manifest, entries, forecast, spent))
+            done.append(_process(spark, batch, config, say, manifest, entries, forecast, spent, past))
             spent += done[-1]["forecast"].get("counted_dollars", forecast["dollars"])
         return Summary(done, config.output, notes)
     finally: remove_folder(_looked(config.output))

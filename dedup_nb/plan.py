@@ -20,19 +20,23 @@ from .config import Config, ConfigError, InputError, MissingColumnError, did_you
 from .read import ENRICHED, Batch, InputFile, filesystem, find_batches, is_asked_for
 from .report import grouped
 from .suspects import surrogate_columns
-from .costs import (CHOICES, PACKED, UTILISATION, Capacity, Load, Prices, Simulated, Speed, Workload, amount, backfill_usd, calibrate, capacity_usd, cheaper_strategy,
+from .costs import (CHOICES, PACKED, PRICED, UTILISATION, Capacity, Load, Prices, Simulated, Speed, Workload, amount, backfill_usd, calibrate, capacity_usd, cheaper_strategy,
                             claim_units, duration, forecast_month, hours_to_write, known_pairs, lake_core_hours, lake_open_core_hours, lake_open_usd, lake_scan_usd, load_prices, past_runs, prices_for, request_usd, simulate, usd, wcu_needed, write_unit)
 
 # %% ../nbs/14_plan.ipynb #3e4ecd92
+def _batch_writes(w:Workload, prices:Prices) -> float:
+    "Write units of a batch."
+    return claim_units(w.events_per_day / w.batches_per_day, w.duplicate_share, cheaper_strategy(w.duplicate_share, prices), w.item_bytes).write
+
 def window_hours(workload:Workload, prices:Prices) -> int|None:
     "Whole hours of a batch's window that keep it within the quota of a table; None if they do not fit into the day."
-    seconds = workload.events_per_day * write_unit(workload.item_bytes) / workload.batches_per_day / prices["table_wcu"]
+    seconds = _batch_writes(workload, prices) / prices["table_wcu"]
     hours = math.ceil((seconds + prices["window_slack_s"]) / 3600)
     return hours if hours * workload.batches_per_day <= 24 else None
 
 def window_wcu(workload:Workload, hours:int, prices:Prices) -> int:
     "Write units a second to raise a table to for a batch's window, so that `window_slack_s` of it are to spare."
-    return wcu_needed(workload.events_per_day * write_unit(workload.item_bytes) / workload.batches_per_day, hours * 3600 - prices["window_slack_s"])
+    return wcu_needed(_batch_writes(workload, prices), hours * 3600 - prices["window_slack_s"])
 
 def dynamodb_choices(
     workload:Workload,
@@ -50,9 +54,10 @@ def lake_ends(workload:Workload, prices:Prices) -> float|None:
         w = replace(workload, batches_per_day=min(b, workload.events_per_day))
         cheapest = next(iter(dynamodb_choices(w, prices).values()), math.inf)
         return forecast_month(w, prices).lake_usd > cheapest
-    few = next((b for b in range(1, 26) if dearer(b)), None)  # with up to 24 batches a day windows are possible; from 25 on only the lake changes
-    most = 86_400
-    if few or not dearer(most): return few
+    # with up to 24 batches a day windows are possible; from 25 on only the lake changes, and it may be cheaper there again
+    few, most = next((b for b in range(1, 25) if dearer(b)), None), 86_400
+    if dearer(25) or few and workload.batches_per_day <= 24: return few or 25
+    if not dearer(most): return None
     low, high = 25, most
     while high - low > 1:
         middle = (low + high) // 2
@@ -91,9 +96,6 @@ class Plan:
 
     def _repr_markdown_(self) -> str: return f"```text\n{self}\n```"
 
-_NEEDED = [f"{c}_{what}" for c in ("standard", "ia") for what in ("write_usd_per_million", "read_usd_per_million", "wcu_usd_per_hour", "rcu_usd_per_hour", "storage_usd_per_gb")] + [
-    "standard_free_gb", "import_usd_per_gb", "lake_storage_usd_per_gb", "lake_request_usd_per_million", "core_usd_per_hour"]
-
 def _claiming(claims:float, known:float, wcu:float, capacity:Capacity, prices:Prices, cores:int, ids:Mapping[int, int]|None) -> Simulated:
     "Simulate the claims of one batch, spread as the sample's ids are."
     share = min(1, known / claims) if claims else 0
@@ -112,21 +114,25 @@ def _cores_in_time(w:Workload, prices:Prices, speed:Speed, rows:float) -> int|No
 def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims:float, known:float, batches:int, ids:Mapping[int, int]|None, *, bad:float = 0, max_wcu:float|None = None) -> dict[str, Any]:
     "The numbers of one batch: rows, units, seconds and dollars; `run_usd` for all batches of the run."
     share = known / claims if claims else 0
-    hours, units = window_hours(w, prices), claim_units(claims, share, cheaper_strategy(share, prices), w.item_bytes)
-    wcu, rate = window_wcu(w, hours, prices) if hours else None, max_wcu or prices["on_demand_start_wcu"]
-    on_demand = _claiming(claims, known, min(rate, prices["table_wcu"]), Capacity.on_demand(prices), prices, cores, ids)
+    strategy, hours = cheaper_strategy(share, prices), window_hours(w, prices)
+    units = claim_units(claims, share, strategy, w.item_bytes)
+    wcu, rate = window_wcu(w, hours, prices) if hours else None, min(max_wcu or prices["on_demand_start_wcu"], prices["table_wcu"])
+    on_demand = _claiming(claims, known, rate, Capacity.on_demand(prices), prices, cores, ids)
     window = _claiming(claims, known, wcu, Capacity.provisioned(wcu, prices), prices, cores, ids).seconds if hours else None
+    # where pairs are read first, reads are most of a window, and need capacity of their own
+    rcu = wcu_needed(units.read, hours * 3600 - prices["window_slack_s"]) if hours and strategy == "read_first" else 0
+    if rcu: window = max(window, math.ceil(units.read / rcu))
     paid = max(hours, math.ceil(window / 3600)) if hours else None
     seconds, later = speed.seconds(rows, cores), speed.seconds(rows, cores, first=False)
     remembered = w.retention_days * w.batches_per_day
     claiming = {"on_demand": on_demand.seconds, "window": window, "lake": round(_look_back_core_s(w, prices) / cores, 1)}
     total = lambda n: {name: None if s is None else 0 if not n else round(seconds + (n - 1) * later + n * s, 1) for name, s in claiming.items()}
-    spent = {"on_demand": request_usd(units, prices), **({"window": capacity_usd(wcu, paid, prices)} if hours else {}),
+    spent = {"on_demand": request_usd(units, prices), **({"window": capacity_usd(wcu, paid, prices, rcu=rcu)} if hours else {}),
              "lake": lake_scan_usd(w.keys, prices) + lake_open_usd(remembered, prices), "cores": seconds * cores / 3600 * prices["core_usd_per_hour"]}
     return {"batches": batches, "rows": round(rows), "bad": round(bad), "claims": round(claims), "known": round(known), "seconds": round(seconds, 1), "run_seconds": round(seconds + (batches - 1) * later, 1) if batches else 0, "cores": cores,
             "cores_in_time": _cores_in_time(w, prices, speed, rows), "write_units": round(units.write), "read_units": round(units.read), "claim_seconds": claiming,
             "total_seconds": total(1), "run_total_seconds": total(batches),
-            "on_demand_wcu": rate, "window_wcu": wcu, "window_hours": hours, "window_paid_hours": paid, "refused": on_demand.refused,
+            "on_demand_wcu": rate, "window_wcu": wcu, "window_rcu": rcu, "window_hours": hours, "window_paid_hours": paid, "refused": on_demand.refused,
             "usd": spent, "run_usd": {n: x * batches for n, x in spent.items()}}
 
 def _long_window(w:Workload, prices:Prices) -> dict[str, float]|None:
@@ -146,12 +152,12 @@ def _numbers(w:Workload, prices:Prices, speed:Speed, batch:Mapping[str, Any], ki
             "backfill": {"keys": round(keys), "usd": {"writes": round(backfill_usd(keys, prices), 2), "import": round(backfill_usd(keys, prices, "import"), 2)},
                          "hours": {f"{x:g}": round(hours_to_write(keys, x), 2) for x in (prices["on_demand_start_wcu"], prices["table_wcu"])}},
             "recommendation": recommend(w, prices), "speed": {"warm_up_s": round(speed.warm_up_s, 1), "overhead_s": round(speed.overhead_s, 1), "core_rows_per_s": round(speed.core_rows_per_s), "runs": speed.runs},
-            "prices": {"region": prices.region, "date": prices.date, "source": prices.source, "unverified": sorted(prices.unverified & set(_NEEDED))}, "notes": list(notes)}
+            "prices": {"region": prices.region, "date": prices.date, "source": prices.source, "unverified": sorted(prices.unverified & set(PRICED))}, "notes": list(notes)}
 
 def _prices(region:str|None, near:str|None, file:str|None) -> tuple[Prices, list[str]]:
     "The prices of the region that was named, or of the table's; and what to say of them."
     prices = load_prices(region, file) if region else prices_for(near, file)
-    prices.require(_NEEDED)
+    prices.require(PRICED)
     return prices, [] if region or near in (None, prices.region) else [f"the table would be in {near}, which has no prices here: those of {prices.region} count; see --prices"]
 
 def _cores(cores:Any) -> int|None:
@@ -193,7 +199,7 @@ def _no_window(w:Mapping[str, Any], quota:float) -> str:
 
 def _in_window(b:Mapping[str, Any], between:float) -> str:
     "A batch in its window, or why it takes longer."
-    told, took = f"{grouped(b['window_wcu'])} WCU", duration(b["claim_seconds"]["window"])
+    told, took = f"{grouped(b['window_wcu'])} WCU" + (f" and {grouped(b['window_rcu'])} RCU" if b["window_rcu"] else ""), duration(b["claim_seconds"]["window"])
     late = ", though the batch itself comes on top, and then the next one is there" if b["total_seconds"]["window"] > between else ""
     if b["window_paid_hours"] == b["window_hours"]: return f"or {took} in a window of {b['window_hours']} h with {told}, which leaves a minute to spare{late}"
     return f"or {took} with {told}, which are there for a window of {b['window_hours']} h: the cores, or an id with many fingerprints, are too slow for it, and {b['window_paid_hours']} h are paid"
@@ -242,7 +248,7 @@ def _window_words(n:Mapping[str, Any], above:Callable[[float], str]) -> str:
     w, told = n["workload"], f"{grouped(n['window_wcu'])} WCU"
     if w["batches_per_day"] > 24: return f"{told} (not possible: {_no_window(w, n['table_wcu_quota'])})"
     whole = "; all hours of the day are paid" if w["batches_per_day"] * n["window_hours"] >= 24 else ""
-    return told + (above(n["window_wcu"]) or (f", or {grouped(n['batch']['window_wcu'])} with a minute to spare" if n["batch"]["window_wcu"] not in (None, n["window_wcu"]) else "")) + whole
+    return told + (above(n["window_wcu"]) or (f", or {grouped(n['batch']['window_wcu'])} with a minute to spare" if n["batch"]["window_hours"] == n["window_hours"] and n["batch"]["window_wcu"] != n["window_wcu"] else "")) + whole
 
 _KINDS_OF_PRICES = {"standard": "Standard", "ia": "Standard-IA", "lake": "the lake's", "core": "a core", "import": "import from S3"}
 _PRICES = {"write_usd_per_million": "writes", "read_usd_per_million": "reads", "wcu_usd_per_hour": "WCU", "rcu_usd_per_hour": "RCU", "storage_usd_per_gb": "storage", "free_gb": "free GB",
@@ -257,7 +263,8 @@ def _price_words(names:Sequence[str]) -> str:
 def _page(n:Mapping[str, Any]) -> list[str]:
     w, b, f, r = n["workload"], n["batch"], n["backfill"], n["recommendation"]
     start = f"Plan for {grouped(round(w['events_per_day']))} events a day in {_times(w['batches_per_day'])} batch{'es' * (w['batches_per_day'] != 1)}, {100 * w['duplicate_share']:.3g} % known, remembered for {_times(w['retention_days'])} days"
-    reads = [f"  Windows also need read units for the known keys, {usd(n['window_read_usd'])}, which their totals leave out"] if n["window_read_usd"] >= 0.005 else []
+    left_out = n["window_read_usd"] >= 0.005 and b["write_units"] >= b["read_units"]
+    reads = [f"  Windows also need read units for the known keys, {usd(n['window_read_usd'])}, which their totals leave out"] if left_out else []
     whole = ["This run: nothing, as no batch is to do"] if not b["batches"] else [f"This run: {b['batches']} of {n['input_batches']} batches, {duration(b['run_total_seconds']['lake'])} with the lake, {duration(b['run_total_seconds']['on_demand'])} with DynamoDB on demand; {_dollars(b['run_usd'])}"] if n["input_batches"] > 1 else []
     hours = " or ".join(f"{duration(h * 3600)} at {grouped(int(float(x)))} WCU" for x, h in f["hours"].items())
     fill = f"Filling {_times(w['retention_days'])} days of history: {grouped(f['keys'])} keys, {usd(f['usd']['writes'])} by writes ({hours}), {usd(f['usd']['import'])} by import from S3 into a new table"
@@ -467,7 +474,7 @@ def plan_input(
     rows, claims = found.rows / found.batches, found.claims / found.batches
     if not (often or found.batches_per_day): notes.append("the names of the batches tell no time: one a day is assumed, see --batches-per-day")
     if known[1]: notes.append(known[1])
-    done = set() if config.rerun else {m.get("batch_id") for m in past if m.get("status") != "decided"} & set(found.names)
+    done = set() if config.rerun or config.manifest == "none" else {m.get("batch_id") for m in past if m.get("status") != "decided"} & set(found.names)
     if done: notes.append(f"already in {config.output}: {len(done)} of the {found.batches} batches; a run there takes only the others")
     todo = [b for b in found.names if b not in done and is_asked_for(b, config)]
     if len(todo) > config.max_batches: notes.append(f"{len(todo)} batches are to do, more than max_batches = {config.max_batches}: this run takes the first, and only if since says where to start")

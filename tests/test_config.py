@@ -139,7 +139,7 @@ ALLOWED = {  # who may import whom: config and read at the bottom, stages know o
     "report": {"config"}, "costs": {"config", "read", "report"}, "plan": {"config", "read", "report", "suspects", "costs"}, "write": {"config", "read", "suspects"}, "samples": {"config", "read"},
     "pipeline": {"config", "costs", "dynamodb", "read", "suspects", "natural", "synthetic", "manifest", "cross_batch", "write", "report"},
     "history": {"config", "costs", "dynamodb", "read", "manifest", "pipeline", "suspects", "write", "report"},
-    "distribution": {"config", "costs", "pipeline", "read", "report", "suspects", "write"},
+    "distribution": {"config", "costs", "dynamodb", "pipeline", "read", "report", "suspects", "write"},
     "cli": {"config", "costs", "dynamodb", "distribution", "history", "pipeline", "plan", "report"}, "__init__": {"config", "pipeline"},
 }
 

@@ -1,5 +1,5 @@
 """Capacity, time and money: the arithmetic, the simulator, the plan. No Spark."""
-import csv, gzip, json, math
+import csv, gzip, json, math, os
 from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 import pytest
@@ -11,7 +11,8 @@ from dedup_nb.costs import (MONTH_DAYS, Capacity, Load, Prices, Terms, Units, Wo
                             check_dollars, claim_requests, claim_units, costs_by, crossing, forecast_month, forecast_of, hours_to_write, item_bytes, lake_core_hours, lake_scan_usd,
                             lake_storage_usd, load_prices, minutes_by_wcu, number_bytes, past_runs, provisioned_pays, read_first_pays, remembered, request_usd, retention_chart, review, review_page,
                             simulate, storage_usd, stored_gb, utilisation_chart, volume_chart, wcu_needed)
-from dedup_nb.dynamodb import new_terms
+from dedup_nb.dynamodb import new_terms, region_of
+from dedup_nb.pipeline import run
 from dedup_nb.plan import dynamodb_choices, estimate_input, lake_ends, plan_input, plan_workload, recommend, window_hours, window_wcu
 from dedup_nb.read import InputFile, find_batches
 
@@ -531,7 +532,7 @@ def test_this_run_takes_what_is_asked_for_and_not_done():
     assert "This run: nothing" in str(plan_input(Config(input=str(SAMPLES), since="2027"))) and "This run: 2 of 3 batches" in str(plan_input(Config(input=str(SAMPLES), since="2026-11-19")))
     Path("out/runs/2026-11-18-00-00-00").mkdir(parents=True)
     Path("out/runs/2026-11-18-00-00-00/metrics.json").write_text(json.dumps({**measured(4000, 9.0, 1, cross_batch={"pairs": 3800, "known_pairs": 38}), "batch_id": "2026-11-18-00-00-00"}))
-    assert of(output="out") == 2 and of(output="out", rerun=True) == 3 and plan_input(Config(input=str(SAMPLES), output="out")).numbers["workload"]["duplicate_share"] == 0.01   # pairs, not rows
+    assert of(output="out") == 2 and of(output="out", rerun=True) == of(output="out", manifest="none") == 3 and plan_input(Config(input=str(SAMPLES), output="out")).numbers["workload"]["duplicate_share"] == 0.01   # pairs, not rows
 
 
 def test_a_short_memory_leaves_the_time_of_the_batch():
@@ -552,7 +553,27 @@ def test_a_plan_from_numbers_knows_the_rate_and_high_shares():
     assert plan_workload(events_per_day=1e7, max_wcu=100).numbers["batch"]["claim_seconds"]["on_demand"] == pytest.approx(1e5, abs=5)
     assert main("plan --events-per-day 1e7 --max-wcu 100".split()) == 0
     n = plan_workload(events_per_day=1e7, duplicate_share=0.9).numbers   # reads first: 10 M reads and 1 M writes a day
-    assert (n["batch"]["write_units"], n["batch"]["read_units"]) == (1_000_000, 10_000_000) and n["per_month"]["standard_on_demand"] == pytest.approx(n["per_month"]["standard_window"] - n["window_wcu"] * 0.00065 * MONTH_DAYS + (1.25 + 0.625) * MONTH_DAYS, abs=0.02)
+    assert (n["batch"]["write_units"], n["batch"]["read_units"]) == (1_000_000, 10_000_000) and n["per_month"]["standard_on_demand"] == pytest.approx(80.92 + (1.25 + 0.625) * MONTH_DAYS, abs=0.02)
+    # an hour of 1 M / 3,600 write and 10 M / 3,600 read units a second; with a minute to spare 1 M / 3,540 and 10 M / 3,540
+    assert n["per_month"]["standard_window"] == pytest.approx(80.92 + (278 * 0.00065 + 2778 * 0.00013) * MONTH_DAYS, abs=0.02) and (n["batch"]["window_wcu"], n["batch"]["window_rcu"]) == (283, 2825)
+    assert n["batch"]["claim_seconds"]["window"] == math.ceil(10e6 / 2825) and "with 283 WCU and 2 825 RCU" in str(plan_workload(events_per_day=1e7, duplicate_share=0.9))
+    assert recommend(Workload(1e7, 0.9, batches_per_day=288), P)["choice"] == "ia_all_day"
+
+
+def test_the_lake_may_be_cheaper_again_where_windows_end():
+    for b in (1, 22, 23, 24, 25, 26, 27, 30):   # DynamoDB costs a window up to 24 batches, and capacity all day from then on
+        w = Workload(7e5, batches_per_day=b)
+        r, ends = recommend(w, P), lake_ends(w, P)
+        assert (r["back_end"] == "dynamodb") == (b >= ends), (b, ends)
+
+
+def test_a_configuration_that_is_not_used_stops_nothing():
+    assert forecast_of(Config(input="x"), [], rows=1)["rows"] == 1 and region_of(Config(duplicate_storage_config="nofile.json")) == os.environ.get("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION"))
+    assert "; ask for more" not in str(plan_workload(events_per_day=1e7, max_wcu=100_000)) and plan_workload(events_per_day=1e7, max_wcu=100_000).numbers["batch"]["on_demand_wcu"] == 40_000
+    assert "with a minute to spare\n" not in str(plan_workload(events_per_day=142e6))   # of two hours, beside a row of one
+    with pytest.raises(ConfigError, match="Region eu-west-1 has no .*core_usd_per_hour"):
+        Path("part.toml").write_text("[regions.eu-west-1]\nstandard_write_usd_per_million = 0.7\n")
+        run(Config(input=str(SAMPLES), output="out", aws_region="eu-west-1", prices="part.toml"))   # before Spark
 
 
 def test_a_new_table_has_the_terms_of_the_settings():
