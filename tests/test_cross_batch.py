@@ -423,7 +423,7 @@ def test_a_limit_in_dollars_leaves_the_table_as_it_was(spark, dynamodb, tmp_path
     assert stayed(spark, tmp_path) == STAYED
 
 
-@pytest.mark.parametrize("back_end", ["lake", "dynamodb"])
+@pytest.mark.parametrize("back_end", [pytest.param("lake", marks=pytest.mark.long), "dynamodb"])
 def test_a_backfill_stores_its_forecast_for_the_review_and_teaches_no_run(spark, dynamodb, tmp_path, back_end):
     write(spark, tmp_path / "in", TWO)
     there, said = config(tmp_path, **(on_dynamodb(dynamodb) if back_end == "dynamodb" else {})), []

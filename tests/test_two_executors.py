@@ -39,6 +39,7 @@ def _registered(folder, within_s):
     return False
 
 
+@pytest.mark.long
 def test_two_executors_pick_the_same_rows_at_any_partitioning(spark, tmp_path):
     with cluster(tmp_path) as (master, up):
         if not up: pytest.skip("no standalone cluster on loopback: " + (tmp_path / "worker1.log").read_text(errors="replace")[-500:])
