@@ -725,7 +725,7 @@ def forecast_of(
 def _manifest_part(config:Config, terms:Terms, prices:Prices, claims:float, known:float, history:Collection[int], cores:int, job:str) -> tuple[Units, float, float]:
     "Units, seconds and dollars that the manifest adds to a run; capacity that is paid by the hour costs a run nothing more."
     if config.manifest == "lake":
-        hours, keys, batches = lake_core_hours, sum(history), len(history)
+        keys, batches = sum(history), len(history)
         return Units(0, 0), (lake_core_hours(keys, prices) + lake_open_core_hours(batches, prices)) * 3600 / cores, lake_scan_usd(keys, prices) + lake_open_usd(batches, prices)
     if config.manifest != "dynamodb" or claims < 1: return Units(0, 0), 0.0, 0.0
     units = terms.units(claims, known, job)
