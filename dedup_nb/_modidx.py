@@ -599,6 +599,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'dedup_nb.manifest._start_of': ('manifest.html#_start_of', 'dedup_nb/manifest.py'),
                                    'dedup_nb.manifest._stat_of': ('manifest.html#_stat_of', 'dedup_nb/manifest.py'),
                                    'dedup_nb.manifest._who': ('manifest.html#_who', 'dedup_nb/manifest.py'),
+                                   'dedup_nb.manifest.another_recipe': ('manifest.html#another_recipe', 'dedup_nb/manifest.py'),
                                    'dedup_nb.manifest.committed_already': ('manifest.html#committed_already', 'dedup_nb/manifest.py'),
                                    'dedup_nb.manifest.has_files': ('manifest.html#has_files', 'dedup_nb/manifest.py'),
                                    'dedup_nb.manifest.id_key': ('manifest.html#id_key', 'dedup_nb/manifest.py'),

@@ -27,7 +27,8 @@ def _add_settings(parser:argparse.ArgumentParser) -> None:
         m, default = s.metadata, "" if s.default in (None, (), False) else f" [{s.default}]"
         allowed = f" ({', '.join(m['allowed'])})" if m["allowed"] else ""
         optional = dict(nargs="?", const="true") if m["kind"] == "bool" else {}
-        group.add_argument(f"--{s.name.replace('_', '-')}", dest=s.name, metavar=m["kind"].upper(), help=(m["help"] + allowed + default).replace("%", "%%"), **optional)
+        group.add_argument(f"--{s.name.replace('_', '-')}", dest=s.name, metavar=m["kind"].upper(),
+                           help=(m["help"] + allowed + default).replace("%", "%%"), **optional)
 
 def _add_common(parser:argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", help="section of settings.ini to use")
@@ -57,13 +58,20 @@ def _add_job(commands:Any, name:str, words:str, flags:Sequence[str]) -> None:
     job = commands.add_parser(name, help=words, allow_abbrev=False)
     for flag in flags:
         if flag in _FLAGS: job.add_argument(flag, action="store_true", help=_FLAGS[flag])
-        elif flag == "--audit-days": job.add_argument(flag, type=int, metavar="N", help="also remove rows of dropped/ and bad/ that are N days older than the newest batch")
+        elif flag == "--audit-days":
+            job.add_argument(flag, type=int, metavar="N",
+                             help="also remove rows of dropped/ and bad/ that are N days older than the newest batch")
         else: job.add_argument(flag, metavar="EVENT_ID" if flag == "event_id_asked" else "BATCH", nargs="?")
     _add_common(job)
 
-_PLAN = {"events-per-day": "plan from numbers instead of an input", "duplicate-share": "events the manifest knows already, 0 to 1 [0.02, or from the input]",
-         "retention": "days a key is remembered [retention_days]", "batches-per-day": "how often a batch comes [1, or from the input]",
-         "region": "whose prices [of the table, else us-east-1]", "cores": "cores of the run"}
+_PLAN = {
+    "events-per-day": "plan from numbers instead of an input",
+    "duplicate-share": "events the manifest knows already, 0 to 1 [0.02, or from the input]",
+    "retention": "days a key is remembered [retention_days]",
+    "batches-per-day": "how often a batch comes [1, or from the input]",
+    "region": "whose prices [of the table, else us-east-1]",
+    "cores": "cores of the run",
+}
 
 def _add_plan(commands:Any) -> None:
     plan = commands.add_parser("plan", help="minutes, units and dollars before a run, and which manifest suits", allow_abbrev=False)
@@ -73,12 +81,14 @@ def _add_plan(commands:Any) -> None:
 
 def _add_profile(commands:Any) -> None:
     profile = commands.add_parser("profile", help="how duplicated the events are, why, and which window would catch it", allow_abbrev=False)
-    profile.add_argument("--sample", metavar="SHARE", help="look at this share of the ids only, chosen by hash; the page says how far off that may be")
+    profile.add_argument("--sample", metavar="SHARE",
+                         help="look at this share of the ids only, chosen by hash; the page says how far off that may be")
     _add_common(profile)
 
 def _parser() -> argparse.ArgumentParser:
     from dedup_nb import __version__
-    parser = argparse.ArgumentParser("dedup", description="Find and remove duplicate events, and account for every row.", allow_abbrev=False)
+    parser = argparse.ArgumentParser("dedup", description="Find and remove duplicate events, and account for every row.",
+                                     allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"dedup_nb {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (words, flags) in _JOBS.items(): _add_job(commands, name, words, flags)
@@ -103,7 +113,8 @@ def _given(args:argparse.Namespace) -> dict[str, Any]:
 
 def _config(args:argparse.Namespace, **more:Any) -> Config:
     "The settings of a command from all places; `more` are flags of its own that set one."
-    return Config.load(args.profile, args.settings_file, **_given(args) | {name: value for name, value in more.items() if value is not None})
+    return Config.load(args.profile, args.settings_file,
+                       **_given(args) | {name: value for name, value in more.items() if value is not None})
 
 def _say(args:argparse.Namespace) -> Callable[[str], None]:
     "Where progress goes: with --json not to standard output."
@@ -115,8 +126,10 @@ def _answer(args:argparse.Namespace, numbers:Any, words:Any) -> int:
     return 0
 
 def _run(args:argparse.Namespace) -> int:
-    summary = run(_config(args), say=_say(args), force=args.force, late_files=args.late_files, accept_empty_manifest=args.accept_empty_manifest)
-    return _answer(args, {"counts": summary.counts, "output": summary.output, "notes": list(summary.notes), "batches": list(summary.batches)}, summary)
+    summary = run(_config(args), say=_say(args), force=args.force, late_files=args.late_files,
+                  accept_empty_manifest=args.accept_empty_manifest)
+    return _answer(args, {"counts": summary.counts, "output": summary.output, "notes": list(summary.notes),
+                          "batches": list(summary.batches)}, summary)
 
 def _backfill(args:argparse.Namespace) -> int:
     done = backfill(_config(args), say=_say(args), force=args.force)
@@ -151,9 +164,12 @@ def _plan(args:argparse.Namespace) -> int:
     numbers = {name: value for name in ("duplicate_share", "batches_per_day") if (value := getattr(args, name)) is not None}
     if args.events_per_day is not None:
         if args.input: raise ConfigError("A plan starts from numbers or from an input: give --events-per-day or --input, not both.")
-        plan = plan_workload(events_per_day=args.events_per_day, retention_days=config.retention_days, max_wcu=config.max_wcu, past=past_runs(config.output), **numbers, **shared)
+        plan = plan_workload(events_per_day=args.events_per_day, retention_days=config.retention_days, max_wcu=config.max_wcu,
+                             past=past_runs(config.output), **numbers, **shared)
     elif config.input: plan = plan_input(config, **numbers, **shared)
-    else: raise ConfigError("A plan needs --input DIR, or --events-per-day N [--duplicate-share D] [--retention DAYS] [--batches-per-day B].")
+    else:
+        raise ConfigError("A plan needs --input DIR, or "
+                          "--events-per-day N [--duplicate-share D] [--retention DAYS] [--batches-per-day B].")
     return _answer(args, plan.numbers, plan)
 
 def _iam(args:argparse.Namespace) -> int:
@@ -166,13 +182,15 @@ def _demo(args:argparse.Namespace) -> int:
     home = Path(__file__).resolve().parents[1]
     notebook, samples = home / "nbs" / "run_dedup.ipynb", home / "data_samples"
     if not notebook.exists() or not samples.exists():
-        raise DedupError("The demo needs a checkout of the project (nbs/ and data_samples/), which is not here. Clone it and run make demo, or use dedup run on your own events.")
+        raise DedupError("The demo needs a checkout of the project (nbs/ and data_samples/), which is not here. "
+                         "Clone it and run make demo, or use dedup run on your own events.")
     try: import papermill
     except ImportError: raise DedupError("The demo needs papermill: pip install 'dedup_nb[run]'.") from None
     output = Path(args.output).absolute()
     (output / "runs").mkdir(parents=True, exist_ok=True)
     print(f"Running {notebook.name} through papermill on {samples.name}/ ...", flush=True)
-    papermill.execute_notebook(str(notebook), str(output / "runs" / notebook.name), {"input": str(samples), "output": str(output), "rerun": True}, progress_bar=False)
+    papermill.execute_notebook(str(notebook), str(output / "runs" / notebook.name),
+                               {"input": str(samples), "output": str(output), "rerun": True}, progress_bar=False)
     batches = [json.loads(path.read_text()) for path in sorted(output.glob("runs/*/metrics.json"))]
     print(Summary(batches, args.output))
     print(f"  runs/{notebook.name} is the executed notebook")
@@ -186,16 +204,23 @@ def main(
     parser, words = _parser(), sys.argv[1:] if argv is None else list(argv)
     try:
         commands = next(action.choices for action in parser._actions if action.dest == "command")
-        if words and not words[0].startswith("-") and words[0] not in commands: raise ConfigError(f"Unknown command {words[0]}; there are {', '.join(commands)}.{did_you_mean(words[0], commands)} dedup --help tells them.")
+        if words and not words[0].startswith("-") and words[0] not in commands:
+            raise ConfigError(f"Unknown command {words[0]}; there are {', '.join(commands)}.{did_you_mean(words[0], commands)} "
+                              "dedup --help tells them.")
         args, unknown = parser.parse_known_args(words)
         if args.command is None: raise ConfigError(f"Name a command.\n{parser.format_help()}")
-        if unknown: raise ConfigError(f"Unknown argument {unknown[0]}.{did_you_mean(unknown[0].partition('=')[0], _flags())} dedup {args.command} --help lists all.")
-        return {"run": _run, "plan": _plan, "profile": _profile, "demo": _demo, "iam": _iam, "backfill": _backfill}.get(args.command, _history)(args)
+        if unknown:
+            raise ConfigError(f"Unknown argument {unknown[0]}.{did_you_mean(unknown[0].partition('=')[0], _flags())} "
+                              f"dedup {args.command} --help lists all.")
+        return {"run": _run, "plan": _plan, "profile": _profile, "demo": _demo, "iam": _iam,
+                "backfill": _backfill}.get(args.command, _history)(args)
     except ConfigError as wrong: return _failed(wrong, 2)
     except DedupError as wrong: return _failed(wrong, 1)
 
 def _flags() -> list[str]:
-    return [f"--{s.name.replace('_', '-')}" for s in settings()] + ["--profile", "--settings-file", "--set", "--json", "--output", "--review", "--sample", *(f"--{flag}" for flag in _PLAN), *_FLAGS, "--audit-days", "--table", "--for"]
+    return [f"--{s.name.replace('_', '-')}" for s in settings()] + [
+        "--profile", "--settings-file", "--set", "--json", "--output", "--review", "--sample",
+        *(f"--{flag}" for flag in _PLAN), *_FLAGS, "--audit-days", "--table", "--for"]
 
 def _failed(wrong:Exception, code:int) -> int:
     print(f"dedup: {type(wrong).__name__}: {wrong}", file=sys.stderr)

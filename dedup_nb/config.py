@@ -131,12 +131,17 @@ class Config:
     mode:str = setting("apply", "apply writes everything; decide writes only verdicts, counts and the report", allowed=("apply", "decide"))
     event_id:str|None = setting("event_id", "column of the event id")
     event_fingerprint:str|None = setting("event_fingerprint", "column of the payload's fingerprint")
-    order_by:tuple[str, ...] = setting((), "columns that decide which copy is first; else those of etl_tstamp, collector_tstamp that are there", kind="list")
-    missing_fingerprint:str = setting(_Default("surrogate"), "rows without a fingerprint: hash what the client sent, or treat each as unique", allowed=("surrogate", "unique"))
+    order_by:tuple[str, ...] = setting(
+        (), "columns that decide which copy is first; else those of etl_tstamp, collector_tstamp that are there", kind="list")
+    missing_fingerprint:str = setting(
+        _Default("surrogate"), "rows without a fingerprint: hash what the client sent, or treat each as unique",
+        allowed=("surrogate", "unique"))
     fingerprint_columns:tuple[str, ...] = setting((), "columns of the surrogate; else the client-sent ones", kind="list")
     natural:str = setting("keep_first", "copies with the same id and fingerprint", allowed=("keep_first", "off"))
-    synthetic:str = setting(_Default("rename_later"), "events with the same id and another fingerprint", allowed=("rename_later", "rename_all", "quarantine", "delete_all", "off"))
-    compat:str = setting("none", "snowplow: the original's choices (rename_all, unique, null etl_tstamp first) unless set otherwise", allowed=("none", "snowplow"))
+    synthetic:str = setting(_Default("rename_later"), "events with the same id and another fingerprint",
+                            allowed=("rename_later", "rename_all", "quarantine", "delete_all", "off"))
+    compat:str = setting("none", "snowplow: the original's choices (rename_all, unique, null etl_tstamp first) unless set otherwise",
+                         allowed=("none", "snowplow"))
     manifest:str = setting("lake", "memory of earlier batches", allowed=("lake", "dynamodb", "none"))
     manifest_path:str|None = setting(None, "where the lake manifest lies; else <output>/manifest")
     retention_days:int = setting(180, "days for which a batch's events are remembered", kind="int", at_least=1)
@@ -147,14 +152,20 @@ class Config:
     dynamodb_endpoint:str|None = setting(None, "DynamoDB endpoint other than AWS's own")
     aws_region:str|None = setting(None, "AWS region; else from the AWS configuration")
     create_table:bool = setting(False, "create the DynamoDB table if it is not there", kind="bool")
-    dynamodb_capacity:int|None = setting(None, "provisioned write units a second of a table that is made; else on demand", kind="int", at_least=1)
-    dynamodb_layout:str|None = setting(None, "rows of a new table: heads (one more an id, safe between runs) or pairs (as Snowplow writes them); else what the table holds", allowed=("heads", "pairs"))
-    dynamodb_strategy:str = setting("auto", "how pairs are claimed; auto inserts first, and reads first once that pays", allowed=("auto", "insert_first", "read_first", "put_item"))
+    dynamodb_capacity:int|None = setting(None, "provisioned write units a second of a table that is made; else on demand",
+                                         kind="int", at_least=1)
+    dynamodb_layout:str|None = setting(
+        None, "rows of a new table: heads (one more an id, safe between runs) or pairs (as Snowplow writes them); "
+              "else what the table holds", allowed=("heads", "pairs"))
+    dynamodb_strategy:str = setting("auto", "how pairs are claimed; auto inserts first, and reads first once that pays",
+                                    allowed=("auto", "insert_first", "read_first", "put_item"))
     max_wcu:int|None = setting(None, "write units a second for the whole job; else from the table", kind="int", at_least=1)
     duplicate_storage_config:str|None = setting(None, "Snowplow's manifest configuration: a file, or base64", shown=False)
     minimum_timestamp:str|None = setting(None, "events with an older time are bad rows, ISO 8601")
-    max_duplicate_share:float|None = setting(None, "stop before the commit when a larger share is dropped, 0 to 1", kind="float", at_least=0, at_most=1)
-    max_bad_share:float|None = setting(None, "stop before the commit when a larger share is bad, 0 to 1", kind="float", at_least=0, at_most=1)
+    max_duplicate_share:float|None = setting(None, "stop before the commit when a larger share is dropped, 0 to 1",
+                                             kind="float", at_least=0, at_most=1)
+    max_bad_share:float|None = setting(None, "stop before the commit when a larger share is bad, 0 to 1",
+                                       kind="float", at_least=0, at_most=1)
     max_dollars:float|None = setting(None, "stop before anything is written when the forecast costs more", kind="float", at_least=0)
     prices:str|None = setting(None, "TOML file laid over the prices, quotas and speeds of the package")
     sources:Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)  # setting -> where its value came from
@@ -230,7 +241,8 @@ def _checked(s:Field, value:Any, source:str) -> tuple[Any, list[str]]:
     except ValueError as wanted: return s.default, [f"{s.name} = {value!r}{where}: wanted {wanted}."]
     if parsed in (None, ()): return (None if s.name == "event_id" and value == "" else s.default), []
     if m["allowed"] and parsed not in m["allowed"]:
-        return s.default, [f"{s.name} = {value!r}{where}: wanted one of {', '.join(m['allowed'])}.{did_you_mean(str(parsed), m['allowed'])}"]
+        return s.default, [f"{s.name} = {value!r}{where}: wanted one of {', '.join(m['allowed'])}."
+                           f"{did_you_mean(str(parsed), m['allowed'])}"]
     low, high = m["at_least"], m["at_most"]
     if low is not None and parsed < low: return s.default, [f"{s.name} = {value!r}{where}: wanted at least {low:g}."]
     if high is not None and parsed > high: return s.default, [f"{s.name} = {value!r}{where}: wanted at most {high:g}."]
@@ -265,18 +277,30 @@ def _not_a_date(text:str|None) -> bool:
     return False
 
 _CONTRADICTIONS = [
-    (lambda c: c.event_id is None and c.synthetic.startswith("rename"), "synthetic renames events, but event_id names no column: set event_id, or synthetic=off."),
+    (lambda c: c.event_id is None and c.synthetic.startswith("rename"),
+     "synthetic renames events, but event_id names no column: set event_id, or synthetic=off."),
     (lambda c: c.event_id is None, "event_id names no column: every stage needs one."),
-    (lambda c: c.natural == "off" and c.synthetic != "off", "natural=off with synthetic on would rename equal copies: keep natural=keep_first, or set synthetic=off too."),
-    (lambda c: c.natural == "off" and c.manifest != "none", "a manifest drops natural duplicates across batches, but natural=off: keep natural=keep_first, or set manifest=none."),
-    (lambda c: c.event_id is not None and c.event_id == c.event_fingerprint, "event_id and event_fingerprint name the same column: name two."),
-    (lambda c: c.event_id in c.order_by or c.event_fingerprint in c.order_by, "order_by names the id or the fingerprint, which do not order copies: leave it out of order_by."),
-    (lambda c: c.missing_fingerprint == "unique" and c.fingerprint_columns, "fingerprint_columns are for missing_fingerprint=surrogate, but it is unique: remove one of the two."),
-    (lambda c: c.input_schema and c.input_format != "json", "input_schema is for input_format=json only: remove it, or set input_format=json."),
-    (lambda c: c.input_where and c.input_format == "enriched_tsv", "input_where needs named columns, which enriched_tsv lines have not: filter upstream, or use another input_format."),
-    (lambda c: c.input_format == "enriched_tsv" and (c.event_id, c.event_fingerprint) != ("event_id", "event_fingerprint"), "enriched_tsv has fixed columns: leave event_id and event_fingerprint as they are."),
-    (lambda c: c.output_format in ("delta", "enriched_tsv") and c.partition_by, "partition_by needs output_format parquet or json (Delta is partitioned by batch, enriched TSV has no folders): remove one of the two."),
-    (lambda c: c.input and c.output and c.input_format != "table" and _inside(c.output, c.input), "the output is the same folder as the input, or lies in it, and would be read by the next run: choose another output."),
+    (lambda c: c.natural == "off" and c.synthetic != "off",
+     "natural=off with synthetic on would rename equal copies: keep natural=keep_first, or set synthetic=off too."),
+    (lambda c: c.natural == "off" and c.manifest != "none",
+     "a manifest drops natural duplicates across batches, but natural=off: keep natural=keep_first, or set manifest=none."),
+    (lambda c: c.event_id is not None and c.event_id == c.event_fingerprint,
+     "event_id and event_fingerprint name the same column: name two."),
+    (lambda c: c.event_id in c.order_by or c.event_fingerprint in c.order_by,
+     "order_by names the id or the fingerprint, which do not order copies: leave it out of order_by."),
+    (lambda c: c.missing_fingerprint == "unique" and c.fingerprint_columns,
+     "fingerprint_columns are for missing_fingerprint=surrogate, but it is unique: remove one of the two."),
+    (lambda c: c.input_schema and c.input_format != "json",
+     "input_schema is for input_format=json only: remove it, or set input_format=json."),
+    (lambda c: c.input_where and c.input_format == "enriched_tsv",
+     "input_where needs named columns, which enriched_tsv lines have not: filter upstream, or use another input_format."),
+    (lambda c: c.input_format == "enriched_tsv" and (c.event_id, c.event_fingerprint) != ("event_id", "event_fingerprint"),
+     "enriched_tsv has fixed columns: leave event_id and event_fingerprint as they are."),
+    (lambda c: c.output_format in ("delta", "enriched_tsv") and c.partition_by,
+     "partition_by needs output_format parquet or json (Delta is partitioned by batch, enriched TSV has no folders): "
+     "remove one of the two."),
+    (lambda c: c.input and c.output and c.input_format != "table" and _inside(c.output, c.input),
+     "the output is the same folder as the input, or lies in it, and would be read by the next run: choose another output."),
     (lambda c: _not_an_instant(c.minimum_timestamp), "minimum_timestamp is not a time: write 2026-11-20 or 2026-11-20T00:00:00Z."),
     (lambda c: _not_an_instant(c.etl_time), "etl_time is not a time: write 2026-11-20T00:00:00Z."),
     (lambda c: _not_a_date(c.etl_time), "etl_time is a day or an hour that no calendar has: write 2026-11-20T00:00:00Z."),
@@ -295,15 +319,20 @@ def _file_layers(profile:str|None, settings_file:str|None) -> list[dict[str, tup
     path = Path(named or "settings.ini")
     if not path.exists():
         if named: raise ConfigError(f"The settings file {path} is not there. Check the path, or leave it out to use defaults.")
-        if profile: raise ConfigError(f"Profile {profile!r} needs a settings.ini in the working directory, and there is none. Go to the folder that has it, or pass settings_file.")
+        if profile:
+            raise ConfigError(f"Profile {profile!r} needs a settings.ini in the working directory, and there is none. "
+                              "Go to the folder that has it, or pass settings_file.")
         return []
     parser = configparser.ConfigParser(interpolation=None)
     try: parser.read_string(path.read_text(encoding="utf-8"), source=path.name)
-    except (configparser.Error, UnicodeDecodeError) as wrong: raise ConfigError(f"{path.name} is not a settings file: {wrong}. Fix that line.") from None
+    except (configparser.Error, UnicodeDecodeError) as wrong:
+        raise ConfigError(f"{path.name} is not a settings file: {wrong}. Fix that line.") from None
     if profile and profile not in parser.sections():
-        raise ConfigError(f"{path.name} has no profile {profile!r}; it has {', '.join(parser.sections()) or 'none'}.{did_you_mean(profile, parser.sections())}")
+        raise ConfigError(f"{path.name} has no profile {profile!r}; it has {', '.join(parser.sections()) or 'none'}."
+                          f"{did_you_mean(profile, parser.sections())}")
     shared = {name: (text, f"{path.name} [DEFAULT]") for name, text in parser.defaults().items()}
-    own = {name: (text, f"{path.name} [{profile}]") for name, text in (parser[profile].items() if profile else ()) if text != parser.defaults().get(name)}
+    own = {name: (text, f"{path.name} [{profile}]") for name, text in (parser[profile].items() if profile else ())
+           if text != parser.defaults().get(name)}
     return [shared, own]
 
 # %% ../nbs/00_config.ipynb #62b08eae
@@ -316,7 +345,8 @@ def parameters_in(
     """
     typed = namespace.get("duplicate_storage_config")
     if isinstance(typed, str) and not os.path.isfile(typed):
-        raise ConfigError("duplicate_storage_config in a notebook must be the path of a file, and there is none of this name: what is typed here stays in the executed notebook, keys and all. "
+        raise ConfigError("duplicate_storage_config in a notebook must be the path of a file, and there is none of this name: "
+                          "what is typed here stays in the executed notebook, keys and all. "
                           "Put it into a file or into DEDUP_DUPLICATE_STORAGE_CONFIG, and throw this copy of the notebook away.")
     plain = (str, int, float, bool, list, tuple)
     return {name: value for name, value in namespace.items()
@@ -332,7 +362,8 @@ def settings_table() -> str:
 
 # %% ../nbs/00_config.ipynb #556ca18f
 # the Delta release that fits each Spark release (Maven coordinates)
-_DELTA = {"4.0": "io.delta:delta-spark_2.13:4.0.1", "4.1": "io.delta:delta-spark_4.1_2.13:4.3.1", "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
+_DELTA = {"4.0": "io.delta:delta-spark_2.13:4.0.1", "4.1": "io.delta:delta-spark_4.1_2.13:4.3.1",
+          "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
 
 def delta_settings() -> dict[str, str]:
     "The session settings that Delta tables need, for the installed Spark release."
@@ -355,7 +386,8 @@ def get_spark(
     try: return builder.getOrCreate()
     except Exception as wrong:
         if not delta: raise
-        raise ConfigError(f"Spark did not start with Delta ({delta_settings().get('spark.jars.packages', 'no release for this Spark')}), which it fetches from Maven the first time. "
+        raise ConfigError(f"Spark did not start with Delta ({delta_settings().get('spark.jars.packages', 'no release for this Spark')}), "
+                          "which it fetches from Maven the first time. "
                           "Check Java and the network, or do without a memory of earlier batches: manifest=none.") from wrong
 
 _LOCAL = {

@@ -45,8 +45,10 @@ class Prices:
     def require(self, names:Iterable[str]) -> None:
         "Raise `ConfigError` that lists all `names` without a value."
         missing = [n for n in names if n not in self.values]
-        if missing: raise ConfigError(f"Region {self.region} has no {', '.join(missing)}; its prices are from {self.source}.{did_you_mean(missing[0], self.values)} "
-                                      f"Add {'them' if len(missing) > 1 else 'it'} under [regions.{self.region}] in a file of your own, named with --prices FILE.")
+        if missing:
+            raise ConfigError(f"Region {self.region} has no {', '.join(missing)}; its prices are from {self.source}."
+                              f"{did_you_mean(missing[0], self.values)} Add {'them' if len(missing) > 1 else 'it'} "
+                              f"under [regions.{self.region}] in a file of your own, named with --prices FILE.")
 
 # %% ../nbs/11_costs.ipynb #e8f55918
 _ABOUT = {"source", "unverified"}
@@ -58,7 +60,8 @@ def _toml(text:str, name:str) -> dict[str, Any]:
 def _sections(found:Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     "The tables of a price file by their full name; what is none of them by its own."
     regions = found.get("regions", {})
-    return {n: v for n, v in found.items() if n not in ("date", "regions")} | {f"regions.{r}": v for r, v in (regions.items() if isinstance(regions, dict) else [("?", regions)])}
+    return ({n: v for n, v in found.items() if n not in ("date", "regions")}
+            | {f"regions.{r}": v for r, v in (regions.items() if isinstance(regions, dict) else [("?", regions)])})
 
 def _price_problems(found:Mapping[str, Any], known:Mapping[str, set[str]], name:str) -> list[str]:
     "What is wrong in a price file: tables and names nobody knows, values that are no amounts."
@@ -71,10 +74,12 @@ def _price_problems(found:Mapping[str, Any], known:Mapping[str, set[str]], name:
         for key, value in values.items():
             if key in _ABOUT: continue
             if key not in known[kind]: problems.append(f"{name} [{section}] has {key}, which nothing uses.{did_you_mean(key, known[kind])}")
-            elif isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0 or (value == 0 and kind != "regions"):
+            elif (isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value)
+                  or value < 0 or (value == 0 and kind != "regions")):
                 problems.append(f"{name} [{section}] {key} = {value!r}: wanted a number {'from 0 up' if kind == 'regions' else 'above 0'}.")
         doubted = values.get("unverified", [])
-        if not isinstance(doubted, list) or not all(isinstance(n, str) and n in known[kind] for n in doubted): problems.append(f"{name} [{section}] unverified = {doubted!r}: wanted a list of names of {kind}.")
+        if not isinstance(doubted, list) or not all(isinstance(n, str) and n in known[kind] for n in doubted):
+            problems.append(f"{name} [{section}] unverified = {doubted!r}: wanted a list of names of {kind}.")
     return problems
 
 def load_prices(
@@ -83,12 +88,14 @@ def load_prices(
 ) -> Prices:
     "Read the prices of a region, the quotas and the speeds. Raises `ConfigError` for an unknown region (with the nearest) or a wrong file."
     region, own = region or "us-east-1", _toml(resources.files("dedup_nb").joinpath("prices.toml").read_text(), "prices.toml")
-    known = {kind: set().union(*(v for n, v in _sections(own).items() if n.split(".")[0] == kind)) for kind in ("quotas", "rates", "regions")}
+    known = {kind: set().union(*(v for n, v in _sections(own).items() if n.split(".")[0] == kind))
+             for kind in ("quotas", "rates", "regions")}
     over = _price_file(file, known) if file else {}
     regions = {**own["regions"], **over.get("regions", {})}
     if region not in regions:
         raise ConfigError(f"No prices for region {region!r}; there are {', '.join(regions)}.{did_you_mean(region, regions)} "
-                          f"Name one of these, or give the region's prices in a file, named with --prices FILE: its table [regions.{region}].")
+                          "Name one of these, or give the region's prices in a file, named with --prices FILE: "
+                          f"its table [regions.{region}].")
     return _laid_over(own, over, region, file)
 
 def prices_for(
@@ -103,7 +110,8 @@ def prices_for(
 def _price_file(file:str, known:Mapping[str, set[str]]) -> dict[str, Any]:
     fs, inner = filesystem(file)
     try: text = fs.open_input_stream(inner).read().decode()
-    except (OSError, UnicodeDecodeError) as wrong: raise ConfigError(f"The price file {file} cannot be read: {wrong}. Check --prices.") from None
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise ConfigError(f"The price file {file} cannot be read: {wrong}. Check --prices.") from None
     found = _toml(text, os.path.basename(file))
     problems = _price_problems(found, known, os.path.basename(file))
     if problems: raise ConfigError("The prices do not fit:\n- " + "\n- ".join(problems))
@@ -120,12 +128,14 @@ def _laid_over(own:Mapping[str, Any], over:Mapping[str, Any], region:str, file:s
     said = str(theirs.get("source", f"no source in {name}"))
     used = theirs or over.get("quotas") or over.get("rates")
     source = said if not ours else f"{said if 'source' in theirs else name} over {ours['source']}" if used else ours["source"]
-    return Prices(region, str(over.get("date", own["date"] if ours else f"no date in {name}")), source, values, frozenset(doubted & set(values)))
+    return Prices(region, str(over.get("date", own["date"] if ours else f"no date in {name}")), source, values,
+                  frozenset(doubted & set(values)))
 
 # %% ../nbs/11_costs.ipynb #a05b1051
-_RANGES = {"events_per_day": (1, 1e13), "duplicate_share": (0, 1), "retention_days": (1, 36_500), "batches_per_day": (0.001, 86_400), "item_bytes": (1, 409_600)}
-_MEANING = {"duplicate_share": " Write 2 % as 0.02.", "item_bytes": " DynamoDB takes items up to 400 KB.", "batches_per_day": " One batch a week is 0.143.",
-            "events_per_day": "", "retention_days": ""}
+_RANGES = {"events_per_day": (1, 1e13), "duplicate_share": (0, 1), "retention_days": (1, 36_500),
+           "batches_per_day": (0.001, 86_400), "item_bytes": (1, 409_600)}
+_MEANING = {"duplicate_share": " Write 2 % as 0.02.", "item_bytes": " DynamoDB takes items up to 400 KB.",
+            "batches_per_day": " One batch a week is 0.143.", "events_per_day": "", "retention_days": ""}
 
 def _plain(number:float) -> str:
     "A number as people write it: never 1e+13."
@@ -139,12 +149,15 @@ def amount(
     low, high = _RANGES[name]
     try: number = float(value)
     except (TypeError, ValueError): number = math.nan
-    if isinstance(value, bool) or not low <= number <= high: raise ConfigError(f"{name} = {value!r}: wanted a number from {_plain(low)} to {_plain(high)}.{_MEANING[name]}")
+    if isinstance(value, bool) or not low <= number <= high:
+        raise ConfigError(f"{name} = {value!r}: wanted a number from {_plain(low)} to {_plain(high)}.{_MEANING[name]}")
     return int(number) if number.is_integer() else number
 
 def _check_range(**given:tuple[float, float, float]) -> None:
     "Raise `ConfigError` for numbers (value, lowest, highest) that are out of range."
-    wrong = [f"{name} = {x!r}: wanted {f'{_plain(low)} to {_plain(high)}' if high < math.inf else f'{_plain(low)} or more' if low <= 0 else 'more than 0'}." for name, (x, low, high) in given.items() if not low <= x <= high]
+    wrong = [f"{name} = {x!r}: wanted "
+             f"{f'{_plain(low)} to {_plain(high)}' if high < math.inf else f'{_plain(low)} or more' if low <= 0 else 'more than 0'}."
+             for name, (x, low, high) in given.items() if not low <= x <= high]
     if wrong: raise ConfigError(" ".join(wrong))
 
 _LEAST = 1e-9  # of what must be more than 0
@@ -163,7 +176,8 @@ class Workload:
         for f in fields(self):
             try: object.__setattr__(self, f.name, amount(f.name, getattr(self, f.name)))
             except ConfigError as wrong: problems.append(str(wrong))
-        if not problems and self.batches_per_day > self.events_per_day: problems.append(f"batches_per_day = {self.batches_per_day:g}: more than events_per_day = {self.events_per_day:g}.")
+        if not problems and self.batches_per_day > self.events_per_day:
+            problems.append(f"batches_per_day = {self.batches_per_day:g}: more than events_per_day = {self.events_per_day:g}.")
         if problems: raise ConfigError("The workload does not fit:\n- " + "\n- ".join(problems))
 
     @property
@@ -184,7 +198,8 @@ def item_bytes(
 ) -> int:                        # the stored and billed size is 100 bytes more
     "Size of a manifest item: eventId, fingerprint, etlTime, ttl and, if there is one, run."
     texts = {"eventId": id_chars, "fingerprint": fingerprint_chars} | ({"run": run_chars} if run_chars else {})
-    return sum(len(name) + chars for name, chars in texts.items()) + sum(len(name) + number_bytes(1_795_651_201) for name in ("etlTime", "ttl"))
+    return (sum(len(name) + chars for name, chars in texts.items())
+            + sum(len(name) + number_bytes(1_795_651_201) for name in ("etlTime", "ttl")))
 
 def write_unit(item_bytes:int) -> int:
     "Write units of one item: one for each started KB; a refused condition costs the same."
@@ -210,7 +225,8 @@ def claim_units(
     item_bytes:int = 108,
 ) -> Units:
     "Units to claim the pairs of a batch."
-    if strategy not in STRATEGIES: raise ConfigError(f"strategy = {strategy!r}: wanted one of {', '.join(STRATEGIES)}.{did_you_mean(strategy, STRATEGIES)}")
+    if strategy not in STRATEGIES:
+        raise ConfigError(f"strategy = {strategy!r}: wanted one of {', '.join(STRATEGIES)}.{did_you_mean(strategy, STRATEGIES)}")
     _check_range(claims=(claims, 0, math.inf), duplicate_share=(duplicate_share, 0, 1))
     one, known = write_unit(item_bytes), claims * duplicate_share
     if strategy == "insert_first": return Units(claims * one, known * read_unit(item_bytes))
@@ -255,7 +271,8 @@ def count_claims(
             asked = 0 if told else sum(i in first for i, _ in ids)
             behind = [(i, p) for i, prints in ids if i in first for p in prints if p != first[i]]
             new = [pair for pair in behind if pair not in later]
-            written = (len(ids), len(inside), len({i for i, _ in new}), len(new))  # heads, rows behind them, heads that live on, rows behind those
+            # heads, rows behind them, heads that live on, rows behind those
+            written = (len(ids), len(inside), len({i for i, _ in new}), len(new))
             n["requests"] += sum(-(-w // 25) for w in written) + sum(-(-r // 100) for r in (asked, len(behind)))
             n["write_units"] += sum(written)
             n["read_units"] += asked + len(behind)
@@ -323,7 +340,8 @@ def lake_open_core_hours(batches:float, prices:Prices) -> float:
 
 def lake_open_usd(batches:float, prices:Prices) -> float:
     "Dollars to open the keys of remembered batches once."
-    return lake_open_core_hours(batches, prices) * prices["core_usd_per_hour"] + batches * prices["lake_open_requests"] * prices["lake_request_usd_per_million"] / 1e6
+    return (lake_open_core_hours(batches, prices) * prices["core_usd_per_hour"]
+            + batches * prices["lake_open_requests"] * prices["lake_request_usd_per_million"] / 1e6)
 
 def lake_storage_usd(keys:float, prices:Prices) -> float:
     "Dollars a month to store keys in an object store."
@@ -334,7 +352,8 @@ def duration(seconds:float|None) -> str:
     "A time in the unit that people would use; - for none."
     if seconds is None: return "-"
     if 0 <= seconds < 0.95: return "under a second"
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h" if seconds < 360_000 else f"{grouped(round(seconds / 86_400))} days"
+    return (f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200
+            else f"{seconds / 3600:.1f} h" if seconds < 360_000 else f"{grouped(round(seconds / 86_400))} days")
 
 def usd(dollars:float) -> str:
     "Dollars with cents, in groups of three digits."
@@ -347,8 +366,10 @@ def _big(n:float, _:Any = None) -> str:
     return f"{n:.3g}"
 
 # %% ../nbs/11_costs.ipynb #c36fa646
-CHOICES = {"standard_on_demand": "on demand, Standard", "ia_on_demand": "on demand, Standard-IA", "standard_window": "window, Standard", "ia_window": "window, Standard-IA",
-           "standard_all_day": "provisioned all day, Standard", "ia_all_day": "provisioned all day, Standard-IA", "lake": "lake manifest"}
+CHOICES = {"standard_on_demand": "on demand, Standard", "ia_on_demand": "on demand, Standard-IA",
+           "standard_window": "window, Standard", "ia_window": "window, Standard-IA",
+           "standard_all_day": "provisioned all day, Standard", "ia_all_day": "provisioned all day, Standard-IA",
+           "lake": "lake manifest"}
 UTILISATION = 0.7  # of capacity that is provisioned all day: what a load that is not quite even leaves usable
 
 @dataclass(frozen=True)
@@ -389,13 +410,18 @@ def forecast_month(
     wcu, rcu = (lambda seconds, u=1, of=of: wcu_needed(of, seconds, utilisation=u) for of in (day.write, day.read))
     seconds, windows = hours * w.batches_per_day * 3600, hours * w.batches_per_day * MONTH_DAYS
     window_wcu, reads_too = wcu(seconds), strategy == "read_first"  # then reads are most of it; else a percent, and left out
-    storage, requests = ({c: f(c) for c in classes} for f in (lambda c: storage_usd(gb, prices, c), lambda c: request_usd(units, prices, c)))
-    modes = {"on_demand": lambda c: requests[c], "window": lambda c: capacity_usd(window_wcu, windows, prices, c, rcu=reads_too and rcu(seconds)),
-             "all_day": lambda c: capacity_usd(wcu(86_400, UTILISATION), MONTH_HOURS, prices, c, rcu=reads_too and rcu(86_400, UTILISATION))}
+    storage, requests = ({c: f(c) for c in classes}
+                         for f in (lambda c: storage_usd(gb, prices, c), lambda c: request_usd(units, prices, c)))
+    modes = {"on_demand": lambda c: requests[c],
+             "window": lambda c: capacity_usd(window_wcu, windows, prices, c, rcu=reads_too and rcu(seconds)),
+             "all_day": lambda c: capacity_usd(wcu(86_400, UTILISATION), MONTH_HOURS, prices, c,
+                                               rcu=reads_too and rcu(86_400, UTILISATION))}
     stored, scan = lake_storage_usd(w.keys, prices), lake_scan_usd(w.keys, prices)
-    totals = {f"{c}_{mode}": storage[c] + of(c) for mode, of in modes.items() for c in classes} | {"lake": stored + scan * w.batches_per_day * MONTH_DAYS}
+    totals = ({f"{c}_{mode}": storage[c] + of(c) for mode, of in modes.items() for c in classes}
+              | {"lake": stored + scan * w.batches_per_day * MONTH_DAYS})
     reads = capacity_usd(0, windows, prices, rcu=rcu(seconds))
-    return Month(w, gb, storage, requests, wcu(86_400), wcu(86_400, UTILISATION), window_wcu, hours, reads, totals, stored, scan, lake_core_hours(w.keys, prices), lake_open_usd(w.retention_days * w.batches_per_day, prices))
+    return Month(w, gb, storage, requests, wcu(86_400), wcu(86_400, UTILISATION), window_wcu, hours, reads, totals, stored, scan,
+                 lake_core_hours(w.keys, prices), lake_open_usd(w.retention_days * w.batches_per_day, prices))
 
 def break_even_batches(month:Month, choice:str) -> float:
     "Batches a day at which the lake costs as much as `choice` does now; below 0: never cheaper."
@@ -418,14 +444,18 @@ class Capacity:
     @classmethod
     def provisioned(cls, wcu:float, prices:Prices, *, idle_s:float = 0, stored_gb:float = 0) -> "Capacity":
         "A table of `wcu` units a second that idled for `idle_s`. Raises `ConfigError` above the quota of a table."
-        if not 0 < wcu <= prices["table_wcu"]: raise ConfigError(f"{wcu:g} WCU: wanted more than 0 and at most the quota of a table, {prices['table_wcu']:g}. Ask AWS for a higher quota and set table_wcu in a price file, or take longer.")
-        return cls("provisioned", wcu, wcu, math.ceil(stored_gb / prices["partition_gb"]), prices["partition_wcu"], prices["on_demand_doubling_s"], prices["burst_s"], min(idle_s, prices["burst_s"]) * wcu)
+        if not 0 < wcu <= prices["table_wcu"]:
+            raise ConfigError(f"{wcu:g} WCU: wanted more than 0 and at most the quota of a table, {prices['table_wcu']:g}. "
+                              "Ask AWS for a higher quota and set table_wcu in a price file, or take longer.")
+        return cls("provisioned", wcu, wcu, math.ceil(stored_gb / prices["partition_gb"]), prices["partition_wcu"],
+                   prices["on_demand_doubling_s"], prices["burst_s"], min(idle_s, prices["burst_s"]) * wcu)
 
     @classmethod
     def on_demand(cls, prices:Prices, *, previous_peak:float = 0, stored_gb:float = 0) -> "Capacity":
         "A table on demand: the start of a new one, or twice its previous peak, up to the quota."
         most, start = prices["table_wcu"], prices["on_demand_start_wcu"]
-        return cls("on_demand", min(most, max(start, 2 * previous_peak)), most, math.ceil(stored_gb / prices["partition_gb"]), prices["partition_wcu"], prices["on_demand_doubling_s"], 0)
+        return cls("on_demand", min(most, max(start, 2 * previous_peak)), most, math.ceil(stored_gb / prices["partition_gb"]),
+                   prices["partition_wcu"], prices["on_demand_doubling_s"], 0)
 
 # %% ../nbs/11_costs.ipynb #c8e6b98a
 _HOT_IDS = 1000  # that are simulated one by one; the others count as spread evenly
@@ -444,9 +474,12 @@ class Load:
     start:float = 0.25                # share of the rate at which it begins, as the client does
 
     def __post_init__(self):
-        wrong = [f"{n} = {getattr(self, n)!r}: wanted more than 0." for n in ("claims", "tasks", "slots", "max_wcu", "task_claims_per_s", "start") if not getattr(self, n) > 0]
-        if not 0 <= self.duplicate_share <= 1: wrong.append(f"duplicate_share = {self.duplicate_share!r}: wanted 0 to 1. Write 2 % as 0.02.")
-        if sum(self.hot) > self.claims: wrong.append(f"hot ids have {sum(self.hot):g} pairs, but claims = {self.claims:g}: wanted at least as many.")
+        wrong = [f"{n} = {getattr(self, n)!r}: wanted more than 0."
+                 for n in ("claims", "tasks", "slots", "max_wcu", "task_claims_per_s", "start") if not getattr(self, n) > 0]
+        if not 0 <= self.duplicate_share <= 1:
+            wrong.append(f"duplicate_share = {self.duplicate_share!r}: wanted 0 to 1. Write 2 % as 0.02.")
+        if sum(self.hot) > self.claims:
+            wrong.append(f"hot ids have {sum(self.hot):g} pairs, but claims = {self.claims:g}: wanted at least as many.")
         if wrong: raise ConfigError("The load does not fit:\n- " + "\n- ".join(wrong))
 
     @classmethod
@@ -497,7 +530,8 @@ def _start(load:Load, capacity:Capacity, each:int) -> _Run:
     hot, tasks = np.array(sorted(load.hot, reverse=True), float), int(load.tasks)
     # golden-ratio steps spread the hot ids over the tasks as a hash would, the same way each time
     owner = ((np.arange(len(hot)) + 1) * 0.6180339887 % 1 * tasks).astype(int)
-    return _Run(load, capacity, each, np.full(tasks, (load.claims - hot.sum()) / tasks), hot, owner, load.start * load.max_wcu / each, capacity.wcu / each, capacity.saved / each)
+    return _Run(load, capacity, each, np.full(tasks, (load.claims - hot.sum()) / tasks), hot, owner,
+                load.start * load.max_wcu / each, capacity.wcu / each, capacity.saved / each)
 
 def _wanted(r:_Run) -> tuple[np.ndarray, np.ndarray, float]:
     "What the tasks ask for in a second, bulk and hot; and how many seconds until the first of them is done."
@@ -521,7 +555,8 @@ def _calm_seconds(r:_Run, served:float, until_done:float) -> int:
     "How many seconds nothing will change, if nobody is refused: until a task is done, savings are spent, or the limit doubles."
     ends = [until_done]
     if served > r.limit: ends.append(r.saved / (served - r.limit))
-    if r.limit < r.capacity.most_wcu / r.each and 2 * max(r.peak, served) > r.limit: ends.append((r.doubled + 1) * r.capacity.doubling_s - r.second)
+    if r.limit < r.capacity.most_wcu / r.each and 2 * max(r.peak, served) > r.limit:
+        ends.append((r.doubled + 1) * r.capacity.doubling_s - r.second)
     return max(1, int(min(ends)))
 
 def _step(r:_Run) -> None:
@@ -551,13 +586,15 @@ def simulate(
     "Run the claims of a batch against the capacity of a table, second by second. The same arguments give the same result."
     units = claim_units(load.claims, load.duplicate_share, strategy, item_bytes)
     written = units.write / write_unit(item_bytes) / load.claims   # share of the pairs that are written
-    r = _start(replace(load, claims=load.claims * written, hot=tuple(h * written for h in load.hot)) if 0 < written < 1 else load, capacity, write_unit(item_bytes))
+    r = _start(replace(load, claims=load.claims * written, hot=tuple(h * written for h in load.hot)) if 0 < written < 1 else load,
+               capacity, write_unit(item_bytes))
     while written and r.left.max() > 1e-6: _step(r)
     hour = capacity_usd(capacity.wcu, math.ceil(r.second / 3600), prices) if capacity.mode == "provisioned" else request_usd(units, prices)
     attempts = round(load.claims * written + r.refused)
     # reads have their own units; they come in hundreds, and only bound the time where there are more of them than writes
     seconds = max(r.second, math.ceil(units.read / prices["on_demand_start_rcu"]))
-    return Simulated(seconds, round(r.refused), attempts, -(-attempts // 25) + math.ceil(units.read / 100), units, hour, r.peak * r.each, tuple(r.trace[::-(-len(r.trace) // 2000) or 1]))
+    return Simulated(seconds, round(r.refused), attempts, -(-attempts // 25) + math.ceil(units.read / 100), units, hour,
+                     r.peak * r.each, tuple(r.trace[::-(-len(r.trace) // 2000) or 1]))
 
 # %% ../nbs/11_costs.ipynb #48cfc4ad
 @dataclass(frozen=True)
@@ -589,14 +626,16 @@ def past_runs(
     "Read what earlier runs left in `<output>/runs/*/metrics.json`, and backfills (`backfill` is true) in `backfill.json`, in order of batch; records that cannot be read are left out."
     if not output: return []
     fs, inner = filesystem(output)
-    if must_exist and fs.get_file_info(inner).type.name == "NotFound": raise ConfigError(f"There is no folder {output}. Wanted the output of past runs, as in dedup run --output DIR.")
+    if must_exist and fs.get_file_info(inner).type.name == "NotFound":
+        raise ConfigError(f"There is no folder {output}. Wanted the output of past runs, as in dedup run --output DIR.")
     below = fs.get_file_info(pafs.FileSelector(f"{inner.rstrip('/')}/runs", recursive=True, allow_not_found=True))
     return [m for path in sorted(i.path for i in below if i.base_name in ("metrics.json", "backfill.json")) if (m := _record(fs, path))]
 
 def _record(fs:pafs.FileSystem, path:str) -> dict[str, Any]|None:
     try: m = json.loads(fs.open_input_stream(path).read())
     except (OSError, ValueError): return None
-    fits = isinstance(m, dict) and isinstance(m.get("batch_id"), str) and isinstance(m.get("counts"), dict) and isinstance(m.get("seconds"), dict)
+    fits = (isinstance(m, dict) and isinstance(m.get("batch_id"), str)
+            and isinstance(m.get("counts"), dict) and isinstance(m.get("seconds"), dict))
     return m if fits and isinstance(m["counts"].get("read"), int) and not _failed(fs, path, m) else None
 
 def _failed(fs:pafs.FileSystem, path:str, m:Mapping[str, Any]) -> bool:
@@ -683,8 +722,10 @@ class Terms:
         share = 1.0 if job == "rerun" else known / pairs if pairs else 0.0
         return claim_units(pairs, share, self.claiming(share, rerun=job == "rerun"))
 
-PRICED = [f"{c}_{what}" for c in ("standard", "ia") for what in ("write_usd_per_million", "read_usd_per_million", "wcu_usd_per_hour", "rcu_usd_per_hour", "storage_usd_per_gb")] + [
-    "standard_free_gb", "import_usd_per_gb", "lake_storage_usd_per_gb", "lake_request_usd_per_million", "core_usd_per_hour"]  # what a plan or a forecast may ask for
+# what a plan or a forecast may ask for
+PRICED = [f"{c}_{what}" for c in ("standard", "ia") for what in (
+    "write_usd_per_million", "read_usd_per_million", "wcu_usd_per_hour", "rcu_usd_per_hour", "storage_usd_per_gb")] + [
+    "standard_free_gb", "import_usd_per_gb", "lake_storage_usd_per_gb", "lake_request_usd_per_million", "core_usd_per_hour"]
 
 def forecast_of(
     config:Config,                          # input_format, manifest, max_wcu, retention_days, prices
@@ -719,24 +760,31 @@ def forecast_of(
     time = speed.seconds(rows, used, first=first) + seconds
     # the price of a scan has its cores in it
     dollars = {"cores": (time - seconds * (config.manifest == "lake")) * used / 3600 * prices["core_usd_per_hour"], "manifest": spent}
-    return {"rows": round(rows), "claims": round(claims), "known": round(known), "write_units": round(units.write), "read_units": round(units.read), "seconds": round(time, 1), "manifest_seconds": round(seconds, 1), "cores": used,
-            "first": first, "usd": {n: round(x, 6) for n, x in dollars.items()}, "dollars": round(sum(dollars.values()), 6), "runs": speed.runs, "region": prices.region, "prices_date": prices.date}
+    return {"rows": round(rows), "claims": round(claims), "known": round(known),
+            "write_units": round(units.write), "read_units": round(units.read),
+            "seconds": round(time, 1), "manifest_seconds": round(seconds, 1), "cores": used, "first": first,
+            "usd": {n: round(x, 6) for n, x in dollars.items()}, "dollars": round(sum(dollars.values()), 6),
+            "runs": speed.runs, "region": prices.region, "prices_date": prices.date}
 
-def _manifest_part(config:Config, terms:Terms, prices:Prices, claims:float, known:float, history:Collection[int], cores:int, job:str) -> tuple[Units, float, float]:
+def _manifest_part(config:Config, terms:Terms, prices:Prices, claims:float, known:float, history:Collection[int],
+                   cores:int, job:str) -> tuple[Units, float, float]:
     "Units, seconds and dollars that the manifest adds to a run; capacity that is paid by the hour costs a run nothing more."
     if config.manifest == "lake":
         keys, batches = sum(history), len(history)
-        return Units(0, 0), (lake_core_hours(keys, prices) + lake_open_core_hours(batches, prices)) * 3600 / cores, lake_scan_usd(keys, prices) + lake_open_usd(batches, prices)
+        return (Units(0, 0), (lake_core_hours(keys, prices) + lake_open_core_hours(batches, prices)) * 3600 / cores,
+                lake_scan_usd(keys, prices) + lake_open_usd(batches, prices))
     if config.manifest != "dynamodb" or claims < 1: return Units(0, 0), 0.0, 0.0
     units = terms.units(claims, known, job)
-    return units, _claim_seconds(config, terms, prices, claims, known if job == "claim" else claims, cores, job), 0.0 if terms.provisioned else request_usd(units, prices, terms.table_class)
+    return (units, _claim_seconds(config, terms, prices, claims, known if job == "claim" else claims, cores, job),
+            0.0 if terms.provisioned else request_usd(units, prices, terms.table_class))
 
 def _claim_seconds(config:Config, terms:Terms, prices:Prices, claims:float, known:float, cores:int, job:str) -> int:
     "Simulate the claims of a run against its table."
     strategy = "read_first" if job == "look" else terms.claiming(known / claims, rerun=job == "rerun")
     stands = min(terms.wcu or prices["on_demand_start_wcu"], prices["table_wcu"])  # a table that stands more was given a higher quota
     rate = min(config.max_wcu or stands, stands if terms.provisioned else prices["table_wcu"])  # more would only be refused
-    load = Load(claims, duplicate_share=known / claims, tasks=cores, slots=cores, max_wcu=rate, task_claims_per_s=prices["put_claims_per_s" if strategy == "put_item" else "core_claims_per_s"])
+    load = Load(claims, duplicate_share=known / claims, tasks=cores, slots=cores, max_wcu=rate,
+                task_claims_per_s=prices["put_claims_per_s" if strategy == "put_item" else "core_claims_per_s"])
     capacity = Capacity.provisioned(stands, prices) if terms.provisioned else Capacity.on_demand(prices, previous_peak=stands / 2)
     return simulate(load, capacity, prices, strategy=strategy).seconds
 
@@ -748,8 +796,9 @@ def check_dollars(
     "Raise `DedupError` if a run would cost more than the setting allows."
     if max_dollars is None or spent + forecast["dollars"] <= max_dollars: return
     parts = ", ".join(f"{usd(x)} for the {n}" for n, x in forecast["usd"].items())
-    raise DedupError(f"The forecast is {usd(forecast['dollars'])} ({parts}; {grouped(forecast['rows'])} rows){f', after {usd(spent)} for the batches before it' if spent else ''}, above max_dollars = {max_dollars:g}. Nothing {'more ' * bool(spent)}was written. "
-                     "Look at dedup plan for a cheaper way, or raise max_dollars.")
+    raise DedupError(f"The forecast is {usd(forecast['dollars'])} ({parts}; {grouped(forecast['rows'])} rows)"
+                     f"{f', after {usd(spent)} for the batches before it' if spent else ''}, above max_dollars = {max_dollars:g}. "
+                     f"Nothing {'more ' * bool(spent)}was written. Look at dedup plan for a cheaper way, or raise max_dollars.")
 
 # %% ../nbs/11_costs.ipynb #e88ecc09
 def review(
@@ -760,15 +809,19 @@ def review(
     for m in past:
         told, used = m.get("forecast"), m.get("used") or {}
         if not told or not told.get("rows"): continue
-        actual = {"rows": m["counts"].get("read"), "seconds": m["seconds"].get("total"), "write_units": used.get("write_units"), "read_units": used.get("read_units")}
-        compared += [{"batch_id": m.get("batch_id"), "backfill": bool(m.get("backfill")), "what": what, "forecast": told[what], "actual": x, "error": (told[what] - x) / x if x else None}
+        actual = {"rows": m["counts"].get("read"), "seconds": m["seconds"].get("total"),
+                  "write_units": used.get("write_units"), "read_units": used.get("read_units")}
+        compared += [{"batch_id": m.get("batch_id"), "backfill": bool(m.get("backfill")), "what": what,
+                      "forecast": told[what], "actual": x, "error": (told[what] - x) / x if x else None}
                      for what, x in actual.items() if x is not None and told.get(what) is not None]
     return compared
 
 def review_page(past:Sequence[Mapping[str, Any]]) -> str:
     "The comparison in words: a table, and the median error of each quantity."
     rows = review(past)
-    if not rows: return f"{len(past)} runs are recorded here, none with a forecast. Forecasts are stored by dedup run and dedup backfill; name the folder of such runs with --output."
+    if not rows:
+        return (f"{len(past)} runs are recorded here, none with a forecast. "
+                "Forecasts are stored by dedup run and dedup backfill; name the folder of such runs with --output.")
     number = lambda x: grouped(round(x)) if x >= 100 else f"{x:.1f}"
     words = lambda error: "-" if error is None else "0%" if abs(error) < 0.005 else f"{error:+.0%}"
     named = lambda r: r["batch_id"] + " (backfill)" * r["backfill"]
@@ -777,7 +830,9 @@ def review_page(past:Sequence[Mapping[str, Any]]) -> str:
         f"{named(r):<{wide}}{r['what']:<14}{number(r['forecast']):>16}{number(r['actual']):>16}{words(r['error']):>9}" for r in rows]
     for what in dict.fromkeys(r["what"] for r in rows):
         errors = [abs(r["error"]) for r in rows if r["what"] == what and r["error"] is not None]
-        if errors: lines.append(f"{what}: median error {median(errors):.0%}, largest {max(errors):.0%}, over {len(errors)} batch{'es' * (len(errors) != 1)}")
+        if errors:
+            lines.append(f"{what}: median error {median(errors):.0%}, largest {max(errors):.0%}, "
+                         f"over {len(errors)} batch{'es' * (len(errors) != 1)}")
     return "\n".join(lines)
 
 # %% ../nbs/11_costs.ipynb #88fccd00
@@ -793,7 +848,8 @@ def costs_by(
         w = replace(workload, **{name: value})
         month = forecast_month(w, prices)
         possible = [usd for c, usd in month.total_usd.items() if c != "lake" and (w.batches_per_day <= 24 or "window" not in c)]
-        rows.append({f.name: getattr(w, f.name) for f in fields(w)} | dict(month.total_usd) | {"lake": month.lake_usd, "dynamodb": min(possible)})
+        rows.append({f.name: getattr(w, f.name) for f in fields(w)}
+                    | dict(month.total_usd) | {"lake": month.lake_usd, "dynamodb": min(possible)})
     return rows
 
 def crossing(
@@ -822,19 +878,23 @@ def _axes(title:str, x:str, y:str, *, log:str = "") -> tuple[Figure, Any]:
 def _label(axes:Any, xs:Sequence[float], ys:Sequence[float], text:str, colour:str, *, style:str = "-", up:float = 0) -> None:
     "A line with its name at the end."
     axes.plot(xs, ys, style, color=colour)
-    axes.annotate(text, (xs[-1], ys[-1]), xytext=(4, up), textcoords="offset points", color=colour, fontsize=9, va="center", annotation_clip=False)
+    axes.annotate(text, (xs[-1], ys[-1]), xytext=(4, up), textcoords="offset points",
+                  color=colour, fontsize=9, va="center", annotation_clip=False)
 
 def _mark(axes:Any, x:float|None, text:str, *, line:int = 0) -> None:
     "A dotted line at `x` with a text beside its foot; `line` lifts the text above another."
     if x is None: return
     axes.axvline(x, color="0.45", lw=1, ls=":")
-    axes.annotate(text, (x, 0.02 + 0.07 * line), xycoords=axes.get_xaxis_transform(), xytext=(4, 0), textcoords="offset points", fontsize=9, color="0.3")
+    axes.annotate(text, (x, 0.02 + 0.07 * line), xycoords=axes.get_xaxis_transform(),
+                  xytext=(4, 0), textcoords="offset points", fontsize=9, color="0.3")
 
 def _against(rows:Sequence[Mapping[str, float]], x:str, unit:str) -> tuple[str, float|None]:
     "The conclusion of lake against the cheapest on DynamoDB along an axis, and where they meet."
     at, last = crossing(rows, x, "lake", "dynamodb"), rows[-1]
-    word, times = ("dearer" if last["lake"] > last["dynamodb"] else "cheaper"), max(last["lake"], last["dynamodb"]) / min(last["lake"], last["dynamodb"])
-    return (f"the lake is {word} than DynamoDB " + (f"above {_big(at)} {unit}" if at else f"everywhere here, {times:.2g} times at {_big(last[x])}")), at
+    word, times = ("dearer" if last["lake"] > last["dynamodb"] else "cheaper",
+                   max(last["lake"], last["dynamodb"]) / min(last["lake"], last["dynamodb"]))
+    return (f"the lake is {word} than DynamoDB "
+            + (f"above {_big(at)} {unit}" if at else f"everywhere here, {times:.2g} times at {_big(last[x])}")), at
 
 def _dollar_axes(title:str, x:str) -> tuple[Figure, Any]:
     figure, axes = _axes(title, x, "dollars a month", log="xy")
@@ -864,7 +924,8 @@ def batches_chart(
     words, at = _against(rows, "batches_per_day", "batches a day")
     figure, axes = _dollar_axes(f"At {_big(rows[0]['events_per_day'])} events a day {words}", "batches a day")
     x, beside = [r["batches_per_day"] for r in rows], crossing(rows, "batches_per_day", "lake", "standard_on_demand")
-    for column, name, colour, style in (("standard_on_demand", "DynamoDB on demand", DROPPED, "-"), ("dynamodb", "DynamoDB, cheapest", DROPPED, "--"), ("lake", "lake", KEPT, "-")):
+    for column, name, colour, style in (("standard_on_demand", "DynamoDB on demand", DROPPED, "-"),
+                                        ("dynamodb", "DynamoDB, cheapest", DROPPED, "--"), ("lake", "lake", KEPT, "-")):
         _label(axes, x, [r[column] for r in rows], name, colour, style=style)
     _mark(axes, at, f"lake = cheapest: {_big(at)}" if at else "", line=1)
     _mark(axes, beside, f"lake = on demand: {_big(beside)}" if beside else "")
@@ -889,7 +950,10 @@ def retention_chart(
     x, y, share = [r["retention_days"] for r in rows], [r[choice] for r in rows], [100 * caught(gaps, r["retention_days"]) for r in rows]
     at = next((r for r, s in zip(rows, share) if s >= 100 * enough), None)
     if not gaps: at = None
-    words = "no copy comes late, so no number of days catches more" if not gaps else f"{_big(at['retention_days'])} days catch {enough:.0%} of the late copies for {usd(at[choice])} a month; {_big(x[-1])} days cost {usd(y[-1])}" if at else f"even {_big(x[-1])} days catch only {share[-1]:.0f} %"
+    words = ("no copy comes late, so no number of days catches more" if not gaps
+             else f"{_big(at['retention_days'])} days catch {enough:.0%} of the late copies for {usd(at[choice])} a month; "
+                  f"{_big(x[-1])} days cost {usd(y[-1])}" if at
+             else f"even {_big(x[-1])} days catch only {share[-1]:.0f} %")
     figure, axes = _axes(words[0].upper() + words[1:], "days a key is remembered", f"dollars a month, {CHOICES[choice]}")
     axes.plot(x, y, color=KEPT); axes.set_ylim(0); axes.yaxis.label.set_color(KEPT)
     other = axes.twinx()
@@ -906,7 +970,8 @@ def minutes_by_wcu(
 ) -> list[dict[str, float]]:  # wcu, minutes, usd, hot_minutes: what the hottest id takes alone
     "Simulate a batch at several provisioned capacities."
     results = [(wcu, simulate(replace(load, max_wcu=wcu), Capacity.provisioned(wcu, prices), prices)) for wcu in wcus]
-    return [{"wcu": wcu, "minutes": s.seconds / 60, "usd": s.usd, "hot_minutes": max(load.hot, default=0) / prices["partition_wcu"] / 60} for wcu, s in results]
+    return [{"wcu": wcu, "minutes": s.seconds / 60, "usd": s.usd,
+             "hot_minutes": max(load.hot, default=0) / prices["partition_wcu"] / 60} for wcu, s in results]
 
 def capacity_chart(
     rows:Sequence[Mapping[str, float]],  # from `minutes_by_wcu`
@@ -915,23 +980,30 @@ def capacity_chart(
     "Minutes of a batch against provisioned write units."
     x, y, floor = [r["wcu"] for r in rows], [r["minutes"] for r in rows], rows[0]["hot_minutes"]
     enough = next((r["wcu"] for r in rows if r["minutes"] <= 60), None)
-    words = f"{_big(enough)} WCU, the least of these, claim {_big(claims)} pairs within the hour that is billed anyway" if enough else f"No capacity within the quota claims {_big(claims)} pairs in an hour"
-    figure, axes = _axes(words + (f"; one busy id allows no less than {floor:.0f} min" if floor > 1 else ""), "write units a second", "minutes for the batch", log="xy")
+    words = (f"{_big(enough)} WCU, the least of these, claim {_big(claims)} pairs within the hour that is billed anyway" if enough
+             else f"No capacity within the quota claims {_big(claims)} pairs in an hour")
+    figure, axes = _axes(words + (f"; one busy id allows no less than {floor:.0f} min" if floor > 1 else ""),
+                         "write units a second", "minutes for the batch", log="xy")
     _label(axes, x, y, "", DROPPED)
     axes.plot(x, y, "o", color=DROPPED, ms=4)
-    axes.axhline(60, color="0.45", lw=1, ls=":"); axes.annotate("one billed hour", (x[0], 60), xytext=(0, 4), textcoords="offset points", fontsize=9, color="0.3")
-    if floor > 1: axes.axhline(floor, color=KEPT, lw=1, ls="--"); axes.annotate("the busiest id alone", (x[0], floor), xytext=(0, 4), textcoords="offset points", fontsize=9, color=KEPT)
+    axes.axhline(60, color="0.45", lw=1, ls=":")
+    axes.annotate("one billed hour", (x[0], 60), xytext=(0, 4), textcoords="offset points", fontsize=9, color="0.3")
+    if floor > 1:
+        axes.axhline(floor, color=KEPT, lw=1, ls="--")
+        axes.annotate("the busiest id alone", (x[0], floor), xytext=(0, 4), textcoords="offset points", fontsize=9, color=KEPT)
     axes.xaxis.set_major_formatter(_big); axes.yaxis.set_major_formatter(_big)
     return figure
 
 def utilisation_chart(prices:Prices) -> Figure:
     "Dollars per million claims against utilisation of provisioned units; on demand is a level line."
     at, flat, x = provisioned_pays(prices), prices["standard_write_usd_per_million"], [k / 100 for k in range(4, 101)]
-    figure, axes = _axes(f"Provisioned capacity beats on demand above {at:.1%} utilisation: {24 * at:.1f} hours a day of full use", "share of the provisioned units that is used, %", "dollars per million claims", log="y")
+    figure, axes = _axes(f"Provisioned capacity beats on demand above {at:.1%} utilisation: {24 * at:.1f} hours a day of full use",
+                         "share of the provisioned units that is used, %", "dollars per million claims", log="y")
     for years, name, colour in ((0, "provisioned", DROPPED), (1, "reserved 1 year*", RENAMED), (3, "reserved 3 years*", "#0a3d62")):
         _label(axes, [100 * u for u in x], [provisioned_pays(prices, years) * flat / u for u in x], name, colour)
     _label(axes, [4, 100], [flat, flat], "on demand", KEPT)
     for years in (0, 1, 3): axes.plot([100 * provisioned_pays(prices, years)], [flat], "o", color="0.2", ms=4)
     axes.yaxis.set_major_formatter(lambda n, _: rf"\${n:.3g}"); axes.set_yticks([0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5]); axes.minorticks_off()
-    if "reserved_1y_usd_per_100_wcu" in prices.unverified: axes.annotate("* prices not verified", (0.99, 0.97), xycoords="axes fraction", ha="right", va="top", fontsize=8, color="0.3")
+    if "reserved_1y_usd_per_100_wcu" in prices.unverified:
+        axes.annotate("* prices not verified", (0.99, 0.97), xycoords="axes fraction", ha="right", va="top", fontsize=8, color="0.3")
     return figure

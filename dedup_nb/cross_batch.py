@@ -26,8 +26,10 @@ def cross_batch(
     by_id = known.groupBy(*KEY).agg(F.min(F.struct("seq", "batch_id")).alias("_dd_id_seen"))
     met = keyed.join(by_pair, [*KEY, "pair"], "left").join(by_id, KEY, "left")
     name = F.col("name") if "name" in pairs.columns else F.col("_dd_fp")
-    loaded = F.when(_fate("_dd_seen.fate") == STAYS, F.col("_dd_id")).when(_fate("_dd_seen.fate") == RENAMED, new_event_id(F.col("_dd_id"), name))
-    return met.select(*pairs.columns, F.col("_dd_seen.batch_id").alias("seen_in_batch"), loaded.alias("known_event_id"), F.col("_dd_id_seen.batch_id").alias("id_seen_in_batch"))
+    loaded = (F.when(_fate("_dd_seen.fate") == STAYS, F.col("_dd_id"))
+               .when(_fate("_dd_seen.fate") == RENAMED, new_event_id(F.col("_dd_id"), name)))
+    return met.select(*pairs.columns, F.col("_dd_seen.batch_id").alias("seen_in_batch"), loaded.alias("known_event_id"),
+                      F.col("_dd_id_seen.batch_id").alias("id_seen_in_batch"))
 
 # %% ../nbs/08_cross_batch.ipynb #4cd739bb
 def _became(decisions:DataFrame) -> DataFrame:
@@ -35,7 +37,8 @@ def _became(decisions:DataFrame) -> DataFrame:
     own = F.when(F.col("ordinal") == 0, pair_key(F.col("event_id"), F.col("_dd_fp")))
     stayed = F.when(~F.col("stays"), GONE).when(F.col("new_event_id").isNotNull(), RENAMED).otherwise(STAYS)
     fate = stayed + F.when(F.col("is_later"), 0).otherwise(HEAD)
-    fresh = decisions.select(*id_key(F.col("event_id")), own.alias("pair"), fate.alias("fate"), F.col("seen_in_batch").isNotNull().alias("seen"))
+    fresh = decisions.select(*id_key(F.col("event_id")), own.alias("pair"), fate.alias("fate"),
+                             F.col("seen_in_batch").isNotNull().alias("seen"))
     return fresh.groupBy(*KEY, "pair").agg(F.max("fate").alias("fate"), F.max("seen").alias("seen"))
 
 def to_remember(

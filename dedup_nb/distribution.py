@@ -29,7 +29,8 @@ from .dynamodb import region_of
 from .pipeline import choose_batches
 from .read import Source, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import BAD, DROPPED, KEPT, RENAMED, Progress, grouped, page, share, svg
-from .suspects import BROADCAST_LIMIT, check_columns, fingerprint_of, hash_of, micros_of, named, order_columns, rows_of, surrogate_columns
+from .suspects import (
+    BROADCAST_LIMIT, check_columns, fingerprint_of, hash_of, micros_of, named, order_columns, rows_of, surrogate_columns)
 from .write import Attempt, absolute, remove_folder, write_text
 
 # %% ../nbs/02_distribution.ipynb #ca1f5cab
@@ -44,7 +45,8 @@ def events_per_id(
     event_id:str = "event_id",
 ) -> DataFrame:                 # event_count, ids
     "Count how many ids have one event, two events, and so on; rows without an id are left out."
-    counted = events.select(F.nullif(named(event_id).cast("string"), F.lit("")).alias("id")).where("id is not null").groupBy("id").agg(F.count(F.lit(1)).alias("event_count"))
+    counted = (events.select(F.nullif(named(event_id).cast("string"), F.lit("")).alias("id")).where("id is not null")
+               .groupBy("id").agg(F.count(F.lit(1)).alias("event_count")))
     return counted.groupBy("event_count").agg(F.count(F.lit(1)).alias("ids"))
 
 # %% ../nbs/02_distribution.ipynb #17804dd7
@@ -77,13 +79,15 @@ def _sampled(raw:DataFrame, part:float|None) -> DataFrame:
 def _decoded(parts:Sequence[Source], config:Config, of:Callable[[DataFrame], DataFrame]) -> list[DataFrame]:
     "The wanted rows of all batches, decoded, with `_dd_batch`. Batches of one form are decoded together: a plan for each would take longer to make than to run."
     forms = {}
-    for number, source in enumerate(parts): forms.setdefault(number if config.input_format == "json" else (source.columns, source.raw.schema.json()), []).append((number, source))
+    for number, source in enumerate(parts):
+        forms.setdefault(number if config.input_format == "json" else (source.columns, source.raw.schema.json()), []).append((number, source))
     together = []
     for form in forms.values():
         # the id passes through the decoding unchanged, and carries the batch
         tagged = [of(source.raw).withColumn("_dd_id", F.concat(F.lit(f"{number}/"), "_dd_id")) for number, source in form]
         rows, place = form[0][1].decode(reduce(DataFrame.unionAll, tagged)), F.locate("/", F.col("_dd_id"))
-        together.append(rows.withColumns({"_dd_batch": F.substr("_dd_id", F.lit(1), place - 1).cast("int"), "_dd_id": F.substr("_dd_id", place + 1)}))
+        together.append(rows.withColumns({"_dd_batch": F.substr("_dd_id", F.lit(1), place - 1).cast("int"),
+                                          "_dd_id": F.substr("_dd_id", place + 1)}))
     return together
 
 def _counted(parts:Sequence[Source], config:Config, sample:float|None) -> DataFrame:
@@ -92,9 +96,11 @@ def _counted(parts:Sequence[Source], config:Config, sample:float|None) -> DataFr
     for rows in _decoded(parts, config, lambda raw: _sampled(raw, sample)):
         known = {"hash": F.xxhash64("_dd_id"), "marks": _marks(rows, config), "at": _arrival(rows, config)}
         keys.append(rows.select(*(F.when(F.col("_dd_good"), c).alias(n) for n, c in known.items())))
-    hashes = reduce(DataFrame.unionAll, keys).groupBy("hash").agg(F.count(F.lit(1)).alias("rows"), F.min("marks").alias("marks"), F.min("at").alias("at"))
+    hashes = reduce(DataFrame.unionAll, keys).groupBy("hash").agg(
+        F.count(F.lit(1)).alias("rows"), F.min("marks").alias("marks"), F.min("at").alias("at"))
     one = lambda c: F.when(F.col("rows") == 1, c)
-    narrow = hashes.select(F.when(F.col("rows") > 1, F.col("hash")).alias("hash"), one(F.col("marks")).alias("marks"), one(F.floor(F.col("at") / _DAY)).alias("day"), "rows", "at")
+    narrow = hashes.select(F.when(F.col("rows") > 1, F.col("hash")).alias("hash"), one(F.col("marks")).alias("marks"),
+                           one(F.floor(F.col("at") / _DAY)).alias("day"), "rows", "at")
     return narrow.groupBy("hash", "marks", "day").agg(F.sum("rows").alias("rows"), F.min("at").alias("from_at"), F.max("at").alias("to_at"))
 
 def _alone(known:Sequence[Any]) -> pd.DataFrame:
@@ -117,7 +123,8 @@ def compared_columns(columns:Sequence[str], config:Config) -> list[str]:
 def _value_hash(rows:DataFrame, name:str) -> Column:
     if name not in rows.columns: return F.hash(F.lit(None))
     kind = rows.schema[name].dataType
-    if isinstance(kind, (T.ByteType, T.ShortType, T.IntegerType)): return F.hash(named(name).cast("bigint"))  # another batch may have it longer
+    # another batch may have it longer
+    if isinstance(kind, (T.ByteType, T.ShortType, T.IntegerType)): return F.hash(named(name).cast("bigint"))
     return F.hash(hash_of(rows, [name]) if isinstance(kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType)) else named(name))
 
 def _text(rows:DataFrame, name:str) -> Column:
@@ -130,7 +137,9 @@ def entity_columns(rows:DataFrame) -> list[str]:
     "The columns that hold entities: JSON envelopes, or one column for each type."
     kinds = {f.name: f.dataType for f in rows.schema.fields}
     text = [c for c in ("contexts", "derived_contexts", "unstruct_event") if isinstance(kinds.get(c), T.StringType)]
-    typed = [c for c, kind in kinds.items() if (c.startswith("contexts_") and isinstance(kind, T.ArrayType)) or (c.startswith("unstruct_event_") and isinstance(kind, (T.StructType, T.MapType)))]
+    typed = [c for c, kind in kinds.items()
+             if (c.startswith("contexts_") and isinstance(kind, T.ArrayType))
+             or (c.startswith("unstruct_event_") and isinstance(kind, (T.StructType, T.MapType)))]
     return text + typed
 
 def _entities(rows:DataFrame) -> Column:
@@ -141,7 +150,8 @@ def _entities(rows:DataFrame) -> Column:
     lists = []
     for c in entity_columns(rows):
         if isinstance(rows.schema[c].dataType, T.StringType): lists.append(one.get(c, many)(named(c)))
-        else: lists.append(F.array_repeat(F.lit(c), F.greatest(F.size(c), F.lit(0)) if c.startswith("contexts_") else F.when(named(c).isNull(), 0).otherwise(1)))
+        else: lists.append(F.array_repeat(F.lit(c), F.greatest(F.size(c), F.lit(0)) if c.startswith("contexts_")
+                                                    else F.when(named(c).isNull(), 0).otherwise(1)))
     none = F.expr("cast(array() as array<string>)")
     return F.filter(F.concat(none, *(F.coalesce(found, none) for found in lists)), lambda e: e != "")
 
@@ -161,16 +171,21 @@ def copies(
     # when it was created says nothing of the clock: an event may wait on the device
     skew = at - F.floor(micros_of(events, "dvce_sent_tstamp") / 1000) if "dvce_sent_tstamp" in events.columns else nothing
     processed = F.floor(micros_of(events, orders[0]) / 1000) if orders else nothing
-    robot = F.coalesce(_text(events, "useragent").rlike(_ROBOTS), F.lit(False)) | F.coalesce(_text(events, "br_type") == "Robot", F.lit(False))
+    robot = (F.coalesce(_text(events, "useragent").rlike(_ROBOTS), F.lit(False))
+             | F.coalesce(_text(events, "br_type") == "Robot", F.lit(False)))
     own = [c for c in events.columns if not c.startswith("_dd_")]
     # one compiled method for all of this would be so large that Java only interprets it
     values = F.array(*[_value_hash(events, c) for c in compared]) if compared else F.expr("cast(array() as array<int>)")
     events = _pause(_pause(events).select("*", values.alias("_dd_values")))
-    events = _pause(events.select("*", fingerprint_of(events.select(*map(quoted, own)), replace(config, missing_fingerprint="surrogate")).alias("_dd_fp")))
+    events = _pause(events.select(
+        "*", fingerprint_of(events.select(*map(quoted, own)), replace(config, missing_fingerprint="surrogate")).alias("_dd_fp")))
     taken = events.select(
-        named(config.event_id).cast("string").alias("id"), F.col("_dd_fp").alias("fp"), (F.lit(batch) if isinstance(batch, int) else batch).alias("batch"), _is_missing(events, config).alias("missing"), at.alias("at"),
-        F.floor(at / _DAY).cast("int").alias("day"), (F.xxhash64("etl_tstamp") if "etl_tstamp" in events.columns else F.lit(0).cast("bigint")).alias("etl"), skew.alias("skew"),
-        _bucket(_text(events, "user_ipaddress")).alias("ip"), _bucket(_text(events, "useragent")).alias("agent"), robot.alias("robot"), F.col("_dd_values").alias("values"), processed.alias("processed"), _entities(events).alias("entities"))
+        named(config.event_id).cast("string").alias("id"), F.col("_dd_fp").alias("fp"),
+        (F.lit(batch) if isinstance(batch, int) else batch).alias("batch"), _is_missing(events, config).alias("missing"),
+        at.alias("at"), F.floor(at / _DAY).cast("int").alias("day"),
+        (F.xxhash64("etl_tstamp") if "etl_tstamp" in events.columns else F.lit(0).cast("bigint")).alias("etl"), skew.alias("skew"),
+        _bucket(_text(events, "user_ipaddress")).alias("ip"), _bucket(_text(events, "useragent")).alias("agent"), robot.alias("robot"),
+        F.col("_dd_values").alias("values"), processed.alias("processed"), _entities(events).alias("entities"))
     return taken.withColumn("row", F.xxhash64("values"))
 
 # %% ../nbs/02_distribution.ipynb #69670995
@@ -186,7 +201,8 @@ _SPANS = {"resent_seconds": 2000, "resent_minutes": 3_600_000, "resent_hours": _
 
 def _differing(values:Column, others:Column, etl:Column, other_etl:Column, width:int) -> Column:
     "The places of the compared columns that differ, and `width` if etl_tstamp does."
-    places = F.filter(F.sequence(F.lit(0), F.lit(width - 1)), lambda i: F.get(values, i) != F.get(others, i)) if width else F.expr("cast(array() as array<int>)")
+    places = (F.filter(F.sequence(F.lit(0), F.lit(width - 1)), lambda i: F.get(values, i) != F.get(others, i))
+              if width else F.expr("cast(array() as array<int>)"))
     return F.concat(places, F.when(etl == other_etl, F.expr("cast(array() as array<int>)")).otherwise(F.array(F.lit(width))))
 
 def _age(across:Column, gap:Column, processed:Column) -> Column:
@@ -201,15 +217,20 @@ def placed(
     pair, whole = ["id", "fp"], (Window.unboundedPreceding, Window.unboundedFollowing)
     ordered = Window.partitionBy(*pair).orderBy("batch", F.asc_nulls_last("at"), "row", "etl")
     every, alike = ordered.rowsBetween(*whole), Window.partitionBy(*pair, "row").orderBy("etl", "batch")
-    seen = rows.select("*", F.row_number().over(ordered).alias("nth"), F.first("batch").over(every).alias("_batch"), F.first("at").over(every).alias("_at"),
-                       F.first("processed").over(every).alias("_processed"), F.first("values").over(every).alias("_values"), F.first("row").over(every).alias("_row"),
-                       F.first("etl").over(every).alias("_etl"), F.row_number().over(alike).alias("_variant"), F.lag("etl").over(alike).alias("_before"))
+    seen = rows.select(
+        "*", F.row_number().over(ordered).alias("nth"), F.first("batch").over(every).alias("_batch"),
+        F.first("at").over(every).alias("_at"), F.first("processed").over(every).alias("_processed"),
+        F.first("values").over(every).alias("_values"), F.first("row").over(every).alias("_row"),
+        F.first("etl").over(every).alias("_etl"), F.row_number().over(alike).alias("_variant"), F.lag("etl").over(alike).alias("_before"))
     gap, same = F.abs(F.col("at") - F.col("_at")), (F.col("_variant") > 1) | (F.col("row") == F.col("_row"))
-    cause = F.when(same & (F.col("etl") == F.coalesce("_before", "_etl")), "exact").when(same, "replayed").when(gap.isNull() | (gap == 0), "unexplained")
+    cause = (F.when(same & (F.col("etl") == F.coalesce("_before", "_etl")), "exact").when(same, "replayed")
+             .when(gap.isNull() | (gap == 0), "unexplained"))
     for name, span in _SPANS.items(): cause = cause.when(gap < span, name)
     later, across = F.col("nth") > 1, F.col("batch") > F.col("_batch")
-    told = seen.select(*rows.columns, "nth", across.alias("across"), F.when(later, gap).alias("gap"), F.when(later, _age(across, gap, F.col("_processed"))).alias("age"),
-                       F.when(later, cause.otherwise("resent_days")).alias("cause"), F.when(later, _differing(F.col("values"), F.col("_values"), F.col("etl"), F.col("_etl"), width)).alias("differs"))
+    told = seen.select(
+        *rows.columns, "nth", across.alias("across"), F.when(later, gap).alias("gap"),
+        F.when(later, _age(across, gap, F.col("_processed"))).alias("age"), F.when(later, cause.otherwise("resent_days")).alias("cause"),
+        F.when(later, _differing(F.col("values"), F.col("_values"), F.col("etl"), F.col("_etl"), width)).alias("differs"))
     return told.withColumn("values", F.when(~later, F.col("values")))  # of the others they are compared now, and heavy to keep
 
 # %% ../nbs/02_distribution.ipynb #cf4aefb5
@@ -219,13 +240,19 @@ def by_id(
     "Sum up each repeated id; by an aggregate, so that a busy one is spread over the tasks."
     later, across, missing = F.col("nth") > 1, F.col("across"), F.col("missing")
     head = F.min(F.when(~later, F.struct(F.col("at").isNull().alias("unknown"), "at", "fp", "values", "etl", "processed")))
-    sums = {"rows": F.count(F.lit(1)), "pairs": F.count_if(~later), "natural": F.count_if(later & ~across), "natural_cross": F.count_if(later & across),
+    sums = {"rows": F.count(F.lit(1)), "pairs": F.count_if(~later),
+            "natural": F.count_if(later & ~across), "natural_cross": F.count_if(later & across),
             "missing": F.count_if(missing), "missing_natural": F.count_if(missing & later)}
-    spread = {"from_at": F.min("at"), "to_at": F.max("at"), "ips": F.collect_set("ip"), "agents": F.collect_set("agent"), "robot": F.max("robot"), "skew_from": F.min("skew"), "skew_to": F.max("skew")}
-    parts = rows.groupBy("id", "batch").agg(*(c.alias(n) for n, c in (sums | spread).items()), F.count_if(~later & ~missing).alias("own"), head.alias("head"))
-    first = F.min(F.struct("batch", "head", "pairs", (F.col("own") + F.col("missing")).alias("alone")))  # all pairs of an id's first batch begin there
-    merged = {"from_at": F.min("from_at"), "to_at": F.max("to_at"), "robot": F.max("robot"), "skew": F.max("skew_to") - F.min("skew_from"), "batches": F.count(F.lit(1)),
-              "ips": F.size(F.array_distinct(F.flatten(F.collect_list("ips")))), "agents": F.size(F.array_distinct(F.flatten(F.collect_list("agents"))))}
+    spread = {"from_at": F.min("at"), "to_at": F.max("at"), "ips": F.collect_set("ip"), "agents": F.collect_set("agent"),
+              "robot": F.max("robot"), "skew_from": F.min("skew"), "skew_to": F.max("skew")}
+    parts = rows.groupBy("id", "batch").agg(
+        *(c.alias(n) for n, c in (sums | spread).items()), F.count_if(~later & ~missing).alias("own"), head.alias("head"))
+    # all pairs of an id's first batch begin there
+    first = F.min(F.struct("batch", "head", "pairs", (F.col("own") + F.col("missing")).alias("alone")))
+    merged = {"from_at": F.min("from_at"), "to_at": F.max("to_at"), "robot": F.max("robot"),
+              "skew": F.max("skew_to") - F.min("skew_from"), "batches": F.count(F.lit(1)),
+              "ips": F.size(F.array_distinct(F.flatten(F.collect_list("ips")))),
+              "agents": F.size(F.array_distinct(F.flatten(F.collect_list("agents"))))}
     return parts.groupBy("id").agg(*(F.sum(n).alias(n) for n in sums), *(c.alias(n) for n, c in merged.items()), first.alias("first"))
 
 # %% ../nbs/02_distribution.ipynb #8b31706a
@@ -256,7 +283,8 @@ def collisions(
     random_ids:bool = True, # are most ids UUIDs of version 4?
 ) -> DataFrame:             # the first rows of the pairs that are not the first of their id; across, gap, cause, differs are those of the id
     "Find the events that share an id with an earlier one, and why."
-    several = ids.where("pairs > 1").select(F.col("id").alias("_id"), F.col("first").alias("_first"), "robot", "ips", "agents", F.col("skew").alias("_skew"))
+    several = ids.where("pairs > 1").select(
+        F.col("id").alias("_id"), F.col("first").alias("_first"), "robot", "ips", "agents", F.col("skew").alias("_skew"))
     own = [c for c in rows.columns if c not in ("across", "gap", "age", "cause", "differs", "robot", "entities")]
     met = rows.where("nth = 1").select(*own).join(several, F.col("id") == F.col("_id")).where("fp <> _first.head.fp")
     differs = _differing(F.col("values"), F.col("_first.head.values"), F.col("etl"), F.col("_first.head.etl"), width)
@@ -264,13 +292,14 @@ def collisions(
     met = met.withColumns({"across": across, "gap": gap, "age": _age(across, gap, F.col("_first.head.processed")), "differs": differs})
     # where there are few columns, few of them is fewer
     few = F.lit(len(sent) > 1) & (F.size(F.array_intersect("differs", F.lit(list(sent)).cast("array<int>"))) <= min(FEW, len(sent) // 2))
-    cause = (F.when(F.col("robot"), "robot").when(_weak(random_ids), "weak_id").when(F.coalesce(F.col("_skew") > SKEW_MS, F.lit(False)), "clock_skew")
-              .when(few, "few_columns").when((F.col("ips") >= MANY) | (F.col("agents") >= MANY), "shared_id").otherwise("unexplained"))
+    cause = (F.when(F.col("robot"), "robot").when(_weak(random_ids), "weak_id")
+             .when(F.coalesce(F.col("_skew") > SKEW_MS, F.lit(False)), "clock_skew").when(few, "few_columns")
+             .when((F.col("ips") >= MANY) | (F.col("agents") >= MANY), "shared_id").otherwise("unexplained"))
     return met.withColumn("cause", cause)
 
 # %% ../nbs/02_distribution.ipynb #906a8194
-WINDOWS = {"1 hour": 1, "2 hours": 2, "6 hours": 6, "12 hours": 12, "1 day": 24, "2 days": 48, "3 days": 72, "7 days": 168, "14 days": 336, "30 days": 720,
-           "60 days": 1440, "90 days": 2160, "180 days": 4320}   # hours that a memory looks back
+WINDOWS = {"1 hour": 1, "2 hours": 2, "6 hours": 6, "12 hours": 12, "1 day": 24, "2 days": 48, "3 days": 72, "7 days": 168,
+           "14 days": 336, "30 days": 720, "60 days": 1440, "90 days": 2160, "180 days": 4320}   # hours that a memory looks back
 _BINS = 20  # bars of a gap chart in each power of ten
 
 def _ladder(gap:str, limits:Sequence[int]) -> str:
@@ -284,23 +313,31 @@ def excess(
 ) -> DataFrame:       # kind (natural, synthetic), across, cause, batch, day, missing, gap, differs, id; bin (of the gap), window (the first that lasts for the age)
     "Put together the rows that make the data longer than its ids: copies, and events that share an id."
     names = ["across", "cause", "batch", "day", "missing", "gap", "age", "differs", "id"]
-    both = rows.where("nth > 1").select(F.lit("natural").alias("kind"), *names).unionAll(again.select(F.lit("synthetic").alias("kind"), *names))
-    return both.select("*", F.when(F.col("gap") > 0, F.ceil(F.log10("gap") * _BINS)).otherwise(F.when(F.col("gap") == 0, F.lit(-1))).cast("int").alias("bin"),
-                       F.expr(_ladder("age", [h * 3_600_000 for h in WINDOWS.values()])).alias("window"))
+    both = rows.where("nth > 1").select(F.lit("natural").alias("kind"), *names).unionAll(
+        again.select(F.lit("synthetic").alias("kind"), *names))
+    return both.select(
+        "*",
+        F.when(F.col("gap") > 0, F.ceil(F.log10("gap") * _BINS)).otherwise(F.when(F.col("gap") == 0, F.lit(-1))).cast("int").alias("bin"),
+        F.expr(_ladder("age", [h * 3_600_000 for h in WINDOWS.values()])).alias("window"))
 
 def tallies(
     more:DataFrame,   # from `excess`
     rows:DataFrame,   # from `placed`
 ) -> DataFrame:       # of (by, kind, across, cause, batch, day, bin, window): rows, ids, missing, oldest (age), and up to three example ids
     "Count everything at once: by batch, by day, by gap and by cause. kind is also first: the first rows of all pairs."
-    heads = rows.where("nth = 1").select(F.lit("first").alias("kind"), F.lit(False).alias("across"), F.lit("").alias("cause"), "batch", "day", "missing", F.lit(None).cast("int").alias("bin"), F.lit(None).cast("int").alias("window"), F.lit(None).cast("bigint").alias("age"), "id")
+    heads = rows.where("nth = 1").select(
+        F.lit("first").alias("kind"), F.lit(False).alias("across"), F.lit("").alias("cause"), "batch", "day", "missing",
+        F.lit(None).cast("int").alias("bin"), F.lit(None).cast("int").alias("window"), F.lit(None).cast("bigint").alias("age"), "id")
     everything = more.select(*heads.columns).unionAll(heads)
-    sets = {"split": ["kind", "across"], "batch": ["kind", "across", "batch"], "day": ["kind", "across", "day"], "gap": ["kind", "across", "bin", "window"], "cause": ["kind", "cause"]}
+    sets = {"split": ["kind", "across"], "batch": ["kind", "across", "batch"], "day": ["kind", "across", "day"],
+            "gap": ["kind", "across", "bin", "window"], "cause": ["kind", "cause"]}
     keys = list(dict.fromkeys(c for s in sets.values() for c in s))
     number = lambda s: sum(1 << (len(keys) - 1 - i) for i, c in enumerate(keys) if c not in s)
     by = reduce(lambda case, s: case.when(F.grouping_id() == number(sets[s]), s), sets, F.when(F.lit(False), ""))
     examples = [F.min(F.when(F.pmod(F.xxhash64("id"), F.lit(3)) == i, F.col("id"))).alias(f"example{i}") for i in range(3)]
-    return everything.groupingSets([[F.col(c) for c in s] for s in sets.values()], *keys).agg(by.alias("by"), F.count(F.lit(1)).alias("rows"), F.count_distinct("id").alias("ids"), F.count_if("missing").alias("missing"), F.max("age").alias("oldest"), *examples)
+    return everything.groupingSets([[F.col(c) for c in s] for s in sets.values()], *keys).agg(
+        by.alias("by"), F.count(F.lit(1)).alias("rows"), F.count_distinct("id").alias("ids"),
+        F.count_if("missing").alias("missing"), F.max("age").alias("oldest"), *examples)
 
 # %% ../nbs/02_distribution.ipynb #01137eae
 def sizes(
@@ -309,11 +346,13 @@ def sizes(
     "Sort ids by how many events they have: exactly up to 100, then in bars of a twentieth of a power of ten."
     bar = F.when(F.col("rows") <= 100, F.col("rows")).otherwise(1000 + F.floor(F.log10("rows") * _BINS))
     natural, synthetic = F.col("natural") + F.col("natural_cross"), F.col("pairs") - 1
-    sums = {"rows": F.col("rows"), "natural": natural, "synthetic": synthetic, "missing": F.col("missing"), "missing_natural": F.col("missing_natural"), "pairs": F.col("pairs")}
+    sums = {"rows": F.col("rows"), "natural": natural, "synthetic": synthetic, "missing": F.col("missing"),
+            "missing_natural": F.col("missing_natural"), "pairs": F.col("pairs")}
     squares = [F.sum(c.cast("double") * c).alias(f"{n}_squared") for n, c in sums.items() if n in ("rows", "natural", "synthetic")]
     return ids.groupBy(bar.alias("bar")).agg(
-        F.min("rows").alias("from_rows"), F.max("rows").alias("to_rows"), F.count(F.lit(1)).alias("ids"), F.count_if(F.col("pairs") > 1).alias("several"),
-        F.count_if(F.col("first.pairs") > 1).alias("several_at_once"), F.count_if(F.col("first.alone") > 1).alias("alone_at_once"), F.min("from_at").alias("from_at"), F.max("to_at").alias("to_at"),
+        F.min("rows").alias("from_rows"), F.max("rows").alias("to_rows"), F.count(F.lit(1)).alias("ids"),
+        F.count_if(F.col("pairs") > 1).alias("several"), F.count_if(F.col("first.pairs") > 1).alias("several_at_once"),
+        F.count_if(F.col("first.alone") > 1).alias("alone_at_once"), F.min("from_at").alias("from_at"), F.max("to_at").alias("to_at"),
         *(F.sum(c).alias(f"{n}_sum") for n, c in sums.items()), *squares)
 
 def hottest(
@@ -321,7 +360,8 @@ def hottest(
     number:int = 1000,
 ) -> DataFrame:         # id, rows, pairs, natural, synthetic, batches, ips, agents, robot, from_at, to_at
     "Take the ids with most rows, the first by name where they have as many."
-    chosen = ids.select("id", "rows", "pairs", (F.col("natural") + F.col("natural_cross")).alias("natural"), (F.col("pairs") - 1).alias("synthetic"), "batches", "ips", "agents", "robot", "from_at", "to_at")
+    chosen = ids.select("id", "rows", "pairs", (F.col("natural") + F.col("natural_cross")).alias("natural"),
+                        (F.col("pairs") - 1).alias("synthetic"), "batches", "ips", "agents", "robot", "from_at", "to_at")
     return chosen.where("rows > 1").orderBy(F.desc("rows"), "id").limit(number)
 
 # %% ../nbs/02_distribution.ipynb #ec28825b
@@ -330,9 +370,11 @@ def joined(
     ids:DataFrame,   # from `by_id`
 ) -> DataFrame:      # entity, entities, before, after: rows of the join of events and entities on the id, over the repeated ids
     "Say how many rows a join on the id gives, now and with one event for each id, by type of entity."
-    found = rows.select("id", "nth", F.explode("entities").alias("entity")).groupBy("id", "entity").agg(F.count(F.lit(1)).alias("entities"), F.count_if(F.col("nth") == 1).alias("after"))
+    found = rows.select("id", "nth", F.explode("entities").alias("entity")).groupBy("id", "entity").agg(
+        F.count(F.lit(1)).alias("entities"), F.count_if(F.col("nth") == 1).alias("after"))
     many = ids.where("rows > 1").select(F.col("id").alias("_id"), "rows")
-    return found.join(many, F.col("id") == F.col("_id")).groupBy("entity").agg(F.sum("entities").alias("entities"), F.sum(F.col("entities") * F.col("rows")).alias("before"), F.sum("after").alias("after"))
+    return found.join(many, F.col("id") == F.col("_id")).groupBy("entity").agg(
+        F.sum("entities").alias("entities"), F.sum(F.col("entities") * F.col("rows")).alias("before"), F.sum("after").alias("after"))
 
 def differences(
     more:DataFrame,       # from `excess`
@@ -393,24 +435,30 @@ def _sections(narrow:DataFrame, few:bool, compared:Sequence[str], sent:Sequence[
         with ThreadPoolExecutor(len(wanted)) as pool: return list(pool.map(lambda frame: frame.toPandas(), wanted))
     finally: _let_go(*kept)
 
-def _scanned(parts:Sequence[Source], config:Config, compared:Sequence[str], sent:Sequence[int], sample:float|None, stage:Callable[[DataFrame, str], DataFrame]) -> _Found:
+def _scanned(parts:Sequence[Source], config:Config, compared:Sequence[str], sent:Sequence[int], sample:float|None,
+             stage:Callable[[DataFrame, str], DataFrame]) -> _Found:
     "Read the input twice, narrow both times: the ids of all rows, then the rows of the ids that repeat."
     counted = stage(_counted(parts, config, sample), "ids")
     told = {"rows": F.sum("rows"), "hashes": F.count(F.lit(1)), "from_at": F.min("from_at"), "to_at": F.max("to_at")}
-    known = counted.groupBy(F.col("hash").isNotNull().alias("repeats"), "marks", "day").agg(*(c.alias(n) for n, c in told.items())).collect()
+    known = counted.groupBy(F.col("hash").isNotNull().alias("repeats"), "marks", "day").agg(
+        *(c.alias(n) for n, c in told.items())).collect()
     total = lambda column, repeats: sum(r[column] for r in known if r.repeats == repeats)
     slots, broadcast = _alone(known), total("hashes", True) <= BROADCAST_LIMIT
     hashes = counted.where("hash is not null").select(F.col("hash").alias("_dd_hash"))
-    narrow = [copies(rows.where("_dd_good"), config, compared, F.col("_dd_batch")) for rows in _decoded(parts, config, lambda raw: rows_of(raw, hashes, broadcast=broadcast))]
+    narrow = [copies(rows.where("_dd_good"), config, compared, F.col("_dd_batch"))
+              for rows in _decoded(parts, config, lambda raw: rows_of(raw, hashes, broadcast=broadcast))]
     staged = stage(reduce(DataFrame.unionAll, narrow), "copies")
     alone, random = int(slots["rows"].sum()), int((slots["random"] * slots["rows"]).sum())
     frames = _sections(staged, total("rows", True) <= _FEW_ROWS, compared, sent, 0 < alone <= 2 * random)
     _let_go(counted, staged)
-    times = [t for r in known for t in (r.from_at, r.to_at) if t is not None] + [int(t) for c in ("from_at", "to_at") for t in frames[1][c].dropna()]
-    return _Found(slots, total("rows", False) - alone, max([max(times) - min(times), *frames[0]["oldest"].dropna()]) if times else None, *frames)
+    times = ([t for r in known for t in (r.from_at, r.to_at) if t is not None]
+             + [int(t) for c in ("from_at", "to_at") for t in frames[1][c].dropna()])
+    return _Found(slots, total("rows", False) - alone,
+                  max([max(times) - min(times), *frames[0]["oldest"].dropna()]) if times else None, *frames)
 
 # %% ../nbs/02_distribution.ipynb #ad1691d3
-REASONS = {("natural", False): "natural", ("natural", True): "natural_cross_batch", ("synthetic", False): "synthetic", ("synthetic", True): "synthetic_cross_batch"}
+REASONS = {("natural", False): "natural", ("natural", True): "natural_cross_batch",
+           ("synthetic", False): "synthetic", ("synthetic", True): "synthetic_cross_batch"}
 
 def _tally(found:_Found, by:str) -> pd.DataFrame:
     return found.tallies[found.tallies["by"] == by]
@@ -418,9 +466,11 @@ def _tally(found:_Found, by:str) -> pd.DataFrame:
 def distribution(found:_Found) -> pd.DataFrame:
     "How many ids have how many events: events_per_id, up_to, ids, events."
     alone = int(found.slots["rows"].sum())
-    bars = found.sizes.rename(columns={"from_rows": "events_per_id", "to_rows": "up_to", "rows_sum": "events"})[["events_per_id", "up_to", "ids", "events"]]
+    bars = found.sizes.rename(columns={"from_rows": "events_per_id", "to_rows": "up_to", "rows_sum": "events"})[
+        ["events_per_id", "up_to", "ids", "events"]]
     ones = pd.DataFrame([(1, 1, alone, alone)] if alone else [], columns=bars.columns)
-    return pd.concat([ones, bars]).astype("int64").groupby(["events_per_id", "up_to"], as_index=False).sum().sort_values("events_per_id", ignore_index=True)
+    return (pd.concat([ones, bars]).astype("int64").groupby(["events_per_id", "up_to"], as_index=False).sum()
+            .sort_values("events_per_id", ignore_index=True))
 
 def split(found:_Found) -> pd.DataFrame:
     "Every event once, by what it is: what, rows, ids, without_fingerprint."
@@ -431,7 +481,8 @@ def split(found:_Found) -> pd.DataFrame:
     missing = int((found.slots["missing"] * found.slots["rows"]).sum()) + int(single["missing_sum"].sum())
     alone, first = int(found.slots["rows"].sum() + single["ids"].sum()), int(repeated["ids"].sum())
     first_missing = int(repeated["missing_sum"].sum()) - sum(r[3] for r in more)
-    return pd.DataFrame([("unique", alone, alone, missing), ("first of a repeated id", first, first, first_missing), *more], columns=["what", "rows", "ids", "without_fingerprint"])
+    return pd.DataFrame([("unique", alone, alone, missing), ("first of a repeated id", first, first, first_missing), *more],
+                        columns=["what", "rows", "ids", "without_fingerprint"])
 
 def split_by(found:_Found, by:str, names:Mapping[int, str]) -> pd.DataFrame:
     "The same for each batch or day: its name, events, first (unique, or the first of its id), and a column for each reason."
@@ -459,15 +510,18 @@ def causes(found:_Found) -> pd.DataFrame:
         for cause, rule in rules.items():
             if cause in mine.index:
                 r = mine.loc[cause]
-                rows.append((kind, cause, rule, int(r["rows"]), r["rows"] / mine["rows"].sum(), int(r["ids"]), [e for e in (r["example0"], r["example1"], r["example2"]) if e]))
+                rows.append((kind, cause, rule, int(r["rows"]), r["rows"] / mine["rows"].sum(), int(r["ids"]),
+                             [e for e in (r["example0"], r["example1"], r["example2"]) if e]))
     return pd.DataFrame(rows, columns=["kind", "cause", "rule", "rows", "share", "ids", "examples"])
 
 def columns_that_differ(found:_Found, compared:Sequence[str], sent:set[str]) -> pd.DataFrame:
     "In how many repeats a column differs from the first one: kind, column, sent (by the client), rows, share."
     names, whole = [*compared, "etl_tstamp"], _tally(found, "split").groupby("kind")["rows"].sum()
     single = found.differ[found.differ["what"].str.startswith("c")]
-    rows = [(r.kind, name, name in sent, int(r.rows), r.rows / whole[r.kind]) for r in single.itertuples() for name in [names[int(r.what[1:])]]]
-    return pd.DataFrame(rows, columns=["kind", "column", "sent", "rows", "share"]).sort_values(["kind", "rows", "column"], ascending=[True, False, True], ignore_index=True)
+    rows = [(r.kind, name, name in sent, int(r.rows), r.rows / whole[r.kind])
+            for r in single.itertuples() for name in [names[int(r.what[1:])]]]
+    return pd.DataFrame(rows, columns=["kind", "column", "sent", "rows", "share"]).sort_values(
+        ["kind", "rows", "column"], ascending=[True, False, True], ignore_index=True)
 
 def columns_together(found:_Found, compared:Sequence[str], number:int = 12) -> pd.DataFrame:
     "Which of the client's columns differ together in synthetic copies: columns (none: only the fingerprint differs), rows, share; the most frequent sets."
@@ -482,8 +536,8 @@ def gaps(found:_Found) -> pd.DataFrame:
     tally = _tally(found, "gap").dropna(subset=["bin"])
     bars = tally[tally["kind"] != "first"].groupby(["kind", "across", "bin"], as_index=False)["rows"].sum()
     edge = lambda b: 0.0 if b < 0 else round(10 ** (b / _BINS), 3)
-    return pd.DataFrame([(r.kind, bool(r.across), 0.0 if r.bin < 0 else edge(r.bin - 1), edge(r.bin), int(r.rows)) for r in bars.itertuples()],
-                        columns=["kind", "across", "from_ms", "to_ms", "rows"])
+    return pd.DataFrame([(r.kind, bool(r.across), 0.0 if r.bin < 0 else edge(r.bin - 1), edge(r.bin), int(r.rows))
+                         for r in bars.itertuples()], columns=["kind", "across", "from_ms", "to_ms", "rows"])
 
 QUANTILES = (.1, .25, .5, .75, .9, .99, 1)
 
@@ -511,10 +565,13 @@ def windows(
     for i, (name, hours) in enumerate(WINDOWS.items()):
         caught += int(counted.get(i, 0))
         # a manifest remembers whole days
-        month = forecast_month(Workload(max(events / days, 1), retention_days=max(hours / 24, 1), batches_per_day=min(max(batches / days, 0.001), max(events / days, 1))), prices)
+        month = forecast_month(Workload(max(events / days, 1), retention_days=max(hours / 24, 1),
+                                        batches_per_day=min(max(batches / days, 0.001), max(events / days, 1))), prices)
         # a day has no more than 24 hours in which to open a window
-        other = min(dollars for choice, dollars in month.total_usd.items() if choice != "lake" and (batches / days <= 24 or "window" not in choice))
-        rows.append((name, hours, caught, caught / whole if whole else 0.0, max(0.0, 1 - hours * 3_600_000 / span_ms) if span_ms else 0.0, month.total_usd["lake"], other))
+        other = min(dollars for choice, dollars in month.total_usd.items()
+                    if choice != "lake" and (batches / days <= 24 or "window" not in choice))
+        rows.append((name, hours, caught, caught / whole if whole else 0.0,
+                     max(0.0, 1 - hours * 3_600_000 / span_ms) if span_ms else 0.0, month.total_usd["lake"], other))
     return pd.DataFrame(rows, columns=["window", "hours", "caught", "share", "seen", "lake_usd", "dynamodb_usd"])
 
 def knee(frame:pd.DataFrame, enough:float = 0.98) -> int|None:
@@ -528,8 +585,10 @@ def hot_ids(found:_Found, number:int = 20) -> pd.DataFrame:
     "The ids with most events: id, rows, pairs, natural, synthetic, batches, addresses, browsers, robot, first, last."
     top = found.hot.head(number)
     moment = lambda ms: "" if pd.isna(ms) else str(pd.Timestamp(int(ms), unit="ms"))[:19]
-    return pd.DataFrame([(r.id, int(r.rows), int(r.pairs), int(r.natural), int(r.synthetic), int(r.batches), int(r.ips), int(r.agents), bool(r.robot), moment(r.from_at), moment(r.to_at))
-                         for r in top.itertuples()], columns=["id", "rows", "pairs", "natural", "synthetic", "batches", "addresses", "browsers", "robot", "first", "last"])
+    return pd.DataFrame(
+        [(r.id, int(r.rows), int(r.pairs), int(r.natural), int(r.synthetic), int(r.batches), int(r.ips), int(r.agents), bool(r.robot),
+          moment(r.from_at), moment(r.to_at)) for r in top.itertuples()],
+        columns=["id", "rows", "pairs", "natural", "synthetic", "batches", "addresses", "browsers", "robot", "first", "last"])
 
 def hot_shares(found:_Found) -> pd.DataFrame:
     "What the hottest ids explain: top (how many), rows, excess, share of all excess."
@@ -541,7 +600,8 @@ def hot_shares(found:_Found) -> pd.DataFrame:
 def joins(found:_Found) -> pd.DataFrame:
     "Rows of events joined with entities on the id, over the repeated ids: entity, entities, before, after, times."
     counted = found.joins.assign(times=found.joins["before"] / found.joins["after"].clip(lower=1))
-    return counted.sort_values(["before", "entity"], ascending=[False, True], ignore_index=True)[["entity", "entities", "before", "after", "times"]]
+    return counted.sort_values(["before", "entity"], ascending=[False, True], ignore_index=True)[
+        ["entity", "entities", "before", "after", "times"]]
 
 STRATEGIES = ("rename_later", "rename_all", "quarantine", "delete_all", "off")
 
@@ -552,7 +612,8 @@ def outcomes(found:_Found) -> pd.DataFrame:
     natural, synthetic, apart = (int(s[c].sum()) for c in ("natural_sum", "synthetic_sum", "missing_natural_sum"))
     rows = []
     # without a fingerprint, unique: a copy counts as another event of its id
-    for policy, copies_, others, heads in (("surrogate", natural, synthetic, int(s["several_at_once"].sum())), ("unique", natural - apart, synthetic + apart, int(s["alone_at_once"].sum()))):
+    for policy, copies_, others, heads in (("surrogate", natural, synthetic, int(s["several_at_once"].sum())),
+                                           ("unique", natural - apart, synthetic + apart, int(s["alone_at_once"].sum()))):
         renamed = {"rename_later": others, "rename_all": others + heads}
         for strategy in STRATEGIES:
             aside = others if strategy == "quarantine" else 0
@@ -562,7 +623,8 @@ def outcomes(found:_Found) -> pd.DataFrame:
 
 # %% ../nbs/02_distribution.ipynb #1c4a7587
 _LATE = "#0a3d62"    # what comes from another batch: the dark one
-_NAMES = {"natural": "natural, in a batch", "natural_cross_batch": "natural, across batches", "synthetic": "synthetic, in a batch", "synthetic_cross_batch": "synthetic, across batches"}
+_NAMES = {"natural": "natural, in a batch", "natural_cross_batch": "natural, across batches",
+          "synthetic": "synthetic, in a batch", "synthetic_cross_batch": "synthetic, across batches"}
 
 def _axes(title:str, x:str, y:str = "", *, height:float = 3.2) -> tuple[Figure, Any]:
     "A figure with one plot and its conclusion on top; narrow, so that a phone shows its letters large enough."
@@ -608,13 +670,18 @@ def distribution_chart(
     repeated = frame[frame["events_per_id"] > 1]
     ids, events, more = int(frame["ids"].sum()), int(frame["events"].sum()), int((repeated["events"] - repeated["ids"]).sum())
     top = int(frame["up_to"].max()) if len(frame) else 0
-    title = f"{share(more, events)} of {grouped(events)} events are repeats, on {share(int(repeated['ids'].sum()), ids)} of the ids; the hottest {'of the sampled ones ' if sampled else 'id '}has {grouped(top)}" if more else f"All {grouped(ids)} ids are unique"
+    title = (f"{share(more, events)} of {grouped(events)} events are repeats, on {share(int(repeated['ids'].sum()), ids)} of the ids; "
+             f"the hottest {'of the sampled ones ' if sampled else 'id '}has {grouped(top)}"
+             if more else f"All {grouped(ids)} ids are unique")
     figure, axes = _axes(title, "events per id (log scale)", "ids (log scale)")
     axes.set_xscale("log"); axes.set_yscale("log")
     for part, colour in ((frame[frame["events_per_id"] == 1], KEPT), (repeated, DROPPED)):
-        axes.vlines(part["events_per_id"], 0.7, part["ids"], color=colour, lw=1.2); axes.plot(part["events_per_id"], part["ids"], "o", color=colour, ms=4)
+        axes.vlines(part["events_per_id"], 0.7, part["ids"], color=colour, lw=1.2)
+        axes.plot(part["events_per_id"], part["ids"], "o", color=colour, ms=4)
     if len(frame): axes.set_ylim(0.7, 3 * frame["ids"].max()); axes.set_xlim(0.8, 2 * top)
-    if len(frame): axes.annotate("unique", (frame["events_per_id"].iloc[0], frame["ids"].iloc[0]), xytext=(8, 0), textcoords="offset points", fontsize=9, color=KEPT, va="center") if frame["events_per_id"].iloc[0] == 1 else None
+    if len(frame):
+        axes.annotate("unique", (frame["events_per_id"].iloc[0], frame["ids"].iloc[0]), xytext=(8, 0), textcoords="offset points",
+                      fontsize=9, color=KEPT, va="center") if frame["events_per_id"].iloc[0] == 1 else None
     axes.xaxis.set_major_formatter(_big); axes.yaxis.set_major_formatter(_big)
     return figure
 
@@ -625,10 +692,13 @@ def split_chart(
 ) -> Figure:
     "Draw the rows beyond the first of each id, by what they are."
     # where there is one batch, nothing is known across batches
-    more, events = frame[frame["what"].isin(_NAMES) & ((frame["rows"] > 0) | ~frame["what"].str.endswith("_cross_batch"))], int(frame["rows"].sum())
+    more, events = (frame[frame["what"].isin(_NAMES) & ((frame["rows"] > 0) | ~frame["what"].str.endswith("_cross_batch"))],
+                    int(frame["rows"].sum()))
     natural = int(more[more["what"].str.startswith("natural")]["rows"].sum())
     synthetic = int(more["rows"].sum()) - natural
-    hidden = f"{share(natural, natural + synthetic)} of the {grouped(natural + synthetic)} repeats are copies; {grouped(synthetic)} have another fingerprint, and counting distinct ids would lose them" if natural + synthetic else "No event shares its id with another"
+    hidden = (f"{share(natural, natural + synthetic)} of the {grouped(natural + synthetic)} repeats are copies; "
+              f"{grouped(synthetic)} have another fingerprint, and counting distinct ids would lose them"
+              if natural + synthetic else "No event shares its id with another")
     figure, axes = _axes(hidden, "events beyond the first of each id", height=2.4)
     words = [f"{grouped(r.rows)} ({share(r.rows, events)} of all)\n on {grouped(r.ids)} ids" for r in more.itertuples()]
     _bars(axes, [_NAMES[w] for w in more["what"]], more["rows"], words, [_COLOURS[w] for w in more["what"]], room=1.7)
@@ -650,7 +720,8 @@ def parts_chart(
     elif not rates.loc[worst].sum(): title = f"No {by} has repeats"
     else:
         most = _percent(rates.loc[worst].sum())
-        title = f"Repeats take up to {most} of the events of a {by}, most {'in' if by == 'batch' else 'on'} {frame.loc[worst, by]}" if len(frame) > 1 else f"Repeats take {most} of the events of the only {by}, {frame.loc[worst, by]}"
+        title = (f"Repeats take up to {most} of the events of a {by}, most {'in' if by == 'batch' else 'on'} {frame.loc[worst, by]}"
+                 if len(frame) > 1 else f"Repeats take {most} of the events of the only {by}, {frame.loc[worst, by]}")
     if len(frame) > _LAST: title += f" (the last {_LAST} of {len(frame)} shown)"
     rates = rates.loc[shown.index]
     figure, axes = _axes(title, by if by == "batch" else "day (UTC)", "repeats, % of the events")
@@ -670,8 +741,11 @@ def causes_chart(
     "Draw the repeats by the rule that explains them."
     explained = 1 - frame[frame["cause"] == "unexplained"]["rows"].sum() / max(frame["rows"].sum(), 1)
     first = frame[frame["kind"] == "natural"].sort_values("rows").tail(1)
-    most = f"; the largest group of copies, {100 * first['share'].iloc[0]:.0f} %: {first['rule'].iloc[0].split(':')[0]}" if len(first) else ""
-    figure, axes = _axes(f"{100 * explained:.0f} % of the repeats have an explanation{most}" if len(frame) else "Nothing repeats, so there is nothing to explain", "events", height=1 + 0.32 * max(len(frame), 3))
+    most = (f"; the largest group of copies, {100 * first['share'].iloc[0]:.0f} %: {first['rule'].iloc[0].split(':')[0]}"
+            if len(first) else "")
+    figure, axes = _axes(f"{100 * explained:.0f} % of the repeats have an explanation{most}"
+                         if len(frame) else "Nothing repeats, so there is nothing to explain",
+                         "events", height=1 + 0.32 * max(len(frame), 3))
     words = [f"{grouped(r.rows)} ({100 * r.share:.0f} %)" for r in frame.itertuples()]
     colours = [BAD if r.cause == "unexplained" else DROPPED if r.kind == "natural" else RENAMED for r in frame.itertuples()]
     _bars(axes, [f"{r.kind}: {r.cause.replace('_', ' ')}" for r in frame.itertuples()], frame["rows"], words, colours, room=1.35)
@@ -682,7 +756,8 @@ def _almost_natural(sets:pd.DataFrame, compared:int) -> str:
     few = sets[sets["columns"].map(lambda names: 0 < len(names) <= min(FEW, compared - 1))].head(1)
     if not len(few): return ""
     share_, names = few["share"].iloc[0], few["columns"].iloc[0]
-    return f"; {100 * share_:.0f} % only in {', '.join(names)}: if those are copies, a fingerprint without {'it' if len(names) == 1 else 'them'} would find them"
+    return (f"; {100 * share_:.0f} % only in {', '.join(names)}: "
+            f"if those are copies, a fingerprint without {'it' if len(names) == 1 else 'them'} would find them")
 
 def columns_chart(
     frame:pd.DataFrame,  # from `columns_that_differ`
@@ -694,10 +769,13 @@ def columns_chart(
     for axes, kind, colour in zip(figure.subplots(2, 1), ("natural", "synthetic"), (DROPPED, RENAMED)):
         mine = frame[frame["kind"] == kind].head(number)
         top = frame[(frame["kind"] == kind) & frame["sent"]].head(1)
-        title = f"{100 * top['share'].iloc[0]:.0f} % of the {kind} repeats differ in {top['column'].iloc[0]}" if len(top) else f"No {kind} repeat differs in what the client sent"
+        title = (f"{100 * top['share'].iloc[0]:.0f} % of the {kind} repeats differ in {top['column'].iloc[0]}"
+                 if len(top) else f"No {kind} repeat differs in what the client sent")
         if kind == "synthetic" and sets is not None: title += _almost_natural(sets, frame[frame["sent"]]["column"].nunique())
-        _bars(axes, list(mine["column"]), 100 * mine["share"], [f"{100 * s:.0f} %" for s in mine["share"]], [colour if s else BAD for s in mine["sent"]])
-        _bare(axes, f"{kind} repeats that differ from the first, %"); axes.set_xlim(0, 115); axes.set_title(_wrapped(title, 48), fontsize=10, loc="left")
+        _bars(axes, list(mine["column"]), 100 * mine["share"], [f"{100 * s:.0f} %" for s in mine["share"]],
+              [colour if s else BAD for s in mine["sent"]])
+        _bare(axes, f"{kind} repeats that differ from the first, %"); axes.set_xlim(0, 115)
+        axes.set_title(_wrapped(title, 48), fontsize=10, loc="left")
     return figure
 
 # %% ../nbs/02_distribution.ipynb #7ba338a3
@@ -714,18 +792,24 @@ def gaps_chart(
 ) -> Figure:
     "Draw the time from the first copy to each later one, on a logarithmic axis."
     figure = Figure(figsize=(5.4, 4.6), layout="constrained")
-    for axes, kind, colours, first in zip(figure.subplots(2, 1, sharex=True), ("natural", "synthetic"), ((DROPPED, "#8c3d00"), (RENAMED, "#1f6f9f")), ("first copy", "first event of the id")):
+    for axes, kind, colours, first in zip(figure.subplots(2, 1, sharex=True), ("natural", "synthetic"),
+                                          ((DROPPED, "#8c3d00"), (RENAMED, "#1f6f9f")), ("first copy", "first event of the id")):
         mine = frame[frame["kind"] == kind]
         for across, colour in zip((False, True), colours):
             bars = mine[mine["across"] == across]
             if not len(bars): continue
             left, right = bars["from_ms"].clip(lower=0.8), bars["to_ms"].clip(lower=0.9)
-            axes.bar(left, bars["rows"], width=right - left, align="edge", color=colour, label="across batches" if across else "within a batch")
+            axes.bar(left, bars["rows"], width=right - left, align="edge", color=colour,
+                     label="across batches" if across else "within a batch")
         whole, soon = int(mine["rows"].sum()), int(mine[mine["to_ms"] <= 2000]["rows"].sum())
-        half = next((r.to_ms for r, total in zip(mine.sort_values("to_ms").itertuples(), mine.sort_values("to_ms")["rows"].cumsum()) if 2 * total >= whole), 0)
+        half = next((r.to_ms for r, total in zip(mine.sort_values("to_ms").itertuples(), mine.sort_values("to_ms")["rows"].cumsum())
+                     if 2 * total >= whole), 0)
         _bare(axes, f"time after the {first} (log scale)", "events")
-        axes.set_title(f"{share(soon, whole)} of the {kind} repeats come within 2 s, half {f'within {_time(half)}' if half >= 1 else 'at the same time'}" if whole else f"No {kind} repeats with a known time", fontsize=10, loc="left")
-        axes.set_xscale("log"); axes.set_xticks(list(_TIMES), list(_TIMES.values())); axes.minorticks_off(); axes.set_xlim(0.6, 200 * _DAY); axes.tick_params(labelbottom=True)
+        axes.set_title(f"{share(soon, whole)} of the {kind} repeats come within 2 s, "
+                       f"half {f'within {_time(half)}' if half >= 1 else 'at the same time'}"
+                       if whole else f"No {kind} repeats with a known time", fontsize=10, loc="left")
+        axes.set_xscale("log"); axes.set_xticks(list(_TIMES), list(_TIMES.values())); axes.minorticks_off()
+        axes.set_xlim(0.6, 200 * _DAY); axes.tick_params(labelbottom=True)
         if whole: axes.legend(fontsize=8, frameon=False, loc="upper left")
     return figure
 
@@ -734,10 +818,14 @@ def window_title(frame:pd.DataFrame) -> str:
     at, judged = knee(frame), frame[frame["seen"] > 0]
     if at is None: return "The data is too short, or has no copies, to say what a window would catch"
     unsure = lambda r: f" (only {100 * r['seen']:.0f} % of the events have so much time after them)" if r["seen"] < 0.5 else ""
-    words = lambda r: f"{r['window']} catch{'es' if r['window'].startswith('1 ') else ''} {100 * r['share']:.1f} %{unsure(r)} at {usd(r['lake_usd'])} a month on the lake"
+    words = lambda r: (f"{r['window']} catch{'es' if r['window'].startswith('1 ') else ''} {100 * r['share']:.1f} %{unsure(r)} "
+                       f"at {usd(r['lake_usd'])} a month on the lake")
     best, last, longest = frame.loc[at], judged.iloc[-1], frame.iloc[-1]
-    more = f"; {words(last)}" if last["share"] - best["share"] >= 0.0005 else "" if last.name != at else ", the longest that the data can judge" if len(judged) < len(frame) else ""
-    return words(best) + more + (f"; {longest['window']} cost {usd(longest['lake_usd'])}, but gaps longer than the data cannot be seen" if len(judged) < len(frame) else "")
+    more = (f"; {words(last)}" if last["share"] - best["share"] >= 0.0005
+            else "" if last.name != at
+            else ", the longest that the data can judge" if len(judged) < len(frame) else "")
+    return words(best) + more + (f"; {longest['window']} cost {usd(longest['lake_usd'])}, but gaps longer than the data cannot be seen"
+                                 if len(judged) < len(frame) else "")
 
 def window_chart(
     frame:pd.DataFrame,  # from `windows`
@@ -745,13 +833,20 @@ def window_chart(
     "Draw the share of the duplicates that a window catches against what it costs; dashed where the data is too short to tell."
     figure, axes = _axes(window_title(frame), "how far the manifest looks back (log scale)", "natural duplicates caught, %", height=3.6)
     hours, caught = frame["hours"], 100 * frame["share"]
-    for part, style, colour in ((frame["seen"] >= 0, ":", BAD), (frame["seen"] > 0, "--", DROPPED), (frame["seen"] >= 0.5, "-o", DROPPED)): axes.plot(hours[part], caught[part], style, color=colour, ms=4)
+    for part, style, colour in ((frame["seen"] >= 0, ":", BAD), (frame["seen"] > 0, "--", DROPPED), (frame["seen"] >= 0.5, "-o", DROPPED)):
+        axes.plot(hours[part], caught[part], style, color=colour, ms=4)
     axes.set_xscale("log"); axes.set_ylim(0, 108); axes.set_xlim(0.8, 1.25 * hours.iloc[-1])
-    axes.set_xticks(hours, [w.replace("hours", "h").replace("hour", "h").replace("days", "d").replace("day", "d") for w in frame["window"]], rotation=60); axes.minorticks_off()
+    axes.set_xticks(hours, [w.replace("hours", "h").replace("hour", "h").replace("days", "d").replace("day", "d")
+                            for w in frame["window"]], rotation=60)
+    axes.minorticks_off()
     unseen = frame[frame["seen"] == 0]
-    if len(unseen): axes.axvspan(unseen["hours"].iloc[0] / 1.2, 1.25 * hours.iloc[-1], color="0.93", lw=0); axes.text(hours.iloc[-1], 84, "longer than the data", fontsize=8, ha="right", color="0.35")
+    if len(unseen):
+        axes.axvspan(unseen["hours"].iloc[0] / 1.2, 1.25 * hours.iloc[-1], color="0.93", lw=0)
+        axes.text(hours.iloc[-1], 84, "longer than the data", fontsize=8, ha="right", color="0.35")
     at = knee(frame)
-    if at is not None: axes.plot([hours[at]], [caught[at]], "D", color="black", ms=7); axes.annotate("knee", (hours[at], caught[at]), xytext=(2, -15), textcoords="offset points", fontsize=9)
+    if at is not None:
+        axes.plot([hours[at]], [caught[at]], "D", color="black", ms=7)
+        axes.annotate("knee", (hours[at], caught[at]), xytext=(2, -15), textcoords="offset points", fontsize=9)
     _dollars(axes.twinx(), frame)
     return figure
 
@@ -760,7 +855,9 @@ def _dollars(axes:Any, frame:pd.DataFrame) -> None:
     axes.spines[["top"]].set_visible(False); axes.set_yscale("log"); axes.set_ylabel("dollars a month (log scale)", fontsize=9)
     for column, name, colour, place in (("lake_usd", "lake", KEPT, -11), ("dynamodb_usd", "DynamoDB, cheapest", _LATE, 4)):
         price = frame[column].clip(lower=0.01)
-        axes.plot(frame["hours"], price, color=colour, lw=1.3); axes.annotate(name, (frame["hours"].iloc[0], price.iloc[0]), xytext=(0, place), textcoords="offset points", fontsize=8.5, color=colour)
+        axes.plot(frame["hours"], price, color=colour, lw=1.3)
+        axes.annotate(name, (frame["hours"].iloc[0], price.iloc[0]), xytext=(0, place), textcoords="offset points",
+                      fontsize=8.5, color=colour)
     axes.set_ylim(0.005, max(1, 30 * frame[["lake_usd", "dynamodb_usd"]].max().max())); axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda n, _: r"\$" + (f"{n:.2f}" if n < 1 else f"{n:g}")); axes.tick_params(labelsize=9)
 
@@ -776,10 +873,16 @@ def hot_chart(
     "Draw the ids with most events."
     ten = shares[shares["top"] == 10].iloc[0]
     shown = frame.head(10)
-    figure, axes = _axes(f"The {min(len(frame), 10)} hottest {'sampled ' if sampled else ''}ids hold {grouped(int(ten['rows']))} events and explain {100 * ten['share']:.0f} % of the {'repeats of the sample' if sampled else 'repeats'}" if len(frame) else "No id repeats", "events beyond the first of the id", height=3.4)
-    axes.barh(range(len(shown)), shown["natural"], color=DROPPED, label="natural"); axes.barh(range(len(shown)), shown["synthetic"], left=shown["natural"], color=RENAMED, label="synthetic")
-    for y, r in enumerate(shown.itertuples()): axes.text(r.natural + r.synthetic, y, f" {grouped(r.rows)}: {_counted_as(r.pairs, 'fingerprint')}" + (f", {_counted_as(r.addresses, 'address')}" if r.addresses else ""), va="center", fontsize=8)
-    axes.set_yticks(range(len(shown)), [_plain(i if len(i) < 16 else f"{i[:13]}...") for i in shown["id"]], family="monospace"); axes.invert_yaxis(); axes.xaxis.set_major_formatter(_big)
+    figure, axes = _axes(f"The {min(len(frame), 10)} hottest {'sampled ' if sampled else ''}ids hold {grouped(int(ten['rows']))} events "
+                         f"and explain {100 * ten['share']:.0f} % of the {'repeats of the sample' if sampled else 'repeats'}"
+                         if len(frame) else "No id repeats", "events beyond the first of the id", height=3.4)
+    axes.barh(range(len(shown)), shown["natural"], color=DROPPED, label="natural")
+    axes.barh(range(len(shown)), shown["synthetic"], left=shown["natural"], color=RENAMED, label="synthetic")
+    for y, r in enumerate(shown.itertuples()):
+        axes.text(r.natural + r.synthetic, y, f" {grouped(r.rows)}: {_counted_as(r.pairs, 'fingerprint')}"
+                  + (f", {_counted_as(r.addresses, 'address')}" if r.addresses else ""), va="center", fontsize=8)
+    axes.set_yticks(range(len(shown)), [_plain(i if len(i) < 16 else f"{i[:13]}...") for i in shown["id"]], family="monospace")
+    axes.invert_yaxis(); axes.xaxis.set_major_formatter(_big)
     axes.set_xlim(0, 1.9 * max(shown["rows"], default=1)); axes.tick_params(axis="y", labelsize=8)
     if len(shown): _legend(figure, axes)
     return figure
@@ -789,11 +892,15 @@ def joins_chart(
 ) -> Figure:
     "Draw the rows of a join of events and entities on the id, before and after."
     shown, before, after = frame.head(10), int(frame["before"].sum()), int(frame["after"].sum())
-    figure, axes = _axes(f"Joined with their entities, the repeated ids give {grouped(before)} rows; with one event for each id {grouped(after)}" if len(frame) else "The repeated ids have no entities", "rows of the join, over the repeated ids (log scale)", height=1.2 + 0.5 * max(len(shown), 2))
+    figure, axes = _axes(f"Joined with their entities, the repeated ids give {grouped(before)} rows; "
+                         f"with one event for each id {grouped(after)}"
+                         if len(frame) else "The repeated ids have no entities",
+                         "rows of the join, over the repeated ids (log scale)", height=1.2 + 0.5 * max(len(shown), 2))
     for offset, column, colour, word in ((-0.2, "before", DROPPED, "now"), (0.2, "after", KEPT, "deduplicated")):
         axes.barh([y + offset for y in range(len(shown))], shown[column], height=0.38, color=colour, label=word)
         for y, n in enumerate(shown[column]): axes.text(n, y + offset, f" {grouped(int(n))}", va="center", fontsize=8)
-    axes.set_yticks(range(len(shown)), [_plain(e.split("/")[-1]) for e in shown["entity"]]); axes.invert_yaxis(); axes.set_xscale("log"); axes.xaxis.set_major_formatter(_big)
+    axes.set_yticks(range(len(shown)), [_plain(e.split("/")[-1]) for e in shown["entity"]]); axes.invert_yaxis()
+    axes.set_xscale("log"); axes.xaxis.set_major_formatter(_big)
     if len(shown): axes.set_xlim(max(0.5, shown["after"].min() / 4), 6 * shown["before"].max()); _legend(figure, axes)
     return figure
 
@@ -801,13 +908,19 @@ def outcomes_chart(
     frame:pd.DataFrame,  # from `outcomes`
 ) -> Figure:
     "Draw what each strategy does to the events that are not simply kept."
-    mine, default = frame[frame["missing_fingerprint"] == "surrogate"], frame[(frame["missing_fingerprint"] == "surrogate") & (frame["synthetic"] == "rename_later")].iloc[0]
-    figure, axes = _axes(f"rename_later keeps {share(int(default['kept']), int(default['events']))} of {grouped(int(default['events']))} events, drops {grouped(int(default['dropped']))} and renames {grouped(int(default['renamed']))}", "events that are not simply kept", height=2.8)
+    mine, default = (frame[frame["missing_fingerprint"] == "surrogate"],
+                     frame[(frame["missing_fingerprint"] == "surrogate") & (frame["synthetic"] == "rename_later")].iloc[0])
+    figure, axes = _axes(
+        f"rename_later keeps {share(int(default['kept']), int(default['events']))} of {grouped(int(default['events']))} events, "
+        f"drops {grouped(int(default['dropped']))} and renames {grouped(int(default['renamed']))}",
+        "events that are not simply kept", height=2.8)
     left = [0] * len(mine)
     for column, colour in (("dropped", DROPPED), ("quarantined", BAD), ("renamed", RENAMED)):
-        axes.barh(range(len(mine)), mine[column], left=left, color=colour, label={"renamed": "renamed, kept", "quarantined": "put aside"}.get(column, column))
+        axes.barh(range(len(mine)), mine[column], left=left, color=colour,
+                  label={"renamed": "renamed, kept", "quarantined": "put aside"}.get(column, column))
         for y, (n, at) in enumerate(zip(mine[column], left)):
-            if n: axes.text(at + n / 2, y, grouped(int(n)), ha="center", va="center", fontsize=8, color="white" if column != "renamed" else "black")
+            if n: axes.text(at + n / 2, y, grouped(int(n)), ha="center", va="center", fontsize=8,
+                            color="white" if column != "renamed" else "black")
         left = [a + b for a, b in zip(left, mine[column])]
     axes.set_yticks(range(len(mine)), mine["synthetic"]); axes.invert_yaxis(); axes.xaxis.set_major_formatter(_big); _legend(figure, axes)
     return figure
@@ -817,14 +930,19 @@ def _skipped(columns:Sequence[str], config:Config, batches:int, entities:bool, t
     "What cannot be said about this input, and which column or batch it would take."
     has, time = set(columns).__contains__, time_column(columns, config)
     lines = {}
-    if time is None: lines["time"] = "Days, gaps and windows need a time: the input has no collector_tstamp; name another column in order_by."
-    elif timeless: lines["time"] = f"Days, gaps and windows need a time: no value of {time} is one; name another column in order_by."
+    if time is None:
+        lines["time"] = "Days, gaps and windows need a time: the input has no collector_tstamp; name another column in order_by."
+    elif timeless:
+        lines["time"] = f"Days, gaps and windows need a time: no value of {time} is one; name another column in order_by."
     if batches < 2: lines["across batches"] = "The input is one batch, so nothing is known about copies across batches."
-    if not has(config.event_fingerprint): lines["fingerprint"] = f"The input has no {config.event_fingerprint}: hashes of the payload stand in for all fingerprints."
-    if not has("etl_tstamp"): lines["replayed"] = "Rows that the pipeline replayed cannot be told from exact copies: the input has no etl_tstamp."
+    if not has(config.event_fingerprint):
+        lines["fingerprint"] = f"The input has no {config.event_fingerprint}: hashes of the payload stand in for all fingerprints."
+    if not has("etl_tstamp"):
+        lines["replayed"] = "Rows that the pipeline replayed cannot be told from exact copies: the input has no etl_tstamp."
     if not has("user_ipaddress"): lines["addresses"] = "Addresses on an id are not counted: the input has no user_ipaddress."
     if not has("useragent"): lines["robots"] = "Robots and browsers are not looked for: the input has no useragent."
-    if time is None or not has("dvce_sent_tstamp"): lines["clocks"] = "Device clocks are not compared: that takes collector_tstamp and dvce_sent_tstamp."
+    if time is None or not has("dvce_sent_tstamp"):
+        lines["clocks"] = "Device clocks are not compared: that takes collector_tstamp and dvce_sent_tstamp."
     if not entities: lines["joins"] = "Joins are not counted: the input has no contexts, derived_contexts or unstruct_event."
     return lines
 
@@ -833,24 +951,30 @@ def _uneven(parts:Sequence[tuple[str, Source]], config:Config) -> list[str]:
     lines = []
     for column in (config.event_fingerprint, "etl_tstamp", "collector_tstamp", "dvce_sent_tstamp", "user_ipaddress", "useragent"):
         without = [name for name, source in parts if column not in source.columns]
-        if 0 < len(without) < len(parts): lines.append(f"{len(without)} of the {len(parts)} batches, {without[0]} first, have no {column}: what is said of it holds for the others.")
+        if 0 < len(without) < len(parts):
+            lines.append(f"{len(without)} of the {len(parts)} batches, {without[0]} first, have no {column}: "
+                         "what is said of it holds for the others.")
     return lines
 
 def _timeless(f:Mapping[str, pd.DataFrame], time:str|None) -> list[str]:
     "Events that no day holds, where others have one."
     events, dated = int(f["distribution"]["events"].sum()), int(f["per_day"]["events"].sum())
-    return [f"{grouped(events - dated)} events have no {time}: they are in no day, and their gaps are not known."] if 0 < dated < events else []
+    return ([f"{grouped(events - dated)} events have no {time}: they are in no day, and their gaps are not known."]
+            if 0 < dated < events else [])
 
 def _nothing(events:int, bad:int|None, config:Config) -> list[str]:
     "What to look at first where hardly anything is an event."
     if not events and not bad: return [f"{config.input or 'The input'} has no rows."]
-    if bad and bad > events: return [f"{'No row' if not events else f'Only {grouped(events)} of {grouped(events + bad)} rows'} could be read as {config.input_format}: is input_format right, and event_id? A run says in bad/ what is wrong with each row."]
+    if bad and bad > events:
+        return [f"{'No row' if not events else f'Only {grouped(events)} of {grouped(events + bad)} rows'} could be read as "
+                f"{config.input_format}: is input_format right, and event_id? A run says in bad/ what is wrong with each row."]
     return []
 
 def _no_new_ids(frames:Sequence[DataFrame], config:Config) -> list[str]:
     "Ids that are no text can take no UUID."
     kinds = {f.schema[config.event_id].dataType.simpleString() for f in frames if config.event_id in f.columns} - {"string"}
-    return [f"A run could not rename: new ids are UUIDs, and {config.event_id} is {', '.join(sorted(kinds))}. Choose synthetic=quarantine, or make it a string."] if kinds else []
+    return [f"A run could not rename: new ids are UUIDs, and {config.event_id} is {', '.join(sorted(kinds))}. "
+            "Choose synthetic=quarantine, or make it a string."] if kinds else []
 
 def _titles(figure:Figure) -> list[str]:
     found = [figure.get_suptitle(), *(axes.get_title(loc="left") for axes in figure.axes)]
@@ -865,9 +989,13 @@ class Profile:
     def charts(self) -> dict[str, Figure]:
         "All charts that the data supports, by the name of their section."
         f = self.frames
-        made = {"distribution": lambda: distribution_chart(f["distribution"], bool(self.numbers["sample"])), "split": lambda: split_chart(f["split"]), "per_batch": lambda: parts_chart(f["per_batch"]),
-                "per_day": lambda: parts_chart(f["per_day"]), "causes": lambda: causes_chart(f["causes"]), "columns": lambda: columns_chart(f["columns"], f["column_sets"]), "gaps": lambda: gaps_chart(f["gaps"]),
-                "window": lambda: window_chart(f["window"]), "hot_ids": lambda: hot_chart(f["hot_ids"], f["hot_shares"], bool(self.numbers["sample"])), "joins": lambda: joins_chart(f["joins"]), "outcomes": lambda: outcomes_chart(f["outcomes"])}
+        made = {"distribution": lambda: distribution_chart(f["distribution"], bool(self.numbers["sample"])),
+                "split": lambda: split_chart(f["split"]),
+                "per_batch": lambda: parts_chart(f["per_batch"]), "per_day": lambda: parts_chart(f["per_day"]),
+                "causes": lambda: causes_chart(f["causes"]), "columns": lambda: columns_chart(f["columns"], f["column_sets"]),
+                "gaps": lambda: gaps_chart(f["gaps"]), "window": lambda: window_chart(f["window"]),
+                "hot_ids": lambda: hot_chart(f["hot_ids"], f["hot_shares"], bool(self.numbers["sample"])),
+                "joins": lambda: joins_chart(f["joins"]), "outcomes": lambda: outcomes_chart(f["outcomes"])}
         return {name: make() for name, make in made.items() if len(f[name])}
 
     def conclusions(self) -> list[str]:
@@ -878,45 +1006,60 @@ class Profile:
         "How many events, ids and repeats, in one line."
         n, off = self.numbers, (self.numbers["sample"] or {}).get("errors", {})
         count = lambda name: grouped(n[name]) + (f" (\u00b1 {grouped(off[name])})" if off else "")
-        return f"{count('events')} events, {count('ids')} ids in {n['batches']} batch{'es' * (n['batches'] != 1)}: {count('natural_excess')} natural and {count('synthetic_excess')} synthetic repeats" + (f"; {grouped(n['bad'])} rows are no events" if n["bad"] else "")
+        return (f"{count('events')} events, {count('ids')} ids in {n['batches']} batch{'es' * (n['batches'] != 1)}: "
+                f"{count('natural_excess')} natural and {count('synthetic_excess')} synthetic repeats"
+                + (f"; {grouped(n['bad'])} rows are no events" if n["bad"] else ""))
 
     def __str__(self) -> str:
-        return "\n".join([self.headline(), *(f"  {line}" for line in self.conclusions()), *(f"  note: {line}" for line in self.numbers["notes"])])
+        return "\n".join([self.headline(), *(f"  {line}" for line in self.conclusions()),
+                          *(f"  note: {line}" for line in self.numbers["notes"])])
 
 # %% ../nbs/02_distribution.ipynb #d8ac62c6
 def _frames(found:_Found, names:Sequence[str], compared:Sequence[str], sent:set[str], prices:Prices) -> dict[str, pd.DataFrame]:
     "All frames of a profile."
-    f = {"distribution": distribution(found), "split": split(found), "per_batch": split_by(found, "batch", dict(enumerate(names))), "per_day": split_by(found, "day", {}),
-         "causes": causes(found), "columns": columns_that_differ(found, compared, sent), "column_sets": columns_together(found, compared), "gaps": gaps(found),
-         "hot_ids": hot_ids(found), "hot_shares": hot_shares(found), "joins": joins(found), "outcomes": outcomes(found)}
-    return f | {"quantiles": gap_quantiles(f["gaps"]), "window": windows(found, found.span_ms, int(f["distribution"]["events"].sum()), len(names), prices) if f["gaps"]["rows"].sum() else pd.DataFrame()}
+    f = {"distribution": distribution(found), "split": split(found),
+         "per_batch": split_by(found, "batch", dict(enumerate(names))), "per_day": split_by(found, "day", {}),
+         "causes": causes(found), "columns": columns_that_differ(found, compared, sent),
+         "column_sets": columns_together(found, compared), "gaps": gaps(found), "hot_ids": hot_ids(found),
+         "hot_shares": hot_shares(found), "joins": joins(found), "outcomes": outcomes(found)}
+    return f | {"quantiles": gap_quantiles(f["gaps"]),
+                "window": windows(found, found.span_ms, int(f["distribution"]["events"].sum()), len(names), prices)
+                          if f["gaps"]["rows"].sum() else pd.DataFrame()}
 
 def _estimated(found:_Found, part:float) -> tuple[_Found, dict[str, int]]:
     "Numbers of a sample of the ids blown up to all of them, and how far off each may be: 95 of 100 samples are nearer."
     s, alone = found.sizes, int(found.slots["rows"].sum())
-    squares = {"events": alone + s["rows_squared"].sum(), "ids": alone + s["ids"].sum(), "repeated_ids": s[s["from_rows"] > 1]["ids"].sum(),
+    squares = {"events": alone + s["rows_squared"].sum(), "ids": alone + s["ids"].sum(),
+               "repeated_ids": s[s["from_rows"] > 1]["ids"].sum(),
                "natural_excess": s["natural_squared"].sum(), "synthetic_excess": s["synthetic_squared"].sum()}
     # every id is drawn with the same chance: the variance of its share of a sum is its square times (1 - part) / part^2
     # of what none was drawn there may be three times what one stands for (the rule of three)
-    errors = {name: math.ceil(1.96 * math.sqrt((1 - part) * float(total)) / part) if total else math.ceil(3 * (1 - part) / part) for name, total in squares.items()}
+    errors = {name: math.ceil(1.96 * math.sqrt((1 - part) * float(total)) / part) if total else math.ceil(3 * (1 - part) / part)
+              for name, total in squares.items()}
     # the sums are rounded, not the parts, which would add up to something else
     whole = lambda sums: sums.diff().fillna(sums).astype("int64")
     counts = lambda frame, names: frame.assign(**{n: whole((frame[n].astype("float64").cumsum() / part).round()) for n in names})
     return replace(found, slots=counts(found.slots, ["rows"]), bad=None, tallies=counts(found.tallies, ["rows", "ids", "missing"]),
-                   sizes=counts(s, [c for c in s.columns if c.endswith("_sum") or c.startswith("several") or c in ("ids", "alone_at_once")]),
+                   sizes=counts(s, [c for c in s.columns
+                                    if c.endswith("_sum") or c.startswith("several") or c in ("ids", "alone_at_once")]),
                    joins=counts(found.joins, ["entities", "before", "after"]), differ=counts(found.differ, ["rows"])), errors
 
-def _numbers(config:Config, f:Mapping[str, pd.DataFrame], found:_Found, names:Sequence[str], compared:Sequence[str], notes:Sequence[str], sampled:Mapping[str, Any]|None) -> dict[str, Any]:
+def _numbers(config:Config, f:Mapping[str, pd.DataFrame], found:_Found, names:Sequence[str], compared:Sequence[str],
+             notes:Sequence[str], sampled:Mapping[str, Any]|None) -> dict[str, Any]:
     "What goes into profile.json; counts are whole numbers."
     rows = f["split"].set_index("what")["rows"]
     total = lambda *reasons: int(sum(rows[r] for r in reasons))
     records = lambda name: json.loads(f[name].to_json(orient="records"))
     repeated = f["distribution"][f["distribution"]["events_per_id"] > 1]
-    return {"events": int(rows.sum()), "ids": int(f["distribution"]["ids"].sum()), "repeated_ids": int(repeated["ids"].sum()), "natural_excess": total("natural", "natural_cross_batch"),
-            "synthetic_excess": total("synthetic", "synthetic_cross_batch"), "hottest_id_events": int(f["distribution"]["up_to"].max()) if len(f["distribution"]) else 0,
-            "bad": found.bad, "without_fingerprint": int(f["split"]["without_fingerprint"].sum()), "batches": len(names), "span_ms": found.span_ms, "sample": sampled, "notes": list(notes),
-            **{name: records(name) for name in ("distribution", "split", "causes", "columns", "column_sets", "gaps", "quantiles", "window", "hot_ids", "hot_shares", "joins", "outcomes", "per_batch", "per_day")},
-            "knee": None if not len(f["window"]) or knee(f["window"]) is None else f["window"].loc[knee(f["window"]), "window"], "compared_columns": list(compared), "settings": config.chosen()}
+    return {"events": int(rows.sum()), "ids": int(f["distribution"]["ids"].sum()), "repeated_ids": int(repeated["ids"].sum()),
+            "natural_excess": total("natural", "natural_cross_batch"), "synthetic_excess": total("synthetic", "synthetic_cross_batch"),
+            "hottest_id_events": int(f["distribution"]["up_to"].max()) if len(f["distribution"]) else 0, "bad": found.bad,
+            "without_fingerprint": int(f["split"]["without_fingerprint"].sum()), "batches": len(names),
+            "span_ms": found.span_ms, "sample": sampled, "notes": list(notes),
+            **{name: records(name) for name in ("distribution", "split", "causes", "columns", "column_sets", "gaps", "quantiles",
+                                                "window", "hot_ids", "hot_shares", "joins", "outcomes", "per_batch", "per_day")},
+            "knee": None if not len(f["window"]) or knee(f["window"]) is None else f["window"].loc[knee(f["window"]), "window"],
+            "compared_columns": list(compared), "settings": config.chosen()}
 
 # %% ../nbs/02_distribution.ipynb #50915e3e
 def _part(sample:Any) -> float|None:
@@ -927,12 +1070,14 @@ def _part(sample:Any) -> float|None:
     if not 1e-6 <= part <= 1: raise ConfigError(f"sample = {sample!r}: wanted a share of the ids from 0.000001 to 1. Write 5 % as 0.05.")
     return None if part == 1 else part
 
-def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|None, progress:Progress, stage:Callable[[DataFrame, str], DataFrame] = _kept) -> Profile:
+def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|None, progress:Progress,
+              stage:Callable[[DataFrame, str], DataFrame] = _kept) -> Profile:
     "Profile batches that are open, oldest first."
     sample, prices = _part(sample), prices_for(region_of(config), config.prices)
     names, sources = [name for name, _ in parts], [source for _, source in parts]
     # all batches of enriched TSV have the same columns
-    frames = [source.decode(source.raw).select(*map(quoted, source.columns)) for source in sources[:1 if config.input_format == "enriched_tsv" else None]]
+    frames = [source.decode(source.raw).select(*map(quoted, source.columns))
+              for source in sources[:1 if config.input_format == "enriched_tsv" else None]]
     for frame in frames: check_columns(frame, replace(config, synthetic="off", output_format="parquet", partition_by=()))
     columns = list(dict.fromkeys(c for source in sources for c in source.columns))
     compared = compared_columns(columns, config)
@@ -943,10 +1088,14 @@ def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|No
     if sample: found, errors = _estimated(found, sample)
     # the hottest ids are those of the sample, so they are compared with it
     f = _frames(found, names, compared, sent, prices) | {"hot_shares": hot_shares(drawn)}
-    notes = list(_skipped(columns, config, len(names), any(entity_columns(frame) for frame in frames), bool(f["distribution"]["ids"].sum()) and found.span_ms is None).values())
+    notes = list(_skipped(columns, config, len(names), any(entity_columns(frame) for frame in frames),
+                          bool(f["distribution"]["ids"].sum()) and found.span_ms is None).values())
     notes += _uneven(parts, config) + _timeless(f, time_column(columns, config)) + _no_new_ids(frames, config)
     notes = _nothing(int(f["distribution"]["events"].sum()), found.bad, config) + notes
-    if sample: notes.append(f"Estimated from {100 * sample:g} % of the ids, chosen by hash: 95 of 100 such samples are within " + ", ".join(f"{grouped(e)} {n.replace('_', ' ')}" for n, e in errors.items()) + ". A hot id outside the sample is beyond that.")
+    if sample:
+        notes.append(f"Estimated from {100 * sample:g} % of the ids, chosen by hash: 95 of 100 such samples are within "
+                     + ", ".join(f"{grouped(e)} {n.replace('_', ' ')}" for n, e in errors.items())
+                     + ". A hot id outside the sample is beyond that.")
     numbers = _numbers(config, f, found, names, compared, notes, {"share": sample, "errors": errors} if sample else None)
     progress.done("profile", f"{grouped(numbers['events'])} events, {grouped(numbers['repeated_ids'])} ids repeat")
     return Profile(numbers, f)
@@ -982,7 +1131,9 @@ def profile(
     Raises `DedupError` and its kinds, as a run does.
     """
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
-    if missing: raise ConfigError(f"A profile needs {' and '.join(missing)}. Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini.")
+    if missing:
+        raise ConfigError(f"A profile needs {' and '.join(missing)}. "
+                          f"Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini.")
     given, config, sample = config.output, replace(config, output=absolute(config.output)), _part(sample)
     found = find_batches(config)
     batches = choose_batches(found, replace(config, max_batches=max(1, len(found))))  # a look moves nothing, so it may be long
@@ -991,7 +1142,8 @@ def profile(
     spark = spark or get_spark(delta=config.input_format == "delta")
     progress = Progress(3, say)
     folder = Attempt.new(config.output, "profile").staging
-    try: found = _profiled([(batch.batch_id, read_batch(spark, batch, config)) for batch in batches], config, sample, progress, _staged(folder))
+    try: found = _profiled([(batch.batch_id, read_batch(spark, batch, config)) for batch in batches],
+                           config, sample, progress, _staged(folder))
     except DedupError: raise
     except Exception as wrong: raise next((e for batch in batches if (e := explain_read_error(wrong, batch))), wrong) from wrong
     finally: remove_folder(folder)
@@ -1007,14 +1159,18 @@ def _probe(output:str) -> None:
     fs.delete_file(inner)
 
 # %% ../nbs/02_distribution.ipynb #7a578e18
-_SECTIONS = {"distribution": "Events per id", "split": "What the repeats are", "per_batch": "By batch", "per_day": "By day", "causes": "Why ids repeat", "columns": "Which columns differ",
-             "gaps": "Time between copies", "window": "What a window would catch", "hot_ids": "Hot ids", "joins": "What it does to joins", "outcomes": "What deduplication would do"}
+_SECTIONS = {"distribution": "Events per id", "split": "What the repeats are", "per_batch": "By batch", "per_day": "By day",
+             "causes": "Why ids repeat", "columns": "Which columns differ", "gaps": "Time between copies",
+             "window": "What a window would catch", "hot_ids": "Hot ids", "joins": "What it does to joins",
+             "outcomes": "What deduplication would do"}
 def _under(name:str, frame:pd.DataFrame) -> pd.DataFrame:
     "The rows of the table under a chart: the last batches or days, the first of anything else; gaps in words."
-    if name == "quantiles": return frame.assign(**{c: frame[c].map(lambda ms: f"up to {_time(ms)}") for c in frame.columns if c.startswith("p")})
+    if name == "quantiles":
+        return frame.assign(**{c: frame[c].map(lambda ms: f"up to {_time(ms)}") for c in frame.columns if c.startswith("p")})
     return frame.tail(_LAST) if name.startswith("per_") else frame.head(_LAST)
 
-_SHOWN = {"columns": ("columns", "column_sets"), "gaps": ("quantiles",)}  # the tables under a chart, where they are not the chart's own frame
+# the tables under a chart, where they are not the chart's own frame
+_SHOWN = {"columns": ("columns", "column_sets"), "gaps": ("quantiles",)}
 
 def _cell(value:Any) -> str:
     if isinstance(value, (bool, str)): return html.escape(str(value))
@@ -1030,14 +1186,18 @@ def _section(name:str, figure:Figure, frames:Sequence[pd.DataFrame]) -> str:
     "A chart under its conclusion, and its numbers."
     titles = _titles(figure)
     if figure.get_suptitle(): figure.suptitle("")  # the heading says it
-    return f"<p style='margin:2.5rem 0 0;color:#666'>{html.escape(name)}</p><h2 style='margin-top:0'>{html.escape(titles[0])}</h2>{svg(figure)}{''.join(map(_html_table, frames))}"
+    return (f"<p style='margin:2.5rem 0 0;color:#666'>{html.escape(name)}</p><h2 style='margin-top:0'>{html.escape(titles[0])}</h2>"
+            f"{svg(figure)}{''.join(map(_html_table, frames))}")
 
-_TERMS = ("Of the events that share an id, one is the first; the others are repeats. A <b>natural</b> repeat is a copy: it has the fingerprint of an earlier one. "
-          "A <b>synthetic</b> one is another event under a taken id. <b>Across batches</b>: the earlier one lies in an earlier batch.")
+_TERMS = ("Of the events that share an id, one is the first; the others are repeats. "
+          "A <b>natural</b> repeat is a copy: it has the fingerprint of an earlier one. "
+          "A <b>synthetic</b> one is another event under a taken id. "
+          "<b>Across batches</b>: the earlier one lies in an earlier batch.")
 
 def profile_html(found:Profile) -> str:
     "One page that stands alone: the conclusions, each chart, and under it its numbers."
     charts, n = found.charts(), found.numbers
     parts = [f"<p>{html.escape(found.headline())}.</p><p>{_TERMS}</p>", *(f"<p>Note: {html.escape(line)}</p>" for line in n["notes"])]
-    parts += [_section(title, charts[name], [_under(n, found.frames[n]) for n in _SHOWN.get(name, (name,))]) for name, title in _SECTIONS.items() if name in charts]
+    parts += [_section(title, charts[name], [_under(n, found.frames[n]) for n in _SHOWN.get(name, (name,))])
+              for name, title in _SECTIONS.items() if name in charts]
     return page("How duplicated are these events?", *parts)

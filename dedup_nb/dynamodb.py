@@ -26,10 +26,13 @@ from hashlib import sha256
 import boto3
 import pyarrow as pa
 from botocore.config import Config as BotoConfig
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionError as LostConnection, CredentialRetrievalError, HTTPClientError, MetadataRetrievalError, NoCredentialsError, PartialCredentialsError
+from botocore.exceptions import (BotoCoreError, ClientError, ConnectionError as LostConnection, CredentialRetrievalError,
+                                 HTTPClientError, MetadataRetrievalError, NoCredentialsError, PartialCredentialsError)
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .config import Config, ConfigError, DedupError, did_you_mean, settings
-from .manifest import HEAD, KEY, RENAMED, STAYS, BusyError, Claim, Entry, FencedError, ManifestError, NO_TIME, _differences, _entries, _fixed_time, _held, _known_of, _learns, id_key, pair_key, committed_already, this_process, yielded_to
+from .manifest import (
+    HEAD, KEY, RENAMED, STAYS, BusyError, Claim, Entry, FencedError, ManifestError, NO_TIME, _differences, _entries,
+    _fixed_time, _held, _known_of, _learns, another_recipe, committed_already, id_key, pair_key, this_process, yielded_to)
 from .read import escaped, filesystem
 from .report import grouped
 
@@ -57,12 +60,17 @@ def _self_describing(text:str) -> tuple[str, dict[str, Any]]:
     where = f"The file {text}" if is_file else "duplicate_storage_config"
     try:
         if is_file: text = Path(text).read_text(encoding="utf-8")
-        elif not text.lstrip().startswith("{"): text = base64.b64decode("".join(text.split()), altchars=b"-_" if set("-_") & set(text) else None, validate=True).decode()
+        elif not text.lstrip().startswith("{"):
+            text = base64.b64decode("".join(text.split()), altchars=b"-_" if set("-_") & set(text) else None, validate=True).decode()
         found = json.loads(text)
-    except (ValueError, OSError): raise ConfigError(f"{where} is neither a readable file nor base64 of a JSON text. Give Snowplow's manifest configuration, or set dynamodb_table and aws_region instead.") from None
-    if not isinstance(found, dict) or set(found) != {"schema", "data"} or not isinstance(found["data"], dict) or not isinstance(found["schema"], str):
+    except (ValueError, OSError):
+        raise ConfigError(f"{where} is neither a readable file nor base64 of a JSON text. "
+                          "Give Snowplow's manifest configuration, or set dynamodb_table and aws_region instead.") from None
+    if (not isinstance(found, dict) or set(found) != {"schema", "data"}
+            or not isinstance(found["data"], dict) or not isinstance(found["schema"], str)):
         raise ConfigError(f'{where} is not self-describing: wanted {{"schema": "{_VENDOR}2-0-0", "data": {{...}}}}.')
-    if found["schema"].removeprefix(_VENDOR) not in _VERSIONS: raise ConfigError(f"{where} has the schema {found['schema'][:120]!r}; wanted {_VENDOR}{{{', '.join(_VERSIONS)}}}.")
+    if found["schema"].removeprefix(_VENDOR) not in _VERSIONS:
+        raise ConfigError(f"{where} has the schema {found['schema'][:120]!r}; wanted {_VENDOR}{{{', '.join(_VERSIONS)}}}.")
     return found["schema"].removeprefix(_VENDOR), found["data"]
 
 def snowplow_config(
@@ -72,18 +80,25 @@ def snowplow_config(
     version, data = _self_describing(text)
     required, optional, purpose = _VERSIONS[version]
     auth = data.get("auth") if version == "2-0-0" else {k: data.get(k) for k in _KEYS}
-    wrong = [f"{n} is missing" for n in sorted(required - set(data))] + [f"{n} is not one of its fields{did_you_mean(n, required | optional).replace(' Did', ': did')}" for n in sorted(set(data) - required - optional)]
+    wrong = ([f"{n} is missing" for n in sorted(required - set(data))]
+             + [f"{n} is not one of its fields{did_you_mean(n, required | optional).replace(' Did', ': did')}"
+                for n in sorted(set(data) - required - optional)])
     wrong += [f"{n} must be a text" for n in sorted(set(data) & required - {"auth"}) if not isinstance(data[n], str) or not data[n]]
     if data.get("purpose") != purpose and "purpose" in data: wrong.append(f"purpose must be {purpose}")
-    if auth is not None and (not isinstance(auth, dict) or set(auth) != _KEYS or not all(isinstance(v, str) for v in auth.values())): wrong.append("auth must be null or hold accessKeyId and secretAccessKey")
+    if auth is not None and (not isinstance(auth, dict) or set(auth) != _KEYS or not all(isinstance(v, str) for v in auth.values())):
+        wrong.append("auth must be null or hold accessKeyId and secretAccessKey")
     if wrong: raise ConfigError(f"The DynamoDB configuration {version} does not fit: {'; '.join(dict.fromkeys(wrong))}.")
-    return Connection(data["dynamodbTable"], data["awsRegion"], None, *((auth["accessKeyId"], auth["secretAccessKey"]) if auth else (None, None)))
+    return Connection(data["dynamodbTable"], data["awsRegion"], None,
+                      *((auth["accessKeyId"], auth["secretAccessKey"]) if auth else (None, None)))
 
 def connection_of(config:Config) -> Connection:
     "Where a run's table is: our own settings, over Snowplow's configuration if there is one."
     base = snowplow_config(config.duplicate_storage_config) if config.duplicate_storage_config else Connection("")
-    own = {name: value for name, value in (("table", config.dynamodb_table), ("region", region_of(config)), ("endpoint", config.dynamodb_endpoint)) if value}
-    if not (own.get("table") or base.table): raise ConfigError("manifest=dynamodb needs a table: --dynamodb-table NAME, or Snowplow's configuration in --duplicate-storage-config.")
+    own = {name: value for name, value in (("table", config.dynamodb_table), ("region", region_of(config)),
+                                           ("endpoint", config.dynamodb_endpoint)) if value}
+    if not (own.get("table") or base.table):
+        raise ConfigError("manifest=dynamodb needs a table: --dynamodb-table NAME, "
+                          "or Snowplow's configuration in --duplicate-storage-config.")
     return replace(base, **own)
 
 def region_of(config:Config) -> str|None:
@@ -104,14 +119,20 @@ _IN_FLIGHT = 4  # requests of one task at a time
 
 def _new_client(connection:Connection) -> Any:
     try: session = boto3.session.Session(connection.access_key, connection.secret_key, region_name=connection.region)
-    except BotoCoreError as wrong: raise ConfigError(f"The AWS configuration cannot be used: {wrong} Correct AWS_PROFILE or the AWS files.") from None
-    if not (session.region_name or os.environ.get("AWS_REGION")): raise ConfigError("DynamoDB needs a region: --aws-region NAME, or AWS_REGION in the environment.")
+    except BotoCoreError as wrong:
+        raise ConfigError(f"The AWS configuration cannot be used: {wrong} Correct AWS_PROFILE or the AWS files.") from None
+    if not (session.region_name or os.environ.get("AWS_REGION")):
+        raise ConfigError("DynamoDB needs a region: --aws-region NAME, or AWS_REGION in the environment.")
     # one attempt: repeating, pacing and counting are ours, or members that failed inside a good answer would not be seen;
     # a lost answer must not hold a thread for a minute; checking parameters costs more than sending them
-    options = BotoConfig(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=10, max_pool_connections=_IN_FLIGHT + 2,
-                         tcp_keepalive=True, parameter_validation=False, user_agent="dedup_nb")
-    try: client = session.client("dynamodb", region_name=session.region_name or os.environ.get("AWS_REGION"), endpoint_url=connection.endpoint, config=options)
-    except (ValueError, BotoCoreError) as wrong: raise ConfigError(f"DynamoDB cannot be reached with these settings: {str(wrong).rstrip('.')}. Wanted a region such as us-east-1 (--aws-region) and, for anything but AWS, an address such as http://localhost:8000 (--dynamodb-endpoint).") from None
+    options = BotoConfig(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=10,
+                         max_pool_connections=_IN_FLIGHT + 2, tcp_keepalive=True, parameter_validation=False, user_agent="dedup_nb")
+    try: client = session.client("dynamodb", region_name=session.region_name or os.environ.get("AWS_REGION"),
+                                 endpoint_url=connection.endpoint, config=options)
+    except (ValueError, BotoCoreError) as wrong:
+        raise ConfigError(f"DynamoDB cannot be reached with these settings: {str(wrong).rstrip('.')}. "
+                          "Wanted a region such as us-east-1 (--aws-region) and, for anything but AWS, "
+                          "an address such as http://localhost:8000 (--dynamodb-endpoint).") from None
     client.meta.events.register("before-call.dynamodb.BatchExecuteStatement", _with_body)
     return client
 
@@ -128,7 +149,8 @@ def client_of(connection:Connection) -> Any:
 
 # %% ../nbs/07_dynamodb.ipynb #9a742936
 _BUSY = {"ProvisionedThroughputExceeded", "Throttling", "ThrottlingError", "RequestLimitExceeded", "LimitExceeded", "TooManyRequests"}
-_AGAIN = _BUSY | {"InternalServerError", "InternalServer", "InternalFailure", "ServiceUnavailable", "TransactionConflict", "TransactionInProgress"}
+_AGAIN = _BUSY | {"InternalServerError", "InternalServer", "InternalFailure", "ServiceUnavailable",
+                  "TransactionConflict", "TransactionInProgress"}
 _STALE_KEYS = {"ExpiredToken", "UnrecognizedClient", "RequestExpired", "InvalidSignature"}
 _EXPIRED = {"ExpiredToken", "RequestExpired"}  # a role renews them in time; others are wrong
 _DENIED = {"AccessDenied", "NotAuthorized"}
@@ -143,9 +165,16 @@ def _short(code:str|None) -> str|None:
 def _refused(code:str|None, message:str, doing:str, connection:Connection) -> ManifestError:
     "An error of the table in our words, with the next step."
     table = f"the DynamoDB table {connection.table}"
-    if code in _DENIED: return DeniedError(f"The AWS policy does not allow {doing} on {table}. The policy that a run needs: dedup iam --table {connection.table}.")
-    if code in _STALE_KEYS: return ManifestError(f"The AWS credentials for {table} are expired or invalid ({code}). Nothing of this batch is committed: renew them and run again.")
-    if code == "ResourceNotFound": return ManifestError(f"There is no {table.removeprefix('the ')} in region {connection.region or 'of the AWS configuration'}{f' at {connection.endpoint}' if connection.endpoint else ''}. Nothing of this batch is committed. Correct --dynamodb-table or --aws-region, or let it be made: --create-table true.")
+    if code in _DENIED:
+        return DeniedError(f"The AWS policy does not allow {doing} on {table}. "
+                           f"The policy that a run needs: dedup iam --table {connection.table}.")
+    if code in _STALE_KEYS:
+        return ManifestError(f"The AWS credentials for {table} are expired or invalid ({code}). "
+                             "Nothing of this batch is committed: renew them and run again.")
+    if code == "ResourceNotFound":
+        return ManifestError(f"There is no {table.removeprefix('the ')} in region {connection.region or 'of the AWS configuration'}"
+                             f"{f' at {connection.endpoint}' if connection.endpoint else ''}. Nothing of this batch is committed. "
+                             "Correct --dynamodb-table or --aws-region, or let it be made: --create-table true.")
     return ManifestError(f"{doing} on {table} was refused: {code}: {message[:300]} Nothing of this batch is committed.")
 
 # %% ../nbs/07_dynamodb.ipynb #763eced6
@@ -194,7 +223,9 @@ class _Patience:
     def moved(self) -> None: self.tries, self.since = 0, time.monotonic()
     def wait(self, table:str, why:str) -> None:
         left = self.since + self.seconds - time.monotonic()
-        if left <= 0: raise ManifestError(f"The DynamoDB table {table} has answered nothing but {why} for {self.seconds:g} seconds. Nothing of this batch is committed; no event is lost. {_remedy(why)}, and run again.")
+        if left <= 0:
+            raise ManifestError(f"The DynamoDB table {table} has answered nothing but {why} for {self.seconds:g} seconds. "
+                                f"Nothing of this batch is committed; no event is lost. {_remedy(why)}, and run again.")
         self.tries += 1
         time.sleep(min(left, uniform(0, min(5.0, 0.05 * 2 ** self.tries))))
 
@@ -210,7 +241,8 @@ def _typed(value:Any) -> dict[str, Any]:
 def _plain(item:Mapping[str, Mapping[str, Any]]) -> Item:
     "Texts and whole numbers as they are; attributes of other types, which are none of ours, as they came."
     whole = lambda v: "N" in v and v["N"].lstrip("-").isdigit()
-    return {n: v["S"] if "S" in v else int(v["N"]) if whole(v) else float(v["N"]) if n in _TIMES and "N" in v else v for n, v in item.items()}
+    return {n: v["S"] if "S" in v else int(v["N"]) if whole(v) else float(v["N"]) if n in _TIMES and "N" in v else v
+            for n, v in item.items()}
 
 def _parts(things:Sequence[Any], size:int) -> Iterator[Sequence[Any]]:
     for start in range(0, len(things), size): yield things[start:start + size]
@@ -241,17 +273,26 @@ class Table:
         patience, renewed = _Patience(self.patience_s), 0
         while True:
             self.meter.add(requests=1, **{operation: 1})
-            try: return getattr(self.client, operation)(TableName=self.name, **words) if operation in _ON_TABLE else getattr(self.client, operation)(**words)
+            try: return (getattr(self.client, operation)(TableName=self.name, **words) if operation in _ON_TABLE
+                         else getattr(self.client, operation)(**words))
             except ClientError as wrong:
-                code, status = _short(wrong.response["Error"].get("Code")), wrong.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+                code, status = (_short(wrong.response["Error"].get("Code")),
+                                wrong.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
                 if code in expected: raise
-                if code in _STALE_KEYS and not self.connection.access_key and (code in _EXPIRED or renewed < 2): renewed, _ = renewed + 1, self._renew()
-                elif code not in _AGAIN and status < 500: raise _refused(code, wrong.response["Error"].get("Message", ""), operation, self.connection) from None
+                if code in _STALE_KEYS and not self.connection.access_key and (code in _EXPIRED or renewed < 2):
+                    renewed, _ = renewed + 1, self._renew()
+                elif code not in _AGAIN and status < 500:
+                    raise _refused(code, wrong.response["Error"].get("Message", ""), operation, self.connection) from None
                 if code in _BUSY: self._busy(writes or 1)
                 why = code
             except (HTTPClientError, LostConnection, CredentialRetrievalError, MetadataRetrievalError) as wrong: why = type(wrong).__name__
-            except (NoCredentialsError, PartialCredentialsError): raise ManifestError("There are no AWS credentials for DynamoDB. Set up a profile, a role or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and run again.") from None
-            except BotoCoreError as wrong: raise ManifestError(f"The AWS credentials or settings for the DynamoDB table {self.name} cannot be used: {type(wrong).__name__}. Nothing of this batch is committed: renew them (aws sso login, AWS_PROFILE) and run again.") from None
+            except (NoCredentialsError, PartialCredentialsError):
+                raise ManifestError("There are no AWS credentials for DynamoDB. Set up a profile, a role "
+                                    "or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and run again.") from None
+            except BotoCoreError as wrong:
+                raise ManifestError(f"The AWS credentials or settings for the DynamoDB table {self.name} cannot be used: "
+                                    f"{type(wrong).__name__}. Nothing of this batch is committed: "
+                                    "renew them (aws sso login, AWS_PROFILE) and run again.") from None
             self.meter.add(retried=1)
             patience.wait(self.name, why)
             # what was refused costs nothing; what was lost may have been done, and be done again
@@ -296,7 +337,8 @@ class Table:
 
     def insert(self, items:Mapping[Key, Item]) -> dict[Key, Item|None]:
         "Put items where there are none. Returns the keys that were refused, with what is there if the answer says so."
-        members, refused = [{"Statement": _insert_text(self.name, tuple(item)), "Parameters": [_typed(v) for v in item.values()], "ReturnValuesOnConditionCheckFailure": "ALL_OLD"} for item in items.values()], {}
+        members, refused = [{"Statement": _insert_text(self.name, tuple(item)), "Parameters": [_typed(v) for v in item.values()],
+                             "ReturnValuesOnConditionCheckFailure": "ALL_OLD"} for item in items.values()], {}
         for key, answer in zip(items, self.statements(members)):
             if "Error" in answer: refused[key] = _plain(answer["Error"]["Item"]) if answer["Error"].get("Item") else None
         return refused
@@ -327,14 +369,16 @@ class Table:
         sets = {n: v for n, v in new.items() if v is not None}
         gone = [n for n, v in new.items() if v is None and n in old]
         same = {n: old[n] for n in _CHECKED if n in old}
-        text = f'UPDATE "{self.name}"' + "".join(f' SET "{n}"=?' for n in sets) + "".join(f' REMOVE "{n}"' for n in gone) + ' WHERE "eventId"=? AND "fingerprint"=?'
+        text = (f'UPDATE "{self.name}"' + "".join(f' SET "{n}"=?' for n in sets) + "".join(f' REMOVE "{n}"' for n in gone)
+                + ' WHERE "eventId"=? AND "fingerprint"=?')
         text += "".join(f' AND "{n}"=?' if n in old else f' AND "{n}" IS MISSING' for n in _CHECKED)
         return {"Statement": text, "Parameters": [_typed(v) for v in (*sets.values(), *key, *same.values())]}
 
     def mark(self, fates:Mapping[Key, int], run:str) -> set[Key]:
         "Write the fate of items of a run. Returns the keys that are no longer of this run."
         text = f'UPDATE "{self.name}" SET "fate"=? WHERE "eventId"=? AND "fingerprint"=? AND "run"=?'
-        answers = self.statements([{"Statement": text, "Parameters": [_typed(v) for v in (fate, *key, run)]} for key, fate in fates.items()])
+        answers = self.statements([{"Statement": text, "Parameters": [_typed(v) for v in (fate, *key, run)]}
+                                   for key, fate in fates.items()])
         return {key for key, answer in zip(fates, answers) if "Error" in answer}
 
     def delete(self, keys:Sequence[Key], run:str) -> int:
@@ -345,7 +389,8 @@ class Table:
 
     def select(self, text:str, *values:str|int, limit:int|None = None) -> Iterator[Item]:
         "The items that a SELECT finds (strongly consistent), page by page."
-        words = {"Statement": text, "ConsistentRead": True, "ReturnConsumedCapacity": "TOTAL", **({"Parameters": [_typed(v) for v in values]} if values else {}), **({"Limit": limit} if limit else {})}
+        words = {"Statement": text, "ConsistentRead": True, "ReturnConsumedCapacity": "TOTAL",
+                 **({"Parameters": [_typed(v) for v in values]} if values else {}), **({"Limit": limit} if limit else {})}
         while True:
             answer = self.ask("execute_statement", **words)
             self.meter.add(read_units=answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0))
@@ -355,11 +400,13 @@ class Table:
 
     def of_ids(self, ids:Sequence[str]) -> list[Item]:
         "All items of these ids."
-        return [item for part in _parts(ids, 50) for item in self.select(f'SELECT * FROM "{self.name}" WHERE "eventId" IN [{",".join("?" * len(part))}]', *part)]
+        return [item for part in _parts(ids, 50)
+                for item in self.select(f'SELECT * FROM "{self.name}" WHERE "eventId" IN [{",".join("?" * len(part))}]', *part)]
 
     def log_after(self, place:str) -> list[Item]:
         "The entries of the ledger behind a place."
-        return sorted(self.select(f'SELECT * FROM "{self.name}" WHERE "eventId"=? AND "fingerprint">?', LOG, place), key=lambda i: i["fingerprint"])
+        return sorted(self.select(f'SELECT * FROM "{self.name}" WHERE "eventId"=? AND "fingerprint">?', LOG, place),
+                      key=lambda i: i["fingerprint"])
 
 @lru_cache(maxsize=64)
 def _insert_text(table:str, names:tuple[str, ...]) -> str:
@@ -399,7 +446,8 @@ class PutTable(Table):
         return {key for key, (old, new) in changes.items() if self._swap(old, {n: v for n, v in {**old, **new}.items() if v is not None})}
 
     def _swap(self, old:Item, item:Item) -> bool:
-        condition = "attribute_exists(eventId)" + "".join(f" AND #{n} = :{n}" if n in old else f" AND attribute_not_exists(#{n})" for n in _WHOLE)
+        condition = "attribute_exists(eventId)" + "".join(
+            f" AND #{n} = :{n}" if n in old else f" AND attribute_not_exists(#{n})" for n in _WHOLE)
         return self._put(item, condition, **{n: old[n] for n in _WHOLE if n in old})[0]
 
     def mark(self, fates:Mapping[Key, int], run:str) -> set[Key]:
@@ -432,7 +480,8 @@ def key_text(text:str) -> str:
 def _place(number:int) -> str: return f"{number:012d}"
 
 # %% ../nbs/07_dynamodb.ipynb #5bb2b5c6
-OWN, LATER, TAKEN, KNOWN, USED = range(5)  # kinds of answer: own pair, own later pair of its id, pair of another batch; what others have; counters
+# kinds of answer: own pair, own later pair of its id, pair of another batch; what others have; counters
+OWN, LATER, TAKEN, KNOWN, USED = range(5)
 
 class Answer(NamedTuple):
     "What became of a pair, or what an earlier batch has of its id."
@@ -466,7 +515,8 @@ class Claimant:
 
     def item(self, key:Key, **more:Any) -> Item:
         "The item that this run would write."
-        return {"eventId": key[0], "fingerprint": key[1], "etlTime": self.etl, "ttl": self.ttl, "run": self.run, **{n: v for n, v in more.items() if v is not None}}
+        return {"eventId": key[0], "fingerprint": key[1], "etlTime": self.etl, "ttl": self.ttl, "run": self.run,
+                **{n: v for n, v in more.items() if v is not None}}
 
     def judge(self, item:Item) -> str:
         "Whose is an item: `own`, `live` (another run's), `expired`, or `dead` (of a run that is over)."
@@ -474,7 +524,9 @@ class Claimant:
         if run == self.run or (run is None and item.get("etlTime") == self.etl): return "own"
         if run is not None:
             batch, seq = batch_of(item), _seq(run)
-            if batch == self.batch_id and seq > _seq(self.run): raise FencedError(f"Batch {batch} was taken over by another run while this one worked; nothing of this attempt counts. See: dedup runs.")
+            if batch == self.batch_id and seq > _seq(self.run):
+                raise FencedError(f"Batch {batch} was taken over by another run while this one worked; "
+                                  "nothing of this attempt counts. See: dedup runs.")
             if run in self.dead or batch == self.batch_id: return "dead"
         return "live" if self.ends(item) >= self.etl else "expired"
 
@@ -522,7 +574,8 @@ class Claims:
 
     # -- one key --
 
-    def _settle(self, wanted:Mapping[Key, Item], found:Mapping[Key, Item]|None = None, take:Callable[[Mapping[Key, Item]], Mapping[Key, Item]]|None = None) -> dict[Key, Item]:
+    def _settle(self, wanted:Mapping[Key, Item], found:Mapping[Key, Item]|None = None,
+                take:Callable[[Mapping[Key, Item]], Mapping[Key, Item]]|None = None) -> dict[Key, Item]:
         """Own each key, or find who does: insert, read what was refused, take over what is expired or dead, again.
 
         found: what is there, if it was read already. take: what to write over stale items (a key left out is not taken).
@@ -537,7 +590,8 @@ class Claims:
                 held.update((key, wanted[key]) for key in asked if key not in refused)
                 self.meter.add(claimed=len(asked) - len(refused))
                 asked = list(refused)
-                found = {key: item for key, item in refused.items() if item} | self.table.read([key for key, item in refused.items() if not item])
+                found = ({key: item for key, item in refused.items() if item}
+                         | self.table.read([key for key, item in refused.items() if not item]))
             stale = {}
             for key in asked:
                 if key not in found: continue
@@ -553,7 +607,8 @@ class Claims:
     def _take(self, stale:Mapping[Key, Item], new:Mapping[Key, Item]) -> dict[Key, Item]:
         "Take stale items over, if they are still as they were read; those that are not to be taken stay as they are."
         held = {key: item for key, item in stale.items() if key not in new}
-        fields = {key: {"fate": None, **{n: v for n, v in item.items() if n not in ("eventId", "fingerprint")}} for key, item in new.items()}
+        fields = {key: {"fate": None, **{n: v for n, v in item.items() if n not in ("eventId", "fingerprint")}}
+                  for key, item in new.items()}
         won = self.table.swap({key: (stale[key], fields[key]) for key in fields})
         self.meter.add(expired=len(won))
         return held | {key: {n: v for n, v in {**stale[key], **fields[key]}.items() if v is not None} for key in won}
@@ -574,14 +629,16 @@ class Claims:
     def _heads(self, ids:Sequence[tuple[str, Sequence[str|None]]]) -> tuple[list[Answer], list[tuple[str, Sequence[str|None]]]]:
         "Heads first; then later fingerprints, as tails. Returns answers, and ids that must be asked for again."
         who, by_key = self.who, {(key_text(i), FIRST): (i, prints) for i, prints in ids}
-        heads = self._settle({key: who.item(key, first=prints[0]) for key, (_, prints) in by_key.items()}, take=lambda stale: self._over_heads(stale, by_key))
+        heads = self._settle({key: who.item(key, first=prints[0]) for key, (_, prints) in by_key.items()},
+                             take=lambda stale: self._over_heads(stale, by_key))
         answers, inside, behind, known = [], [], [], []
         for key, (i, prints) in by_key.items():
             head, judged = heads[key], who.judge(heads[key])
             for p in prints:
                 if judged == "own" and p == head.get("first"): answers.append(Answer(OWN, i, p))
                 elif judged == "own": inside.append((i, p))
-                elif judged == "live" and p is not None and p == head.get("first") and who.remembers(head): answers.append(Answer(TAKEN, i, p))
+                elif judged == "live" and p is not None and p == head.get("first") and who.remembers(head):
+                    answers.append(Answer(TAKEN, i, p))
                 else: behind.append((i, p, head))
             if judged == "live": known.append((i, head))
         answers += [Answer(LATER, i, None) for i, p in inside if p is None]
@@ -620,14 +677,19 @@ class Claims:
         who = self.who
         found = self.table.read([self._tail(i, p) for i, p, _ in pairs])
         standing = {k: item for k, item in found.items() if who.judge(item) in ("own", "live")}
-        hidden = {i for i, p, head in pairs if who.rerun and p is None and _seq(head.get("run")) >= who.sees and self._tail(i, p) not in standing}
+        hidden = {i for i, p, head in pairs
+                  if who.rerun and p is None and _seq(head.get("run")) >= who.sees and self._tail(i, p) not in standing}
         settled = [(i, p) for i, p, _ in pairs if self._tail(i, p) in standing]
         answers = self._tails(settled, standing) + [Answer(LATER, i, None) for i in hidden]
         self.meter.add(own=sum(who.judge(standing[self._tail(*pair)]) == "own" for pair in settled))
         new = [(i, p, head) for i, p, head in pairs if self._tail(i, p) not in standing and i not in hidden]
-        again = {i for i, _, head in new if who.judge(head) != "live"} | self._hold({(key_text(i), FIRST): (i, head) for i, _, head in new if who.judge(head) == "live"})
+        again = ({i for i, _, head in new if who.judge(head) != "live"}
+                 | self._hold({(key_text(i), FIRST): (i, head) for i, _, head in new if who.judge(head) == "live"}))
         free = [(i, p) for i, p, _ in new if i not in again]
-        if free: answers += self._tails(free, self._settle({self._tail(*pair): who.item(self._tail(*pair)) for pair in free}, found={k: found[k] for pair in free if (k := self._tail(*pair)) in found}))
+        if free:
+            answers += self._tails(free, self._settle(
+                {self._tail(*pair): who.item(self._tail(*pair)) for pair in free},
+                found={k: found[k] for pair in free if (k := self._tail(*pair)) in found}))
         return answers, hidden, again
 
     def _hold(self, heads:Mapping[Key, tuple[str, Item]]) -> set[str]:
@@ -651,7 +713,8 @@ class Claims:
         "What another batch has: a head (its pair, while that lives), or the row of a pair."
         head = item["fingerprint"] == FIRST
         if head and self.who.remembers(item): fingerprint = item.get("first")
-        return Answer(KNOWN, event_id, fingerprint, item.get("fate", STAYS | HEAD if head or not self.who.heads else RENAMED), item.get("run"), int(item.get("etlTime", 0)))
+        return Answer(KNOWN, event_id, fingerprint, item.get("fate", STAYS | HEAD if head or not self.who.heads else RENAMED),
+                      item.get("run"), int(item.get("etlTime", 0)))
 
     # -- a row per pair --
 
@@ -691,7 +754,9 @@ class Claims:
             first = min(others, key=lambda r: (_seq(r.get("run")), r.get("etlTime", 0)))
             key = first["eventId"], first["fingerprint"]
             if self.who.ends(first) >= self.who.until and first.get("ttl", 0) >= self.who.ttl: return
-            if self.table.swap({key: (first, {"until": max(self.who.ends(first), self.who.until), "ttl": max(first.get("ttl", 0), self.who.ttl)})}): return
+            if self.table.swap({key: (first, {"until": max(self.who.ends(first), self.who.until),
+                                              "ttl": max(first.get("ttl", 0), self.who.ttl)})}):
+                return
             now = self.table.read([key]).get(key)
             if now is None or self.who.judge(now) != "live": return
             others = [now]
@@ -701,7 +766,9 @@ class Claims:
     def _look(self, ids:Sequence[tuple[str, Sequence[str|None]]]) -> tuple[list[Answer], list[Any]]:
         "What others have of these ids; nothing is written."
         who = self.who
-        if who.heads: rows = self.table.read(list(dict.fromkeys(key for i, prints in ids for key in ((key_text(i), FIRST), *(self._tail(i, p) for p in prints)))))
+        if who.heads:
+            rows = self.table.read(list(dict.fromkeys(
+                key for i, prints in ids for key in ((key_text(i), FIRST), *(self._tail(i, p) for p in prints)))))
         else: rows = {(r["eventId"], r["fingerprint"]): r for r in self.table.of_ids([key_text(i) for i, _ in ids])}
         by_id:dict[str, list[Item]] = {}
         for item in rows.values(): by_id.setdefault(item["eventId"], []).append(item)
@@ -719,7 +786,8 @@ def _print(item:Item) -> str|None:
 
 # %% ../nbs/07_dynamodb.ipynb #04fcbdf3
 _ANSWERS = "kind tinyint, event_id string, event_fingerprint string, fate tinyint, run string, etl_time string, used string"
-_ARROW = pa.schema([("kind", pa.int8()), *[(n, pa.string()) for n in ("event_id", "event_fingerprint")], ("fate", pa.int8()), *[(n, pa.string()) for n in ("run", "etl_time", "used")]])
+_ARROW = pa.schema([("kind", pa.int8()), *[(n, pa.string()) for n in ("event_id", "event_fingerprint")],
+                    ("fate", pa.int8()), *[(n, pa.string()) for n in ("run", "etl_time", "used")]])
 _CHUNK = 500  # pairs that one thread works on
 
 def _iso(seconds:int|None) -> str|None:
@@ -777,11 +845,13 @@ def _claiming(task:_Task, who:Claimant, read_first:bool|None) -> Callable[[Itera
         yield _as_arrow([Answer(USED, "", used=json.dumps(table.meter.counts))])
     return claim
 
-def _writing(task:_Task, write:Callable[[Table, list[tuple[Key, int]]], int]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _writing(task:_Task,
+             write:Callable[[Table, list[tuple[Key, int]]], int]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     "The body of a task: eventId, fingerprint, fate in; one row with the counters and `left`, the sum of what `write` returns, out."
     def run(batches:Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table, left = task.table(), 0
-        chunks = (part for b in batches for part in _parts(list(zip(zip(b.column(0).to_pylist(), b.column(1).to_pylist()), b.column(2).to_pylist())), _CHUNK))
+        chunks = (part for b in batches
+                  for part in _parts(list(zip(zip(b.column(0).to_pylist(), b.column(1).to_pylist()), b.column(2).to_pylist())), _CHUNK))
         for n in _at_once(lambda part: write(table, part), chunks): left += n
         yield _as_arrow([Answer(USED, "", used=json.dumps({**table.meter.counts, "left": left}))])
     return run
@@ -800,7 +870,8 @@ def create_table(
     capacity:tuple[int, int]|None = None,  # read and write units a second; None = on demand
 ) -> None:
     "Make the table with Snowplow's layout, and its expiry; wait until it is ready. Another run may be making it too."
-    paid = {"BillingMode": "PAY_PER_REQUEST"} if capacity is None else {"BillingMode": "PROVISIONED", "ProvisionedThroughput": {"ReadCapacityUnits": capacity[0], "WriteCapacityUnits": capacity[1]}}
+    paid = {"BillingMode": "PAY_PER_REQUEST"} if capacity is None else {
+        "BillingMode": "PROVISIONED", "ProvisionedThroughput": {"ReadCapacityUnits": capacity[0], "WriteCapacityUnits": capacity[1]}}
     try: table.ask("create_table", "ResourceInUse", KeySchema=[{"AttributeName": n, "KeyType": k} for n, k in _LAYOUT],
                    AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n, _ in _LAYOUT], **paid)
     except ClientError: pass
@@ -820,7 +891,8 @@ def wait_until_active(
         try: found = table.ask("describe_table", *(["ResourceNotFound"] if coming and time.monotonic() < end else []))["Table"]
         except ClientError: found = {"TableStatus": "CREATING"}
         if found["TableStatus"] == "ACTIVE": return found
-        if found["TableStatus"] == "DELETING" or time.monotonic() > end: raise ManifestError(f"The DynamoDB table {table.name} is {found['TableStatus']}, not ACTIVE. Wait until it is, and run again.")
+        if found["TableStatus"] == "DELETING" or time.monotonic() > end:
+            raise ManifestError(f"The DynamoDB table {table.name} is {found['TableStatus']}, not ACTIVE. Wait until it is, and run again.")
         time.sleep(1)
 
 def _ttl_of(table:Table) -> str|None:
@@ -843,7 +915,9 @@ def find_table(
     types = {a["AttributeName"]: a["AttributeType"] for a in found["AttributeDefinitions"]}
     keys = [(k["AttributeName"], k["KeyType"]) for k in found["KeySchema"]]
     if keys != _LAYOUT or any(types.get(n) != "S" for n, _ in keys):
-        raise ManifestError(f"The DynamoDB table {table.name} has the keys {', '.join(f'{n} ({k}, {types.get(n)})' for n, k in keys)}; a manifest has eventId (HASH, S), fingerprint (RANGE, S). It is left as it is: name another with --dynamodb-table.")
+        raise ManifestError(f"The DynamoDB table {table.name} has the keys {', '.join(f'{n} ({k}, {types.get(n)})' for n, k in keys)}; "
+                            "a manifest has eventId (HASH, S), fingerprint (RANGE, S). "
+                            "It is left as it is: name another with --dynamodb-table.")
     try:
         ttl = _ttl_of(table)
         for _ in range(10 if create and not made else 0):
@@ -852,7 +926,9 @@ def find_table(
             ttl = _ttl_of(table)
     except DeniedError: return found, made, notes
     if ttl is None: notes.append(f"the table {table.name} expires nothing (TTL is off): old items are ignored, and cost storage")
-    elif ttl != "ttl": raise ManifestError(f"The DynamoDB table {table.name} expires items by the attribute {ttl}, not by ttl. It is left as it is: name another with --dynamodb-table.")
+    elif ttl != "ttl":
+        raise ManifestError(f"The DynamoDB table {table.name} expires items by the attribute {ttl}, not by ttl. "
+                            "It is left as it is: name another with --dynamodb-table.")
     return found, made, notes
 
 def table_exists(connection:Connection) -> bool:
@@ -865,7 +941,9 @@ def write_rate(
     description:Mapping[str, Any],  # of DescribeTable
 ) -> int:                           # write units a second
     "The pace that a table stands: provisioned, else its limit on demand, else its warm throughput, else that of a new table."
-    rates = (description.get("ProvisionedThroughput", {}).get("WriteCapacityUnits"), description.get("OnDemandThroughput", {}).get("MaxWriteRequestUnits"), description.get("WarmThroughput", {}).get("WriteUnitsPerSecond"))
+    rates = (description.get("ProvisionedThroughput", {}).get("WriteCapacityUnits"),
+             description.get("OnDemandThroughput", {}).get("MaxWriteRequestUnits"),
+             description.get("WarmThroughput", {}).get("WriteUnitsPerSecond"))
     return next((int(r) for r in rates if r and r > 0), DEFAULT_WCU)
 
 @contextmanager
@@ -887,14 +965,16 @@ def raised_capacity(
             wait_until_active(table)  # while it changes it takes no other change
             table.ask("update_table", ProvisionedThroughput=units)
         except BaseException:
-            say(f"ALARM: the DynamoDB table {table.name} still has {grouped(wcu)} write units, not {grouped(units['WriteCapacityUnits'])}: lower it by hand, it costs money every hour.")
+            say(f"ALARM: the DynamoDB table {table.name} still has {grouped(wcu)} write units, "
+                f"not {grouped(units['WriteCapacityUnits'])}: lower it by hand, it costs money every hour.")
             raise
 
 # %% ../nbs/07_dynamodb.ipynb #c59cec65
 def new_terms(config:Config) -> Any:
     "What a table will take and charge that is yet to be made: `costs.Terms`."
     from dedup_nb.costs import Terms
-    return Terms(config.dynamodb_capacity, bool(config.dynamodb_capacity), layout=config.dynamodb_layout or "heads", strategy=config.dynamodb_strategy)
+    return Terms(config.dynamodb_capacity, bool(config.dynamodb_capacity),
+                 layout=config.dynamodb_layout or "heads", strategy=config.dynamodb_strategy)
 
 STRATEGIES = next(s.metadata["allowed"] for s in settings() if s.name == "dynamodb_strategy")
 _PACKED = "zlib:"  # a long text of the ledger, packed
@@ -944,14 +1024,17 @@ class DynamoManifest:
 
     def __post_init__(self):
         "Find or make the table; refuse one that is not a manifest, or of another recipe."
-        if self.strategy not in STRATEGIES: raise ConfigError(f"strategy = {self.strategy!r}: wanted one of {', '.join(STRATEGIES)}.{did_you_mean(self.strategy, STRATEGIES)}")
+        if self.strategy not in STRATEGIES:
+            raise ConfigError(f"strategy = {self.strategy!r}: wanted one of {', '.join(STRATEGIES)}."
+                              f"{did_you_mean(self.strategy, STRATEGIES)}")
         if self.layout not in (None, "heads", "pairs"): raise ConfigError(f"layout = {self.layout!r}: wanted heads or pairs.")
         self._told:list[str] = []
         self._log:list[Any] = []
         self._calls:dict[str, int] = {}         # token -> how often it has claimed
         self._meters:dict[str, Counter] = {}
         self._said:dict[str, dict[str, float]] = {}  # token -> the counts that were told
-        self._table:Table = PutTable(self.connection, patience_s=self.patience_s) if self.strategy == "put_item" else Table(self.connection, patience_s=self.patience_s)
+        self._table:Table = (PutTable(self.connection, patience_s=self.patience_s) if self.strategy == "put_item"
+                             else Table(self.connection, patience_s=self.patience_s))
         self._table.patience_s = min(30, self.patience_s)  # an address that does not answer at all is said soon
         description, made, notes = find_table(self._table, self.create, self.capacity)
         self._table.patience_s = self.patience_s
@@ -973,7 +1056,8 @@ class DynamoManifest:
             self._table.swap({("#probe", "#"): ({"eventId": "#probe", "fingerprint": "#", "etlTime": 0}, {"etlTime": 0})})
             self._refresh()
             self._table.read([(LOG, _place(0))])
-            self._begin_log(bool(made or self._log) or (self._table.partiql and next(self._table.select(f'SELECT "eventId" FROM "{self.connection.table}"', limit=1), None) is None))
+            self._begin_log(bool(made or self._log) or (self._table.partiql and next(
+                self._table.select(f'SELECT "eventId" FROM "{self.connection.table}"', limit=1), None) is None))
         except DeniedError:
             if not self._table.partiql: raise
             self._table = PutTable(self.connection, patience_s=self.patience_s)
@@ -982,19 +1066,26 @@ class DynamoManifest:
         self.asks = self._table.partiql
         found = [m for m in self._markers() if m.kind == "recipe"]
         has = json.loads(found[0].info)["layout"] if found else self._new_layout
-        if self.layout not in (None, has): raise ManifestError(f"The DynamoDB table {self.connection.table} has the layout {has}, which cannot be changed to {self.layout}. Leave layout out, or name another table.")
+        if self.layout not in (None, has):
+            raise ManifestError(f"The DynamoDB table {self.connection.table} has the layout {has}, "
+                                f"which cannot be changed to {self.layout}. Leave layout out, or name another table.")
         self.layout = has
-        if has == "pairs" and not self._table.partiql: self._told.append("without PartiQL nobody can ask for the other fingerprints of an id: synthetic duplicates across batches stay unnoticed")
+        if has == "pairs" and not self._table.partiql:
+            self._told.append("without PartiQL nobody can ask for the other fingerprints of an id: "
+                              "synthetic duplicates across batches stay unnoticed")
 
     def _begin_log(self, empty:bool) -> None:
         self._new_layout = self.layout or ("heads" if empty else "pairs")
         if self._new_layout == "heads" and not empty and not self._markers() and not self.force:
-            raise ManifestError(f"The DynamoDB table {self.connection.table} has rows of another writer, which the layout heads would not see: its events would be kept again. Leave dynamodb_layout out, name another table, or go on with --force.")
+            raise ManifestError(f"The DynamoDB table {self.connection.table} has rows of another writer, "
+                                "which the layout heads would not see: its events would be kept again. "
+                                "Leave dynamodb_layout out, name another table, or go on with --force.")
         if self.recipe and self.writes and not self._markers(): self._append(0, "", "recipe", {**self.recipe, "layout": self._new_layout})
 
     def _refresh(self) -> None:
         for item in self._table.log_after(_place(self._log[-1].seq) if self._log else _place(-1) if not self._table.partiql else "0"):
-            self._log.append(SimpleNamespace(batch_id=item["batch"] if item["batch"] != "-" else "", kind=item["kind"], seq=int(item["fingerprint"]), info=_unpacked(item["info"])))
+            self._log.append(SimpleNamespace(batch_id=item["batch"] if item["batch"] != "-" else "", kind=item["kind"],
+                                             seq=int(item["fingerprint"]), info=_unpacked(item["info"])))
 
     def _markers(self) -> list[Any]:
         self._refresh()
@@ -1003,7 +1094,9 @@ class DynamoManifest:
     def _append(self, seq:int, batch_id:str, kind:str, info:Mapping[str, Any]) -> bool:
         "Write entry number `seq`; False if somebody else has it. A lost answer is asked for."
         text = _packed(json.dumps(info))
-        if len(text) > 380_000: raise ManifestError(f"The record of batch {batch_id} is too large for an item of DynamoDB ({grouped(len(text))} bytes packed). Give the batch fewer files.")
+        if len(text) > 380_000:
+            raise ManifestError(f"The record of batch {batch_id} is too large for an item of DynamoDB "
+                                f"({grouped(len(text))} bytes packed). Give the batch fewer files.")
         key = (LOG, _place(seq))
         item = {"eventId": key[0], "fingerprint": key[1], "batch": batch_id or "-", "kind": kind, "info": text}
         self._table.meter.add(write_units=len(text) // 1024)
@@ -1016,7 +1109,9 @@ class DynamoManifest:
 
     def _entry(self, batch_id:str) -> Entry:
         entries = {e.batch_id: e for e in self.ledger()}
-        if batch_id not in entries: raise ManifestError(f"The manifest has no batch {batch_id}; it has {len(entries)}: {', '.join(list(entries)[-3:]) or 'none'}.{did_you_mean(batch_id, entries)} dedup runs lists them.")
+        if batch_id not in entries:
+            raise ManifestError(f"The manifest has no batch {batch_id}; it has {len(entries)}: {', '.join(list(entries)[-3:]) or 'none'}."
+                                f"{did_you_mean(batch_id, entries)} dedup runs lists them.")
         return entries[batch_id]
 
     def _check_recipe(self) -> None:
@@ -1028,9 +1123,10 @@ class DynamoManifest:
         # a run that failed binds nobody: it takes a claim or a commit
         bound = any(e.state in ("claimed", "committed") for e in self.ledger())
         if differ and bound and (self.keeps_recipe or not self.force):
-            raise ManifestError(f"The manifest {self.connection.table} was made with another recipe: {'; '.join(differ)}. Use the settings of the first run, or another table{': a rerun must give the same output. A batch from before such a change can be taken out and run anew: dedup forget' if self.keeps_recipe else ', or go on with --force'}.")
+            raise another_recipe(self.connection.table, differ, "table", self.keeps_recipe)
         new = differ or _learns(found, self.recipe)
-        while new and self.writes and not self._append(self._next(), "", "recipe", {**found, **_known_of(self.recipe), "layout": self.layout}): pass
+        while new and self.writes and not self._append(self._next(), "", "recipe",
+                                                       {**found, **_known_of(self.recipe), "layout": self.layout}): pass
 
     def _next(self) -> int: return 1 + max((m.seq for m in self._markers()), default=0)
 
@@ -1047,7 +1143,8 @@ class DynamoManifest:
             held = _held([mine] if mine else [], batch_id, self.claim_timeout_minutes)
             if held is None:
                 claim = self._claim(batch_id, etl_time, info, entries, seq)
-                said = {**info, **this_process(), "token": claim.token, "at": self._clock(), "etl_time": claim.etl_time.isoformat(), "first_seq": claim.sees if claim.rerun else None}
+                said = {**info, **this_process(), "token": claim.token, "at": self._clock(), "etl_time": claim.etl_time.isoformat(),
+                        "first_seq": claim.sees if claim.rerun else None}
                 if self._append(seq, batch_id, "claim", said): return claim
             elif time.monotonic() >= end: raise BusyError(held)
             else:
@@ -1080,7 +1177,8 @@ class DynamoManifest:
         taken = lambda e: any(x.etl_time > e.etl_time + kept for x in entries if x.state != "forgotten" and x.etl_time)
         missed = [e.batch_id for e in entries if e.committed and e.etl_time + kept >= etl_time and (swept(e) or taken(e))]
         if missed and not self.force:
-            raise ManifestError(f"Batch {batch_id} ({etl_time:%Y-%m-%d}) is so old that it would have seen the pairs of {', '.join(missed[:3])}, which the table may have deleted, or given to a later batch, by now. "
+            raise ManifestError(f"Batch {batch_id} ({etl_time:%Y-%m-%d}) is so old that it would have seen the pairs of "
+                                f"{', '.join(missed[:3])}, which the table may have deleted, or given to a later batch, by now. "
                                 "Its duplicates of those batches would be kept: leave it out (skip_batches), or go on with --force.")
 
     def _claimant(self, claim:Claim) -> Claimant:
@@ -1089,14 +1187,16 @@ class DynamoManifest:
         writes = any(json.loads(m.info)["token"] == claim.token for m in begun)
         if writes: self._check_open(claim)
         second = lambda when: int(when.timestamp() // 1)
-        return Claimant(claim.batch_id, f"{claim.batch_id}@{claim.sees}", second(claim.etl_time), int(self.now()), self.retention_days * 86400, _runs(self._log)[0], claim.sees, claim.rerun,
+        return Claimant(claim.batch_id, f"{claim.batch_id}@{claim.sees}", second(claim.etl_time), int(self.now()),
+                        self.retention_days * 86400, _runs(self._log)[0], claim.sees, claim.rerun,
                         self.layout == "heads", str(self.recipe.get("synthetic", "rename_later")).startswith("rename"), writes)
 
     def _check_open(self, claim:Claim) -> None:
         newest = [m for m in self._markers() if m.batch_id == claim.batch_id][-1]
         said = json.loads(newest.info)
         if newest.kind != "claim" or said["token"] != claim.token:
-            raise FencedError(f"Batch {claim.batch_id} was taken over by another run while this one worked; nothing of this attempt counts. See: dedup runs.")
+            raise FencedError(f"Batch {claim.batch_id} was taken over by another run while this one worked; "
+                              "nothing of this attempt counts. See: dedup runs.")
 
     def known(self, claim:Claim, pairs:DataFrame) -> DataFrame:
         """Claim the pairs of a batch, and find what other batches have of their ids. Done once: the answers are files.
@@ -1112,13 +1212,17 @@ class DynamoManifest:
         few = pairs.limit(self.on_driver + 1).collect() if self.on_driver else None
         total = len(few) if few is not None and len(few) <= self.on_driver else pairs.count()
         if total and claim.etl_time == NO_TIME:
-            raise ManifestError(f"Nobody knows when batch {claim.batch_id} was, and a row of the table lives by the time of its batch. Give etl_time, or name a time in order_by.")
-        read_first = {"auto": True if claim.rerun or self._tried_before(claim) else None, "read_first": True}.get(self.strategy, False) if self._table.partiql else False  # with PutItem a refusal costs no more than a read, and tells as much
+            raise ManifestError(f"Nobody knows when batch {claim.batch_id} was, and a row of the table lives by the time of its batch. "
+                                "Give etl_time, or name a time in order_by.")
+        # with PutItem a refusal costs no more than a read, and tells as much
+        read_first = ({"auto": True if claim.rerun or self._tried_before(claim) else None, "read_first": True}.get(self.strategy, False)
+                      if self._table.partiql else False)
         if who.writes: self.say(f"  {self.forecast(total, bool(claim.rerun and read_first))}")
         tasks = max(1, min(self._at_most(), -(-total // _CHUNK)))
         if few is not None and total == len(few):
             rows = sorted(few, key=lambda r: [(x is not None, x) for x in (r.event_id, *r[2:])])
-            batch = pa.RecordBatch.from_arrays([pa.array([r[n] for r in rows], pa.string()) for n in (0, 1)], names=["event_id", "event_fingerprint"])
+            batch = pa.RecordBatch.from_arrays([pa.array([r[n] for r in rows], pa.string()) for n in (0, 1)],
+                                               names=["event_id", "event_fingerprint"])
             # a micro-batch need not start workers
             done = pa.Table.from_batches(list(_claiming(self._task(1), who, read_first)(iter([batch]))), schema=_ARROW)
             answers = self.spark.createDataFrame(done)
@@ -1127,7 +1231,8 @@ class DynamoManifest:
             answers = rows.mapInArrow(_claiming(self._task(tasks), who, read_first), _ANSWERS)
         with _in_our_words(): answers.write.mode("overwrite").parquet(path)
         self._calls[claim.token] = self._calls.get(claim.token, 0) + 1
-        self._count(claim, self._used(self._read(path).where(F.col("kind") == USED)) if few is None or total > len(few) else Counter(json.loads(done["used"][-1].as_py())))
+        self._count(claim, self._used(self._read(path).where(F.col("kind") == USED)) if few is None or total > len(few)
+                           else Counter(json.loads(done["used"][-1].as_py())))
         if who.writes: self.say(f"  {self.summary(claim)}")
         self._said[claim.token] = self.used(claim)
         return _known(self._read(path))
@@ -1155,17 +1260,20 @@ class DynamoManifest:
     def notes(self, claim:Claim) -> list[str]:
         "What to say of a claim: unfinished batches on which drops rest."
         open_ = _runs(self._markers())[1] & self._rests_on(claim)
-        return [f"rows were dropped or renamed in favour of batch {r.rpartition('@')[0]}, which is not committed yet" for r in sorted(open_)]
+        return [f"rows were dropped or renamed in favour of batch {r.rpartition('@')[0]}, which is not committed yet"
+                for r in sorted(open_)]
 
     def _rests_on(self, claim:Claim) -> set[str]:
         "The runs whose rows decided something."
         if claim.token not in self._calls: return set()
-        return {r.run for r in self._read(self._folder(claim.batch_id, claim.token)).where(F.col("kind") == KNOWN).where("run is not null").select("run").distinct().collect()}
+        return {r.run for r in self._read(self._folder(claim.batch_id, claim.token)).where(F.col("kind") == KNOWN)
+                               .where("run is not null").select("run").distinct().collect()}
 
     def used(self, claim:Claim) -> dict[str, float]:
         "What an attempt took: requests, write_units, read_units, claimed, own, duplicate, expired, throttled, retried; marking, marked: the requests and write units of its commit among them."
         counts = self._meters.get(claim.token, Counter())
-        return {n: counts.get(n, 0) for n in ("claimed", "own", "duplicate", "expired", "throttled", "retried", "requests", "write_units", "read_units", "marking", "marked")}
+        return {n: counts.get(n, 0) for n in ("claimed", "own", "duplicate", "expired", "throttled", "retried",
+                                              "requests", "write_units", "read_units", "marking", "marked")}
 
     @property
     def terms(self) -> Any:
@@ -1178,13 +1286,15 @@ class DynamoManifest:
         units = self.terms.units(pairs, job="rerun" if owned else "claim")
         seconds = pairs / self.max_wcu
         time_ = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{round(seconds)} seconds" if seconds >= 1.5 else "a second"
-        return f"{grouped(pairs)} pairs to claim at {grouped(int(self.max_wcu))} write units a second: about {time_}, {self._usd(units.write, units.read)}"
+        return (f"{grouped(pairs)} pairs to claim at {grouped(int(self.max_wcu))} write units a second: "
+                f"about {time_}, {self._usd(units.write, units.read)}")
 
     def summary(self, claim:Claim) -> str:
         "One line after a run."
         u = self.used(claim)
         words = ", ".join(f"{n} {grouped(int(u[n]))}" for n in ("claimed", "own", "duplicate", "expired", "throttled", "retried"))
-        return f"{words}; {grouped(int(u['requests']))} requests, {grouped(int(u['write_units']))} write and {grouped(int(u['read_units']))} read units, {self._usd(u['write_units'], u['read_units'])}"
+        return (f"{words}; {grouped(int(u['requests']))} requests, {grouped(int(u['write_units']))} write and "
+                f"{grouped(int(u['read_units']))} read units, {self._usd(u['write_units'], u['read_units'])}")
 
     def _usd(self, write:float, read:float) -> str:
         from dedup_nb.costs import Units, load_prices, request_usd, usd
@@ -1207,7 +1317,8 @@ class DynamoManifest:
         before = set(yielded_to(_entries(self._markers()), claim.batch_id))
         released = self._release(claim)
         first = claim.sees if claim.rerun else claim.seq
-        said = {**info, **this_process(), "token": claim.token, "seq": claim.seq, "at": self._clock(), "etl_time": claim.etl_time.isoformat(), "first_seq": first, "released": released, "used": self.used(claim)}
+        said = {**info, **this_process(), "token": claim.token, "seq": claim.seq, "at": self._clock(),
+                "etl_time": claim.etl_time.isoformat(), "first_seq": first, "released": released, "used": self.used(claim)}
         while True:
             seq = self._next()
             self._check_open(claim)
@@ -1220,43 +1331,56 @@ class DynamoManifest:
         "Stop if a batch that was committed since then dropped rows for pairs that are released now."
         late = [b for b in yielded_to(_entries(self._log), claim.batch_id) if b not in before]
         if late and not self.force:
-            raise ManifestError(f"Batch {claim.batch_id} has pairs less than an attempt before it, and {', '.join(late)} dropped rows in its favour meanwhile, which might then be in no batch. "
-                                f"Nothing of this attempt is committed. Restore its input, or go on with --force and run {', '.join(late)} again with --rerun.")
+            raise ManifestError(f"Batch {claim.batch_id} has pairs less than an attempt before it, and {', '.join(late)} dropped rows "
+                                "in its favour meanwhile, which might then be in no batch. Nothing of this attempt is committed. "
+                                f"Restore its input, or go on with --force and run {', '.join(late)} again with --rerun.")
 
     def _check_rests(self, claim:Claim) -> None:
         "Stop if a run on which drops rest is over, and its batch will not come back with the same pairs for certain."
-        over = {e.batch_id for e in _entries(self._log) if e.committed or e.state == "forgotten" or (e.state == "abandoned" and e.info.get("why") == "by hand")}
+        over = {e.batch_id for e in _entries(self._log)
+                if e.committed or e.state == "forgotten" or (e.state == "abandoned" and e.info.get("why") == "by hand")}
         rests = sorted({r.rpartition("@")[0] for r in self._rests_on(claim) & _runs(self._log)[0]} & over)
-        if rests: raise ManifestError(f"Batch {claim.batch_id} dropped or renamed rows in favour of {', '.join(rests)}, which was given up or loaded by another attempt meanwhile. Nothing of this attempt is committed: run it again, it takes those pairs over.")
+        if rests:
+            raise ManifestError(f"Batch {claim.batch_id} dropped or renamed rows in favour of {', '.join(rests)}, "
+                                "which was given up or loaded by another attempt meanwhile. "
+                                "Nothing of this attempt is committed: run it again, it takes those pairs over.")
 
     def _rows_of(self, batch_id:str, token:str) -> DataFrame:
         "The pairs that an attempt owned: the texts, KEY, `pair`, `kind`, and the key of its row in `eventId`, `fingerprint`."
         rows = self._read(self._folder(batch_id, token)).where(F.col("kind").isin(OWN, LATER))
         tail = F.coalesce(_key_column("event_fingerprint"), F.lit(f"#{batch_id}"))
         own = F.when(F.col("kind") == OWN, F.lit(FIRST)).otherwise(tail) if self.layout == "heads" else tail
-        return rows.select("event_id", "event_fingerprint", *id_key(F.col("event_id")), pair_key(F.col("event_id"), F.col("event_fingerprint")), "kind", _key_column("event_id").alias("eventId"), own.alias("fingerprint"))
+        return rows.select("event_id", "event_fingerprint", *id_key(F.col("event_id")),
+                           pair_key(F.col("event_id"), F.col("event_fingerprint")), "kind",
+                           _key_column("event_id").alias("eventId"), own.alias("fingerprint"))
 
     def _mark(self, claim:Claim, keys:DataFrame) -> None:
         "Write the fates that differ from what the place of a row says."
         new = keys.where("origin is null").select(*[F.col(c).alias(f"_{c}") for c in (*KEY, "pair", "fate")])
         usual = F.when(F.col("kind") == LATER, F.lit(RENAMED)).otherwise(F.lit(STAYS | HEAD))
-        met = lambda own, fates: own.join(fates, F.expr("hi = _hi and lo = _lo and packed = _packed and pair <=> _pair")).where(F.col("_fate") != usual)
+        met = lambda own, fates: (own.join(fates, F.expr("hi = _hi and lo = _lo and packed = _packed and pair <=> _pair"))
+            .where(F.col("_fate") != usual))
         own, plain = self._rows_of(claim.batch_id, claim.token).where("event_fingerprint is not null"), F.col("_fate") == (STAYS | HEAD)
         # both joins have a small side: odd fates, and later pairs
         odd = met(own, new.where(~plain)).unionAll(met(own.where(F.col("kind") == LATER), new.where(plain)))
         run = f"{claim.batch_id}@{claim.sees}"
-        lost = self._write(odd.select("eventId", "fingerprint", F.col("_fate").alias("fate")), lambda table, part: len(table.mark(dict(part), run)), claim)
-        if lost: raise FencedError(f"{grouped(lost)} pairs of batch {claim.batch_id} were taken over by other runs while this one worked; nothing of this attempt counts. See: dedup runs.")
+        lost = self._write(odd.select("eventId", "fingerprint", F.col("_fate").alias("fate")),
+                           lambda table, part: len(table.mark(dict(part), run)), claim)
+        if lost:
+            raise FencedError(f"{grouped(lost)} pairs of batch {claim.batch_id} were taken over by other runs while this one worked; "
+                              "nothing of this attempt counts. See: dedup runs.")
 
     def _write(self, rows:DataFrame, write:Callable[[Table, list[tuple[Key, int]]], int], claim:Claim|None = None) -> int:
         "Send rows (eventId, fingerprint, fate) to the table; repeating it changes nothing."
         tasks, few = self._at_most(), rows.limit(self.on_driver + 1).collect() if self.on_driver else None
         if few is not None and not few: return 0
         if few is not None and len(few) <= self.on_driver:
-            [[said]] = [batch.column("used").to_pylist() for batch in _writing(self._task(1), write)(iter([pa.RecordBatch.from_pylist([r.asDict() for r in few])]))]
+            [[said]] = [batch.column("used").to_pylist()
+                        for batch in _writing(self._task(1), write)(iter([pa.RecordBatch.from_pylist([r.asDict() for r in few])]))]
             used = Counter(json.loads(said))
         else:
-            with _in_our_words(): used = self._used(rows.repartition(tasks, "eventId").mapInArrow(_writing(self._task(tasks), write), _ANSWERS))
+            with _in_our_words():
+                used = self._used(rows.repartition(tasks, "eventId").mapInArrow(_writing(self._task(tasks), write), _ANSWERS))
         if claim: self._count(claim, used + Counter(marking=used.get("requests", 0), marked=used.get("write_units", 0)))
         return int(used.get("left", 0))
 
@@ -1274,15 +1398,19 @@ class DynamoManifest:
             took = self._rows_of(m.batch_id, token).select("eventId", "fingerprint") if whole else self._scanned(run)
             rows = took.join(kept, ["eventId", "fingerprint"], "left_anti")
             if yielded and not self.force and (n := rows.count()):
-                raise ManifestError(f"Batch {claim.batch_id} has {grouped(n)} pairs less than an attempt before it, and {', '.join(yielded)} dropped rows in its favour meanwhile, which might then be in no batch. "
-                                    f"Nothing of this attempt is committed. Restore its input, or go on with --force and run {', '.join(yielded)} again with --rerun.")
+                raise ManifestError(f"Batch {claim.batch_id} has {grouped(n)} pairs less than an attempt before it, "
+                                    f"and {', '.join(yielded)} dropped rows in its favour meanwhile, which might then be in no batch. "
+                                    "Nothing of this attempt is committed. Restore its input, "
+                                    f"or go on with --force and run {', '.join(yielded)} again with --rerun.")
             freed += self._write(rows.withColumn("fate", F.lit(0)), _deleting(run), claim)
         return freed
 
     def _scanned(self, run:str) -> DataFrame:
         "The keys of a run's rows by a scan of the whole table: for one that was killed before it listed them."
         if not self._table.partiql and not self.force:
-            raise ManifestError(f"The attempt {run} was killed while it claimed, others dropped rows in its favour, and PutItem alone cannot say for which pairs. Run with the policy of dedup iam --table {self.connection.table}, or go on with --force.")
+            raise ManifestError(f"The attempt {run} was killed while it claimed, others dropped rows in its favour, "
+                                "and PutItem alone cannot say for which pairs. "
+                                f"Run with the policy of dedup iam --table {self.connection.table}, or go on with --force.")
         found = [(i["eventId"], i["fingerprint"]) for i in self._rows_with(run)] if self._table.partiql else []
         return self.spark.createDataFrame(found, "eventId string, fingerprint string")
 
@@ -1296,7 +1424,8 @@ class DynamoManifest:
 
     def give_up(self, claim:Claim) -> None:
         "Close this attempt's own claim after a failure: its pairs may be taken over."
-        self._close(claim.batch_id, claim.token, {**this_process(), "token": claim.token, "etl_time": claim.etl_time.isoformat(), "at": self._clock(), "why": "failed"})
+        self._close(claim.batch_id, claim.token, {**this_process(), "token": claim.token, "etl_time": claim.etl_time.isoformat(),
+                                                  "at": self._clock(), "why": "failed"})
 
     def _close(self, batch_id:str, token:str, info:Mapping[str, Any], check:Callable[[], Any] = lambda: None) -> None:
         while True:
@@ -1308,7 +1437,8 @@ class DynamoManifest:
     def open_claim(self, batch_id:str) -> Entry:
         "What `abandon` would end; raises `ManifestError` if there is nothing."
         entry = self._entry(batch_id)
-        if entry.state != "claimed": raise ManifestError(f"Batch {batch_id} is {entry.state}: there is no open claim to abandon. dedup runs lists all batches.")
+        if entry.state != "claimed":
+            raise ManifestError(f"Batch {batch_id} is {entry.state}: there is no open claim to abandon. dedup runs lists all batches.")
         return entry
 
     def abandon(self, batch_id:str, *, force:bool = False) -> list[str]:
@@ -1319,17 +1449,22 @@ class DynamoManifest:
 
     def _check_nobody_yielded(self, batch_id:str, force:bool) -> None:
         yielded = yielded_to(_entries(self._log), batch_id)
-        if yielded and not force: raise ManifestError(f"Batch {batch_id} cannot be abandoned: {', '.join(yielded)} dropped rows in its favour, which would be in no batch. Finish it (--batch-id {batch_id}), or abandon it with --force and run those again with --rerun.")
+        if yielded and not force:
+            raise ManifestError(f"Batch {batch_id} cannot be abandoned: {', '.join(yielded)} dropped rows in its favour, "
+                                "which would be in no batch. "
+                                f"Finish it (--batch-id {batch_id}), or abandon it with --force and run those again with --rerun.")
 
     def forget(self, batch_id:str) -> list[str]:
         "Take a committed batch's pairs out; returns the batches that dropped rows in its favour. Can be repeated after a crash."
         entry = self._entry(batch_id)
         if entry.state == "forgotten": return self._forget_rest(batch_id)
         relying = self.relying_on(batch_id)
-        if entry.state == "claimed": raise BusyError(f"Batch {batch_id} is being processed again. Let it end, or: dedup abandon {batch_id}.")
+        if entry.state == "claimed":
+            raise BusyError(f"Batch {batch_id} is being processed again. Let it end, or: dedup abandon {batch_id}.")
         run, token = f"{batch_id}@{entry.first_seq}", entry.committed["token"]
         # first the ledger: from here on nobody heeds the rows, deleted or not
-        while not self._append(self._next(), batch_id, "forget", {**this_process(), "token": uuid.uuid4().hex, "etl_time": None, "at": self._clock()}): pass
+        while not self._append(self._next(), batch_id, "forget",
+                               {**this_process(), "token": uuid.uuid4().hex, "etl_time": None, "at": self._clock()}): pass
         self._delete(run, batch_id, token)
         return relying
 
@@ -1343,12 +1478,15 @@ class DynamoManifest:
         "The batches that dropped rows in favour of this one; raises `ManifestError` if it is not committed."
         entry = self._entry(batch_id)
         if entry.state == "forgotten": return yielded_to(_entries(self._log), batch_id)
-        if not entry.committed: raise ManifestError(f"Batch {batch_id} is {entry.state}, not committed: there is nothing to forget. dedup runs lists all batches.")
+        if not entry.committed:
+            raise ManifestError(f"Batch {batch_id} is {entry.state}, not committed: there is nothing to forget. "
+                                "dedup runs lists all batches.")
         return yielded_to(_entries(self._log), batch_id)
 
     def _delete(self, run:str, batch_id:str, token:str) -> None:
         "Delete the rows of a run: those its files list, or what a scan of the whole table finds."
-        if _is_complete(self._folder(batch_id, token)): self._write(self._rows_of(batch_id, token).select("eventId", "fingerprint", F.lit(0).alias("fate")), _deleting(run))
+        if _is_complete(self._folder(batch_id, token)):
+            self._write(self._rows_of(batch_id, token).select("eventId", "fingerprint", F.lit(0).alias("fate")), _deleting(run))
         elif self._table.partiql:
             for part in _parts([(i["eventId"], i["fingerprint"]) for i in self._rows_with(run)], 25): self._table.delete(part, run)
 
@@ -1373,7 +1511,8 @@ class DynamoManifest:
         over, open_ = _runs(self._markers())
         who, found = Claimant("", "", 0, 0, self.retention_days * 86400), self._table.of_ids([key_text(i) for i in event_ids])
         rows = [r for r in found if r.get("run") not in over]
-        return [{"event_id": r["eventId"], "fingerprint": r.get("first") if r["fingerprint"] == FIRST else r["fingerprint"], "batch_id": batch_of(r), "until": _iso(who.ends(r)), "open": r.get("run") in open_,
+        return [{"event_id": r["eventId"], "fingerprint": r.get("first") if r["fingerprint"] == FIRST else r["fingerprint"],
+                 "batch_id": batch_of(r), "until": _iso(who.ends(r)), "open": r.get("run") in open_,
                  "fate": r.get("fate", STAYS | HEAD if r["fingerprint"] == FIRST or self.layout == "pairs" else RENAMED)} for r in rows]
 
 @contextmanager
@@ -1391,8 +1530,10 @@ def _known(answers:DataFrame) -> DataFrame:
     "What others have, as every manifest says it."
     batch = F.coalesce(F.regexp_extract("run", "^(.*)@[0-9]+$", 1), F.concat(F.lit("snowplow-"), "etl_time"))
     seq = F.coalesce(F.regexp_extract("run", "@([0-9]+)$", 1).cast("bigint"), F.lit(0))
-    rows = answers.where(F.col("kind") == KNOWN).select("event_id", "event_fingerprint", "fate", batch.alias("batch_id"), "etl_time", seq.alias("seq"))
-    return rows.select(*id_key(F.col("event_id")), pair_key(F.col("event_id"), F.col("event_fingerprint")), "fate", "batch_id", "etl_time", "seq").distinct()
+    rows = (answers.where(F.col("kind") == KNOWN)
+        .select("event_id", "event_fingerprint", "fate", batch.alias("batch_id"), "etl_time", seq.alias("seq")))
+    return rows.select(*id_key(F.col("event_id")), pair_key(F.col("event_id"), F.col("event_fingerprint")),
+                       "fate", "batch_id", "etl_time", "seq").distinct()
 
 def _deleting(run:str) -> Callable[[Table, list[tuple[Key, int]]], int]:
     return lambda table, part: table.delete([key for key, _ in part], run)
@@ -1426,6 +1567,8 @@ def iam_policy(
     account:str = "*",       # number of the AWS account
 ) -> dict[str, Any]:         # a policy document
     "The least policy for a purpose. Raises `ConfigError` for another one."
-    if purpose not in PURPOSES: raise ConfigError(f"There is no policy for {purpose!r}: wanted one of {', '.join(PURPOSES)}.{did_you_mean(purpose, PURPOSES)}")
-    return {"Version": "2012-10-17", "Statement": [{"Sid": f"Dedup{purpose.capitalize()}", "Effect": "Allow", "Action": [f"dynamodb:{a}" for a in PURPOSES[purpose]],
-                                                     "Resource": f"arn:aws:dynamodb:{region}:{account}:table/{table}"}]}
+    if purpose not in PURPOSES:
+        raise ConfigError(f"There is no policy for {purpose!r}: wanted one of {', '.join(PURPOSES)}.{did_you_mean(purpose, PURPOSES)}")
+    return {"Version": "2012-10-17", "Statement": [{"Sid": f"Dedup{purpose.capitalize()}", "Effect": "Allow",
+                                                    "Action": [f"dynamodb:{a}" for a in PURPOSES[purpose]],
+                                                    "Resource": f"arn:aws:dynamodb:{region}:{account}:table/{table}"}]}

@@ -19,7 +19,9 @@ from .config import Config, ConfigError, DedupError, InputError, get_spark
 from .costs import check_dollars, past_runs
 from .dynamodb import in_its_region
 from .manifest import GONE, HEAD, KEY, NO_TIME, RENAMED, STAYS, Entry, Manifest, has_files, id_key
-from .pipeline import _forecast, _is_there, _paths_in, _priced, _prices, _to_look, _with_late_files, choose_batches, open_manifest, record_input, stage_keys
+from .pipeline import (
+    _forecast, _is_there, _paths_in, _priced, _prices, _to_look, _with_late_files, choose_batches,
+    open_manifest, record_input, stage_keys)
 from .read import Batch, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import grouped, share
 from .suspects import check_columns, only
@@ -38,21 +40,25 @@ def _opened(config:Config, spark:SparkSession|None) -> Manifest:
     "The manifest of an output, to look at or to tidy."
     if config.output is None and config.manifest_path is None: raise ConfigError("Name the output whose manifest is meant: --output DIR.")
     manifest = open_manifest(spark, config, existing=True)
-    if config.manifest == "none": raise ConfigError("manifest=none has no ledger to look at. Leave it out, or say which one: --manifest lake.")
+    if config.manifest == "none":
+        raise ConfigError("manifest=none has no ledger to look at. Leave it out, or say which one: --manifest lake.")
     if manifest is None:
-        raise DedupError(f"There is no manifest at {config.manifest_path or f'{config.output}/manifest'}. Correct --output or --manifest-path; a run makes one: dedup run --output {config.output}.")
+        raise DedupError(f"There is no manifest at {config.manifest_path or f'{config.output}/manifest'}. "
+                         f"Correct --output or --manifest-path; a run makes one: dedup run --output {config.output}.")
     return manifest
 
 # %% ../nbs/15_history.ipynb #674b8400
 def _told(entry:Entry) -> dict[str, Any]:
     "A batch of the ledger as plain values."
     info, counts = entry.committed or entry.info, (entry.committed or {}).get("counts", {})
-    return {"batch_id": entry.batch_id, "state": entry.state, "etl_time": entry.etl_time.isoformat() if entry.etl_time else None, "counts": counts, "backfill": bool(info.get("backfill")),
-            "dropped_for": (entry.committed or {}).get("dropped_for", {}), **{name: entry.info.get(name) for name in ("token", "host", "pid", "at", "why")}}
+    return {"batch_id": entry.batch_id, "state": entry.state, "etl_time": entry.etl_time.isoformat() if entry.etl_time else None,
+            "counts": counts, "backfill": bool(info.get("backfill")), "dropped_for": (entry.committed or {}).get("dropped_for", {}),
+            **{name: entry.info.get(name) for name in ("token", "host", "pid", "at", "why")}}
 
 def _table(rows:Sequence[Sequence[str]], right:set[int]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join("  ".join(cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(r, widths))).rstrip() for r in rows)
+    return "\n".join("  ".join(cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(r, widths))).rstrip()
+                     for r in rows)
 
 def runs_table(
     entries:Sequence[Entry],  # the manifest's ledger
@@ -61,7 +67,9 @@ def runs_table(
     if not entries: return "The manifest has no batch yet."
     number = lambda counts, name: grouped(counts[name]) if name in counts else "-"
     minute = lambda text: (text or "-")[:16].replace("T", " ")
-    rows = [(t["batch_id"], t["state"] + (" (backfill)" if t["backfill"] else ""), minute(t["etl_time"]), number(t["counts"], "kept"), number(t["counts"], "dropped"), f"process {t['pid']} on {t['host']}, {minute(t['at'])}") for t in map(_told, entries)]
+    rows = [(t["batch_id"], t["state"] + (" (backfill)" if t["backfill"] else ""), minute(t["etl_time"]),
+             number(t["counts"], "kept"), number(t["counts"], "dropped"), f"process {t['pid']} on {t['host']}, {minute(t['at'])}")
+            for t in map(_told, entries)]
     return _table([("batch", "state", "time of the batch", "kept", "dropped", "by"), *rows], {3, 4})
 
 def runs(config:Config, spark:SparkSession|None = None) -> Answer:
@@ -70,7 +78,8 @@ def runs(config:Config, spark:SparkSession|None = None) -> Answer:
     return Answer(runs_table(entries), [_told(e) for e in entries])
 
 # %% ../nbs/15_history.ipynb #bd476063
-_DID = {"keep_first": "kept, first of its copies", "rename": "kept under a new id", "quarantine": "dropped into quarantine", "drop": "dropped"}
+_DID = {"keep_first": "kept, first of its copies", "rename": "kept under a new id",
+        "quarantine": "dropped into quarantine", "drop": "dropped"}
 _FATE = {STAYS: "under its own id", RENAMED: "under a new id", GONE: "with nothing of it kept"}
 
 def _said(v:dict[str, Any]) -> str:
@@ -78,38 +87,47 @@ def _said(v:dict[str, Any]) -> str:
     where = f" (loaded by batch {v['seen_in_batch']})" if v["seen_in_batch"] else ""
     new = f": {v['new_event_id']}" if v["new_event_id"] else ""
     copies = "1 copy" if v["copies"] == 1 else f"{grouped(v['copies'])} copies"
-    return f"  batch {v['batch_id']}: fingerprint {v['event_fingerprint']}, {copies}, {_DID[v['verdict']]}{new}; reason {v['reason']}{where}"
+    return (f"  batch {v['batch_id']}: fingerprint {v['event_fingerprint']}, {copies}, {_DID[v['verdict']]}{new}; "
+            f"reason {v['reason']}{where}")
 
 def _verdicts(spark:SparkSession, output:str, batches:Sequence[str], event_id:str) -> list[dict[str, Any]]:
     "The verdicts on an id, or on the event that got this id, in the order of the batches."
     files = [f["path"] for b in batches for f in (committed_files(output, b) or {}).get("verdicts", [])]
     if not files: return []
-    schema = "event_id string, event_fingerprint string, copies bigint, verdict string, reason string, new_event_id string, seen_in_batch string, batch_id string"
-    rows = spark.read.schema(schema).option("basePath", escaped(f"{output}/verdicts")).parquet(*[escaped(f"{output}/{path}") for path in files])
+    schema = ("event_id string, event_fingerprint string, copies bigint, verdict string, reason string, "
+              "new_event_id string, seen_in_batch string, batch_id string")
+    rows = (spark.read.schema(schema).option("basePath", escaped(f"{output}/verdicts"))
+                 .parquet(*[escaped(f"{output}/{path}") for path in files]))
     found = [r.asDict() for r in rows.where((F.col("event_id") == event_id) | (F.col("new_event_id") == event_id)).collect()]
     return sorted(found, key=lambda v: (batches.index(v["batch_id"]), v["event_fingerprint"]))
 
 def _recorded(output:str) -> list[str]:
     "The batches of an output without a manifest."
     fs, inner = filesystem(f"{output}/runs")
-    return sorted(i.base_name for i in fs.get_file_info(FileSelector(inner, allow_not_found=True)) if not i.is_file and committed_files(output, i.base_name))
+    return sorted(i.base_name for i in fs.get_file_info(FileSelector(inner, allow_not_found=True))
+                  if not i.is_file and committed_files(output, i.base_name))
 
 def _claims(manifest:Manifest, entries:Sequence[Entry], ids:Sequence[str]) -> list[dict[str, Any]]:
     "What the manifest holds of these ids, in the order of the batches."
     place = {e.batch_id: n for n, e in enumerate(entries)}
     if manifest.texts:
         runs = {e.batch_id: e.committed for e in entries if e.committed}
-        return [{"batch_id": r["batch_id"], "event_id": r["event_id"], "fate": _FATE[r["fate"] & 3], "first": bool(r["fate"] & HEAD), "only_id": r["fingerprint"] is None, "keeps_alive_of": None, "open": r["open"],
-                 **{name: runs.get(r["batch_id"], {}).get(name) for name in ("token", "pid", "host")}} for r in sorted(manifest.held(ids), key=lambda r: (place.get(r["batch_id"], 0), not r["fate"] & HEAD))]
+        return [{"batch_id": r["batch_id"], "event_id": r["event_id"], "fate": _FATE[r["fate"] & 3], "first": bool(r["fate"] & HEAD),
+                 "only_id": r["fingerprint"] is None, "keeps_alive_of": None, "open": r["open"],
+                 **{name: runs.get(r["batch_id"], {}).get(name) for name in ("token", "pid", "host")}}
+                for r in sorted(manifest.held(ids), key=lambda r: (place.get(r["batch_id"], 0), not r["fate"] & HEAD))]
     keys = manifest.spark.createDataFrame([(i,) for i in ids], "id string").select("id", *id_key(F.col("id")))
     rows = manifest.rows().where("kind = 'key'").join(F.broadcast(keys), KEY).select("id", "batch_id", "pair", "fate", "origin").collect()
     runs = {e.batch_id: e.committed for e in entries if e.committed}
-    return [{"batch_id": r.batch_id, "event_id": r.id, "fate": _FATE[r.fate & 3], "first": bool(r.fate & HEAD), "only_id": r.pair is None, "keeps_alive_of": r.origin,
-             **{name: runs.get(r.batch_id, {}).get(name) for name in ("token", "pid", "host")}} for r in sorted(rows, key=lambda r: (place.get(r.batch_id, 0), r.origin is not None, not r.fate & HEAD))]
+    return [{"batch_id": r.batch_id, "event_id": r.id, "fate": _FATE[r.fate & 3], "first": bool(r.fate & HEAD),
+             "only_id": r.pair is None, "keeps_alive_of": r.origin,
+             **{name: runs.get(r.batch_id, {}).get(name) for name in ("token", "pid", "host")}}
+            for r in sorted(rows, key=lambda r: (place.get(r.batch_id, 0), r.origin is not None, not r.fate & HEAD))]
 
 def _claimed(c:dict[str, Any]) -> str:
     "One key of the manifest as a line."
-    what = f"keeps the pair of batch {c['keeps_alive_of']} alive" if c["keeps_alive_of"] else f"claimed {'the id' if c['only_id'] else 'a pair'}{', the first of the id,' if c['first'] else ''} {c['fate']}"
+    what = (f"keeps the pair of batch {c['keeps_alive_of']} alive" if c["keeps_alive_of"] else
+            f"claimed {'the id' if c['only_id'] else 'a pair'}{', the first of the id,' if c['first'] else ''} {c['fate']}")
     if c.get("open"): return f"  manifest: batch {c['batch_id']}, which is not committed yet, {what}"
     return f"  manifest: batch {c['batch_id']} {what} (attempt {c['token']}, process {c['pid']} on {c['host']})"
 
@@ -117,7 +135,8 @@ def _counted(lines:Iterable[str]) -> list[str]:
     "Lines that say the same as one."
     return [f"{line}, and {n - 1} more like it" if n > 1 else line for line, n in Counter(lines).items()]
 
-def _story(spark:SparkSession, output:str, batches:Sequence[str], manifest:Manifest|None, entries:Sequence[Entry], asked:str) -> tuple[str, list[str], list[dict[str, Any]], list[dict[str, Any]]]:
+def _story(spark:SparkSession, output:str, batches:Sequence[str], manifest:Manifest|None, entries:Sequence[Entry],
+           asked:str) -> tuple[str, list[str], list[dict[str, Any]], list[dict[str, Any]]]:
     "The id, the ids its events came with, the verdicts on them, and what the manifest holds of them."
     verdicts = _verdicts(spark, output, batches, asked)
     originals = sorted({v["event_id"] for v in verdicts}) or [asked]
@@ -135,12 +154,17 @@ def explain(
     spark = spark or get_spark(delta=True)
     entries = manifest.ledger() if manifest else []
     batches = [e.batch_id for e in entries if e.committed] or _recorded(output)
-    if not batches: raise DedupError(f"{config.output} has no committed batch. Correct --output, or run something first: dedup run --output {config.output}.")
+    if not batches:
+        raise DedupError(f"{config.output} has no committed batch. "
+                         f"Correct --output, or run something first: dedup run --output {config.output}.")
     # enriched events have their ids in lower case, others as they came; which ones these are the output may not say
     stories = (_story(spark, output, batches, manifest, entries, asked) for asked in dict.fromkeys([event_id, event_id.lower()]))
     asked, originals, verdicts, claims = next((s for s in stories if s[2] or s[3]), (event_id, [event_id], [], []))
-    lines = [f"Event id {asked}"] + [f"  it is the new id of an event that came as {o}" for o in originals if o != asked] + [_said(v) for v in verdicts] + _counted(_claimed(c) for c in claims)
-    if not verdicts and not claims: lines.append(f"  nothing is recorded of it in the {len(batches)} committed batches of {config.output}: it was in none of them{'' if manifest else ', or it was alone in its batch (there is no manifest to say so)'}")
+    lines = ([f"Event id {asked}"] + [f"  it is the new id of an event that came as {o}" for o in originals if o != asked]
+             + [_said(v) for v in verdicts] + _counted(_claimed(c) for c in claims))
+    if not verdicts and not claims:
+        lines.append(f"  nothing is recorded of it in the {len(batches)} committed batches of {config.output}: it was in none of them"
+                     f"{'' if manifest else ', or it was alone in its batch (there is no manifest to say so)'}")
     if manifest and not manifest.asks: lines.append("  the policy allows no PartiQL, so the table cannot be asked what it has of an id")
     return Answer("\n".join(lines), {"event_id": asked, "originals": originals, "verdicts": verdicts, "claims": claims})
 
@@ -155,7 +179,8 @@ def _archived(keys:DataFrame, known:DataFrame) -> DataFrame:
     "The key rows of an archived batch: pairs that no earlier one had."
     place = F.struct("time", "pair")
     heads = keys.groupBy(*KEY).agg(F.min(place).alias("_head"))
-    new = keys.join(known.select(*KEY, "pair").distinct(), [*KEY, "pair"], "left_anti").join(known.select(*KEY, F.lit(True).alias("_taken")).distinct(), KEY, "left")
+    new = (keys.join(known.select(*KEY, "pair").distinct(), [*KEY, "pair"], "left_anti")
+               .join(known.select(*KEY, F.lit(True).alias("_taken")).distinct(), KEY, "left"))
     first = (place == F.col("_head")) & F.col("_taken").isNull()
     fate = F.when(F.col("renamed"), RENAMED).otherwise(STAYS) + F.when(first, HEAD).otherwise(0)
     return new.join(heads, KEY).select(*KEY, "pair", fate.alias("fate"), F.lit(None).cast("string").alias("origin"))
@@ -167,7 +192,8 @@ def _as_committed(found:Sequence[Batch], config:Config) -> tuple[list[Batch], li
     records = {b.batch_id: record for b in found if (record := committed_files(home, b.batch_id)) and record.get("status") == "committed"}
     if not records: return list(found), []
     listed = {name: {f["path"].removeprefix(f"events/batch_id={name}/") for f in record["events"]} for name, record in records.items()}
-    whole = [replace(b, files=tuple(f for path, f in _paths_in(b).items() if path in listed[b.batch_id])) for b in found if b.batch_id in listed]
+    whole = [replace(b, files=tuple(f for path, f in _paths_in(b).items() if path in listed[b.batch_id]))
+             for b in found if b.batch_id in listed]
     return [b for b in whole if b.files], [b.batch_id for b in found if b.batch_id not in listed]
 
 def backfill(
@@ -180,7 +206,8 @@ def backfill(
     "Fill the manifest from archived runs, oldest first. Can be killed and run again: what is committed is not read a second time."
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     if missing: raise ConfigError(f"A backfill needs {' and '.join(missing)}: dedup backfill --input ARCHIVE --output DIR.")
-    if config.manifest == "none": raise ConfigError("A backfill fills a manifest, but manifest=none. Set manifest=lake or manifest=dynamodb.")
+    if config.manifest == "none":
+        raise ConfigError("A backfill fills a manifest, but manifest=none. Set manifest=lake or manifest=dynamodb.")
     config = in_its_region(config)  # what it lacks is said before Spark starts
     _prices(config)
     found, left = _as_committed(find_batches(config), config)
@@ -189,10 +216,13 @@ def backfill(
     spark = spark or get_spark(delta=config.manifest == "lake" or config.input_format == "delta")
     opened = partial(open_manifest, spark, force=force, say=say, accept_empty=True, archive=True)
     manifest = opened(_to_look(config)) if _is_there(config) else None
-    found, notes = _with_late_files(found, entries := manifest.ledger() if manifest else [], config.output, take=False, rerun=False, advice="To fill them in as well: dedup forget, then backfill again.")
+    found, notes = _with_late_files(found, entries := manifest.ledger() if manifest else [], config.output, take=False, rerun=False,
+                                    advice="To fill them in as well: dedup forget, then backfill again.")
     todo = choose_batches(found, config, entries)
     done, spent = [], 0.0
-    if left: notes.append(f"Left out, as no run has committed what lies there: {', '.join(left[:5])}{', ...' if len(left) > 5 else ''}. Run {'it' if len(left) == 1 else 'them'} again where {'it' if len(left) == 1 else 'they'} came from.")
+    if left:
+        notes.append(f"Left out, as no run has committed what lies there: {', '.join(left[:5])}{', ...' if len(left) > 5 else ''}. "
+                     f"Run {'it' if len(left) == 1 else 'them'} again where {'it' if len(left) == 1 else 'they'} came from.")
     for line in notes: say(f"  {line}")
     past = past_runs(config.output)
     told = _forecast(todo, config, past, say, manifest, entries, backfill=True) if todo else []
@@ -202,12 +232,15 @@ def backfill(
         for m in _backfill_one(spark, batch, replace(config, batch_id=batch.batch_id), manifest, say, past, spent):
             done.append(m)
             _record(m, batch, config, forecast, time.monotonic() - start)
-            spent += _priced(batch, config, manifest, past, backfill=True, rows=m.get("read", m["rows"]), claims=m["pairs"])["dollars"]
-            say(f"  {n} of {len(todo)} {m['batch_id']}: {grouped(m['rows'])} events, {grouped(m['repeats'])} copies among them ({share(m['repeats'], m['rows'])}), {grouped(m['known'])} known from earlier runs")
+            spent += _priced(batch, config, manifest, past, backfill=True,
+                             rows=m.get("read", m["rows"]), claims=m["pairs"])["dollars"]
+            say(f"  {n} of {len(todo)} {m['batch_id']}: {grouped(m['rows'])} events, {grouped(m['repeats'])} copies among them "
+                f"({share(m['repeats'], m['rows'])}), {grouped(m['known'])} known from earlier runs")
     if not done: say("Nothing to do: every run of the archive is in the manifest.")
     return done
 
-def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manifest, say:Callable[[str], None], past:Sequence[dict[str, Any]], spent:float):
+def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manifest, say:Callable[[str], None],
+                  past:Sequence[dict[str, Any]], spent:float):
     "Commit one run of the archive, or a table day by day; yields what each had."
     token = uuid.uuid4().hex[:12]
     staging = f"{config.output}/.staging/batch_id={batch.batch_id}/{token}"
@@ -217,19 +250,26 @@ def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manif
         try: keys, etl_time, total = stage_keys(spark, source, config, staging, change=_loaded, texts=manifest.texts)
         except Exception as wrong: raise explain_read_error(wrong, batch) or wrong from wrong
         if total["rows"] and not total["pairs"]:
-            raise InputError(f"None of the {grouped(total['rows'])} rows of {batch.batch_id} is an event of the form {config.input_format}; nothing is filled. Set the right --input-format; events that were loaded are mostly parquet (--input-format parquet --batch-pattern 'batch_id=*').")
-        check_dollars(_priced(batch, config, manifest, past, backfill=True, rows=total["rows"], claims=total["pairs"]), config.max_dollars, spent)
-        if config.input_format not in ("delta", "table"): yield {**_backfill_part(batch, keys, etl_time, manifest, config.output), "read": total["rows"]}
+            raise InputError(f"None of the {grouped(total['rows'])} rows of {batch.batch_id} is an event of the form "
+                             f"{config.input_format}; nothing is filled. Set the right --input-format; "
+                             "events that were loaded are mostly parquet (--input-format parquet --batch-pattern 'batch_id=*').")
+        check_dollars(_priced(batch, config, manifest, past, backfill=True, rows=total["rows"], claims=total["pairs"]),
+                      config.max_dollars, spent)
+        if config.input_format not in ("delta", "table"):
+            yield {**_backfill_part(batch, keys, etl_time, manifest, config.output), "read": total["rows"]}
         else: yield from _backfill_days(batch, keys, etl_time, manifest, config.output, say)
     finally: remove_folder(staging)
 
 def _record(m:dict[str, Any], batch:Batch, config:Config, forecast:dict[str, Any], seconds:float) -> None:
     "Note in `runs/<b>/backfill.json` what a batch took beside its forecast. The days of a table have neither sizes nor a forecast of their own."
     whole = m["batch_id"] == batch.batch_id
-    took = {"seconds": {"total": round(seconds, 3)}, "bytes": {"input": sum(f.size for f in batch.files)}, "forecast": forecast} if whole else {"seconds": {}}
+    took = ({"seconds": {"total": round(seconds, 3)}, "bytes": {"input": sum(f.size for f in batch.files)}, "forecast": forecast}
+            if whole else {"seconds": {}})
     counts = {"read": m.get("read", m["rows"]), "pairs": m["pairs"], "kept": m["new"]}
-    write_text(f"{config.output}/runs/{m['batch_id']}/backfill.json", json.dumps({"batch_id": m["batch_id"], "backfill": True, "counts": counts, "reasons": {"natural": m["repeats"], "natural_cross_batch": m["known"]},
-               **took, "input_files": len(batch.files), "settings": {"input_format": config.input_format}, "used": m["used"]}, indent=1))
+    write_text(f"{config.output}/runs/{m['batch_id']}/backfill.json", json.dumps({
+        "batch_id": m["batch_id"], "backfill": True, "counts": counts,
+        "reasons": {"natural": m["repeats"], "natural_cross_batch": m["known"]}, **took, "input_files": len(batch.files),
+        "settings": {"input_format": config.input_format}, "used": m["used"]}, indent=1))
 
 _DAY = 86_400_000_000  # microseconds
 
@@ -243,22 +283,27 @@ def _backfill_days(batch:Batch, keys:DataFrame, etl_time:datetime, manifest:Mani
         midnight = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=day)
         part, its = replace(batch, batch_id=f"{batch.batch_id}@{midnight:%Y-%m-%d}"), keys.where(F.coalesce(start, F.lit(days[-1])) == day)
         if part.batch_id not in done: yield _backfill_part(part, its, midnight, manifest, output)
-        elif its.count() != done[part.batch_id]["pairs"]: say(f"  {part.batch_id} is in the manifest, but the table has other pairs of that day now; to take them: dedup forget {part.batch_id}, then backfill again")
+        elif its.count() != done[part.batch_id]["pairs"]:
+            say(f"  {part.batch_id} is in the manifest, but the table has other pairs of that day now; "
+                f"to take them: dedup forget {part.batch_id}, then backfill again")
 
 def _backfill_part(batch:Batch, keys:DataFrame, etl_time:datetime, manifest:Manifest, output:str) -> dict[str, Any]:
     "Claim, look back and commit the keys of one batch of the archive."
-    total = keys.agg(F.count(F.lit(1)).alias("pairs"), F.coalesce(F.sum("n"), F.lit(0)).alias("n"), F.coalesce(F.bit_xor(F.xxhash64(*KEY, "pair")), F.lit(0)).alias("checksum")).first()
+    total = keys.agg(F.count(F.lit(1)).alias("pairs"), F.coalesce(F.sum("n"), F.lit(0)).alias("n"),
+                     F.coalesce(F.bit_xor(F.xxhash64(*KEY, "pair")), F.lit(0)).alias("checksum")).first()
     claim = manifest.begin(batch.batch_id, etl_time, {"token": uuid.uuid4().hex[:12], "backfill": True})
     try:
         known = manifest.known(claim, keys)
-        seen = keys.join(known.select(*KEY, "pair").distinct(), [*KEY, "pair"], "left_semi").agg(F.coalesce(F.sum("n"), F.lit(0)).alias("n"), F.count(F.lit(1)).alias("pairs")).first()
-        info = {"backfill": True, "counts": {"read": total.n, "pairs": total.pairs}, "pairs": total.pairs, "checksum": total.checksum, "settings": {}, "dropped_for": {},
-                "input": record_input(output, batch), "source": batch.source}
+        seen = (keys.join(known.select(*KEY, "pair").distinct(), [*KEY, "pair"], "left_semi")
+                    .agg(F.coalesce(F.sum("n"), F.lit(0)).alias("n"), F.count(F.lit(1)).alias("pairs")).first())
+        info = {"backfill": True, "counts": {"read": total.n, "pairs": total.pairs}, "pairs": total.pairs, "checksum": total.checksum,
+                "settings": {}, "dropped_for": {}, "input": record_input(output, batch), "source": batch.source}
         manifest.commit(claim, _archived(keys, known), info)
     except BaseException:
         manifest.give_up(claim)
         raise
-    return {"batch_id": batch.batch_id, "rows": total.n, "pairs": total.pairs, "repeats": total.n - total.pairs, "known": seen.n, "new": total.pairs - seen.pairs, "used": manifest.used(claim)}
+    return {"batch_id": batch.batch_id, "rows": total.n, "pairs": total.pairs, "repeats": total.n - total.pairs,
+            "known": seen.n, "new": total.pairs - seen.pairs, "used": manifest.used(claim)}
 
 # %% ../nbs/15_history.ipynb #c4e21ef8
 def abandon(batch_id:str, config:Config, spark:SparkSession|None = None, *, yes:bool = False, force:bool = False) -> Answer:
@@ -266,26 +311,34 @@ def abandon(batch_id:str, config:Config, spark:SparkSession|None = None, *, yes:
     manifest = _opened(config, spark)
     if not yes:
         manifest.open_claim(batch_id)
-        return Answer(f"Would end the open claim of batch {batch_id}; what its attempt wrote is removed by the next run of the batch. A run that is still at work on it could not commit any more. Do it with --yes.", {"batch_id": batch_id, "done": False})
+        return Answer(f"Would end the open claim of batch {batch_id}; what its attempt wrote is removed by the next run of the batch. "
+                      "A run that is still at work on it could not commit any more. Do it with --yes.",
+                      {"batch_id": batch_id, "done": False})
     yielded = manifest.abandon(batch_id, force=force)
     words = f" Batches that had yielded to it: {', '.join(yielded)}; run them again with --rerun." if yielded else ""
-    left = "its commit before that stays in force" if any(e.committed for e in manifest.ledger() if e.batch_id == batch_id) else "the batch is still to do"
+    left = ("its commit before that stays in force" if any(e.committed for e in manifest.ledger() if e.batch_id == batch_id)
+            else "the batch is still to do")
     return Answer(f"The claim of batch {batch_id} is ended; {left}.{words}", {"batch_id": batch_id, "done": True, "yielded": yielded})
 
 def forget(batch_id:str, config:Config, spark:SparkSession|None = None, *, yes:bool = False) -> Answer:
     "Take a committed batch's pairs out of the manifest; without `yes`, only say what that means."
     manifest = _opened(config, spark)
     relying = manifest.forget(batch_id) if yes else manifest.relying_on(batch_id)
-    words = f" Batches that dropped rows in its favour: {', '.join(relying)}; if batch {batch_id} is not loaded again, those rows are in no batch until those are forgotten too, and run." if relying else " No other batch dropped rows in its favour."
+    words = (f" Batches that dropped rows in its favour: {', '.join(relying)}; if batch {batch_id} is not loaded again, "
+             "those rows are in no batch until those are forgotten too, and run."
+             if relying else " No other batch dropped rows in its favour.")
     done = f"The pairs of batch {batch_id} are out of the manifest; the next run takes it as if for the first time.{words}"
-    would = f"Would take the pairs of batch {batch_id} out of the manifest, so that it can be processed again as if for the first time. Its files{f' in {config.output}' if config.output else ''} stay until then.{words} Do it with --yes."
+    would = (f"Would take the pairs of batch {batch_id} out of the manifest, so that it can be processed again as if for the first time. "
+             f"Its files{f' in {config.output}' if config.output else ''} stay until then.{words} Do it with --yes.")
     return Answer(done if yes else would, {"batch_id": batch_id, "done": yes, "relying": relying})
 
 def expire(config:Config, spark:SparkSession|None = None, *, audit_days:int|None = None, yes:bool = False) -> Answer:
     "Remove keys that no batch from the newest on can see and, with `audit_days`, older rows of dropped/ and bad/; without `yes`, only say which."
-    if audit_days is not None and audit_days < 0: raise ConfigError(f"audit_days = {audit_days}: wanted days from 0. Leave it out to keep all rows of dropped/ and bad/.")
+    if audit_days is not None and audit_days < 0:
+        raise ConfigError(f"audit_days = {audit_days}: wanted days from 0. Leave it out to keep all rows of dropped/ and bad/.")
     manifest = _opened(config, spark)
-    if audit_days is not None and config.output is None: raise ConfigError("audit_days removes rows of dropped/ and bad/ of an output. Name it: --output DIR.")
+    if audit_days is not None and config.output is None:
+        raise ConfigError("audit_days removes rows of dropped/ and bad/ of an output. Name it: --output DIR.")
     times = {e.batch_id: e.etl_time for e in manifest.ledger() if e.committed}
     if not times: return Answer("The manifest has no committed batch: nothing to expire.", {"keys_of": [], "audit_of": [], "done": yes})
     newest = max(times.values())
@@ -296,8 +349,10 @@ def expire(config:Config, spark:SparkSession|None = None, *, audit_days:int|None
         for batch_id in audited: _remove_audit(absolute(config.output), batch_id)
         manifest.tidy()
     named = lambda found: f" ({found[0]}{f' ... {found[-1]}' if len(found) > 1 else ''})" if found else ""
-    rows = f"; the rows of dropped/ and bad/ of {len(audited)} batches more than {audit_days} days older than that{named(audited)}" if audit_days is not None else ""
-    said = f"{'Removed' if yes else 'Would remove'} the keys of {len(keys)} batches that nothing from {newest:%Y-%m-%d} on can see{named(keys)}{rows}." + ("" if yes else " Do it with --yes.")
+    rows = (f"; the rows of dropped/ and bad/ of {len(audited)} batches more than {audit_days} days older than that{named(audited)}"
+            if audit_days is not None else "")
+    said = (f"{'Removed' if yes else 'Would remove'} the keys of {len(keys)} batches that nothing from {newest:%Y-%m-%d} on can see"
+            f"{named(keys)}{rows}." + ("" if yes else " Do it with --yes."))
     return Answer(said, {"keys_of": keys, "audit_of": audited, "done": yes})
 
 def _remove_audit(output:str, batch_id:str) -> None:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KEY', 'STAYS', 'RENAMED', 'GONE', 'HEAD', 'NO_TIME', 'id_key', 'pair_key', 'ManifestError', 'BusyError',
            'FencedError', 'Claim', 'Entry', 'Manifest', 'this_process', 'LakeManifest', 'committed_already',
-           'yielded_to', 'has_files', 'manifest_exists']
+           'another_recipe', 'yielded_to', 'has_files', 'manifest_exists']
 
 # %% ../nbs/06_manifest.ipynb #ca24b7ce
 import json, os, platform, re, time, uuid
@@ -117,7 +117,8 @@ class Manifest(Protocol):
     def expire(self, before:datetime) -> list[str]: ...
 
 # %% ../nbs/06_manifest.ipynb #d2550daf
-_SCHEMA = "batch_id string, kind string, hi bigint, lo bigint, packed boolean, pair bigint, fate tinyint, origin string, seq bigint, info string"
+_SCHEMA = ("batch_id string, kind string, hi bigint, lo bigint, packed boolean, pair bigint, fate tinyint, origin string, "
+           "seq bigint, info string")
 STAYS, RENAMED, GONE, HEAD = 0, 1, 2, 4  # `fate` of a pair
 _APP = "dedup_nb manifest"
 
@@ -224,15 +225,18 @@ class LakeManifest:
         few = pairs.count() <= _BROADCAST
         keys = self.rows().where(F.col("kind") == "key").where(F.col("batch_id").isin(live) if live else F.lit(False))
         same = (_mixed("hi", "lo") == _mixed("_hi", "_lo")) & F.expr("hi = _hi and lo = _lo and packed = _packed")
-        met = keys.join(F.broadcast(ids) if few else ids, same, "left_semi").select(*KEY, "pair", "fate", "origin", F.col("batch_id").alias("_keeper"))
+        met = (keys.join(F.broadcast(ids) if few else ids, same, "left_semi")
+            .select(*KEY, "pair", "fate", "origin", F.col("batch_id").alias("_keeper")))
         # as a literal: rows from Python would start a Python worker
         told = json.dumps([{"batch_id": e.batch_id, "etl_time": e.committed["etl_time"], "seq": e.first_seq} for e in seen])
-        batches = self.spark.range(1).select(F.inline(F.from_json(F.lit(told), "array<struct<batch_id: string, etl_time: string, seq: bigint>>")))
+        batches = self.spark.range(1).select(
+            F.inline(F.from_json(F.lit(told), "array<struct<batch_id: string, etl_time: string, seq: bigint>>")))
         first = batches.select(F.col("batch_id").alias("_first"), "etl_time", F.col("seq").alias("_first_seq"))
         found = met.join(F.broadcast(batches.select("batch_id", "seq")), F.col("_keeper") == F.col("batch_id")).drop("batch_id")
         found = found.join(F.broadcast(first), F.coalesce("origin", "_keeper") == F.col("_first"))
         # a batch that was forgotten, and perhaps loaded again since, takes with it what others kept alive of it
-        return found.where("origin is null or _first_seq < seq").select(*KEY, "pair", "fate", F.col("_first").alias("batch_id"), "etl_time", "seq")
+        return (found.where("origin is null or _first_seq < seq")
+            .select(*KEY, "pair", "fate", F.col("_first").alias("batch_id"), "etl_time", "seq"))
 
     # -- writing --
 
@@ -248,7 +252,9 @@ class LakeManifest:
             held = _held(entries, batch_id, self.claim_timeout_minutes)
             if held is None:
                 notes += self._close_dead(entries, batch_id)
-                if (claim := self._claim(batch_id, token, mine, etl_time, info, notes, 1 + max((m.seq for m in markers), default=0))): return claim
+                if (claim := self._claim(batch_id, token, mine, etl_time, info, notes,
+                                         1 + max((m.seq for m in markers), default=0))):
+                    return claim
             elif time.monotonic() >= end: raise BusyError(held)
             else:
                 if held != told: self.say(f"  waiting: {held}")
@@ -271,14 +277,17 @@ class LakeManifest:
         before = [e for e in entries if e.committed and e.batch_id != batch_id and (mine is None or e.first_seq < mine.first_seq)]
         missed = [e.batch_id for e in before if e.batch_id in gone and self._until(e) >= etl_time > NO_TIME]
         if missed and not self.force:
-            raise ManifestError(f"Batch {batch_id} ({etl_time:%Y-%m-%d}) is so old that it would have seen the pairs of {', '.join(missed[:3])}, which have been expired. "
+            raise ManifestError(f"Batch {batch_id} ({etl_time:%Y-%m-%d}) is so old that it would have seen the pairs of "
+                                f"{', '.join(missed[:3])}, which have been expired. "
                                 "Its duplicates of those batches would be kept: leave it out (skip_batches), or go on with --force.")
 
-    def _claim(self, batch_id:str, token:str, mine:Entry|None, etl_time:datetime, info:Mapping[str, Any], notes:list[str], seq:int) -> Claim|None:
+    def _claim(self, batch_id:str, token:str, mine:Entry|None, etl_time:datetime, info:Mapping[str, Any],
+               notes:list[str], seq:int) -> Claim|None:
         "Try to append the claim; None if another run was quicker."
         fixed = _fixed_time(mine, etl_time)
         first = mine.first_seq if mine and mine.committed else None
-        said = {**info, **this_process(), "token": token, "at": datetime.now(timezone.utc).isoformat(), "etl_time": fixed.isoformat(), "first_seq": first}
+        said = {**info, **this_process(), "token": token, "at": datetime.now(timezone.utc).isoformat(),
+                "etl_time": fixed.isoformat(), "first_seq": first}
         self._append(batch_id, "claim", seq, said, 2 * seq)
         markers = self._markers()
         newest = markers[-1]
@@ -290,22 +299,26 @@ class LakeManifest:
         "End the open claim of another batch that is too old to be alive; say so."
         dead = [e for e in entries if e.state == "claimed" and e.batch_id != batch_id]
         for e in dead: self._append(e.batch_id, "abandon", e.seq, {**e.info, "why": "timed out"}, 2 * e.seq + 1)
-        return [f"the claim of batch {e.batch_id} ({_who(e.info)}) was older than {self.claim_timeout_minutes:g} minutes and is closed; that batch is still to do" for e in dead]
+        return [f"the claim of batch {e.batch_id} ({_who(e.info)}) was older than {self.claim_timeout_minutes:g} minutes "
+                "and is closed; that batch is still to do" for e in dead]
 
     def commit(self, claim:Claim, keys:DataFrame, info:Mapping[str, Any]) -> None:
         """Commit the batch, its keys and what is to be remembered of it, in one transaction.
 
         keys: the key, `pair`, `fate`, `origin`. Raises `FencedError` if another attempt has taken the batch over.
         """
-        said = {**info, **this_process(), "token": claim.token, "seq": claim.seq, "at": datetime.now(timezone.utc).isoformat(), "etl_time": claim.etl_time.isoformat(), "first_seq": claim.sees}
-        rows = keys.select(F.lit(claim.batch_id).alias("batch_id"), F.lit("key").alias("kind"), *KEY, "pair", F.col("fate").cast("tinyint").alias("fate"), "origin",
+        said = {**info, **this_process(), "token": claim.token, "seq": claim.seq, "at": datetime.now(timezone.utc).isoformat(),
+                "etl_time": claim.etl_time.isoformat(), "first_seq": claim.sees}
+        rows = keys.select(F.lit(claim.batch_id).alias("batch_id"), F.lit("key").alias("kind"), *KEY, "pair",
+                           F.col("fate").cast("tinyint").alias("fate"), "origin",
                            F.lit(None).cast("bigint").alias("seq"), F.lit(None).cast("string").alias("info"))
         marker = self._row(claim.batch_id, "commit", claim.seq, said)
         try: self._write(rows.unionByName(marker), 2 * claim.seq + 1, "overwrite", replaceWhere=f"batch_id = '{claim.batch_id}'")
         except ManifestError:
             if not self.is_committed(claim): raise  # else only the answer was lost
         if not self.is_committed(claim):
-            raise FencedError(f"Batch {claim.batch_id} was taken over by another run while this one worked; nothing of this attempt counts. See: dedup runs.")
+            raise FencedError(f"Batch {claim.batch_id} was taken over by another run while this one worked; "
+                              "nothing of this attempt counts. See: dedup runs.")
         with suppress(ManifestError): self._summarize()  # the batch is committed, whatever becomes of this
 
     def notes(self, claim:Claim) -> list[str]:
@@ -322,7 +335,8 @@ class LakeManifest:
 
     def give_up(self, claim:Claim) -> None:
         "Close this attempt's own claim after a failure, so that others need not wait for it."
-        self._append(claim.batch_id, "abandon", claim.seq, {**this_process(), "token": claim.token, "etl_time": claim.etl_time.isoformat(), "why": "failed"}, 2 * claim.seq + 1)
+        self._append(claim.batch_id, "abandon", claim.seq,
+                     {**this_process(), "token": claim.token, "etl_time": claim.etl_time.isoformat(), "why": "failed"}, 2 * claim.seq + 1)
 
     def abandon(self, batch_id:str, *, force:bool=False) -> list[str]:
         "End the unfinished claim of a batch. In this manifest nobody can have yielded to it: the list is empty."
@@ -334,7 +348,8 @@ class LakeManifest:
     def open_claim(self, batch_id:str) -> Entry:
         "What `abandon` would end; raises `ManifestError` if there is nothing."
         entry = self._entry(batch_id)
-        if entry.state != "claimed": raise ManifestError(f"Batch {batch_id} is {entry.state}: there is no open claim to abandon. dedup runs lists all batches.")
+        if entry.state != "claimed":
+            raise ManifestError(f"Batch {batch_id} is {entry.state}: there is no open claim to abandon. dedup runs lists all batches.")
         return entry
 
     def forget(self, batch_id:str) -> list[str]:
@@ -343,7 +358,8 @@ class LakeManifest:
         self._check_idle(entries)
         seq = 1 + max(m.seq for m in self._read.values())
         token = uuid.uuid4().hex
-        marker = self._row(batch_id, "forget", seq, {**this_process(), "token": token, "etl_time": None, "at": datetime.now(timezone.utc).isoformat()})
+        marker = self._row(batch_id, "forget", seq, {**this_process(), "token": token, "etl_time": None,
+                                                     "at": datetime.now(timezone.utc).isoformat()})
         self._write(marker, 2 * seq, "overwrite", replaceWhere=f"batch_id = '{batch_id}'")
         self._check_written(batch_id, "forget", seq, token)
         return relying
@@ -351,7 +367,9 @@ class LakeManifest:
     def relying_on(self, batch_id:str) -> list[str]:
         "The batches that dropped rows in favour of this one; raises `ManifestError` if it is not committed."
         entry = self._entry(batch_id)
-        if not entry.committed: raise ManifestError(f"Batch {batch_id} is {entry.state}, not committed: there is nothing to forget. dedup runs lists all batches.")
+        if not entry.committed:
+            raise ManifestError(f"Batch {batch_id} is {entry.state}, not committed: there is nothing to forget. "
+                                "dedup runs lists all batches.")
         return yielded_to(_entries(self._read_so_far()), batch_id)
 
     def expire(self, before:datetime) -> list[str]:
@@ -378,12 +396,15 @@ class LakeManifest:
     def _check_idle(self, entries:Sequence[Entry]) -> None:
         "What changes the table as a whole has a sequence of its own, and would fence off a run that is at work."
         for e in entries:
-            if e.state == "claimed": raise BusyError(f"Batch {e.batch_id} is claimed by {_who(e.info)}. Let it end, or: dedup abandon {e.batch_id}.")
+            if e.state == "claimed":
+                raise BusyError(f"Batch {e.batch_id} is claimed by {_who(e.info)}. Let it end, or: dedup abandon {e.batch_id}.")
 
     def _check_written(self, batch_id:str, kind:str, seq:int, token:str) -> None:
         "Read back whether a marker is there: another run may have been quicker."
-        if not any((m.batch_id or "", m.kind, m.seq) == (batch_id, kind, seq) and json.loads(m.info).get("token") == token for m in self._markers()):
-            raise BusyError(f"Another run changed the manifest {self.path} at the same moment, so nothing was done. See dedup runs, and do it again.")
+        if not any((m.batch_id or "", m.kind, m.seq) == (batch_id, kind, seq) and json.loads(m.info).get("token") == token
+                   for m in self._markers()):
+            raise BusyError(f"Another run changed the manifest {self.path} at the same moment, so nothing was done. "
+                            "See dedup runs, and do it again.")
 
     def tidy(self) -> None:
         "Put small files together, and remove those that no reader of the last seven days needs."
@@ -396,18 +417,22 @@ class LakeManifest:
 
     def _until(self, entry:Entry) -> datetime:
         "The last time at which the batch's pairs live; always, if nobody knows when it was."
-        return datetime.max.replace(tzinfo=timezone.utc) if entry.etl_time == NO_TIME else entry.etl_time + timedelta(days=self.retention_days)
+        return (datetime.max.replace(tzinfo=timezone.utc) if entry.etl_time == NO_TIME
+                else entry.etl_time + timedelta(days=self.retention_days))
 
     # -- the table --
 
     def _entry(self, batch_id:str) -> Entry:
         entries = {e.batch_id: e for e in self.ledger()}
-        if batch_id not in entries: raise ManifestError(f"The manifest has no batch {batch_id}; it has {len(entries)}: {', '.join(list(entries)[-3:]) or 'none'}.{did_you_mean(batch_id, entries)} dedup runs lists them.")
+        if batch_id not in entries:
+            raise ManifestError(f"The manifest has no batch {batch_id}; it has {len(entries)}: {', '.join(list(entries)[-3:]) or 'none'}."
+                                f"{did_you_mean(batch_id, entries)} dedup runs lists them.")
         return entries[batch_id]
 
     def _row(self, batch_id:str, kind:str, seq:int, info:Any) -> DataFrame:
         given = {"batch_id": batch_id, "kind": kind, "seq": seq, "info": json.dumps(info)}
-        return self.spark.range(1).select(*[F.lit(given.get(name)).cast(type_).alias(name) for name, type_ in map(str.split, _SCHEMA.split(", "))])
+        return self.spark.range(1).select(*[F.lit(given.get(name)).cast(type_).alias(name)
+                                            for name, type_ in map(str.split, _SCHEMA.split(", "))])
 
     def _append(self, batch_id:str, kind:str, seq:int, info:Mapping[str, Any], version:int) -> None:
         self._write(self._row(batch_id, kind, seq, info), version, "append")
@@ -418,7 +443,8 @@ class LakeManifest:
         writer = rows.write.format("delta").mode(mode).partitionBy("batch_id", "kind").options(**options)
         try: writer.save(self.path)
         except Exception as wrong:
-            if not re.search(r"DELTA_CONCURRENT|DELTA_METADATA_CHANGED|ConcurrentModification", str(wrong)): raise _explained(wrong, self.path) from wrong
+            if not re.search(r"DELTA_CONCURRENT|DELTA_METADATA_CHANGED|ConcurrentModification", str(wrong)):
+                raise _explained(wrong, self.path) from wrong
 
     def _create(self) -> None:
         "Write the recipe as the first row; before two writers can race for the first real one."
@@ -428,19 +454,22 @@ class LakeManifest:
         try: columns = self.rows().columns
         except Exception as wrong: raise _explained(wrong, self.path) from wrong
         if columns != [c.split()[0] for c in _SCHEMA.split(", ")]:
-            raise ManifestError(f"{self.path} holds another table ({', '.join(columns[:5])}, ...), not a manifest. It is left as it is: choose another manifest_path.")
+            raise ManifestError(f"{self.path} holds another table ({', '.join(columns[:5])}, ...), not a manifest. "
+                                "It is left as it is: choose another manifest_path.")
 
     def _check_recipe(self) -> None:
         markers = self._markers()
         recipes = [m for m in markers if m.kind == "recipe"]
-        if not recipes: raise ManifestError(f"{self.path} has the columns of a manifest, but no recipe. It is left as it is: choose another manifest_path, or move it away.")
+        if not recipes:
+            raise ManifestError(f"{self.path} has the columns of a manifest, but no recipe. "
+                                "It is left as it is: choose another manifest_path, or move it away.")
         found = json.loads(recipes[-1].info)
         if not self.recipe: self.retention_days = found.get("retention_days", self.retention_days)  # opened to look, not to run
         differ = _differences(found, self.recipe)
         # a run that failed binds nobody: it takes a claim or a commit
         bound = any(e.state in ("claimed", "committed") for e in _entries(markers))
         if differ and bound and (self.keeps_recipe or not self.force):
-            raise ManifestError(f"The manifest {self.path} was made with another recipe: {'; '.join(differ)}. Use the settings of the first run, or another output{': a rerun must give the same output. A batch from before such a change can be taken out and run anew: dedup forget' if self.keeps_recipe else ', or go on with --force'}.")
+            raise another_recipe(self.path, differ, "output", self.keeps_recipe)
         if self.writes and (differ or _learns(found, self.recipe)):
             self._check_idle(_entries(markers))
             seq, token = 1 + max(m.seq for m in markers), uuid.uuid4().hex
@@ -470,7 +499,8 @@ def _entries(markers:Sequence[T.Row]) -> list[Entry]:
 
 def _fixed_time(mine:Entry|None, etl_time:datetime) -> datetime:
     "The time of a batch: that of its first attempt, unless that one was forgotten, or knew of no time and never committed."
-    if mine is None or mine.etl_time is None or mine.state == "forgotten" or (mine.etl_time == NO_TIME and not mine.committed): return etl_time
+    if mine is None or mine.etl_time is None or mine.state == "forgotten" or (mine.etl_time == NO_TIME and not mine.committed):
+        return etl_time
     return mine.etl_time
 
 def _known_of(recipe:Mapping[str, Any]) -> dict[str, Any]:
@@ -483,8 +513,10 @@ def _learns(found:Mapping[str, Any], recipe:Mapping[str, Any]) -> bool:
 def _differences(found:Mapping[str, Any], recipe:Mapping[str, Any]) -> list[str]:
     "What is another recipe, in the words of the settings."
     words = {"lower": "enriched_tsv (ids in lower case)", "as it is": "another than enriched_tsv (ids as they are)"}
-    differ = {name: (found.get(name), value) for name, value in _known_of(recipe).items() if found.get(name) != value and not (name == "id_case" and found.get(name) is None)}
-    return [f"input_format was {words.get(a, a)}, is now {words.get(b, b)}" if name == "id_case" else f"{name} was {a}, is now {b}" for name, (a, b) in differ.items()]
+    differ = {name: (found.get(name), value) for name, value in _known_of(recipe).items()
+              if found.get(name) != value and not (name == "id_case" and found.get(name) is None)}
+    return [f"input_format was {words.get(a, a)}, is now {words.get(b, b)}" if name == "id_case" else f"{name} was {a}, is now {b}"
+            for name, (a, b) in differ.items()]
 
 def _expired(markers:Sequence[T.Row]) -> set[str]:
     "Batches whose keys have been removed, and not been written again since."
@@ -498,7 +530,15 @@ def _who(info:Mapping[str, Any]) -> str:
     return f"process {info.get('pid')} on {info.get('host')} since {str(info.get('at'))[:16].replace('T', ' ')} UTC"
 
 def committed_already(batch_id:str, info:Mapping[str, Any]|None = None) -> ManifestError:
-    return ManifestError(f"Batch {batch_id} is committed already{f', by {_who(info)}' if info else ''}. Process it again with rerun=true (--rerun), or forget it first: dedup forget {batch_id}.")
+    return ManifestError(f"Batch {batch_id} is committed already{f', by {_who(info)}' if info else ''}. "
+                         f"Process it again with rerun=true (--rerun), or forget it first: dedup forget {batch_id}.")
+
+def another_recipe(name:str, differ:Sequence[str], other:str, rerun:bool) -> ManifestError:
+    "What to do where a manifest was made with another recipe; `other`: what one would name instead."
+    way_out = (": a rerun must give the same output. A batch from before such a change can be taken out and run anew: dedup forget."
+               if rerun else ", or go on with --force.")
+    return ManifestError(f"The manifest {name} was made with another recipe: {'; '.join(differ)}. "
+                         f"Use the settings of the first run, or another {other}{way_out}")
 
 def _held(entries:Sequence[Entry], batch_id:str, timeout_minutes:float) -> str|None:
     "Who holds the claim that is in the way, in words with the next command; None if nobody does."
@@ -507,9 +547,11 @@ def _held(entries:Sequence[Entry], batch_id:str, timeout_minutes:float) -> str|N
         old = datetime.now(timezone.utc) - datetime.fromisoformat(e.info["at"]) > timedelta(minutes=timeout_minutes)
         if old or (e.batch_id == batch_id and _is_gone(e.info)): continue
         state = "whose process is gone" if _is_gone(e.info) else "which may still be at work"
-        again = f"run dedup backfill again" if e.info.get("backfill") else f"run it again with --batch-id {e.batch_id}{' --rerun' * bool(e.committed)}"
+        again = (f"run dedup backfill again" if e.info.get("backfill")
+                 else f"run it again with --batch-id {e.batch_id}{' --rerun' * bool(e.committed)}")
         advice = again if e.batch_id != batch_id else "let it end"
-        return f"batch {e.batch_id} is claimed by {_who(e.info)}, {state}. Wait for it (--wait-minutes), {advice}, or end it: dedup abandon {e.batch_id}."
+        return (f"batch {e.batch_id} is claimed by {_who(e.info)}, {state}. "
+                f"Wait for it (--wait-minutes), {advice}, or end it: dedup abandon {e.batch_id}.")
     return None
 
 def yielded_to(
@@ -526,7 +568,8 @@ def _mixed(hi:str, lo:str) -> Column:
 def has_files(folder:str) -> bool:
     "Is there anything in a folder, at any depth?"
     fs, inner = filesystem(folder)
-    return any(i.is_file and not os.path.basename(i.path).startswith(".") for i in fs.get_file_info(FileSelector(inner, recursive=True, allow_not_found=True)))
+    return any(i.is_file and not os.path.basename(i.path).startswith(".")
+               for i in fs.get_file_info(FileSelector(inner, recursive=True, allow_not_found=True)))
 
 def manifest_exists(path:str) -> bool:
     "Is there a manifest, or anything else, at this path? What a run leaves that was killed while it made the table is nothing."
@@ -543,8 +586,12 @@ def _explained(wrong:Exception, path:str) -> ManifestError:
     if re.search("DATA_SOURCE_NOT_FOUND|Failed to find.*delta|UNSUPPORTED_DATASOURCE|DELTA_CONFIGURE_SPARK", text):
         from dedup_nb.config import delta_settings
         lines = "\n".join(f"  {name} = {value}" for name, value in delta_settings().items())
-        return ManifestError(f"The lake manifest is a Delta table, and this Spark session has no Delta. Start it with these settings, or set manifest=none:\n{lines}")
-    if re.search("DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|not a Delta table|DELTA_PATH_DOES_NOT_EXIST|DELTA_SCHEMA_NOT_SET|DELTA_STATE_RECOVER|DELTA_LOG|DELTA_TRUNCATED|DELTA_CREATE_TABLE_WITH_NON_EMPTY", text):
-        return ManifestError(f"{path} is there, but it is not a manifest (Spark finds no Delta table in it). It is left as it is: choose another manifest_path, or move it away.")
+        return ManifestError("The lake manifest is a Delta table, and this Spark session has no Delta. "
+                             f"Start it with these settings, or set manifest=none:\n{lines}")
+    if re.search("DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|not a Delta table|DELTA_PATH_DOES_NOT_EXIST|DELTA_SCHEMA_NOT_SET|"
+                 "DELTA_STATE_RECOVER|DELTA_LOG|DELTA_TRUNCATED|DELTA_CREATE_TABLE_WITH_NON_EMPTY", text):
+        return ManifestError(f"{path} is there, but it is not a manifest (Spark finds no Delta table in it). "
+                             "It is left as it is: choose another manifest_path, or move it away.")
     cause = next((line for line in text.strip().splitlines() if not line.startswith("An error occurred while calling")), text).lstrip(": ")
-    return ManifestError(f"The manifest {path} cannot be used: {cause[:300]} Nothing was committed; check the path and the rights, then run again.")
+    return ManifestError(f"The manifest {path} cannot be used: {cause[:300]} "
+                         "Nothing was committed; check the path and the rights, then run again.")

@@ -32,6 +32,7 @@ def each_its_own(
     numbered = pairs.withColumn("before", F.when(missing, F.coalesce(F.sum("copies").over(before), F.lit(0))))
     apart = numbered.withColumn("ordinal", F.explode(F.sequence(F.lit(1), F.when(missing, F.col("copies")).otherwise(1))))
     ordinal = F.when(missing, F.col("before") + F.col("ordinal")).otherwise(0)
-    name = F.when(missing, F.concat_ws("/", F.split_part("_dd_fp", F.lit("/"), F.lit(1)), F.lit(batch_id or ""), ordinal.cast("string"))).otherwise(F.col("_dd_fp"))
+    name = (F.when(missing, F.concat_ws("/", F.split_part("_dd_fp", F.lit("/"), F.lit(1)), F.lit(batch_id or ""), ordinal.cast("string")))
+             .otherwise(F.col("_dd_fp")))
     return apart.select("_dd_id", "_dd_fp", F.when(missing, 1).otherwise(F.col("copies")).cast("bigint").alias("copies"),
                         "first", "alike", name.alias("name"), ordinal.alias("ordinal"))

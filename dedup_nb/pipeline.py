@@ -18,18 +18,25 @@ from typing import Any
 from urllib.parse import unquote
 from pyarrow.fs import FileSelector
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
-from .config import Config, ConfigError, ConservationError, DedupError, InputError, did_you_mean, get_spark, quoted, settings as all_settings
+from .config import (
+    Config, ConfigError, ConservationError, DedupError, InputError, did_you_mean, get_spark, quoted, settings as all_settings)
 from .costs import PRICED, Prices, Terms, check_dollars, duration, forecast_of, load_prices, past_runs, prices_for, usd
 from .cross_batch import cross_batch, to_remember
 from .dynamodb import DynamoManifest, connection_of, in_its_region, new_terms, region_of, table_exists
-from .manifest import KEY, NO_TIME, STAYS, Claim, Entry, FencedError, LakeManifest, Manifest, ManifestError, committed_already, has_files, id_key, manifest_exists, pair_key
+from .manifest import (
+    KEY, NO_TIME, STAYS, Claim, Entry, FencedError, LakeManifest, Manifest, ManifestError,
+    committed_already, has_files, id_key, manifest_exists, pair_key)
 from .read import Batch, InputFile, Source, escaped, explain_read_error, filesystem, find_batches, is_asked_for, read_batch
 from .report import Progress, Summary, grouped, metrics, report_html, share
-from .suspects import BROADCAST_LIMIT, check_columns, claimed_fingerprint, named, micros_of, only, order_columns, place_of, rows_of, suspect_ids, with_keys
+from .suspects import (
+    BROADCAST_LIMIT, check_columns, claimed_fingerprint, named, micros_of, only, order_columns,
+    place_of, rows_of, suspect_ids, with_keys)
 from .natural import each_its_own, natural
 from .synthetic import nothing_seen, synthetic, with_duplicate_context
-from .write import (AREAS, Attempt, absolute, check_alone, check_output, check_partitions, commit_record, committed_files, count_rows, delta_files, discard, files_of,
-                            publish, read_json, remove_folder, record_recipe, remove_unlisted, write_delta, write_rows, write_text)
+from .write import (
+    AREAS, Attempt, absolute, check_alone, check_output, check_partitions, commit_record,
+    committed_files, count_rows, delta_files, discard, files_of, publish, read_json, remove_folder,
+    record_recipe, remove_unlisted, write_delta, write_rows, write_text)
 
 # %% ../nbs/13_pipeline.ipynb #a567535f
 VERDICTS = ["event_id", "event_fingerprint", "copies", "verdict", "reason", "new_event_id", "seen_in_batch"]
@@ -61,7 +68,8 @@ def _met(
     firsts = several.select(F.col("_dd.first_row").alias("_dd_first")).distinct()
     equal = suspects.join(firsts, F.col("_dd_at.row") == F.col("_dd_first"), "left_semi")
     # any of them will do: they are equal in every column
-    collapsed = equal.groupBy(F.col("_dd_at.row").alias("_dd_row")).agg(F.any_value(F.struct(*map(quoted, suspects.columns))).alias("_dd_one")).select("_dd_one.*")
+    collapsed = (equal.groupBy(F.col("_dd_at.row").alias("_dd_row"))
+                 .agg(F.any_value(F.struct(*map(quoted, suspects.columns))).alias("_dd_one")).select("_dd_one.*"))
     return apart.unionByName(collapsed.join(several, same_pair))
 
 def kept_rows(
@@ -73,7 +81,8 @@ def kept_rows(
     if "_dd" not in rows.columns: return _with_original(rows, columns, F.lit(None).cast("string"))
     stay = rows.where("_dd.stays and _dd_at.row = _dd.first_row")
     renamed = F.col("_dd.new_event_id").isNotNull()
-    changed = {config.event_id: F.when(renamed, F.col("_dd.new_event_id")).otherwise(named(config.event_id))} if _is_text(rows, config.event_id) else {}
+    changed = ({config.event_id: F.when(renamed, F.col("_dd.new_event_id")).otherwise(named(config.event_id))}
+               if _is_text(rows, config.event_id) else {})
     if "derived_contexts" in columns and _is_text(rows, "derived_contexts"):
         context = with_duplicate_context(F.col("derived_contexts"), F.col("_dd_id"))
         changed["derived_contexts"] = F.when(renamed, context).otherwise(F.col("derived_contexts"))
@@ -96,7 +105,8 @@ def dropped_rows(
     itself = F.when(F.col("_dd.stays"), F.array().cast("array<string>")).otherwise(F.array("_dd.reason"))
     others = F.array_repeat(copy, F.when(F.col("_dd.ordinal") == 0, F.col("_dd.alike") - 1).otherwise(0).cast("int"))
     reasons = F.when(F.expr("_dd_at.row = _dd.first_row"), F.concat(itself, others)).otherwise(F.array(copy))
-    dedup = F.struct(F.col("_dd_reason").alias("reason"), F.col("_dd.kept_event_id").alias("kept_event_id"), F.col("_dd.kept_in_batch").alias("kept_in_batch"))
+    dedup = F.struct(F.col("_dd_reason").alias("reason"), F.col("_dd.kept_event_id").alias("kept_event_id"),
+                     F.col("_dd.kept_in_batch").alias("kept_in_batch"))
     return only(rows.withColumn("_dd_reason", F.explode(reasons)).withColumn("dedup", dedup), [*columns, "dedup"])
 
 # %% ../nbs/13_pipeline.ipynb #eef2cbc5
@@ -108,7 +118,8 @@ class Deduplicated:
     bad:DataFrame       # the input's columns: rows without an id
     verdicts:DataFrame  # one row per pair for which something happened
 
-_FOR_FRAMES = {"event_id", "event_fingerprint", "order_by", "missing_fingerprint", "fingerprint_columns", "natural", "synthetic", "compat", "batch_id"}
+_FOR_FRAMES = {"event_id", "event_fingerprint", "order_by", "missing_fingerprint", "fingerprint_columns",
+               "natural", "synthetic", "compat", "batch_id"}
 
 def deduplicate(
     events:DataFrame,  # any frame with an id column
@@ -120,7 +131,9 @@ def deduplicate(
     must give the same rows each time.
     """
     idle = sorted(set(settings) - _FOR_FRAMES & {s.name for s in all_settings()})
-    if idle: raise ConfigError(f"deduplicate takes a frame and writes nothing, so {', '.join(idle)} would do nothing. Leave out, or use run; it takes {', '.join(sorted(_FOR_FRAMES))}.")
+    if idle:
+        raise ConfigError(f"deduplicate takes a frame and writes nothing, so {', '.join(idle)} would do nothing. "
+                          f"Leave out, or use run; it takes {', '.join(sorted(_FOR_FRAMES))}.")
     config = Config.given(**{"input_format": "table", "manifest": "none", **settings})
     check_columns(events, config)
     columns = events.columns
@@ -128,7 +141,8 @@ def deduplicate(
     good, bad = keyed.where("_dd_id is not null"), keyed.where("_dd_id is null").drop("_dd_id")
     if config.natural == "off":
         nothing = decide(with_keys(events.limit(0), config), config)
-        return Deduplicated(kept_rows(good, columns, config), dropped_rows(_met(with_keys(events.limit(0), config), nothing), columns), bad, nothing.select(*VERDICTS))
+        return Deduplicated(kept_rows(good, columns, config), dropped_rows(_met(with_keys(events.limit(0), config), nothing), columns),
+                            bad, nothing.select(*VERDICTS))
     ids = suspect_ids(good.select("_dd_id"))
     few = ids.limit(BROADCAST_LIMIT + 1).count() <= BROADCAST_LIMIT
     suspects = with_keys(rows_of(good, ids, broadcast=few).drop("_dd_id"), config)
@@ -179,7 +193,8 @@ class _Job:
     def counts(self, rows:DataFrame) -> list[Column]:
         "What is counted of decoded rows: how many, how many good, their time, and the marks of the bad ones."
         bad, time = F.when(~F.col("_dd_good"), _mark()), _time(rows, self.source.columns, self.config)
-        return [F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"), F.min(time).alias("time"), F.array_join(F.collect_set(bad.cast("string")), ",").alias("marks")]
+        return [F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"), F.min(time).alias("time"),
+                F.array_join(F.collect_set(bad.cast("string")), ",").alias("marks")]
 
     def add(self, part:Mapping[str, Any]) -> None:
         "Add the counts of a part of the rows to what was seen so far."
@@ -243,28 +258,34 @@ def _decide(job:_Job, suspects:DataFrame) -> DataFrame:
     decisions = job.decisions = job.stage(decide(suspects, job.config, job.known), "decisions")
     going = F.when(F.col("stays"), F.col("copies") - 1).otherwise(F.col("copies"))
     first_goes = F.when(F.col("stays"), 0).otherwise(1)
-    rows = (decisions.groupBy("verdict", "reason", "stays", "seen_in_batch").agg(F.count(F.lit(1)).alias("pairs"), F.sum("copies").alias("copies"),
-            F.sum(going).alias("going"), F.sum(first_goes).alias("firsts"), F.max("alike").alias("alike")).collect())
+    rows = (decisions.groupBy("verdict", "reason", "stays", "seen_in_batch")
+            .agg(F.count(F.lit(1)).alias("pairs"), F.sum("copies").alias("copies"), F.sum(going).alias("going"),
+                 F.sum(first_goes).alias("firsts"), F.max("alike").alias("alike")).collect())
     reasons, verdicts = {}, {}
     for r in rows:
         own = "natural_cross_batch" if r.reason == "natural_cross_batch" else "natural"
         for reason, n in ((r.reason, r.firsts), (own, r.going - r.firsts)):
             if n: reasons[reason] = reasons.get(reason, 0) + n
         if r.verdict: verdicts[r.verdict] = verdicts.get(r.verdict, 0) + r.pairs
-    job.seen.update(suspects=sum(r.copies for r in rows), alike=any(r.alike > 1 for r in rows), reasons=dict(sorted(reasons.items())), verdicts=dict(sorted(verdicts.items())), dropped=sum(reasons.values()), renamed=verdicts.get("rename", 0))
+    job.seen.update(suspects=sum(r.copies for r in rows), alike=any(r.alike > 1 for r in rows),
+                    reasons=dict(sorted(reasons.items())), verdicts=dict(sorted(verdicts.items())),
+                    dropped=sum(reasons.values()), renamed=verdicts.get("rename", 0))
     good, natural_ = job.seen["suspects"], reasons.get("natural", 0) + reasons.get("natural_cross_batch", 0)
     earlier = f", {grouped(reasons['natural_cross_batch'])} of them for earlier batches" if reasons.get("natural_cross_batch") else ""
     job.progress.done("natural", f"{grouped(good)} in, {grouped(natural_)} dropped ({share(natural_, good)}){earlier}")
     if job.known is not None: job.seen["cross_batch"] |= _met_earlier(rows)
     write_rows(decisions.where("verdict is not null").select(*VERDICTS), job.attempt, "verdicts")
-    job.progress.done("synthetic", f"{grouped(good - natural_)} in, {grouped(job.seen['renamed'])} renamed, {grouped(job.seen['dropped'] - natural_)} dropped")
+    job.progress.done("synthetic", f"{grouped(good - natural_)} in, {grouped(job.seen['renamed'])} renamed, "
+                                   f"{grouped(job.seen['dropped'] - natural_)} dropped")
     return decisions
 
 def _met_earlier(rows:Sequence[T.Row]) -> dict[str, Any]:
     "What earlier batches changed: rows that went for each of them, pairs they had, and what became of pairs whose id one of them had."
     dropped_for = {r.seen_in_batch: r.copies for r in rows if r.seen_in_batch}
     collided = [r for r in rows if r.reason == "synthetic_cross_batch"]
-    return {"natural_cross_batch": sum(dropped_for.values()), "known_pairs": sum(r.pairs for r in rows if r.reason == "natural_cross_batch"), "synthetic_cross_batch": sum(r.pairs for r in collided),
+    return {"natural_cross_batch": sum(dropped_for.values()),
+            "known_pairs": sum(r.pairs for r in rows if r.reason == "natural_cross_batch"),
+            "synthetic_cross_batch": sum(r.pairs for r in collided),
             "renamed": sum(r.pairs for r in collided if r.verdict == "rename"), "dropped_for": dict(sorted(dropped_for.items()))}
 
 # %% ../nbs/13_pipeline.ipynb #2fb033a3
@@ -275,7 +296,8 @@ def _resolve(job:_Job, suspects:DataFrame, decisions:DataFrame) -> None:
     write_rows(dropped_rows(rows, columns), job.attempt, "dropped")
     if job.known is not None and job.config.synthetic == "delete_all": _retract(job, decisions)
     _write_events(job, kept_rows(rows, columns, job.config), "resolved")
-    job.progress.done("resolve", f"{grouped(job.seen['suspects'])} suspect rows: {grouped(job.seen['suspects'] - job.seen['dropped'])} kept, {grouped(job.seen['dropped'])} dropped")
+    job.progress.done("resolve", f"{grouped(job.seen['suspects'])} suspect rows: "
+                                 f"{grouped(job.seen['suspects'] - job.seen['dropped'])} kept, {grouped(job.seen['dropped'])} dropped")
 
 def _write_events(job:_Job, rows:DataFrame, part:str) -> None:
     "Write kept rows. A Delta table takes them all at once, in the end: until then they are staged."
@@ -326,12 +348,19 @@ def stage_keys(
     names = ("_dd_hash", *KEY, "pair", *(("event_id", "event_fingerprint") if texts else ()))
     # who claims pair by pair claims the first of an id first; the hash of whole rows, which breaks the last ties, would cost more than the rest
     place = [F.struct(*place_of(source.columns, config), F.lit(0).alias("end")).alias("place")] if texts else []
-    good = narrow.select(*(F.when(F.col("_dd_good"), part).alias(name) for part, name in zip([*key, F.col("_dd_id"), F.col("_dd_fp")], names)), F.when(~F.col("_dd_good"), _mark()).alias("bad"), "time", "_dd_renamed", *place)
+    good = narrow.select(*(F.when(F.col("_dd_good"), part).alias(name)
+                           for part, name in zip([*key, F.col("_dd_id"), F.col("_dd_fp")], names)),
+                         F.when(~F.col("_dd_good"), _mark()).alias("bad"), "time", "_dd_renamed", *place)
     # bad rows come along as one group for each mark, so that one scan counts everything
-    staged = _staged(good.groupBy(*names, "bad").agg(F.count(F.lit(1)).alias("n"), F.min("time").alias("time"), F.max("_dd_renamed").alias("renamed"), *(F.min("place").alias("place") for _ in place)), path)
-    total = staged.agg(F.count_if(F.col("bad").isNull()).alias("pairs"), F.coalesce(F.bit_xor(F.when(F.col("bad").isNull(), F.xxhash64(*KEY, "pair"))), F.lit(0)).alias("checksum"), F.min("time").alias("time"),
-                       F.coalesce(F.sum("n"), F.lit(0)).alias("rows"), F.coalesce(F.sum(F.when(F.col("bad").isNull(), F.col("n"))), F.lit(0)).alias("good"),
-                       F.array_join(F.collect_set(F.col("bad").cast("string")), ",").alias("marks")).first().asDict()
+    staged = _staged(good.groupBy(*names, "bad").agg(
+        F.count(F.lit(1)).alias("n"), F.min("time").alias("time"), F.max("_dd_renamed").alias("renamed"),
+        *(F.min("place").alias("place") for _ in place)), path)
+    total = staged.agg(
+        F.count_if(F.col("bad").isNull()).alias("pairs"),
+        F.coalesce(F.bit_xor(F.when(F.col("bad").isNull(), F.xxhash64(*KEY, "pair"))), F.lit(0)).alias("checksum"),
+        F.min("time").alias("time"), F.coalesce(F.sum("n"), F.lit(0)).alias("rows"),
+        F.coalesce(F.sum(F.when(F.col("bad").isNull(), F.col("n"))), F.lit(0)).alias("good"),
+        F.array_join(F.collect_set(F.col("bad").cast("string")), ",").alias("marks")).first().asDict()
     return staged.where("bad is null").drop("bad"), _batch_time(config, total["time"]), total
 
 def _look_back(job:_Job) -> None:
@@ -339,7 +368,8 @@ def _look_back(job:_Job) -> None:
     job.pairs, etl_time, total = stage_keys(job.spark, job.source, job.config, f"{job.attempt.staging}/pairs", texts=job.manifest.texts)
     job.add(total)
     if job.config.max_dollars is not None:  # now that the pairs are counted, the price is no guess; nothing is claimed yet
-        counted = _priced(job.batch, job.config, job.manifest, job.past, rows=total["rows"], claims=total["pairs"], job=_asks_for(job.batch, job.config, job.entries))
+        counted = _priced(job.batch, job.config, job.manifest, job.past, rows=total["rows"], claims=total["pairs"],
+                          job=_asks_for(job.batch, job.config, job.entries))
         check_dollars(counted, job.config.max_dollars, job.spent)
         job.forecast = {**(job.forecast or {}), "counted_dollars": counted["dollars"]}
     job.seen.update(read=job.seen["rows"], pairs=total["pairs"], checksum=total["checksum"])
@@ -352,8 +382,10 @@ def _look_back(job:_Job) -> None:
     found = job.known.count()
     # joins with what is surely empty cost nothing
     if not found: job.known = job.known.limit(0)
-    newer = [e.batch_id for e in entries if e.committed and e.first_seq < job.claim.sees and e.batch_id != job.batch.batch_id and e.etl_time > job.claim.etl_time > NO_TIME]
-    job.seen.update(newer=newer, cross_batch={"pairs": total["pairs"], "known_keys": found, "claims": [*job.claim.notes, *job.manifest.notes(job.claim)]})
+    newer = [e.batch_id for e in entries if e.committed and e.first_seq < job.claim.sees
+             and e.batch_id != job.batch.batch_id and e.etl_time > job.claim.etl_time > NO_TIME]
+    job.seen.update(newer=newer, cross_batch={"pairs": total["pairs"], "known_keys": found,
+                                              "claims": [*job.claim.notes, *job.manifest.notes(job.claim)]})
     job.progress.done("manifest", f"{grouped(total['pairs'])} pairs, {grouped(found)} keys of their ids known from earlier batches")
 
 def _batch_time(config:Config, micros:int|None) -> datetime:
@@ -362,7 +394,8 @@ def _batch_time(config:Config, micros:int|None) -> datetime:
     given = datetime.fromisoformat(config.etl_time.replace("Z", "+00:00"))
     return given.astimezone(timezone.utc) if given.tzinfo else given.replace(tzinfo=timezone.utc)
 
-_DECIDING = ("input_format", "input_where", "event_id", "event_fingerprint", "order_by", "missing_fingerprint", "fingerprint_columns", "natural", "synthetic", "compat", "minimum_timestamp")
+_DECIDING = ("input_format", "input_where", "event_id", "event_fingerprint", "order_by", "missing_fingerprint", "fingerprint_columns",
+             "natural", "synthetic", "compat", "minimum_timestamp")
 
 def _plainly(config:Config, names:Sequence[str]) -> dict[str, Any]:
     "Settings as JSON gives them back."
@@ -372,19 +405,26 @@ def _check_rerun(job:_Job, was:dict[str, Any]) -> None:
     "A rerun must have the settings and the pairs of the first time."
     batch_id, pairs = job.batch.batch_id, job.seen["pairs"]
     if was.get("backfill"): differ = ["it came into the manifest by a backfill, so it is loaded already"]
-    else: differ = [f"{name} was {was['settings'].get(name)}, is now {value}" for name, value in _plainly(job.config, _DECIDING).items() if was["settings"].get(name) != value]
+    else:
+        differ = [f"{name} was {was['settings'].get(name)}, is now {value}"
+                  for name, value in _plainly(job.config, _DECIDING).items() if was["settings"].get(name) != value]
     if (was["pairs"], was["checksum"]) != (pairs, job.seen["checksum"]):
         differ.append(f"the batch had {grouped(was['pairs'])} pairs, has now {grouped(pairs)}{', others' if was['pairs'] == pairs else ''}")
-    anew = [e.batch_id for e in job.claim.ledger if e.committed and e.first_seq >= job.claim.sees and was.get("dropped_for", {}).get(e.batch_id)]
+    anew = [e.batch_id for e in job.claim.ledger
+            if e.committed and e.first_seq >= job.claim.sees and was.get("dropped_for", {}).get(e.batch_id)]
     before = {e.batch_id for e in job.claim.ledger if e.committed and e.first_seq < job.claim.sees}
     gone = [] if job.manifest.concurrent else [b for b in was.get("dropped_for", {}) if b not in before]
     if gone and not anew:
-        raise ManifestError(f"Batch {batch_id} dropped rows because batch {gone[0]} had them, which was forgotten since: a later batch may have them now, and this one would not see it. "
+        raise ManifestError(f"Batch {batch_id} dropped rows because batch {gone[0]} had them, which was forgotten since: "
+                            "a later batch may have them now, and this one would not see it. "
                             f"Take this one out too, so that it comes after: dedup forget {batch_id}, then run it.")
     if anew:
-        raise ManifestError(f"Batch {batch_id} dropped rows because batch {anew[0]} had them, which was forgotten and loaded again since: both would have them after a rerun. "
+        raise ManifestError(f"Batch {batch_id} dropped rows because batch {anew[0]} had them, which was forgotten and loaded again since: "
+                            "both would have them after a rerun. "
                             f"Take this one out too, so that it comes after: dedup forget {batch_id}, then run it.")
-    if differ: raise ManifestError(f"A rerun of batch {batch_id} must be the same batch with the same settings: {'; '.join(differ)}. Restore them, or take it out of the manifest first: dedup forget {batch_id}.")
+    if differ:
+        raise ManifestError(f"A rerun of batch {batch_id} must be the same batch with the same settings: {'; '.join(differ)}. "
+                            f"Restore them, or take it out of the manifest first: dedup forget {batch_id}.")
 
 def _repeated_or_known(pairs:DataFrame, known:DataFrame) -> DataFrame:
     "The hashes of ids that repeat here, or that earlier batches had."
@@ -395,18 +435,22 @@ def _repeated_or_known(pairs:DataFrame, known:DataFrame) -> DataFrame:
 def _retract(job:_Job, decisions:DataFrame) -> None:
     "Under delete_all, list the loaded events whose ids collide now: this run cannot delete them."
     ids = decisions.where("reason = 'synthetic_cross_batch'").select("event_id", *id_key(F.col("event_id"))).distinct()
-    loaded = job.known.where(F.col("fate").bitwiseAND(F.lit(3)) == STAYS).join(ids, KEY).select("event_id", F.col("batch_id").alias("loaded_in_batch"), F.lit("synthetic_cross_batch").alias("reason")).distinct()
+    loaded = (job.known.where(F.col("fate").bitwiseAND(F.lit(3)) == STAYS).join(ids, KEY)
+              .select("event_id", F.col("batch_id").alias("loaded_in_batch"), F.lit("synthetic_cross_batch").alias("reason")).distinct())
     if not loaded.isEmpty(): write_rows(loaded, job.attempt, "retractions")
 
 def _check_held(job:_Job) -> None:
     "Stop a run that was taken over before it replaces what the winner wrote into a Delta table."
-    if not _is_open(job): raise FencedError(f"The claim of batch {job.batch.batch_id} was taken over or ended while this run worked; nothing of this attempt counts. See: dedup runs.")
+    if not _is_open(job):
+        raise FencedError(f"The claim of batch {job.batch.batch_id} was taken over or ended while this run worked; "
+                          "nothing of this attempt counts. See: dedup runs.")
 
 def _remember(job:_Job, record:dict[str, Any]) -> None:
     "Commit the batch in the manifest: its keys, and what a later run wants to know of it."
     write_text(f"{job.attempt.staging}/commit.json", json.dumps(record))
-    info = {"counts": record["counts"], "settings": _plainly(job.config, _DECIDING), "pairs": job.seen["pairs"], "checksum": job.seen["checksum"],
-            "dropped_for": job.seen["cross_batch"]["dropped_for"], "input": record_input(job.attempt.output, job.batch), "source": job.batch.source}
+    info = {"counts": record["counts"], "settings": _plainly(job.config, _DECIDING), "pairs": job.seen["pairs"],
+            "checksum": job.seen["checksum"], "dropped_for": job.seen["cross_batch"]["dropped_for"],
+            "input": record_input(job.attempt.output, job.batch), "source": job.batch.source}
     job.manifest.commit(job.claim, to_remember(job.pairs, job.decisions, job.known), info)
 
 def _paths_in(batch:Batch) -> dict[str, InputFile]:
@@ -418,7 +462,8 @@ def _digest(batch:Batch) -> str:
 
 def record_input(output:str, batch:Batch) -> str:
     "Note which files a batch has, in `runs/<b>/input.json`; returns their digest, for the ledger."
-    write_text(f"{output}/runs/{batch.batch_id}/input.json", json.dumps({"source": batch.source, "files": sorted(_paths_in(batch))}, indent=1))
+    write_text(f"{output}/runs/{batch.batch_id}/input.json",
+               json.dumps({"source": batch.source, "files": sorted(_paths_in(batch))}, indent=1))
     return _digest(batch)
 
 def publish_pending(
@@ -447,9 +492,12 @@ def check_conservation(
 ) -> None:
     "Raise `ConservationError` unless rows read = bad + kept + dropped, naming the term that is off."
     if read == sum(written.values()) and written == expected: return
-    off = [f"{name}: {grouped(written[name])} written, {grouped(expected[name])} expected" for name in written if written[name] != expected[name]]
-    raise ConservationError(f"{grouped(read)} rows were read, but {' + '.join(f'{grouped(n)} {name}' for name, n in written.items())} = {grouped(sum(written.values()))} written. "
-                            f"Off: {'; '.join(off) or 'the rows read (did the input change during the run?)'}. Nothing was committed; run again.")
+    off = [f"{name}: {grouped(written[name])} written, {grouped(expected[name])} expected"
+           for name in written if written[name] != expected[name]]
+    raise ConservationError(f"{grouped(read)} rows were read, but {' + '.join(f'{grouped(n)} {name}' for name, n in written.items())} "
+                            f"= {grouped(sum(written.values()))} written. "
+                            f"Off: {'; '.join(off) or 'the rows read (did the input change during the run?)'}. "
+                            "Nothing was committed; run again.")
 
 # %% ../nbs/13_pipeline.ipynb #e5848fa4
 def _files(job:_Job) -> dict[str, list[dict[str, Any]]]:
@@ -466,17 +514,21 @@ def _count(job:_Job, files:dict[str, list[dict[str, Any]]]) -> dict[str, int]:
     written = expected
     if job.applies:
         formats = {"bad": "text", "kept": job.config.output_format, "dropped": "parquet"}
-        written = {name: count_rows(job.spark, job.attempt, files["events" if name == "kept" else name], kind) for name, kind in formats.items()}
+        written = {name: count_rows(job.spark, job.attempt, files["events" if name == "kept" else name], kind)
+                   for name, kind in formats.items()}
         if job.events: written["kept"] = sum(rows.count() for rows in job.events)
     check_conservation(job.seen["read"], written, expected)
     return {"read": job.seen["read"], **written, "renamed": job.seen["renamed"], "suspects": job.seen["suspects"]}
 
 def _check_shares(config:Config, counts:dict[str, int]) -> None:
     "Stop before the commit when more is dropped or bad than the settings allow."
-    for limit, name, part, whole in ((config.max_duplicate_share, "max_duplicate_share", "dropped", counts["read"] - counts["bad"]), (config.max_bad_share, "max_bad_share", "bad", counts["read"])):
+    for limit, name, part, whole in (
+            (config.max_duplicate_share, "max_duplicate_share", "dropped", counts["read"] - counts["bad"]),
+            (config.max_bad_share, "max_bad_share", "bad", counts["read"])):
         if limit is not None and whole and counts[part] / whole > limit:
-            raise DedupError(f"{grouped(counts[part])} of {grouped(whole)} rows are {part} ({share(counts[part], whole)}), above {name} = {limit:g}. "
-                             f"Nothing was committed. Look with mode=decide, then raise {name} if this is right.")
+            raise DedupError(f"{grouped(counts[part])} of {grouped(whole)} rows are {part} ({share(counts[part], whole)}), "
+                             f"above {name} = {limit:g}. Nothing was committed. "
+                             f"Look with mode=decide, then raise {name} if this is right.")
 
 def _finish(job:_Job) -> dict[str, Any]:
     "Stage 7: count, check, then metrics, report and commit, in this order."
@@ -488,14 +540,18 @@ def _finish(job:_Job) -> dict[str, Any]:
     if job.events:
         if job.claim: _check_held(job)
         files["events"] = _replace_delta(job)
-    size = {"input": sum(f.size for f in job.batch.files), **{area: sum(f["bytes"] for f in found) for area, found in files.items() if found}}
+    size = {"input": sum(f.size for f in job.batch.files),
+            **{area: sum(f["bytes"] for f in found) for area, found in files.items() if found}}
     first = job.seen["time"]
     found = None if first is None else _iso(NO_TIME + timedelta(microseconds=first))
     status = "committed" if job.applies else "decided"
-    job.progress.done("commit", f"{grouped(counts['read'])} rows = {grouped(counts['bad'])} bad + {grouped(counts['kept'])} kept + {grouped(counts['dropped'])} dropped")
-    m = metrics(job.config, counts=counts, reasons=job.seen["reasons"], verdicts=job.seen["verdicts"], seconds=job.progress.seconds, bytes=size,
-                versions={"dedup_nb": __version__, "spark": job.spark.version}, status=status, etl_time=_iso(job.claim.etl_time) if job.claim and job.claim.etl_time != NO_TIME else job.config.etl_time or found,
-                attempt=job.attempt.token, input_files=len(job.batch.files), notes=_notes(job), cross_batch=_earlier_batches(job), forecast=job.forecast, used=job.manifest.used(job.claim) if job.claim else {})
+    job.progress.done("commit", f"{grouped(counts['read'])} rows = {grouped(counts['bad'])} bad + {grouped(counts['kept'])} kept "
+                                f"+ {grouped(counts['dropped'])} dropped")
+    m = metrics(job.config, counts=counts, reasons=job.seen["reasons"], verdicts=job.seen["verdicts"], seconds=job.progress.seconds,
+                bytes=size, versions={"dedup_nb": __version__, "spark": job.spark.version}, status=status,
+                etl_time=_iso(job.claim.etl_time) if job.claim and job.claim.etl_time != NO_TIME else job.config.etl_time or found,
+                attempt=job.attempt.token, input_files=len(job.batch.files), notes=_notes(job), cross_batch=_earlier_batches(job),
+                forecast=job.forecast, used=job.manifest.used(job.claim) if job.claim else {})
     write_text(f"{job.attempt.record}/metrics.json", json.dumps(m, indent=1))
     write_text(f"{job.attempt.record}/report.html", report_html(m))
     if job.applies: record_recipe(job.config)
@@ -505,7 +561,8 @@ def _finish(job:_Job) -> dict[str, Any]:
         _remember(job, record)
         m = _with_the_last_units(job, m)
     publish(job.attempt.output, record)
-    remove_unlisted(job.attempt, record, [a for a in AREAS if (job.applies or a == "verdicts") and (a != "events" or job.config.output_format != "delta")])
+    remove_unlisted(job.attempt, record,
+                    [a for a in AREAS if (job.applies or a == "verdicts") and (a != "events" or job.config.output_format != "delta")])
     return m
 
 def _with_the_last_units(job:_Job, m:dict[str, Any]) -> dict[str, Any]:
@@ -519,12 +576,21 @@ def _with_the_last_units(job:_Job, m:dict[str, Any]) -> dict[str, Any]:
 
 def _notes(job:_Job) -> list[str]:
     notes = []
-    if job.bad and job.bad == job.seen["read"]: notes.append(f"no row of batch {job.batch.batch_id} is good; is input_format={job.config.input_format} right? bad/ says what is wrong with each row")
-    if job.config.event_fingerprint not in job.source.columns: notes.append(f"the input has no column {job.config.event_fingerprint}: surrogates stand in for all fingerprints")
-    if not job.config.order_by and not order_columns(job.source.columns, job.config): notes.append("the input has neither etl_tstamp nor collector_tstamp: copies are ordered by their hash alone; name order_by to choose")
-    if job.claim and job.claim.etl_time == NO_TIME: notes.append("nobody knows when this batch was: it sees all that is remembered, and is remembered for ever; give etl_time, or name order_by")
+    if job.bad and job.bad == job.seen["read"]:
+        notes.append(f"no row of batch {job.batch.batch_id} is good; is input_format={job.config.input_format} right? "
+                     "bad/ says what is wrong with each row")
+    if job.config.event_fingerprint not in job.source.columns:
+        notes.append(f"the input has no column {job.config.event_fingerprint}: surrogates stand in for all fingerprints")
+    if not job.config.order_by and not order_columns(job.source.columns, job.config):
+        notes.append("the input has neither etl_tstamp nor collector_tstamp: copies are ordered by their hash alone; "
+                     "name order_by to choose")
+    if job.claim and job.claim.etl_time == NO_TIME:
+        notes.append("nobody knows when this batch was: it sees all that is remembered, and is remembered for ever; "
+                     "give etl_time, or name order_by")
     if job.claim and (newer := job.seen["newer"]):
-        notes.append(f"this batch is late: its time, {job.claim.etl_time:%Y-%m-%d %H:%M}, is before that of {len(newer)} committed batch{'es' * (len(newer) > 1)}; where they share events, those of the earlier claim stay "
+        notes.append(f"this batch is late: its time, {job.claim.etl_time:%Y-%m-%d %H:%M}, "
+                     f"is before that of {len(newer)} committed batch{'es' * (len(newer) > 1)}; "
+                     "where they share events, those of the earlier claim stay "
                      f"({grouped(_earlier_batches(job)['dropped_for_newer'])} rows dropped)")
     return notes + (job.seen["cross_batch"]["claims"] if job.claim else [])
 
@@ -551,18 +617,24 @@ def choose_batches(
     done = {e.batch_id for e in entries if e.committed and not config.rerun}
     begun = {e.batch_id for e in entries if e.state == "claimed" or not e.committed and e.state != "forgotten"}
     unknown = [b for b in config.skip_batches if b not in {x.batch_id for x in batches}]
-    if unknown and config.batch_id is None: raise ConfigError(f"skip_batches names {', '.join(unknown)}; the input has no such batch.{did_you_mean(unknown[0], [x.batch_id for x in batches])} Correct or remove it.")
+    if unknown and config.batch_id is None:
+        raise ConfigError(f"skip_batches names {', '.join(unknown)}; the input has no such batch."
+                          f"{did_you_mean(unknown[0], [x.batch_id for x in batches])} Correct or remove it.")
     asked = lambda b: config.batch_id is None or b.batch_id == config.batch_id or b.batch_id.startswith(f"{config.batch_id}+")
     left = [b for b in batches if b.batch_id not in done and is_asked_for(b.batch_id, config) and asked(b)]
     todo = sorted(left, key=lambda b: b.batch_id not in begun)
-    if config.batch_id in done and not todo: raise committed_already(config.batch_id, next(e.committed for e in entries if e.batch_id == config.batch_id))
+    if config.batch_id in done and not todo:
+        raise committed_already(config.batch_id, next(e.committed for e in entries if e.batch_id == config.batch_id))
     if len(todo) > config.max_batches and config.since is None:
         names = [b.batch_id for b in todo]
-        raise ConfigError(f"{len(todo)} batches are to do, more than max_batches = {config.max_batches}: {', '.join(names[:20])}{f' ... {names[-1]}' if len(names) > 20 else ''}. Name where to start with since, or raise max_batches.")
+        raise ConfigError(f"{len(todo)} batches are to do, more than max_batches = {config.max_batches}: "
+                          f"{', '.join(names[:20])}{f' ... {names[-1]}' if len(names) > 20 else ''}. "
+                          "Name where to start with since, or raise max_batches.")
     return todo
 
 # %% ../nbs/13_pipeline.ipynb #0e53ae6c
-_RECIPE = ("event_id", "event_fingerprint", "order_by", "missing_fingerprint", "fingerprint_columns", "natural", "synthetic", "compat", "retention_days")
+_RECIPE = ("event_id", "event_fingerprint", "order_by", "missing_fingerprint", "fingerprint_columns",
+           "natural", "synthetic", "compat", "retention_days")
 
 def recipe_of(config:Config, archive:bool = False) -> dict[str, Any]:
     "What all batches of a manifest must share. An archive may be of another format than the runs: only enriched TSV says how its ids are written."
@@ -602,13 +674,23 @@ def open_manifest(
     if config.manifest == "dynamodb":
         # a run that only decides leaves nothing behind, answers of the table included
         path = path if config.mode == "apply" else _looked(config.output)
-        manifest = None if absent else DynamoManifest(spark or get_spark(), connection_of(config), path, *shared, create=config.create_table and not existing, max_wcu=config.max_wcu, layout=config.dynamodb_layout, strategy=config.dynamodb_strategy, prices=config.prices, capacity=(config.dynamodb_capacity, config.dynamodb_capacity) if config.dynamodb_capacity else None, writes=config.mode == "apply", keeps_recipe=config.rerun)
-    else: manifest = None if absent else LakeManifest(spark or get_spark(delta=True), path, *shared, writes=config.mode == "apply", keeps_recipe=config.rerun)
+        manifest = None if absent else DynamoManifest(
+            spark or get_spark(), connection_of(config), path, *shared, create=config.create_table and not existing,
+            max_wcu=config.max_wcu, layout=config.dynamodb_layout, strategy=config.dynamodb_strategy, prices=config.prices,
+            capacity=(config.dynamodb_capacity, config.dynamodb_capacity) if config.dynamodb_capacity else None,
+            writes=config.mode == "apply", keeps_recipe=config.rerun)
+    else:
+        manifest = None if absent else LakeManifest(spark or get_spark(delta=True), path, *shared,
+                                                    writes=config.mode == "apply", keeps_recipe=config.rerun)
     strange = [] if accept_empty or existing else _strange_events(config.output, manifest.ledger() if manifest else [])
     if strange:
         name = f"on the DynamoDB table {manifest.connection.table}" if config.manifest == "dynamodb" else path
-        raise ManifestError(f"The manifest {name} is {'filled in part' if manifest and any(e.committed for e in manifest.ledger()) else 'empty'}, but {config.output}/events has events of {len(strange)} batches ({', '.join(strange[:3])}{', ...' if len(strange) > 3 else ''}), whose duplicates would be kept. "
-                            f"Fill it first (dedup backfill --input ... --output {config.output}), or begin without them: --accept-empty-manifest.")
+        raise ManifestError(f"The manifest {name} is "
+                            f"{'filled in part' if manifest and any(e.committed for e in manifest.ledger()) else 'empty'}, "
+                            f"but {config.output}/events has events of {len(strange)} batches "
+                            f"({', '.join(strange[:3])}{', ...' if len(strange) > 3 else ''}), whose duplicates would be kept. "
+                            f"Fill it first (dedup backfill --input ... --output {config.output}), "
+                            "or begin without them: --accept-empty-manifest.")
     return manifest
 
 def _strange_events(output:str, entries:Sequence[Entry]) -> list[str]:
@@ -635,11 +717,15 @@ def _with_late_files(
     for b in batches:
         late = [n for n in committed if re.fullmatch(re.escape(b.batch_id) + r"\+\d+", n)]
         there = b.batch_id in committed
-        if not b.files or (there or not late) and committed.get(b.batch_id, {}).get("input", _digest(b)) == _digest(b): found.append(b); continue
+        if not b.files or (there or not late) and committed.get(b.batch_id, {}).get("input", _digest(b)) == _digest(b):
+            found.append(b); continue
         listed = {n: (read_json(f"{output}/runs/{n}/input.json") or {}).get("files") for n in ([b.batch_id] if there else []) + late}
         if there and listed[b.batch_id] is None and not committed[b.batch_id].get("backfill"):
-            raise ManifestError(f"The manifest has a batch {b.batch_id} with other files, committed from {committed[b.batch_id].get('source')}, of which {output} knows nothing: two inputs share the manifest under the same batch names. "
-                                "Name the batches of one of them apart (--batch-id, or folders with names of their own), or give it a manifest of its own.")
+            raise ManifestError(f"The manifest has a batch {b.batch_id} with other files, "
+                                f"committed from {committed[b.batch_id].get('source')}, of which {output} knows nothing: "
+                                "two inputs share the manifest under the same batch names. "
+                                "Name the batches of one of them apart (--batch-id, or folders with names of their own), "
+                                "or give it a manifest of its own.")
         # a file of the commit that is gone is a difference, which the rerun names when it sees the others
         if there and rerun and not set(listed[b.batch_id] or ()) <= set(_paths_in(b)): found.append(b); continue
         parts = {n: tuple(f for path, f in _paths_in(b).items() if names is None or path in names) for n, names in listed.items()}
@@ -649,7 +735,9 @@ def _with_late_files(
         elif new and take:
             free = next(name for n in range(1, len(late) + 2) if (name := f"{b.batch_id}+{n}") not in late)
             found.append(replace(b, batch_id=free, files=tuple(new)))
-        elif new: notes.append(f"Batch {b.batch_id} is committed, and its folder has {len(new)} new file{'s' * (len(new) > 1)} since; the first is {new[0].path.removeprefix(b.source).lstrip('/')}. {advice}")
+        elif new:
+            notes.append(f"Batch {b.batch_id} is committed, and its folder has {len(new)} new file{'s' * (len(new) > 1)} since; "
+                         f"the first is {new[0].path.removeprefix(b.source).lstrip('/')}. {advice}")
     return sorted(found, key=lambda b: b.batch_id), notes
 
 def _found(config:Config) -> list[Batch]:
@@ -696,7 +784,8 @@ def _overtaken(job:_Job) -> DedupError|None:
     try: now = commit(job.manifest.ledger())
     except Exception: return None
     if now is None or now["token"] == job.attempt.token or now == commit(job.entries): return None
-    return FencedError(f"Batch {job.batch.batch_id} was committed by process {now.get('pid')} on {now.get('host')} while this run was at it; nothing of this attempt counts. See: dedup runs.")
+    return FencedError(f"Batch {job.batch.batch_id} was committed by process {now.get('pid')} on {now.get('host')} "
+                       "while this run was at it; nothing of this attempt counts. See: dedup runs.")
 
 def _check_frame(job:_Job) -> None:
     "Refuse columns that do not fit the settings, before anything is staged."
@@ -704,7 +793,9 @@ def _check_frame(job:_Job) -> None:
     check_columns(events, job.config)
     check_partitions(events, job.config.partition_by)
     void = [f.name for f in events.schema.fields if isinstance(f.dataType, T.NullType)]
-    if void: raise InputError(f"The columns {', '.join(void)} have no type (void), which no output can hold. Cast them upstream, or leave them out.")
+    if void:
+        raise InputError(f"The columns {', '.join(void)} have no type (void), which no output can hold. "
+                         "Cast them upstream, or leave them out.")
 
 def _terms(config:Config, manifest:Manifest|None) -> Terms:
     "What the manifest's table takes and charges, be it there or not."
@@ -717,7 +808,8 @@ def _prices(config:Config) -> Prices:
     prices.require(PRICED)
     return prices
 
-def _priced(batch:Batch, config:Config, manifest:Manifest|None, past:Sequence[Mapping[str, Any]], prices:Prices|None=None, **known:Any) -> dict[str, Any]:
+def _priced(batch:Batch, config:Config, manifest:Manifest|None, past:Sequence[Mapping[str, Any]], prices:Prices|None=None,
+            **known:Any) -> dict[str, Any]:
     "The forecast of a batch, by what earlier runs took and what the manifest's table charges."
     return forecast_of(config, batch.files, past=past, prices=prices or _prices(config), terms=_terms(config, manifest), **known)
 
@@ -730,31 +822,43 @@ def _to_look(config:Config) -> Config:
     "How to open a manifest before the price is agreed on: with a limit in dollars nothing may be noted in it."
     return config if config.max_dollars is None else replace(config, mode="decide")
 
-def _forecast(batches:Sequence[Batch], config:Config, past:Sequence[Mapping[str, Any]], say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=(), *, backfill:bool=False) -> list[dict[str, Any]]:
+def _forecast(batches:Sequence[Batch], config:Config, past:Sequence[Mapping[str, Any]], say:Callable[[str], None],
+              manifest:Manifest|None=None, entries:Sequence[Entry]=(), *, backfill:bool=False) -> list[dict[str, Any]]:
     "Say what the batches will take, one forecast for each; stop if that is above `max_dollars`."
     if config.max_dollars is not None: load_prices(config.aws_region, config.prices)  # no limit in dollars by another region's prices
     near, prices = region_of(config), _prices(config)
-    told = [_priced(batch, config, manifest, past, prices, first=i == 0, backfill=backfill, job=_asks_for(batch, config, entries)) for i, batch in enumerate(batches)]
+    told = [_priced(batch, config, manifest, past, prices, first=i == 0, backfill=backfill, job=_asks_for(batch, config, entries))
+            for i, batch in enumerate(batches)]
     whole = {name: sum(t[name] for t in told) for name in ("rows", "seconds", "dollars")}
     whole["usd"] = {name: sum(t["usd"][name] for t in told) for name in (told[0]["usd"] if told else ())}
     # the rows of a table are known to no listing
-    if whole["rows"]: say(f"plan: about {grouped(whole['rows'])} rows, {duration(whole['seconds'])} on {told[0]['cores']} core{'s' * (told[0]['cores'] > 1)}, {usd(whole['dollars'])}" + (" beside the table's own capacity" if _terms(config, manifest).provisioned else "") + (f" (prices of {told[0]['region']}, as {near} has none here)" if near not in (None, told[0]["region"]) else "") + ("" if told[0]["runs"] else " (a guess: no earlier run to learn from)"))
+    if whole["rows"]:
+        say(f"plan: about {grouped(whole['rows'])} rows, {duration(whole['seconds'])} "
+            f"on {told[0]['cores']} core{'s' * (told[0]['cores'] > 1)}, {usd(whole['dollars'])}"
+            + (" beside the table's own capacity" if _terms(config, manifest).provisioned else "")
+            + (f" (prices of {told[0]['region']}, as {near} has none here)" if near not in (None, told[0]["region"]) else "")
+            + ("" if told[0]["runs"] else " (a guess: no earlier run to learn from)"))
     check_dollars(whole, config.max_dollars)
     return told
 
-def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str], None], manifest:Manifest|None=None, entries:Sequence[Entry]=(), forecast:dict[str, Any]|None=None, spent:float=0, past:Sequence[Mapping[str, Any]]=()) -> dict[str, Any]:
+def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str], None], manifest:Manifest|None=None,
+             entries:Sequence[Entry]=(), forecast:dict[str, Any]|None=None, spent:float=0,
+             past:Sequence[Mapping[str, Any]]=()) -> dict[str, Any]:
     "Take one batch through all stages; return its metrics."
     config = replace(config, batch_id=batch.batch_id)
     attempt = Attempt.new(config.output, batch.batch_id)
     earlier = committed_files(config.output, batch.batch_id)
     if config.mode == "decide" and earlier and earlier.get("status") == "committed":
-        raise ConfigError(f"Batch {batch.batch_id} is already applied in {config.output}, and mode=decide would replace its record. Choose another output to see what would happen.")
+        raise ConfigError(f"Batch {batch.batch_id} is already applied in {config.output}, and mode=decide would replace its record. "
+                          "Choose another output to see what would happen.")
     say(f"batch {batch.batch_id}")
     progress = Progress((7 if config.mode == "apply" else 6) + (manifest is not None), say)
-    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress, earlier, manifest=manifest, entries=entries, forecast=forecast, spent=spent, past=past)
+    job = _Job(spark, config, batch, read_batch(spark, batch, config), attempt, progress, earlier,
+               manifest=manifest, entries=entries, forecast=forecast, spent=spent, past=past)
     with _tidy(job):
         _check_frame(job)
-        progress.done("read", f"{grouped(len(batch.files))} files, {sum(f.size for f in batch.files) / 1e6:.1f} MB, {len(job.source.columns)} columns")
+        progress.done("read", f"{grouped(len(batch.files))} files, {sum(f.size for f in batch.files) / 1e6:.1f} MB, "
+                              f"{len(job.source.columns)} columns")
         if manifest is not None: _look_back(job)
         ids = _find_suspects(job)
         suspects = _stage_suspects(job, ids)
@@ -779,7 +883,9 @@ def run(
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     config = in_its_region(config)  # what it lacks is said before Spark starts
     _prices(config)
-    if missing: raise ConfigError(f"A run needs {' and '.join(missing)}. Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini.")
+    if missing:
+        raise ConfigError(f"A run needs {' and '.join(missing)}. "
+                          f"Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini.")
     config = replace(config, output=absolute(config.output))
     found = _found(config)
     spark = spark or get_spark(delta="delta" in (config.input_format, config.output_format) or config.manifest == "lake")
@@ -791,12 +897,17 @@ def run(
     # a run that died between its commit in the manifest and `files.json` is finished first
     finished = publish_pending(config.output, entries) if config.mode == "apply" else []
     for batch_id in finished: say(f"batch {batch_id}: a run that died had committed it; its files are published now")
-    if config.batch_id in finished and not config.rerun: return Summary([], config.output, [*notes, f"Batch {config.batch_id} was committed by a run that died then; its files are published now."])
+    if config.batch_id in finished and not config.rerun:
+        return Summary([], config.output,
+                       [*notes, f"Batch {config.batch_id} was committed by a run that died then; its files are published now."])
     chosen = choose_batches(found, config, entries)
     todo, later = chosen[:config.max_batches], chosen[config.max_batches:]
-    if later: notes.append(f"{len(todo)} of {len(chosen)} batches are taken now (max_batches); {later[0].batch_id} and those after it wait for the next run.")
+    if later:
+        notes.append(f"{len(todo)} of {len(chosen)} batches are taken now (max_batches); "
+                     f"{later[0].batch_id} and those after it wait for the next run.")
     if config.mode == "decide" and config.manifest != "none" and len(todo) > 1:
-        notes.append("a run that only decides remembers nothing: these batches were each compared with the committed ones, not with one another.")
+        notes.append("a run that only decides remembers nothing: "
+                     "these batches were each compared with the committed ones, not with one another.")
     past = past_runs(config.output)
     told = _forecast(todo, config, past, say, manifest, entries)
     # only now is anything written

@@ -20,13 +20,17 @@ from .config import Config, ConfigError, InputError, MissingColumnError, did_you
 from .read import ENRICHED, Batch, InputFile, filesystem, find_batches, is_asked_for
 from .report import grouped
 from .suspects import surrogate_columns
-from .costs import (CHOICES, PACKED, PRICED, UTILISATION, Capacity, Load, Prices, Simulated, Speed, Workload, amount, backfill_usd, calibrate, capacity_usd, cheaper_strategy,
-                            claim_units, duration, forecast_month, hours_to_write, known_pairs, lake_core_hours, lake_open_core_hours, lake_open_usd, lake_scan_usd, load_prices, past_runs, prices_for, request_usd, simulate, usd, wcu_needed, write_unit)
+from .costs import (
+    CHOICES, PACKED, PRICED, UTILISATION, Capacity, Load, Prices, Simulated, Speed, Workload, amount,
+    backfill_usd, calibrate, capacity_usd, cheaper_strategy, claim_units, duration, forecast_month,
+    hours_to_write, known_pairs, lake_core_hours, lake_open_core_hours, lake_open_usd, lake_scan_usd,
+    load_prices, past_runs, prices_for, request_usd, simulate, usd, wcu_needed, write_unit)
 
 # %% ../nbs/14_plan.ipynb #3e4ecd92
 def _batch_writes(w:Workload, prices:Prices) -> float:
     "Write units of a batch."
-    return claim_units(w.events_per_day / w.batches_per_day, w.duplicate_share, cheaper_strategy(w.duplicate_share, prices), w.item_bytes).write
+    return claim_units(w.events_per_day / w.batches_per_day, w.duplicate_share,
+                       cheaper_strategy(w.duplicate_share, prices), w.item_bytes).write
 
 def window_hours(workload:Workload, prices:Prices) -> int|None:
     "Whole hours of a batch's window that keep it within the quota of a table; None if they do not fit into the day."
@@ -44,7 +48,8 @@ def dynamodb_choices(
 ) -> dict[str, float]:  # choice -> dollars a month, the cheapest first; empty = none fits
     "The choices on DynamoDB that fit into the quotas of a table."
     hours, day = window_hours(workload, prices), forecast_month(workload, prices)
-    fits = {"on_demand": day.all_day_wcu <= prices["table_wcu"], "all_day": day.all_day_table_wcu <= prices["table_wcu"], "window": hours is not None}
+    fits = {"on_demand": day.all_day_wcu <= prices["table_wcu"], "all_day": day.all_day_table_wcu <= prices["table_wcu"],
+            "window": hours is not None}
     totals = (forecast_month(workload, prices, window_hours=hours) if hours else day).total_usd
     return dict(sorted(((c, usd) for c, usd in totals.items() if c != "lake" and fits[c.split("_", 1)[1]]), key=lambda item: item[1]))
 
@@ -76,15 +81,23 @@ def recommend(workload:Workload, prices:Prices) -> dict[str, Any]:
     name = lambda c: CHOICES[c].replace("window", f"a window of {hours} h a batch")
     often = f"{_times(workload.batches_per_day)} batch{'es' * (workload.batches_per_day != 1)} a day"
     if best is None or lake <= found[best]:
-        other = f"the cheapest way on DynamoDB, {name(best)}, {usd(found[best])}" if best else f"DynamoDB needs {grouped(month.all_day_wcu)} WCU all day, above the quota of {grouped(int(prices['table_wcu']))} for a table"
+        other = (f"the cheapest way on DynamoDB, {name(best)}, {usd(found[best])}" if best
+                 else f"DynamoDB needs {grouped(month.all_day_wcu)} WCU all day, "
+                      f"above the quota of {grouped(int(prices['table_wcu']))} for a table")
         reason = f"At {often} a lake manifest takes {usd(lake)} a month, {other}."
-        changes = (f"From {_times(ends)} batches a day on, of the same events, DynamoDB is cheaper" if ends else "By no number of batches" if best else "A higher quota would make DynamoDB possible") + "; and where two batches must run at the same time, which a lake manifest refuses."
-        return dict(back_end="lake", choice="lake", table_class=None, window_hours=None, wcu=None, usd_per_month=round(lake, 2), reason=reason, changes_when=changes, lake_ends_at_batches_per_day=ends)
+        changes = ((f"From {_times(ends)} batches a day on, of the same events, DynamoDB is cheaper" if ends
+                    else "By no number of batches" if best else "A higher quota would make DynamoDB possible")
+                   + "; and where two batches must run at the same time, which a lake manifest refuses.")
+        return dict(back_end="lake", choice="lake", table_class=None, window_hours=None, wcu=None,
+                    usd_per_month=round(lake, 2), reason=reason, changes_when=changes, lake_ends_at_batches_per_day=ends)
     table_class, mode = best.split("_", 1)
     wcu = {"window": lambda: window_wcu(workload, hours, prices), "all_day": lambda: month.all_day_table_wcu}.get(mode, lambda: None)()
-    reason = f"DynamoDB, {name(best)}, takes {usd(found[best])} a month; a lake manifest would scan {_times(workload.retention_days)} days of keys in each of {often} for {usd(lake)}."
-    return dict(back_end="dynamodb", choice=best, table_class=table_class, window_hours=hours if mode == "window" else None, wcu=wcu, usd_per_month=round(found[best], 2), reason=reason,
-                changes_when=f"Below {_times(ends)} batches a day, of the same events, the lake manifest is cheaper, if never two must run at the same time.", lake_ends_at_batches_per_day=ends)
+    reason = (f"DynamoDB, {name(best)}, takes {usd(found[best])} a month; "
+              f"a lake manifest would scan {_times(workload.retention_days)} days of keys in each of {often} for {usd(lake)}.")
+    return dict(back_end="dynamodb", choice=best, table_class=table_class, window_hours=hours if mode == "window" else None,
+                wcu=wcu, usd_per_month=round(found[best], 2), reason=reason,
+                changes_when=f"Below {_times(ends)} batches a day, of the same events, the lake manifest is cheaper, "
+                             "if never two must run at the same time.", lake_ends_at_batches_per_day=ends)
 
 # %% ../nbs/14_plan.ipynb #d3713d58
 @dataclass(frozen=True)
@@ -111,7 +124,8 @@ def _cores_in_time(w:Workload, prices:Prices, speed:Speed, rows:float) -> int|No
     "Cores that finish a batch of `rows` and scan a lake's keys for it in an hour, or before the next batch comes; None if no number does."
     return speed.cores(rows, min(3600, 86_400 / w.batches_per_day), more_core_s=_look_back_core_s(w, prices))
 
-def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims:float, known:float, batches:int, ids:Mapping[int, int]|None, *, bad:float = 0, max_wcu:float|None = None) -> dict[str, Any]:
+def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims:float, known:float, batches:int,
+           ids:Mapping[int, int]|None, *, bad:float = 0, max_wcu:float|None = None) -> dict[str, Any]:
     "The numbers of one batch: rows, units, seconds and dollars; `run_usd` for all batches of the run."
     share = known / claims if claims else 0
     strategy, hours = cheaper_strategy(share, prices), window_hours(w, prices)
@@ -126,14 +140,18 @@ def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims
     seconds, later = speed.seconds(rows, cores), speed.seconds(rows, cores, first=False)
     remembered = w.retention_days * w.batches_per_day
     claiming = {"on_demand": on_demand.seconds, "window": window, "lake": round(_look_back_core_s(w, prices) / cores, 1)}
-    total = lambda n: {name: None if s is None else 0 if not n else round(seconds + (n - 1) * later + n * s, 1) for name, s in claiming.items()}
+    total = lambda n: {name: None if s is None else 0 if not n else round(seconds + (n - 1) * later + n * s, 1)
+                       for name, s in claiming.items()}
     spent = {"on_demand": request_usd(units, prices), **({"window": capacity_usd(wcu, paid, prices, rcu=rcu)} if hours else {}),
-             "lake": lake_scan_usd(w.keys, prices) + lake_open_usd(remembered, prices), "cores": seconds * cores / 3600 * prices["core_usd_per_hour"]}
-    return {"batches": batches, "rows": round(rows), "bad": round(bad), "claims": round(claims), "known": round(known), "seconds": round(seconds, 1), "run_seconds": round(seconds + (batches - 1) * later, 1) if batches else 0, "cores": cores,
-            "cores_in_time": _cores_in_time(w, prices, speed, rows), "write_units": round(units.write), "read_units": round(units.read), "claim_seconds": claiming,
+             "lake": lake_scan_usd(w.keys, prices) + lake_open_usd(remembered, prices),
+             "cores": seconds * cores / 3600 * prices["core_usd_per_hour"]}
+    return {"batches": batches, "rows": round(rows), "bad": round(bad), "claims": round(claims), "known": round(known),
+            "seconds": round(seconds, 1), "run_seconds": round(seconds + (batches - 1) * later, 1) if batches else 0,
+            "cores": cores, "cores_in_time": _cores_in_time(w, prices, speed, rows),
+            "write_units": round(units.write), "read_units": round(units.read), "claim_seconds": claiming,
             "total_seconds": total(1), "run_total_seconds": total(batches),
-            "on_demand_wcu": rate, "window_wcu": wcu, "window_rcu": rcu, "window_hours": hours, "window_paid_hours": paid, "refused": on_demand.refused,
-            "usd": spent, "run_usd": {n: x * batches for n, x in spent.items()}}
+            "on_demand_wcu": rate, "window_wcu": wcu, "window_rcu": rcu, "window_hours": hours, "window_paid_hours": paid,
+            "refused": on_demand.refused, "usd": spent, "run_usd": {n: x * batches for n, x in spent.items()}}
 
 def _long_window(w:Workload, prices:Prices) -> dict[str, float]|None:
     "Hours, WCU and dollars a month of the windows that the quota allows, where an hour is too short for it."
@@ -142,29 +160,41 @@ def _long_window(w:Workload, prices:Prices) -> dict[str, float]|None:
     month = forecast_month(w, prices, window_hours=hours)
     return {"hours": hours, "wcu": month.window_wcu, **{c: round(month.total_usd[f"{c}_window"], 2) for c in ("standard", "ia")}}
 
-def _numbers(w:Workload, prices:Prices, speed:Speed, batch:Mapping[str, Any], kinds:Mapping[str, int], notes:Sequence[str], how:Sequence[str], input_batches:int = 1) -> dict[str, Any]:
+def _numbers(w:Workload, prices:Prices, speed:Speed, batch:Mapping[str, Any], kinds:Mapping[str, int], notes:Sequence[str],
+             how:Sequence[str], input_batches:int = 1) -> dict[str, Any]:
     month, keys = forecast_month(w, prices), w.keys
     rounded = lambda d: {n: round(x, 2 if x >= 0.01 else 6) for n, x in d.items()}  # to the cent, but never a price to nothing
-    return {"workload": {f.name: getattr(w, f.name) for f in fields(w)}, "estimated": list(how), "input_batches": input_batches, "batch": {**batch, "usd": rounded(batch["usd"]), "run_usd": rounded(batch["run_usd"])},
-            "duplicates": dict(kinds), "per_month": rounded(month.total_usd), "stored_gb": round(month.stored_gb, 2), "all_day_wcu": month.all_day_table_wcu,
-            "window_wcu": month.window_wcu, "window_hours": month.window_hours, "window_read_usd": round(month.window_read_usd, 2), "table_wcu_quota": prices["table_wcu"], "lake_core_hours": round(month.lake_core_hours, 4),
-            "storage_usd": rounded(month.storage_usd), "lake_open_usd": round(month.lake_usd - month.total_usd["lake"], 2), "possible": ["lake", *dynamodb_choices(w, prices)], "long_window": _long_window(w, prices),
-            "backfill": {"keys": round(keys), "usd": {"writes": round(backfill_usd(keys, prices), 2), "import": round(backfill_usd(keys, prices, "import"), 2)},
-                         "hours": {f"{x:g}": round(hours_to_write(keys, x), 2) for x in (prices["on_demand_start_wcu"], prices["table_wcu"])}},
-            "recommendation": recommend(w, prices), "speed": {"warm_up_s": round(speed.warm_up_s, 1), "overhead_s": round(speed.overhead_s, 1), "core_rows_per_s": round(speed.core_rows_per_s), "runs": speed.runs},
-            "prices": {"region": prices.region, "date": prices.date, "source": prices.source, "unverified": sorted(prices.unverified & set(PRICED))}, "notes": list(notes)}
+    return {"workload": {f.name: getattr(w, f.name) for f in fields(w)}, "estimated": list(how), "input_batches": input_batches,
+            "batch": {**batch, "usd": rounded(batch["usd"]), "run_usd": rounded(batch["run_usd"])}, "duplicates": dict(kinds),
+            "per_month": rounded(month.total_usd), "stored_gb": round(month.stored_gb, 2), "all_day_wcu": month.all_day_table_wcu,
+            "window_wcu": month.window_wcu, "window_hours": month.window_hours, "window_read_usd": round(month.window_read_usd, 2),
+            "table_wcu_quota": prices["table_wcu"], "lake_core_hours": round(month.lake_core_hours, 4),
+            "storage_usd": rounded(month.storage_usd), "lake_open_usd": round(month.lake_usd - month.total_usd["lake"], 2),
+            "possible": ["lake", *dynamodb_choices(w, prices)], "long_window": _long_window(w, prices),
+            "backfill": {"keys": round(keys),
+                         "usd": {"writes": round(backfill_usd(keys, prices), 2), "import": round(backfill_usd(keys, prices, "import"), 2)},
+                         "hours": {f"{x:g}": round(hours_to_write(keys, x), 2)
+                                   for x in (prices["on_demand_start_wcu"], prices["table_wcu"])}},
+            "recommendation": recommend(w, prices),
+            "speed": {"warm_up_s": round(speed.warm_up_s, 1), "overhead_s": round(speed.overhead_s, 1),
+                      "core_rows_per_s": round(speed.core_rows_per_s), "runs": speed.runs},
+            "prices": {"region": prices.region, "date": prices.date, "source": prices.source,
+                       "unverified": sorted(prices.unverified & set(PRICED))},
+            "notes": list(notes)}
 
 def _prices(region:str|None, near:str|None, file:str|None) -> tuple[Prices, list[str]]:
     "The prices of the region that was named, or of the table's; and what to say of them."
     prices = load_prices(region, file) if region else prices_for(near, file)
     prices.require(PRICED)
-    return prices, [] if region or near in (None, prices.region) else [f"the table would be in {near}, which has no prices here: those of {prices.region} count; see --prices"]
+    return prices, [] if region or near in (None, prices.region) else [
+        f"the table would be in {near}, which has no prices here: those of {prices.region} count; see --prices"]
 
 def _cores(cores:Any) -> int|None:
     "A number of cores, or None. Raises `ConfigError`."
     try: number = None if cores is None else int(cores)
     except (TypeError, ValueError): number = 0
-    if number is not None and not 1 <= number <= 1_000_000: raise ConfigError(f"cores = {cores!r}: wanted a whole number from 1 to 1 000 000. Leave it out for as many as it takes.")
+    if number is not None and not 1 <= number <= 1_000_000:
+        raise ConfigError(f"cores = {cores!r}: wanted a whole number from 1 to 1 000 000. Leave it out for as many as it takes.")
     return number
 
 def plan_workload(
@@ -186,10 +216,13 @@ def plan_workload(
     speed, rows = calibrate(past, prices), w.events_per_day / w.batches_per_day
     enough = cores or _cores_in_time(w, prices, speed, rows) or speed.cores(rows, more_core_s=_look_back_core_s(w, prices)) or 1
     batch = _batch(w, prices, speed, enough, rows, rows, rows * w.duplicate_share, 1, None, max_wcu=max_wcu)
-    return Plan(_numbers(w, prices, speed, batch, {"known": round(rows * w.duplicate_share)}, ["the share of known keys is given or assumed, not found; kinds of duplicates are told after a run, or with an input", *notes], []))
+    return Plan(_numbers(w, prices, speed, batch, {"known": round(rows * w.duplicate_share)},
+                         ["the share of known keys is given or assumed, not found; "
+                          "kinds of duplicates are told after a run, or with an input", *notes], []))
 
 # %% ../nbs/14_plan.ipynb #0d31a898
-_KINDS = {"natural": "natural", "synthetic": "synthetic", "natural_cross_batch": "natural of earlier batches", "synthetic_cross_batch": "synthetic of earlier batches", "known": "that the manifest knows"}
+_KINDS = {"natural": "natural", "synthetic": "synthetic", "natural_cross_batch": "natural of earlier batches",
+          "synthetic_cross_batch": "synthetic of earlier batches", "known": "that the manifest knows"}
 
 
 def _no_window(w:Mapping[str, Any], quota:float) -> str:
@@ -199,26 +232,36 @@ def _no_window(w:Mapping[str, Any], quota:float) -> str:
 
 def _in_window(b:Mapping[str, Any], between:float) -> str:
     "A batch in its window, or why it takes longer."
-    told, took = f"{grouped(b['window_wcu'])} WCU" + (f" and {grouped(b['window_rcu'])} RCU" if b["window_rcu"] else ""), duration(b["claim_seconds"]["window"])
+    told, took = (f"{grouped(b['window_wcu'])} WCU" + (f" and {grouped(b['window_rcu'])} RCU" if b["window_rcu"] else ""),
+                  duration(b["claim_seconds"]["window"]))
     late = ", though the batch itself comes on top, and then the next one is there" if b["total_seconds"]["window"] > between else ""
-    if b["window_paid_hours"] == b["window_hours"]: return f"or {took} in a window of {b['window_hours']} h with {told}, which leaves a minute to spare{late}"
-    return f"or {took} with {told}, which are there for a window of {b['window_hours']} h: the cores, or an id with many fingerprints, are too slow for it, and {b['window_paid_hours']} h are paid"
+    if b["window_paid_hours"] == b["window_hours"]:
+        return f"or {took} in a window of {b['window_hours']} h with {told}, which leaves a minute to spare{late}"
+    return (f"or {took} with {told}, which are there for a window of {b['window_hours']} h: "
+            f"the cores, or an id with many fingerprints, are too slow for it, and {b['window_paid_hours']} h are paid")
 
 def _about_batch(n:Mapping[str, Any]) -> list[str]:
     b, w = n["batch"], n["workload"]
     c, kinds = b["claim_seconds"], [f"{grouped(x)} {_KINDS[k]}" for k, x in n["duplicates"].items() if x]
     in_time = "in an hour" if w["batches_per_day"] <= 24 else f"before the next batch, in {duration(86_400 / w['batches_per_day'])}"
-    speed = f"learned from {n['speed']['runs']} earlier batch{'es' * (n['speed']['runs'] > 1)}" if n["speed"]["runs"] else "by default, as no earlier run is known"
+    speed = (f"learned from {n['speed']['runs']} earlier batch{'es' * (n['speed']['runs'] > 1)}" if n["speed"]["runs"]
+             else "by default, as no earlier run is known")
     bad = f", {grouped(b['bad'])} of them bad" if b["bad"] else ""
     between = 86_400 / w["batches_per_day"]
     window = _in_window(b, between) if b["window_hours"] else f"no window, as {_no_window(w, n['table_wcu_quota'])}"
-    late = f" (too slow: the next batch comes after {duration(between)}; ask for more with --max-wcu, or cut batches larger)" if c["on_demand"] > between else ""
+    late = (f" (too slow: the next batch comes after {duration(between)}; ask for more with --max-wcu, or cut batches larger)"
+            if c["on_demand"] > between else "")
     return [f"A batch: {grouped(b['rows'])} rows{bad}, {grouped(b['claims'])} pairs of id and fingerprint to claim",
             f"  duplicates  {', '.join(kinds) or 'none'}",
-            f"  time        {duration(b['total_seconds']['lake'])} with a lake manifest or {duration(b['total_seconds']['on_demand'])} with DynamoDB on demand, {duration(b['seconds'])} of it for the batch itself; Spark's own start comes on top",
-            f"  cores       {b['cores']} ({grouped(n['speed']['core_rows_per_s'])} rows a second and core, {speed}); {b['cores_in_time'] or 'no number of them'} would do it and the lake's look back {in_time}",
-            f"  lake        {duration(c['lake'])} to look through {_times(w['retention_days'])} days of keys, in {grouped(max(1, round(w['retention_days'] * w['batches_per_day'])))} batches, on {'these cores' if b['cores'] > 1 else 'this core'}",
-            f"  DynamoDB    {grouped(b['write_units'])} write and {grouped(b['read_units'])} read units: {duration(c['on_demand'])} on demand at {grouped(int(b['on_demand_wcu']))} write units a second (WCU){late}; {window}",
+            f"  time        {duration(b['total_seconds']['lake'])} with a lake manifest or {duration(b['total_seconds']['on_demand'])} "
+                f"with DynamoDB on demand, {duration(b['seconds'])} of it for the batch itself; Spark's own start comes on top",
+            f"  cores       {b['cores']} ({grouped(n['speed']['core_rows_per_s'])} rows a second and core, {speed}); "
+                f"{b['cores_in_time'] or 'no number of them'} would do it and the lake's look back {in_time}",
+            f"  lake        {duration(c['lake'])} to look through {_times(w['retention_days'])} days of keys, "
+                f"in {grouped(max(1, round(w['retention_days'] * w['batches_per_day'])))} batches, "
+                f"on {'these cores' if b['cores'] > 1 else 'this core'}",
+            f"  DynamoDB    {grouped(b['write_units'])} write and {grouped(b['read_units'])} read units: {duration(c['on_demand'])} "
+                f"on demand at {grouped(int(b['on_demand_wcu']))} write units a second (WCU){late}; {window}",
             f"  dollars     {_dollars(b['usd'])}"]
 
 def _dollars(spent:Mapping[str, float]) -> str:
@@ -232,12 +275,14 @@ def _about_month(n:Mapping[str, Any]) -> list[str]:
     row = lambda title, standard, ia, more="": f"  {title:<24}{usd(standard):>14}{usd(ia):>16}   {more}".rstrip()
     of = lambda mode: (m[f"standard_{mode}"], m[f"ia_{mode}"])
     used = f", {UTILISATION:.0%} used" if n["all_day_wcu"] >= 10 else ""
-    rows = [row("DynamoDB on demand", *of("on_demand"), above(b["claims"] * w["batches_per_day"] / 86_400).strip()), row(*_window_title(n), *of("window"), _window_words(n, above))]
+    rows = [row("DynamoDB on demand", *of("on_demand"), above(b["claims"] * w["batches_per_day"] / 86_400).strip()),
+            row(*_window_title(n), *of("window"), _window_words(n, above))]
     if long: rows.append(row(f"DynamoDB, {long['hours']} h a batch", long["standard"], long["ia"], f"{grouped(long['wcu'])} WCU"))
     opening = f"{'':>19}and {usd(n['lake_open_usd'])} to open a file for each remembered batch" if n["lake_open_usd"] >= 0.005 else ""
     return [f"{'A month':<26}{'Standard' + doubt('standard'):>14}{'Standard-IA' + doubt('ia'):>16}", *rows,
             row("DynamoDB all day", *of("all_day"), f"{grouped(n['all_day_wcu'])} WCU{used}{above(n['all_day_wcu'])}"),
-            row("  of these storage", n["storage_usd"]["standard"], n["storage_usd"]["ia"], f"{grouped(round(n['stored_gb']))} GB" if n["stored_gb"] >= 1 else "under 1 GB"),
+            row("  of these storage", n["storage_usd"]["standard"], n["storage_usd"]["ia"],
+                f"{grouped(round(n['stored_gb']))} GB" if n["stored_gb"] >= 1 else "under 1 GB"),
             f"  {'lake manifest' + doubt('lake', 'core'):<24}{usd(m['lake']):>14}{opening}"]
 
 def _window_title(n:Mapping[str, Any]) -> list[str]:
@@ -248,11 +293,14 @@ def _window_words(n:Mapping[str, Any], above:Callable[[float], str]) -> str:
     w, told = n["workload"], f"{grouped(n['window_wcu'])} WCU"
     if w["batches_per_day"] > 24: return f"{told} (not possible: {_no_window(w, n['table_wcu_quota'])})"
     whole = "; all hours of the day are paid" if w["batches_per_day"] * n["window_hours"] >= 24 else ""
-    return told + (above(n["window_wcu"]) or (f", or {grouped(n['batch']['window_wcu'])} with a minute to spare" if n["batch"]["window_hours"] == n["window_hours"] and n["batch"]["window_wcu"] != n["window_wcu"] else "")) + whole
+    return told + (above(n["window_wcu"]) or (
+        f", or {grouped(n['batch']['window_wcu'])} with a minute to spare"
+        if n["batch"]["window_hours"] == n["window_hours"] and n["batch"]["window_wcu"] != n["window_wcu"] else "")) + whole
 
 _KINDS_OF_PRICES = {"standard": "Standard", "ia": "Standard-IA", "lake": "the lake's", "core": "a core", "import": "import from S3"}
-_PRICES = {"write_usd_per_million": "writes", "read_usd_per_million": "reads", "wcu_usd_per_hour": "WCU", "rcu_usd_per_hour": "RCU", "storage_usd_per_gb": "storage", "free_gb": "free GB",
-           "request_usd_per_million": "requests", "usd_per_hour": "an hour", "usd_per_gb": "per GB"}
+_PRICES = {"write_usd_per_million": "writes", "read_usd_per_million": "reads", "wcu_usd_per_hour": "WCU", "rcu_usd_per_hour": "RCU",
+           "storage_usd_per_gb": "storage", "free_gb": "free GB", "request_usd_per_million": "requests",
+           "usd_per_hour": "an hour", "usd_per_gb": "per GB"}
 
 def _price_words(names:Sequence[str]) -> str:
     "Names of prices as people say them, by kind."
@@ -262,23 +310,36 @@ def _price_words(names:Sequence[str]) -> str:
 
 def _page(n:Mapping[str, Any]) -> list[str]:
     w, b, f, r = n["workload"], n["batch"], n["backfill"], n["recommendation"]
-    start = f"Plan for {grouped(round(w['events_per_day']))} events a day in {_times(w['batches_per_day'])} batch{'es' * (w['batches_per_day'] != 1)}, {100 * w['duplicate_share']:.3g} % known, remembered for {_times(w['retention_days'])} days"
+    start = (f"Plan for {grouped(round(w['events_per_day']))} events a day "
+             f"in {_times(w['batches_per_day'])} batch{'es' * (w['batches_per_day'] != 1)}, "
+             f"{100 * w['duplicate_share']:.3g} % known, remembered for {_times(w['retention_days'])} days")
     left_out = n["window_read_usd"] >= 0.005 and b["write_units"] >= b["read_units"]
-    reads = [f"  Windows also need read units for the known keys, {usd(n['window_read_usd'])}, which their totals leave out"] if left_out else []
-    whole = ["This run: nothing, as no batch is to do"] if not b["batches"] else [f"This run: {b['batches']} of {n['input_batches']} batches, {duration(b['run_total_seconds']['lake'])} with the lake, {duration(b['run_total_seconds']['on_demand'])} with DynamoDB on demand; {_dollars(b['run_usd'])}"] if n["input_batches"] > 1 else []
+    reads = ([f"  Windows also need read units for the known keys, {usd(n['window_read_usd'])}, which their totals leave out"]
+             if left_out else [])
+    whole = (["This run: nothing, as no batch is to do"] if not b["batches"]
+             else [f"This run: {b['batches']} of {n['input_batches']} batches, {duration(b['run_total_seconds']['lake'])} "
+                   f"with the lake, {duration(b['run_total_seconds']['on_demand'])} with DynamoDB on demand; {_dollars(b['run_usd'])}"]
+             if n["input_batches"] > 1 else [])
     hours = " or ".join(f"{duration(h * 3600)} at {grouped(int(float(x)))} WCU" for x, h in f["hours"].items())
-    fill = f"Filling {_times(w['retention_days'])} days of history: {grouped(f['keys'])} keys, {usd(f['usd']['writes'])} by writes ({hours}), {usd(f['usd']['import'])} by import from S3 into a new table"
-    doubt = [f"* not verified: {_price_words(n['prices']['unverified'])}. Give your own with --prices FILE"] if n["prices"]["unverified"] else []
-    return [start, *(f"  estimated   {x}" for x in n["estimated"]), *_about_batch(n), *whole, *_about_month(n), *reads, fill, f"Recommended: {CHOICES[r['choice']]}. {r['reason']}", f"It would change: {r['changes_when']}",
-            f"Prices: {n['prices']['region']}, {n['prices']['date']}, {n['prices']['source']}", *doubt, "WCU are write units a second; a window is provisioned capacity that is raised for the hours of a batch and lowered after it", *(f"Note: {x}" for x in n["notes"])]
+    fill = (f"Filling {_times(w['retention_days'])} days of history: {grouped(f['keys'])} keys, "
+            f"{usd(f['usd']['writes'])} by writes ({hours}), {usd(f['usd']['import'])} by import from S3 into a new table")
+    doubt = ([f"* not verified: {_price_words(n['prices']['unverified'])}. Give your own with --prices FILE"]
+             if n["prices"]["unverified"] else [])
+    return [start, *(f"  estimated   {x}" for x in n["estimated"]), *_about_batch(n), *whole, *_about_month(n), *reads, fill,
+            f"Recommended: {CHOICES[r['choice']]}. {r['reason']}", f"It would change: {r['changes_when']}",
+            f"Prices: {n['prices']['region']}, {n['prices']['date']}, {n['prices']['source']}", *doubt,
+            "WCU are write units a second; a window is provisioned capacity that is raised for the hours of a batch and lowered after it",
+            *(f"Note: {x}" for x in n["notes"])]
 
 # %% ../nbs/14_plan.ipynb #7813f367
 _SAMPLE_ROWS, _FILE_ROWS = 200_000, 5_000  # rows of all files that are looked at; of one, at least
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _PLACE = {name: i for i, (name, _) in enumerate(ENRICHED)}
 
-_CHECKS = [(_PLACE[c], "required") for c in ("collector_tstamp", "event_id", "v_collector", "v_etl")] + [(_PLACE["event_id"], "id")] + [
-    (_PLACE[c], kind) for c, kind in ENRICHED if kind != "string"] + [(_PLACE[c], kind) for c, kind in (("contexts", "contexts"), ("unstruct_event", "unstruct_event"), ("derived_contexts", "contexts"))]
+_CHECKS = ([(_PLACE[c], "required") for c in ("collector_tstamp", "event_id", "v_collector", "v_etl")] + [(_PLACE["event_id"], "id")]
+           + [(_PLACE[c], kind) for c, kind in ENRICHED if kind != "string"]
+           + [(_PLACE[c], kind) for c, kind in (("contexts", "contexts"), ("unstruct_event", "unstruct_event"),
+                                                ("derived_contexts", "contexts"))])
 
 def _is_right(cell:str, kind:str) -> bool:
     "Would a cell decode? As the read stage asks, but in Python and without its rarest cases."
@@ -286,7 +347,9 @@ def _is_right(cell:str, kind:str) -> bool:
         if kind == "int": return -2**31 <= int(cell) < 2**31
         if kind == "double": return not math.isnan(float(cell))
         if kind == "timestamp": return bool(datetime.fromisoformat(cell))
-        if kind in ("contexts", "unstruct_event"): return f"/{kind}/" in (found := json.loads(cell))["schema"] and isinstance(found["data"], list if kind == "contexts" else dict)
+        if kind in ("contexts", "unstruct_event"):
+            return (f"/{kind}/" in (found := json.loads(cell))["schema"]
+                    and isinstance(found["data"], list if kind == "contexts" else dict))
     except (ValueError, TypeError, KeyError): return False
     return {"required": bool(cell), "boolean": cell in ("0", "1")}.get(kind, kind != "id" or bool(_UUID.fullmatch(cell)))
 
@@ -296,8 +359,10 @@ def _hashed(*parts:str) -> int:
 def _tsv_key(line:bytes, config:Config) -> tuple[str, str]|None:
     "Id and fingerprint (or what stands in) of a line of enriched TSV; None if it is no event."
     cells = line.decode(errors="replace").rstrip("\r\n").split("\t")
-    if len(cells) != len(ENRICHED) or not all(_is_right(cells[at], kind) for at, kind in _CHECKS if cells[at] or kind == "required"): return None
-    sent = [cells[_PLACE[c]] for c in surrogate_columns(list(_PLACE), config) if c in _PLACE] if not cells[_PLACE["event_fingerprint"]] else []
+    if len(cells) != len(ENRICHED) or not all(_is_right(cells[at], kind) for at, kind in _CHECKS if cells[at] or kind == "required"):
+        return None
+    sent = ([cells[_PLACE[c]] for c in surrogate_columns(list(_PLACE), config) if c in _PLACE]
+            if not cells[_PLACE["event_fingerprint"]] else [])
     return cells[_PLACE["event_id"]].lower(), cells[_PLACE["event_fingerprint"]] or "\0".join(["", *sent])
 
 def _json_key(line:bytes, config:Config) -> tuple[str, str]|None:
@@ -350,7 +415,9 @@ def _read_parquet(s:_Sample, file:InputFile, config:Config, limit:int) -> None:
     with fs.open_input_file(inner) as raw:
         source = pq.ParquetFile(raw)
         names = source.schema_arrow.names
-        if config.event_id not in names: raise MissingColumnError(f"A plan needs {config.event_id}; {file.path} has {', '.join(names[:12])}.{did_you_mean(config.event_id, names)} Name it with --event-id.")
+        if config.event_id not in names:
+            raise MissingColumnError(f"A plan needs {config.event_id}; {file.path} has {', '.join(names[:12])}."
+                                     f"{did_you_mean(config.event_id, names)} Name it with --event-id.")
         read, fingerprint = 0, config.event_fingerprint if config.event_fingerprint in names else None
         for rows in source.iter_batches(min(limit, 65_536), columns=[config.event_id, *([fingerprint] if fingerprint else [])]):
             ids, prints = rows.column(0).to_pylist(), rows.column(1).to_pylist() if fingerprint else [None] * len(rows)
@@ -361,7 +428,8 @@ def _read_parquet(s:_Sample, file:InputFile, config:Config, limit:int) -> None:
 
 def _footers(batch:Batch) -> int:
     "Rows of a batch of Parquet files, from their footers."
-    return sum(pq.read_metadata(f).num_rows for f in (filesystem(file.path)[0].open_input_file(filesystem(file.path)[1]) for file in batch.files))
+    return sum(pq.read_metadata(f).num_rows
+               for f in (filesystem(file.path)[0].open_input_file(filesystem(file.path)[1]) for file in batch.files))
 
 def _spread(items:Sequence[Any], n:int) -> list[Any]:
     "Up to `n` of the items, from the first to the last."
@@ -374,7 +442,9 @@ def _sampled(batch:Batch, config:Config, limit:int) -> _Sample:
     s.whole = len(files) == len(batch.files)
     for file in files:
         try: (_read_parquet if parquet else _read_lines)(s, file, config, max(1, limit // len(files)))
-        except (OSError, pa.ArrowInvalid) as wrong: raise InputError(f"{file.path} is not readable as {config.input_format}: {wrong}. Set the right format with --input-format.") from None
+        except (OSError, pa.ArrowInvalid) as wrong:
+            raise InputError(f"{file.path} is not readable as {config.input_format}: {wrong}. "
+                             "Set the right format with --input-format.") from None
     s.rows = _footers(batch) if parquet else s.seen if s.whole else s.seen / s.bytes * sum(f.size for f in batch.files) if s.bytes else 0
     return s
 
@@ -403,25 +473,33 @@ def estimate_input(
     sample_rows:int = _SAMPLE_ROWS,    # rows read at most, over all batches
 ) -> InputEstimate:
     "Look at an input without Spark. Raises `InputError` if it is not there or empty, `ConfigError` for formats that only Spark reads."
-    if config.input_format not in ("enriched_tsv", "json", "parquet"): raise ConfigError(f"input_format = {config.input_format!r}: a plan reads enriched_tsv, json or parquet. Give numbers instead: dedup plan --events-per-day N --batches-per-day B.")
+    if config.input_format not in ("enriched_tsv", "json", "parquet"):
+        raise ConfigError(f"input_format = {config.input_format!r}: a plan reads enriched_tsv, json or parquet. "
+                          "Give numbers instead: dedup plan --events-per-day N --batches-per-day B.")
     batches = find_batches(config)
     looked = _spread(batches, 10)
     samples = [_sampled(b, config, sample_rows // len(looked)) for b in looked]
     bytes_ = sum(f.size for b in batches for f in b.files)
     seen, looked_bytes = sum(s.seen for s in samples), sum(f.size for b in looked for f in b.files)
-    if not seen: raise InputError(f"{config.input} has no rows to plan with. Name an input that has, or give numbers: dedup plan --events-per-day N.")
+    if not seen:
+        raise InputError(f"{config.input} has no rows to plan with. "
+                         "Name an input that has, or give numbers: dedup plan --events-per-day N.")
     rows = sum(s.rows for s in samples) * bytes_ / looked_bytes
     whole = len(looked) == len(batches) and all(s.whole for s in samples)
     kinds, known, ids = _kinds(samples)
     scale = rows / seen
     claims = sum(len(s.pairs) for s in samples) * scale
     files = sum(len(b.files) for b in batches)
-    return InputEstimate(len(batches), files, bytes_, rows, sum(s.seen - s.good for s in samples) * scale, claims, known * scale, {k: round(n * scale) for k, n in kinds.items()}, ids, whole,
-                         any(os.path.splitext(f.path)[1] in PACKED for b in looked for f in b.files), _per_day([b.batch_id for b in batches]), tuple(_how(config, batches, looked, seen, bytes_, rows, whole)), tuple(b.batch_id for b in batches))
+    return InputEstimate(len(batches), files, bytes_, rows, sum(s.seen - s.good for s in samples) * scale, claims, known * scale,
+                         {k: round(n * scale) for k, n in kinds.items()}, ids, whole,
+                         any(os.path.splitext(f.path)[1] in PACKED for b in looked for f in b.files),
+                         _per_day([b.batch_id for b in batches]), tuple(_how(config, batches, looked, seen, bytes_, rows, whole)),
+                         tuple(b.batch_id for b in batches))
 
 def _kinds(samples:Sequence[_Sample]) -> tuple[dict[str, int], int, dict[int, int]]:
     "Duplicates by kind (rows, as the metrics of a run count them), pairs that an earlier batch has, and pairs per id in the batch with the busiest id."
-    known, kinds, pairs, ids, most = 0, dict.fromkeys(("natural", "synthetic", "natural_cross_batch", "synthetic_cross_batch"), 0), set(), set(), {}
+    known, kinds, pairs, ids, most = (
+        0, dict.fromkeys(("natural", "synthetic", "natural_cross_batch", "synthetic_cross_batch"), 0), set(), set(), {})
     for s in samples:
         new = {p: i for p, i in s.pairs.items() if p not in pairs}
         counts = np.unique(np.fromiter(s.pairs.values(), np.uint64), return_counts=True)[1]
@@ -451,8 +529,12 @@ def _instant(name:str) -> datetime|None:
 def _how(config:Config, batches:Sequence[Batch], looked:Sequence[Batch], seen:int, bytes_:int, rows:float, whole:bool) -> Iterator[str]:
     size = f"{bytes_ / 1e6:,.1f} MB in {grouped(sum(len(b.files) for b in batches))} files".replace(",", " ")
     if whole: yield f"from the whole input, {size}: all {grouped(seen)} rows were read"
-    elif config.input_format == "parquet": yield f"rows from the footers of {grouped(sum(len(b.files) for b in looked))} Parquet files ({size}); duplicates from {grouped(seen)} rows, so at least"
-    else: yield f"rows from the size ({size}) and {bytes_ / rows:.0f} bytes a row in a sample of {grouped(seen)}; duplicates from the same sample, so at least"
+    elif config.input_format == "parquet":
+        yield (f"rows from the footers of {grouped(sum(len(b.files) for b in looked))} Parquet files ({size}); "
+               f"duplicates from {grouped(seen)} rows, so at least")
+    else:
+        yield (f"rows from the size ({size}) and {bytes_ / rows:.0f} bytes a row in a sample of {grouped(seen)}; "
+               "duplicates from the same sample, so at least")
     if len(looked) < len(batches): yield f"{len(looked)} of {len(batches)} batches were looked at, from the first to the last"
 
 # %% ../nbs/14_plan.ipynb #a400d4ed
@@ -468,21 +550,30 @@ def plan_input(
 ) -> Plan:
     "Plan from an input: estimate it, and reckon as if every day were like it. Raises as `plan_workload` and `estimate_input`."
     (prices, notes), cores = _prices(region or config.aws_region, near, prices_file or config.prices), _cores(cores)
-    often, share = (None if value is None else amount(name, value) for name, value in (("batches_per_day", batches_per_day), ("duplicate_share", duplicate_share)))
+    often, share = (None if value is None else amount(name, value)
+                    for name, value in (("batches_per_day", batches_per_day), ("duplicate_share", duplicate_share)))
     found, past = estimate_input(config), past_runs(config.output)
-    a_day, known, speed = often or min(max(found.batches_per_day or 1, 0.001), 86_400), _known_share(found, past, share), calibrate(past, prices)
+    a_day, known, speed = (often or min(max(found.batches_per_day or 1, 0.001), 86_400), _known_share(found, past, share),
+                           calibrate(past, prices))
     rows, claims = found.rows / found.batches, found.claims / found.batches
-    if not (often or found.batches_per_day): notes.append("the names of the batches tell no time: one a day is assumed, see --batches-per-day")
+    if not (often or found.batches_per_day):
+        notes.append("the names of the batches tell no time: one a day is assumed, see --batches-per-day")
     if known[1]: notes.append(known[1])
-    done = set() if config.rerun or config.manifest == "none" else {m.get("batch_id") for m in past if m.get("status") != "decided"} & set(found.names)
+    done = (set() if config.rerun or config.manifest == "none"
+            else {m.get("batch_id") for m in past if m.get("status") != "decided"} & set(found.names))
     if done: notes.append(f"already in {config.output}: {len(done)} of the {found.batches} batches; a run there takes only the others")
     todo = [b for b in found.names if b not in done and is_asked_for(b, config)]
-    if len(todo) > config.max_batches: notes.append(f"{len(todo)} batches are to do, more than max_batches = {config.max_batches}: this run takes the first, and only if since says where to start")
-    if found.single_files and found.files / found.batches < (cores or os.cpu_count() or 1): notes.append("packed files are read by one core each, so a batch keeps no more cores busy than it has files")
+    if len(todo) > config.max_batches:
+        notes.append(f"{len(todo)} batches are to do, more than max_batches = {config.max_batches}: "
+                     "this run takes the first, and only if since says where to start")
+    if found.single_files and found.files / found.batches < (cores or os.cpu_count() or 1):
+        notes.append("packed files are read by one core each, so a batch keeps no more cores busy than it has files")
     w = Workload(max(rows * a_day, 1), known[0], config.retention_days, a_day)
     used = max(1, min(cores or os.cpu_count() or 1, math.ceil(found.files / found.batches) if found.single_files else 10**6))
-    batch = _batch(w, prices, speed, used, rows, claims, claims * known[0], min(len(todo), config.max_batches), found.ids if found.whole else None, bad=found.bad / found.batches, max_wcu=config.max_wcu)
-    return Plan(_numbers(w, prices, speed, batch, {k: round(n / found.batches) for k, n in found.kinds.items()}, notes, found.how, found.batches))
+    batch = _batch(w, prices, speed, used, rows, claims, claims * known[0], min(len(todo), config.max_batches),
+                   found.ids if found.whole else None, bad=found.bad / found.batches, max_wcu=config.max_wcu)
+    return Plan(_numbers(w, prices, speed, batch, {k: round(n / found.batches) for k, n in found.kinds.items()},
+                         notes, found.how, found.batches))
 
 def _known_share(found:InputEstimate, past:Sequence[Mapping[str, Any]], given:float|None) -> tuple[float, str]:
     "The share of claims that the manifest knows, and where it comes from if nobody gave it."

@@ -38,7 +38,8 @@ def filesystem(
 def _remote(scheme:str, rest:str) -> tuple[pafs.FileSystem, str]:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     # by the bucket alone: a path may hold characters that an address may not
-    if scheme in ("s3", "gs") and not endpoint: return pafs.FileSystem.from_uri(f"{scheme}://{rest.strip('/').split('/')[0]}")[0], rest.strip("/")
+    if scheme in ("s3", "gs") and not endpoint:
+        return pafs.FileSystem.from_uri(f"{scheme}://{rest.strip('/').split('/')[0]}")[0], rest.strip("/")
     if scheme != "s3" or not endpoint: return pafs.FileSystem.from_uri(f"{scheme}:{rest}")
     return pafs.S3FileSystem(endpoint_override=endpoint, region=os.environ.get("AWS_REGION", "us-east-1")), rest.strip("/")
 
@@ -85,9 +86,11 @@ def _not_there(path:str, fs:pafs.FileSystem, inner:str) -> InputError:
     "Say what is there instead: the nearest folder that exists, and the nearest name in it."
     parent, name = os.path.split(inner.rstrip("/"))
     while parent not in ("", "/") and fs.get_file_info(parent).type == pafs.FileType.NotFound: parent, name = os.path.split(parent)
-    names = sorted(os.path.basename(i.path) for i in fs.get_file_info(pafs.FileSelector(parent or "/", allow_not_found=True))) if parent else []
+    names = (sorted(os.path.basename(i.path) for i in fs.get_file_info(pafs.FileSelector(parent or "/", allow_not_found=True)))
+             if parent else [])
     shown = ", ".join(names[:5]) + (f", ... ({len(names)} names)" if len(names) > 5 else "")
-    return InputError(f"Wanted the input {path}; it is not there. {parent or 'Its parent'} has {shown or 'nothing'}.{did_you_mean(name, names)} Correct input (--input).")
+    return InputError(f"Wanted the input {path}; it is not there. {parent or 'Its parent'} has {shown or 'nothing'}."
+                      f"{did_you_mean(name, names)} Correct input (--input).")
 
 # %% ../nbs/01_read.ipynb #e1664c19
 def _pattern(pattern:str) -> re.Pattern:
@@ -106,11 +109,14 @@ def _checked(batches:Sequence[Batch]) -> list[Batch]:
     "In order of id; raises `InputError` for ids that are not fit to be folder names, or not unique."
     unfit = [b for b in batches if not _BATCH_ID.fullmatch(b.batch_id)]
     if unfit:
-        raise InputError(f"{unfit[0].batch_id!r} ({unfit[0].source}) cannot name a batch: wanted letters, digits and . _ = + @ , -, not starting with a sign. "
+        raise InputError(f"{unfit[0].batch_id!r} ({unfit[0].source}) cannot name a batch: "
+                         "wanted letters, digits and . _ = + @ , -, not starting with a sign. "
                          "Rename the folder, or name the batch yourself with batch_id (--batch-id).")
     ordered = sorted(batches, key=lambda b: b.batch_id)
     twins = [(a, b) for a, b in zip(ordered, ordered[1:]) if a.batch_id == b.batch_id]
-    if twins: raise InputError(f"{twins[0][0].source} and {twins[0][1].source} would both be batch {twins[0][0].batch_id}. Rename one folder, or choose another batch_pattern.")
+    if twins:
+        raise InputError(f"{twins[0][0].source} and {twins[0][1].source} would both be batch {twins[0][0].batch_id}. "
+                         "Rename one folder, or choose another batch_pattern.")
     return ordered
 
 def _folders(config:Config, base:str, listed:list[tuple[str, pafs.FileInfo]]) -> tuple[list[Batch], list[InputFile]]:
@@ -131,7 +137,8 @@ def _file(path:str, info:pafs.FileInfo) -> InputFile:
 # %% ../nbs/01_read.ipynb #4d7d8f00
 def is_asked_for(batch_id:str, config:Config) -> bool:
     "Do `since`, `until` and `skip_batches` let a batch through? Times are compared as far as they are written."
-    inside = (config.since is None or batch_id[:len(config.since)] >= config.since) and (config.until is None or batch_id[:len(config.until)] <= config.until)
+    inside = ((config.since is None or batch_id[:len(config.since)] >= config.since)
+              and (config.until is None or batch_id[:len(config.until)] <= config.until))
     return inside and batch_id not in config.skip_batches
 
 def find_batches(
@@ -139,18 +146,23 @@ def find_batches(
 ) -> list[Batch]:   # oldest first: in order of batch_id
     "List the input once and cut it into batches; no Spark. Raises `InputError` if it is not there, or has no batch `batch_id`."
     if not config.input: raise ConfigError("Wanted the setting input; it is not set. Name a folder, a file or a table (--input).")
-    if config.input_format == "table": return _checked([Batch(config.batch_id or config.input.replace("`", "").split(".")[-1], (), config.input)])
+    if config.input_format == "table":
+        return _checked([Batch(config.batch_id or config.input.replace("`", "").split(".")[-1], (), config.input)])
     base, listed = _listed(config.input)
     if config.input_format == "delta": return _checked([Batch(_own_id(config, base), (), base)])
     batches, beside = _folders(config, base, listed)
     if not batches:
         name = base if listed != [] and listed[0][0] else re.sub(r"(?<=[^/.])\.[^/]*$", "", base) if listed else base
         return _checked([Batch(_own_id(config, name), tuple(beside), base)])
-    if beside: _MESSAGES.warning("%s beside the batch folders (%s), in no batch; the first is %s", "1 file lies" if len(beside) == 1 else f"{len(beside)} files lie", config.batch_pattern, beside[0].path)
+    if beside:
+        _MESSAGES.warning("%s beside the batch folders (%s), in no batch; the first is %s",
+                          "1 file lies" if len(beside) == 1 else f"{len(beside)} files lie", config.batch_pattern, beside[0].path)
     chosen = [b for b in _checked(batches) if config.batch_id in (None, b.batch_id)]
     if not chosen:
         ids = [b.batch_id for b in batches]
-        raise InputError(f"Wanted batch {config.batch_id}; {config.input} has {', '.join(sorted(ids)[:5])}{', ...' if len(ids) > 5 else ''} ({len(ids)} in all).{did_you_mean(config.batch_id, ids)} Correct batch_id (--batch-id), or leave it out.")
+        raise InputError(f"Wanted batch {config.batch_id}; {config.input} has {', '.join(sorted(ids)[:5])}"
+                         f"{', ...' if len(ids) > 5 else ''} ({len(ids)} in all).{did_you_mean(config.batch_id, ids)} "
+                         "Correct batch_id (--batch-id), or leave it out.")
     return chosen
 
 # %% ../nbs/01_read.ipynb #aee4a284
@@ -199,8 +211,11 @@ def _is_right(name:str, kind:str) -> str:
     cell, empty = _cell(name), "false" if name in _REQUIRED else f"{_cell(name)} = ''"
     if name in _ENVELOPES: return f"({empty} or {_are_envelopes([name], 'string')})"
     if kind == "string" and name != "event_id": return f"{cell} <> ''" if name in _REQUIRED else ""
-    right = {"boolean": f"{cell} in ('0', '1')", "int": f"{cell} rlike '^[+-]?[0-9]+{_END}' and {_value(name, kind)} is not null", "double": f"{_value(name, kind)} is not null",
-             "timestamp": f"{cell} rlike '^{_INSTANT}{_END}' and {_value(name, kind)} is not null", "string": f"{cell} rlike '^{_UUID}{_END}'"}[kind]
+    right = {"boolean": f"{cell} in ('0', '1')",
+             "int": f"{cell} rlike '^[+-]?[0-9]+{_END}' and {_value(name, kind)} is not null",
+             "double": f"{_value(name, kind)} is not null",
+             "timestamp": f"{cell} rlike '^{_INSTANT}{_END}' and {_value(name, kind)} is not null",
+             "string": f"{cell} rlike '^{_UUID}{_END}'"}[kind]
     return f"({empty} or {right})"
 
 # %% ../nbs/01_read.ipynb #91b0bcdd
@@ -228,7 +243,8 @@ def _is_envelope(name:str) -> str:
     "SQL for: is the parsed JSON `e` the right envelope around self-describing items?"
     kind, described = _ENVELOPES[name], "{0}.schema rlike '" + _IGLU + "' and {0}.data is not null"
     items = f"forall(e.data, x -> {described.format('x')})" if kind == "contexts" else described.format("e.data")
-    return f"e.schema rlike '^iglu:com[.]snowplowanalytics[.]snowplow/{kind}/jsonschema/1-0-[0-9]+{_END}' and e.data is not null and {items}"
+    return (f"e.schema rlike '^iglu:com[.]snowplowanalytics[.]snowplow/{kind}/jsonschema/1-0-[0-9]+{_END}' "
+            f"and e.data is not null and {items}")
 
 # anything but braces and quotes of both kinds (& to ( has the single one), or a string without brackets, braces, backslashes and control
 # characters; possessive, so that nothing is tried twice
@@ -270,7 +286,8 @@ def _is_sure() -> str:
 
 def _is_event() -> str:
     "SQL for: do the cells make an event, looked at one by one?"
-    cells, envelopes = (" and ".join(_is_right(name, kind) for name, kind in some) for some in (_TYPED, [(name, "string") for name in _ENVELOPES]))
+    cells, envelopes = (" and ".join(_is_right(name, kind) for name, kind in some)
+                        for some in (_TYPED, [(name, "string") for name in _ENVELOPES]))
     return f"{_WHOLE} and {cells} and ({_are_envelopes(list(_ENVELOPES), 'struct<>')} or ({envelopes}))"
 
 def _judged(lines:DataFrame, name:str, and_also:str = "true") -> DataFrame:
@@ -287,7 +304,8 @@ def _decode_tsv(lines:DataFrame, minimum:str|None) -> DataFrame:
     "All 131 columns, `_dd_id`, and `_dd_good`."
     return _judged(lines, "_dd_good", f"not ({_is_old(_TIMES, minimum)})").selectExpr(*_values(), "_dd_id", "_dd_good")
 
-_TIMES = {name: _value(name, "timestamp") for name in ("collector_tstamp", "derived_tstamp", "dvce_created_tstamp", "dvce_sent_tstamp", "etl_tstamp", "refr_dvce_tstamp", "true_tstamp")}
+_TIMES = {name: _value(name, "timestamp") for name in ("collector_tstamp", "derived_tstamp", "dvce_created_tstamp", "dvce_sent_tstamp",
+                                                       "etl_tstamp", "refr_dvce_tstamp", "true_tstamp")}
 
 def _is_old(times:dict[str, str], minimum:str|None) -> str:
     "SQL for: is any of these times (column -> SQL for the instant) before the minimum?"
@@ -305,20 +323,25 @@ _KINDS = {"timestamp": "datetime", "int": "integer"}
 
 def _error(name:str, kind:str) -> str:
     "SQL for the error of one cell as a struct; null if the cell is right."
-    cell, parsed, said = _cell(name), _parsed([name], ["struct<schema: string>"]), f"'Cannot parse key {name} into {'UUID' if name == 'event_id' else _KINDS.get(kind, kind)}'"
+    cell, parsed, said = (_cell(name), _parsed([name], ["struct<schema: string>"]),
+                          f"'Cannot parse key {name} into {'UUID' if name == 'event_id' else _KINDS.get(kind, kind)}'")
     if name in _ENVELOPES:
         uri, syntax = f"get({parsed}.{name}, 0).schema", _parsed([name], ["string"])
-        said = f"""case when not coalesce({_is_json([name], syntax)} and size({syntax}.{name}) = 1, false) then 'ParsingFailure: the text is not one JSON value'
-            when {uri} rlike '{_IGLU}' and not {uri} like 'iglu:com.snowplowanalytics.snowplow/{_ENVELOPES[name]}/jsonschema/1-0-%' then concat('Unknown payload: ', {uri})
-            else 'DecodingFailure: the JSON is not self-describing {_ENVELOPES[name]}' end"""
+        said = (f"case when not coalesce({_is_json([name], syntax)} and size({syntax}.{name}) = 1, false) "
+                "then 'ParsingFailure: the text is not one JSON value' "
+                f"when {uri} rlike '{_IGLU}' and not {uri} like 'iglu:com.snowplowanalytics.snowplow/{_ENVELOPES[name]}/jsonschema/1-0-%' "
+                f"then concat('Unknown payload: ', {uri}) "
+                f"else 'DecodingFailure: the JSON is not self-describing {_ENVELOPES[name]}' end")
     if name in _REQUIRED: said = f"if({cell} = '', 'Field {name} cannot be empty', {said})"
     return f"if({_is_right(name, kind)}, null, named_struct('type', 'InvalidValue', 'key', '{name}', 'value', {cell}, 'message', {said}))"
 
 def _parse_failure() -> str:
     "SQL for what is wrong with a line."
     errors = ", ".join(_error(name, kind) for name, kind in ENRICHED if _is_right(name, kind))
-    return f"""named_struct('type', case when size(_dd_cells) = 1 then 'NotTSV' when size(_dd_cells) <> 131 then 'FieldNumberMismatch' else 'RowDecodingError' end,
-        'fieldCount', if(size(_dd_cells) in (1, 131), null, size(_dd_cells)), 'errors', if(size(_dd_cells) = 131, filter(array({errors}), x -> x is not null), null))"""
+    return ("named_struct('type', case when size(_dd_cells) = 1 then 'NotTSV' "
+            "when size(_dd_cells) <> 131 then 'FieldNumberMismatch' else 'RowDecodingError' end, "
+            "'fieldCount', if(size(_dd_cells) in (1, 131), null, size(_dd_cells)), "
+            f"'errors', if(size(_dd_cells) = 131, filter(array({errors}), x -> x is not null), null))")
 
 def _bad_row(schema:str, failure:str, payload:str) -> Column:
     "One bad-row record as JSON text."
@@ -334,7 +357,8 @@ def _bad_tsv(lines:DataFrame, minimum:str|None) -> DataFrame:
     unparsed = _bad_row("loader_parsing_error/jsonschema/2-0-0", _parse_failure(), "make_valid_utf8(value)")
     if not minimum: return rows.select(unparsed)
     old = _generic(_too_old(_TIMES, minimum), _utc_text(_moment(minimum)), _event_json(_NAMES))
-    return rows.selectExpr("value", "_dd_cells", "_dd_parsed", *_values()).select(F.when(F.col("_dd_parsed"), old).otherwise(unparsed).alias("value"))
+    return (rows.selectExpr("value", "_dd_cells", "_dd_parsed", *_values())
+            .select(F.when(F.col("_dd_parsed"), old).otherwise(unparsed).alias("value")))
 
 # %% ../nbs/01_read.ipynb #91356003
 def _utc_text(moment:str) -> str:
@@ -345,11 +369,13 @@ def _utc_text(moment:str) -> str:
 
 def _too_old(times:dict[str, str], minimum:str) -> str:
     "SQL for the array of messages, one per time before the minimum."
-    one = (f"""if({_is_old({name: t}, minimum)}, concat('Timestamp ', {_utc_text(t)}, ' is before than minimum timestamp, at column {name.replace("'", "")}'), null)""" for name, t in times.items())
+    one = (f"if({_is_old({name: t}, minimum)}, concat('Timestamp ', {_utc_text(t)}, "
+           f"""' is before than minimum timestamp, at column {name.replace("'", "")}'), null)""" for name, t in times.items())
     return f"filter(array({', '.join(one)}), x -> x is not null)"
 
 def _event_json(columns:Sequence[str]) -> str:
-    return f"to_json(struct({', '.join(map(quoted, columns))}), map('timeZone', 'UTC', 'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS'))"
+    return (f"to_json(struct({', '.join(map(quoted, columns))}), map('timeZone', 'UTC', "
+            "'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS'))")
 
 def _generic(errors:str, moment:str, payload:str) -> Column:
     return _bad_row("generic_error/jsonschema/1-0-0", f"named_struct('timestamp', {moment}, 'errors', {errors})", payload)
@@ -365,7 +391,8 @@ def _unpacked(path:str, content:bytes) -> Iterator[list[bytes]]:
             try: block = stream.read(_LINE_BYTES)
             except OSError as wrong: raise RuntimeError(f"[FAILED_READ_FILE] Error while reading file {path} : {wrong}") from None
             if not block: break
-            whole, end = rest + block, max(block.rfind(b"\n"), block.rfind(b"\r", 0, -1))  # a CR at the very end may have its LF in the next block
+            # a CR at the very end may have its LF in the next block
+            whole, end = rest + block, max(block.rfind(b"\n"), block.rfind(b"\r", 0, -1))
             if end < 0: rest = whole; continue
             cut = len(rest) + end + 1
             lines, rest = whole[:cut].splitlines(), whole[cut:]
@@ -391,7 +418,9 @@ def _lines(spark:SparkSession, files:Sequence[InputFile]) -> DataFrame:
     plain = [f for f in files if f not in packed]
     frames = [spark.createDataFrame([], "value string")] if not files else []
     if plain: frames.append(spark.read.text(_paths(plain)).select("value"))
-    if packed: frames.append(spark.read.format("binaryFile").load(_paths(packed)).select("path", "content").mapInArrow(_zstd_lines, "value binary").selectExpr("cast(value as string) as value"))
+    if packed:
+        frames.append(spark.read.format("binaryFile").load(_paths(packed)).select("path", "content")
+                      .mapInArrow(_zstd_lines, "value binary").selectExpr("cast(value as string) as value"))
     lines = frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
     mark = F.lit("\ufeff")
     return lines.select(F.when(F.startswith("value", mark), F.substr("value", F.lit(2))).otherwise(F.col("value")).alias("value"))
@@ -405,9 +434,11 @@ def _merged(one:T.DataType, other:T.DataType, column:str="", first_wins:bool=Fal
     if one == other: return one
     if isinstance(one, T.StructType) and isinstance(other, T.StructType):
         found = {f.name: f.dataType for f in one.fields}
-        for f in other.fields: found[f.name] = merge(found[f.name], f.dataType, f"{column}.{f.name}".lstrip(".")) if f.name in found else f.dataType
+        for f in other.fields:
+            found[f.name] = merge(found[f.name], f.dataType, f"{column}.{f.name}".lstrip(".")) if f.name in found else f.dataType
         return T.StructType([T.StructField(name, kind) for name, kind in found.items()])
-    if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType): return T.ArrayType(merge(one.elementType, other.elementType, f"{column}[]"))
+    if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
+        return T.ArrayType(merge(one.elementType, other.elementType, f"{column}[]"))
     if {type(one), type(other)} == {T.LongType, T.DoubleType}: return T.DoubleType()
     if first_wins: return one
     raise ValueError(column, one.simpleString(), other.simpleString())
@@ -419,7 +450,8 @@ def _merged_by_file(schemas:Sequence[tuple[str, T.StructType]], advice:str) -> T
         try: merged = _merged(merged, schema)
         except ValueError as wrong:
             column, before, here = wrong.args
-            raise InputError(f"The files of a batch must agree on types. Column {column} is {here} in {path}, and {before} in the files before it. {advice}") from None
+            raise InputError(f"The files of a batch must agree on types. Column {column} is {here} in {path}, "
+                             f"and {before} in the files before it. {advice}") from None
     return merged
 
 def _json_schema(spark:SparkSession, files:Sequence[InputFile], config:Config) -> T.StructType:
@@ -427,10 +459,13 @@ def _json_schema(spark:SparkSession, files:Sequence[InputFile], config:Config) -
     if config.input_schema:
         try: return T.StructType.fromDDL(config.input_schema)
         except Exception as wrong:
-            raise InputError(f"input_schema is not a list of columns: {_first_line(wrong)} Wanted something like 'event_id string, n int'; found {config.input_schema!r}.") from None
+            raise InputError(f"input_schema is not a list of columns: {_first_line(wrong)} "
+                             f"Wanted something like 'event_id string, n int'; found {config.input_schema!r}.") from None
     if not files: return _columns_without_files(config)
     packed = [f.path for f in files if f.path.endswith((".zst", ".zstd"))]
-    if packed: raise InputError(f"{packed[0]}: the columns of JSON in zstd cannot be inferred. Set input_schema, e.g. 'event_id string, n int', or store the files as gzip.")
+    if packed:
+        raise InputError(f"{packed[0]}: the columns of JSON in zstd cannot be inferred. "
+                         "Set input_schema, e.g. 'event_id string, n int', or store the files as gzip.")
     everything = _inferred(spark, files)
     if not everything.fields: return _columns_without_files(config)
     if not 1 < len(files) <= _MANY_FILES: return everything
@@ -443,7 +478,9 @@ def _inferred(spark:SparkSession, files:Sequence[InputFile], **options:str) -> T
     except Exception as wrong:
         if "COLUMN_ALREADY_EXISTS" not in str(wrong): raise
         twin = re.search("`([^`]+)`", str(wrong))
-        raise InputError(f"The JSON events have keys that differ only in upper and lower case, which Spark takes for one{f', such as {twin[1]}' if twin else ''}. Name the columns that you want in input_schema, e.g. 'event_id string, n int'.") from None
+        raise InputError("The JSON events have keys that differ only in upper and lower case, which Spark takes for one"
+                         f"{f', such as {twin[1]}' if twin else ''}. "
+                         "Name the columns that you want in input_schema, e.g. 'event_id string, n int'.") from None
     return T.StructType([f for f in found.fields if f.name != "_dd_corrupt"])
 
 def _first_line(wrong:Exception) -> str:
@@ -451,22 +488,27 @@ def _first_line(wrong:Exception) -> str:
 
 def _parquet(spark:SparkSession, batch:Batch) -> DataFrame:
     "All files of a batch, merged by name."
-    reader = spark.read.option("mergeSchema", "true").option("basePath", batch.source) if any(f.path != batch.source for f in batch.files) else spark.read
+    reader = (spark.read.option("mergeSchema", "true").option("basePath", batch.source)
+              if any(f.path != batch.source for f in batch.files) else spark.read)
     try:
         rows = reader.parquet(*_paths(batch.files))
         rows.schema  # Connect finds errors only now
         return rows
     except Exception as wrong:
         if not re.search("CANNOT_MERGE|FAILED_MERGE|Failed merging schema", str(wrong)): raise
-        _merged_by_file([(f.path, spark.read.parquet(*_paths([f])).schema) for f in batch.files], "Write that file again with the same type, or split the batch.")
+        _merged_by_file([(f.path, spark.read.parquet(*_paths([f])).schema) for f in batch.files],
+                        "Write that file again with the same type, or split the batch.")
         raise
 
 # %% ../nbs/01_read.ipynb #2d1572b3
 def _columns_without_files(config:Config) -> T.StructType:
     "What an input without files is taken to have: the columns that were named."
     apart = [part.partition(":")[0] for part in config.partition_by if ":" not in part]
-    names = dict.fromkeys(n for n in (config.event_id, config.event_fingerprint, *config.fingerprint_columns, *apart) if n and n not in config.order_by)
-    return T.StructType([T.StructField(n, T.StringType()) for n in names] + [T.StructField(n, T.TimestampType()) for n in dict.fromkeys([*config.order_by, *(part.partition(":")[0] for part in config.partition_by if ":" in part)])])
+    names = dict.fromkeys(n for n in (config.event_id, config.event_fingerprint, *config.fingerprint_columns, *apart)
+                          if n and n not in config.order_by)
+    return T.StructType([T.StructField(n, T.StringType()) for n in names]
+                        + [T.StructField(n, T.TimestampType()) for n in dict.fromkeys(
+                            [*config.order_by, *(part.partition(":")[0] for part in config.partition_by if ":" in part)])])
 
 def _frame(spark:SparkSession, batch:Batch, config:Config) -> DataFrame:
     "The rows of a Parquet or Delta batch, or of a table."
@@ -493,7 +535,8 @@ def _delta(spark:SparkSession, path:str) -> DataFrame:
         return spark.read.format("delta").option("versionAsOf", version).load(path)
     except Exception as wrong:
         if re.search("DATA_SOURCE_NOT_FOUND|Failed to find.*delta|UNRESOLVED|UNSUPPORTED_DATASOURCE", str(wrong)):
-            raise InputError(f"{path} is read as Delta, which this Spark session does not have. Start it with dedup_nb.config.delta_settings(), or read another format.") from None
+            raise InputError(f"{path} is read as Delta, which this Spark session does not have. "
+                             "Start it with dedup_nb.config.delta_settings(), or read another format.") from None
         raise InputError(f"{path} cannot be read as a Delta table: {_first_line(wrong)} Check input and input_format.") from None
 
 def _id_text(column:str) -> str:
@@ -541,13 +584,15 @@ def _tsv_source(lines:DataFrame, config:Config) -> Source:
 def _old_times(schema:T.StructType, config:Config) -> dict[str, str]:
     "The times that `minimum_timestamp` looks at: column -> SQL for the instant; a time without a zone is UTC."
     kinds = {f.name: f.dataType for f in schema.fields}
-    as_utc = {T.TimestampType: "{}", T.TimestampNTZType: "timestamp_micros(timestampdiff(microsecond, timestamp_ntz'1970-01-01 00:00:00', {}))"}
+    as_utc = {T.TimestampType: "{}",
+              T.TimestampNTZType: "timestamp_micros(timestampdiff(microsecond, timestamp_ntz'1970-01-01 00:00:00', {}))"}
     return {t: as_utc[type(kinds[t])].format(quoted(t)) for t in dict.fromkeys([*_TIMES, *config.order_by]) if type(kinds.get(t)) in as_utc}
 
 def _faults(times:dict[str, str], config:Config, payload:str) -> Column:
     "The bad-row record of a row that was read, but has no id or is too old."
     no_id = f"array('Field {config.event_id.replace(chr(39), '')} cannot be empty')"
-    old, minimum = (_too_old(times, config.minimum_timestamp), _utc_text(_moment(config.minimum_timestamp))) if config.minimum_timestamp and times else ("array()", "''")
+    old, minimum = ((_too_old(times, config.minimum_timestamp), _utc_text(_moment(config.minimum_timestamp)))
+                    if config.minimum_timestamp and times else ("array()", "''"))
     return _generic(f"if(_dd_id is null, {no_id}, {old})", f"if(_dd_id is null, '1970-01-01T00:00:00Z', {minimum})", payload)
 
 def _frame_source(rows:DataFrame, config:Config) -> Source:
@@ -568,11 +613,14 @@ def _json_source(lines:DataFrame, schema:T.StructType, config:Config) -> Source:
     columns, times = tuple(schema.fieldNames()), _old_times(schema, config)
     parsed = partial(_parsed_lines, schema=schema)
     good = F.expr(f"_dd_corrupt is null and _dd_id is not null and not ({_is_old(times, config.minimum_timestamp)})").alias("_dd_good")
-    corrupt = _generic("array('The line is not a JSON object with the types of these columns')", "'1970-01-01T00:00:00Z'", "make_valid_utf8(_dd_line)")
+    corrupt = _generic("array('The line is not a JSON object with the types of these columns')", "'1970-01-01T00:00:00Z'",
+                       "make_valid_utf8(_dd_line)")
     fault = F.when(F.col("_dd_corrupt").isNotNull(), corrupt).otherwise(_faults(times, config, "make_valid_utf8(_dd_line)")).alias("value")
     raw = _with_json_id(lines.where("trim(both ' \t\r' from value) <> ''"), schema, config)
-    if config.input_where: raw = parsed(raw).where(f"_dd_corrupt is not null or ({config.input_where})").selectExpr("_dd_line as value", "_dd_id")
-    return Source(raw, columns, lambda part: parsed(part).select(*map(quoted, columns), "_dd_id", good), lambda part: parsed(part).where(~good).select(fault))
+    if config.input_where:
+        raw = parsed(raw).where(f"_dd_corrupt is not null or ({config.input_where})").selectExpr("_dd_line as value", "_dd_id")
+    return Source(raw, columns, lambda part: parsed(part).select(*map(quoted, columns), "_dd_id", good),
+                  lambda part: parsed(part).where(~good).select(fault))
 
 def _with_json_id(lines:DataFrame, schema:T.StructType, config:Config) -> DataFrame:
     alone = F.from_json("value", T.StructType([schema[config.event_id]]), _JSON).getField(config.event_id).cast("string")
@@ -588,7 +636,8 @@ def _parsed_lines(lines:DataFrame, schema:T.StructType) -> DataFrame:
     return parsed.withColumn("_dd_corrupt", F.when(~F.coalesce(alone, F.lit(False)), F.col("_dd_line")).otherwise(F.col("_dd_corrupt")))
 
 # %% ../nbs/01_read.ipynb #8d2981a1
-_BROKEN = re.compile("FAILED_READ_FILE|EOFException|ZipException|not in GZIP format|Unexpected end of|incorrect (header|data) check|is not a Parquet file|CANNOT_READ_FILE_FOOTER", re.IGNORECASE)
+_BROKEN = re.compile("FAILED_READ_FILE|EOFException|ZipException|not in GZIP format|Unexpected end of|incorrect (header|data) check|"
+                     "is not a Parquet file|CANNOT_READ_FILE_FOOTER", re.IGNORECASE)
 _OUTPUT = re.compile(r"/[.]staging/|/batch_id=")  # not the input's fault
 _NO_TABLE = re.compile("TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|PATH_NOT_FOUND")
 
@@ -600,10 +649,13 @@ def explain_read_error(
     text = str(exc)
     ours = any(name in text for name in (batch.source, quote(batch.source), *(os.path.basename(f.path) for f in batch.files)))
     if not ours and _OUTPUT.search(text): return None
-    if ours and _NO_TABLE.search(text): return InputError(f"{batch.source} is not there: {_first_line(exc)} Check input and input_format; nothing was committed.")
+    if ours and _NO_TABLE.search(text):
+        return InputError(f"{batch.source} is not there: {_first_line(exc)} Check input and input_format; nothing was committed.")
     if not _BROKEN.search(text): return None
     # a name that is the beginning of another must not win
-    named = sorted((f for f in batch.files if re.search(re.escape(os.path.basename(f.path)) + r"(?![\w.-]*\w)", text)), key=lambda f: (f.path not in text, -len(f.path)))
-    broken = named[0].path if named else batch.files[0].path if len(batch.files) == 1 else f"one of the {len(batch.files)} files of {batch.source}"
+    named = sorted((f for f in batch.files if re.search(re.escape(os.path.basename(f.path)) + r"(?![\w.-]*\w)", text)),
+                   key=lambda f: (f.path not in text, -len(f.path)))
+    broken = (named[0].path if named else batch.files[0].path if len(batch.files) == 1
+              else f"one of the {len(batch.files)} files of {batch.source}")
     return InputError(f"Batch {batch.batch_id}: {broken} cannot be read to its end; it is cut off, damaged, or not what input_format says. "
                       "Nothing was committed. Fetch the file again, or move it away, and run the batch again.")

@@ -63,18 +63,20 @@ def metrics(
     `synthetic_cross_batch` and those of them `renamed`, `newer_batches` that were there before a late one (and rows `dropped_for_newer`),
     `claims` that were taken over or closed;  forecast: see `costs.forecast_of`;  used: with DynamoDB, the units and requests it took.
     """
-    return {"batch_id": config.batch_id, "mode": config.mode, **more, "counts": dict(counts), "reasons": dict(reasons), "verdicts": dict(verdicts),
-            "seconds": {**seconds, "total": round(sum(seconds.values()), 3)}, "bytes": dict(bytes), "settings": config.chosen(),
-            "versions": {**versions, "python": platform.python_version()}}
+    return {"batch_id": config.batch_id, "mode": config.mode, **more, "counts": dict(counts), "reasons": dict(reasons),
+            "verdicts": dict(verdicts), "seconds": {**seconds, "total": round(sum(seconds.values()), 3)}, "bytes": dict(bytes),
+            "settings": config.chosen(), "versions": {**versions, "python": platform.python_version()}}
 
 # %% ../nbs/12_report.ipynb #8088552f
-_REASONS = {"natural": "natural duplicates in the batch", "synthetic": "synthetic duplicates", "natural_cross_batch": "natural duplicates of earlier batches",
+_REASONS = {"natural": "natural duplicates in the batch", "synthetic": "synthetic duplicates",
+            "natural_cross_batch": "natural duplicates of earlier batches",
             "synthetic_cross_batch": "synthetic duplicates of earlier batches"}
 
 def _listed(numbers:Mapping[str, int]) -> str:
     "The largest of some numbers with their names."
     largest = sorted(numbers, key=lambda name: (-numbers[name], name))
-    return ", ".join(f"{name}: {grouped(numbers[name])}" for name in largest[:3]) + (f" and {len(largest) - 3} other batches" if len(largest) > 3 else "")
+    return (", ".join(f"{name}: {grouped(numbers[name])}" for name in largest[:3])
+            + (f" and {len(largest) - 3} other batches" if len(largest) > 3 else ""))
 
 def in_words(
     m:Mapping[str, Any],  # from `metrics`
@@ -82,12 +84,14 @@ def in_words(
     "Say what happened to a batch, in a few lines."
     c, decided = m["counts"], m["status"] == "decided"
     good = c["read"] - c["bad"]
-    lines = [f"Batch {m['batch_id']}: {grouped(c['read'])} rows read = {grouped(c['bad'])} bad + {grouped(c['kept'])} kept + {grouped(c['dropped'])} dropped"
-             + (" (decided only: nothing was moved)." if decided else ".")]
+    lines = [f"Batch {m['batch_id']}: {grouped(c['read'])} rows read = {grouped(c['bad'])} bad + {grouped(c['kept'])} kept + "
+             f"{grouped(c['dropped'])} dropped" + (" (decided only: nothing was moved)." if decided else ".")]
     lines += [f"  dropped   {grouped(n)} {_REASONS[reason]} ({share(n, good)} of the good rows)" for reason, n in m["reasons"].items() if n]
     cross = m.get("cross_batch") or {}
     of_them = f", {grouped(cross['renamed'])} of them with an event of an earlier batch" if cross.get("renamed") else ""
-    if c["renamed"]: lines.append(f"  renamed   {grouped(c['renamed'])} events that shared an id with another event ({share(c['renamed'], good)}){of_them}")
+    if c["renamed"]:
+        lines.append(f"  renamed   {grouped(c['renamed'])} events that shared an id with another event "
+                     f"({share(c['renamed'], good)}){of_them}")
     if cross.get("dropped_for"): lines.append(f"  earlier   rows dropped for {_listed(cross['dropped_for'])}")
     if not c["dropped"] and not c["renamed"]: lines.append("  no duplicates" if c["read"] else "  the input is empty")
     if c["bad"]: lines.append(f"  bad       {grouped(c['bad'])} rows that are no events ({share(c['bad'], c['read'])} of the rows)")
@@ -101,34 +105,42 @@ def fate_chart(
 ) -> Figure:
     "Draw what happened to the rows that are not simply kept: one bar per reason."
     cross = (m.get("cross_batch") or {}).get("renamed", 0)
-    bars = [("renamed, kept", m["counts"]["renamed"] - cross, RENAMED), ("renamed, id of an earlier batch", cross, RENAMED), *((_REASONS[r], n, DROPPED) for r, n in m["reasons"].items()), ("bad rows", m["counts"]["bad"], BAD)]
+    bars = [("renamed, kept", m["counts"]["renamed"] - cross, RENAMED), ("renamed, id of an earlier batch", cross, RENAMED),
+            *((_REASONS[r], n, DROPPED) for r, n in m["reasons"].items()), ("bad rows", m["counts"]["bad"], BAD)]
     bars = [b for b in bars if b[1]] or [("none", 0, KEPT)]
     figure = Figure(figsize=(6.4, 0.9 + 0.42 * len(bars)), layout="constrained")
     axes = figure.subplots()
     axes.barh([b[0] for b in bars][::-1], [b[1] for b in bars][::-1], color=[b[2] for b in bars][::-1])
     for y, (_, n, _c) in enumerate(bars[::-1]): axes.text(n, y, f" {grouped(n)} ({share(n, m['counts']['read'])})", va="center", fontsize=9)
     axes.set_xlabel("rows"); axes.margins(x=0.28); axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(f"{share(m['counts']['kept'], m['counts']['read'])} of {grouped(m['counts']['read'])} rows are kept; this is the rest and the renamed", fontsize=10, loc="left")
+    axes.set_title(f"{share(m['counts']['kept'], m['counts']['read'])} of {grouped(m['counts']['read'])} rows are kept; "
+                   "this is the rest and the renamed", fontsize=10, loc="left")
     return figure
 
 # %% ../nbs/12_report.ipynb #f97ca5d2
-_STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}
-table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .8rem .2rem 0;text-align:left;vertical-align:top}td:nth-child(2){font-variant-numeric:tabular-nums}
-pre{white-space:pre-wrap;background:#f5f5f5;padding:.8rem;border-radius:4px}svg{max-width:100%;height:auto}h2{margin-top:2rem;font-size:1.15rem}"""
+_STYLE = ("body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}\n"
+          "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .8rem .2rem 0;text-align:left;vertical-align:top}"
+          "td:nth-child(2){font-variant-numeric:tabular-nums}\n"
+          "pre{white-space:pre-wrap;background:#f5f5f5;padding:.8rem;border-radius:4px}"
+          "svg{max-width:100%;height:auto}h2{margin-top:2rem;font-size:1.15rem}")
 
 def _table(title:str, rows:Mapping[str, Any]) -> str:
-    cells = "".join(f"<tr><td>{html.escape(str(k))}</td><td>{html.escape(grouped(v) if isinstance(v, int) and not isinstance(v, bool) else str(v))}</td></tr>" for k, v in rows.items())
+    cells = "".join(f"<tr><td>{html.escape(str(k))}</td>"
+                    f"<td>{html.escape(grouped(v) if isinstance(v, int) and not isinstance(v, bool) else str(v))}</td></tr>"
+                    for k, v in rows.items())
     return f"<h2>{html.escape(title)}</h2><table>{cells or '<tr><td>none</td></tr>'}</table>"
 
 def _plainly(found:Mapping[str, Any]) -> dict[str, Any]:
     "Lists and small tables as text."
-    return {name.replace("_", " "): _listed(v) if isinstance(v, Mapping) else ", ".join(v) if isinstance(v, Sequence) else v for name, v in found.items() if v}
+    return {name.replace("_", " "): _listed(v) if isinstance(v, Mapping) else ", ".join(v) if isinstance(v, Sequence) else v
+            for name, v in found.items() if v}
 
 def svg(figure:Figure) -> str:
     "The figure as SVG, the same text each time."
     import matplotlib
     out = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "dedup_nb", "svg.fonttype": "path"}): figure.savefig(out, format="svg", metadata={"Date": None})
+    with matplotlib.rc_context({"svg.hashsalt": "dedup_nb", "svg.fonttype": "path"}):
+        figure.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue().split("?>", 1)[-1].split("dtd\">", 1)[-1]
 
 def page(
@@ -136,7 +148,8 @@ def page(
     *parts:str,  # HTML
 ) -> str:
     "A page that stands alone: no address is fetched when it is opened."
-    return (f"<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width,initial-scale=1'><title>{html.escape(title)}</title>"
+    return ("<!doctype html><html lang=en><head><meta charset=utf-8>"
+            f"<meta name=viewport content='width=device-width,initial-scale=1'><title>{html.escape(title)}</title>"
             f"<style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>{''.join(parts)}</body></html>")
 
 def report_html(
@@ -144,9 +157,10 @@ def report_html(
 ) -> str:
     "Make the report of one batch: a page that stands alone."
     m = {**m, "cross_batch": _plainly(m.get("cross_batch") or {})}
-    tables = [_table(title, m[name]) for title, name in (("Rows", "counts"), ("Rows dropped, by reason", "reasons"), ("Pairs (id, fingerprint), by verdict", "verdicts"),
-                                                         ("Because of earlier batches", "cross_batch"),
-                                                         ("Seconds", "seconds"), ("Bytes", "bytes"), ("Settings that are not at their default", "settings"), ("Versions", "versions"))]
+    tables = [_table(title, m[name]) for title, name in (
+        ("Rows", "counts"), ("Rows dropped, by reason", "reasons"), ("Pairs (id, fingerprint), by verdict", "verdicts"),
+        ("Because of earlier batches", "cross_batch"), ("Seconds", "seconds"), ("Bytes", "bytes"),
+        ("Settings that are not at their default", "settings"), ("Versions", "versions"))]
     return page(f"Deduplication of batch {m['batch_id']}", f"<pre>{html.escape(in_words(m))}</pre>", svg(fate_chart(m)), *tables)
 
 # %% ../nbs/12_report.ipynb #e13e1c52
@@ -164,12 +178,16 @@ class Summary:
         return {name: sum(m["counts"][name] for m in self.batches) for name in names}
 
     def __str__(self) -> str:
-        if not self.batches: return "\n".join(["Nothing to do: no batch is left to process.", *(f"  note      {note}" for note in self.notes)])
+        if not self.batches:
+            return "\n".join(["Nothing to do: no batch is left to process.", *(f"  note      {note}" for note in self.notes)])
         words, c = [in_words(m) for m in self.batches], self.counts
-        if len(words) > 1: words.append(f"All {len(words)} batches: {grouped(c['read'])} rows read = {grouped(c['bad'])} bad + {grouped(c['kept'])} kept + {grouped(c['dropped'])} dropped; {grouped(c['renamed'])} renamed.{self._earlier()}")
+        if len(words) > 1:
+            words.append(f"All {len(words)} batches: {grouped(c['read'])} rows read = {grouped(c['bad'])} bad + "
+                         f"{grouped(c['kept'])} kept + {grouped(c['dropped'])} dropped; {grouped(c['renamed'])} renamed.{self._earlier()}")
         words += [f"  note      {note}" for note in self.notes]
         where = ["verdicts/ (what would happen), runs/<batch>/report.html"] if self.batches[0]["mode"] == "decide" else [
-            "events/ (kept), dropped/ and verdicts/ (the audit trail), bad/", "runs/<batch>/files.json lists the committed files for loaders; report.html is for people"]
+            "events/ (kept), dropped/ and verdicts/ (the audit trail), bad/",
+            "runs/<batch>/files.json lists the committed files for loaders; report.html is for people"]
         return "\n".join(words + [f"Results are in {self.output}", *(f"  {line}" for line in where)])
 
     def _earlier(self) -> str:

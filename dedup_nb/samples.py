@@ -50,17 +50,21 @@ _REPEATED = {
     "unique": _Kind("an event like most: one line", 1.0, (_Copy(),)),
     "replayed": _Kind("the pipeline enriched it again: same row, later etl_tstamp", .006, (_Copy(), _Copy(etl=(_MINUTE, 6 * _HOUR)))),
     "resent_seconds": _Kind("the client sent it again within 2 s", .006, (_Copy(), _Copy(wait=_SOON))),
-    "resent_minutes": _Kind("the client sent it again after minutes", .003, (_Copy(), _Copy(wait=_LATER), _Copy(wait=(81 * _MINUTE, _HOUR)))),
+    "resent_minutes": _Kind("the client sent it again after minutes", .003,
+                            (_Copy(), _Copy(wait=_LATER), _Copy(wait=(81 * _MINUTE, _HOUR)))),
     "exact": _Kind("rows equal in every column", .001, (_Copy(), _Copy(), _Copy())),
     "tie": _Kind("natural copies, both timestamps equal, other address", .001, (_Copy(), _Copy(change="network"), _Copy(wait=_SOON))),
-    "no_etl": _Kind("natural copies, some without etl_tstamp", .0005, (_Copy(etl=None), _Copy(wait=_SOON), _Copy(wait=(2000, 1000), etl=None))),
+    "no_etl": _Kind("natural copies, some without etl_tstamp", .0005,
+                    (_Copy(etl=None), _Copy(wait=_SOON), _Copy(wait=(2000, 1000), etl=None))),
     "prefetch": _Kind("a pre-fetcher took the page before the visitor", .002, (_Copy(), _Copy(1, wait=_SOON, change="prefetch"))),
     "screener": _Kind("a content screener played the request again", .002, (_Copy(), _Copy(1, wait=_LATER, change="screener"))),
     "screener_tie": _Kind("synthetic copies, both timestamps equal", .0005, (_Copy(), _Copy(1, change="screener"))),
     "bot": _Kind("a robot uses one id for all it does, from many addresses", .002,
                  tuple(_Copy(n, wait=_SOON, change="bot") for n in (0, 1, 2, 3, 3, 4))),
-    "shared_id": _Kind("an id written into the page: one for all visitors", .001, tuple(_Copy(n, wait=_SOON, change="other") for n in range(4))),
-    "weak_id": _Kind("a weak random generator: few bits, or not version 4", .001, tuple(_Copy(n, wait=_SOON, change="other") for n in range(3))),
+    "shared_id": _Kind("an id written into the page: one for all visitors", .001,
+                       tuple(_Copy(n, wait=_SOON, change="other") for n in range(4))),
+    "weak_id": _Kind("a weak random generator: few bits, or not version 4", .001,
+                     tuple(_Copy(n, wait=_SOON, change="other") for n in range(3))),
     "clock_skew": _Kind("sent twice, the device's clock set in between", .001, (_Copy(), _Copy(1, wait=_LATER, change="clock"))),
     "mixed": _Kind("natural and synthetic copies of one id", .002,
                    (_Copy(), _Copy(wait=_LATER), _Copy(1, wait=_SOON, change="screener"), _Copy(1, wait=_LATER, change="screener"),
@@ -137,8 +141,9 @@ def _groups(kind:_Kind, share:float, events:int) -> int:
 def _shares(kinds:dict[str, _Kind], shares:dict[str, float]) -> dict[str, float]:
     "The share of each kind, changed as asked. Raises `ConfigError`."
     unknown = [n for n in shares if n not in kinds or n == "unique"]
-    if unknown: raise ConfigError(f"Wanted shares of kinds of repeated or bad events; {unknown[0]!r} is none of {len(kinds) - 1}."
-                                  f"{did_you_mean(unknown[0], kinds)} samples.KINDS lists them.")
+    if unknown:
+        raise ConfigError(f"Wanted shares of kinds of repeated or bad events; {unknown[0]!r} is none of {len(kinds) - 1}."
+                          f"{did_you_mean(unknown[0], kinds)} samples.KINDS lists them.")
     wrong = [f"{n}={s!r}" for n, s in shares.items() if not 0 <= s <= 1]
     if wrong: raise ConfigError(f"Wanted shares from 0 to 1 of all lines; found {', '.join(wrong)}. Write 2 % as 0.02.")
     return {n: k.share for n, k in kinds.items()} | shares
@@ -168,8 +173,9 @@ def _planned(events:int, batches:int, bad_lines:bool, hot_share:float|None, shar
     for b in range(batches):
         first, mine = 0, [w for w in wanted if w[0] == b and w[3]]
         taken = sum(w[3] for w in mine)
-        if taken > events: raise ConfigError(f"Wanted {taken} lines for the planted kinds of batch {b + 1}; events={events} has no room for "
-                                             f"them. Pass events={-(-taken // 100) * 100} or more, or smaller shares.")
+        if taken > events:
+            raise ConfigError(f"Wanted {taken} lines for the planted kinds of batch {b + 1}; events={events} has no room for them. "
+                              f"Pass events={-(-taken // 100) * 100} or more, or smaller shares.")
         for _, name, n, lines, c in [*mine, (b, "unique", 0, events - taken, _Copy())]:
             rows.append(_plan_row(b, b * events + first, lines, name, n if c.cycle else 0, n, c))
             first += lines
@@ -257,7 +263,8 @@ def _keyed(rows:DataFrame) -> DataFrame:
         _time("etl_ms").alias("etl_tstamp"), _time("collected_ms").alias("collector_tstamp"))
 
 # %% ../nbs/40_samples.ipynb #c40ecc7c
-_ALONE = {"useragent", "br_viewwidth", "br_viewheight", "br_cookies", "geo_latitude", "page_title", "page_referrer", "contexts", "unstruct_event"}
+_ALONE = {"useragent", "br_viewwidth", "br_viewheight", "br_cookies", "geo_latitude",
+          "page_title", "page_referrer", "contexts", "unstruct_event"}
 
 def _runs(names:list[str]) -> list[str]:
     "Join names that are neighbours in the line: `[\"geo_region\", \"geo_country\", \"platform\"]` gives `[\"platform\", \"geo_country geo_region\"]`."
@@ -287,9 +294,11 @@ def _unstruct(entity:str) -> str:
     return '{"schema":"%s/unstruct_event/jsonschema/1-0-0","data":%s}' % (_IGLU, entity)
 
 # %% ../nbs/40_samples.ipynb #26c985f8
-_BROWSER = "useragent br_name br_family br_version br_type br_renderengine os_name os_family os_manufacturer dvce_type dvce_ismobile".split()
+_BROWSER = ("useragent br_name br_family br_version br_type br_renderengine "
+            "os_name os_family os_manufacturer dvce_type dvce_ismobile").split()
 _KIT, _CHROME = "AppleWebKit/605.1.15 (KHTML, like Gecko)", "AppleWebKit/537.36 (KHTML, like Gecko) Chrome"
-_WINDOWS, _MAC, _NONE = "Windows 10|Windows|Microsoft Corporation|Computer|0", "Mac OS X|Mac OS X|Apple Inc.|Computer|0", "Unknown|Unknown|Other|Unknown|0"
+_WINDOWS, _MAC, _NONE = ("Windows 10|Windows|Microsoft Corporation|Computer|0", "Mac OS X|Mac OS X|Apple Inc.|Computer|0",
+                         "Unknown|Unknown|Other|Unknown|0")
 _BROWSERS = [
     f"Mozilla/5.0 (Windows NT 10.0; Win64; x64) {_CHROME}/142.0.0.0 Safari/537.36|Chrome 14|Chrome|142.0.0.0|Browser|WEBKIT|{_WINDOWS}",
     f"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) {_CHROME}/141.0.0.0 Safari/537.36|Chrome 14|Chrome|141.0.0.0|Browser|WEBKIT|{_MAC}",
@@ -301,12 +310,14 @@ _BROWSERS = [
     "Mozilla/5.0 (X11; Ubuntu; Linux x86_64; rv:144.0) Gecko/20100101 Firefox/144.0|Firefox 14|Firefox|144.0|Browser|GECKO"
     "|Ubuntu|Linux|Canonical Ltd.|Computer|0",
     f"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) {_KIT} Version/26.1 Safari/605.1.15|Safari|Safari|26.1|Browser|WEBKIT|{_MAC}",
-    f"Mozilla/5.0 (Windows NT 10.0; Win64; x64) {_CHROME}/142.0.0.0 Safari/537.36 Edg/142.0.0.0|Microsoft Edge|Edge|142.0.0.0|Browser|WEBKIT|{_WINDOWS}",
+    f"Mozilla/5.0 (Windows NT 10.0; Win64; x64) {_CHROME}/142.0.0.0 Safari/537.36 Edg/142.0.0.0|Microsoft Edge|Edge|142.0.0.0"
+    f"|Browser|WEBKIT|{_WINDOWS}",
     # from here on nobody's: a screener, then three robots
-    "Mozilla/4.0 (compatible; MSIE 8.0; Windows NT 6.1; Trident/4.0) ContentGuard/5.2|Internet Explorer 8|Internet Explorer|8.0|Browser|TRIDENT"
-    "|Windows 7|Windows|Microsoft Corporation|Computer|0",
+    "Mozilla/4.0 (compatible; MSIE 8.0; Windows NT 6.1; Trident/4.0) ContentGuard/5.2|Internet Explorer 8|Internet Explorer|8.0"
+    "|Browser|TRIDENT|Windows 7|Windows|Microsoft Corporation|Computer|0",
     f"Mozilla/5.0 (compatible; BeanBot/2.1; +https://bots.example/beanbot)|Robot/Spider|Robot||Robot|OTHER|{_NONE}",
-    f"Mozilla/5.0 (Linux; Android 6.0.1; Nexus 5X) (compatible; PriceCrawler/1.4; +https://crawl.example)|Robot/Spider|Robot||Robot|OTHER|{_NONE}",
+    "Mozilla/5.0 (Linux; Android 6.0.1; Nexus 5X) (compatible; PriceCrawler/1.4; +https://crawl.example)"
+    f"|Robot/Spider|Robot||Robot|OTHER|{_NONE}",
     f"python-requests/2.32.5|Unknown|Unknown||unknown|OTHER|{_NONE}"]
 _SCREENS = {"0": "1920|1080|1903|937 1440|900|1440|717 2560|1440|2543|1297 1366|768|1349|625", "1": "390|844|390|664 412|915|412|785"}
 _PEOPLE, _VARIANTS = 8, 20   # browsers of people; each browser comes in so many variants
@@ -315,13 +326,16 @@ def _browsers() -> list[dict[str, str]]:
     "Browsers with what the enrichments derive from them, in 20 variants of screens and derived contexts."
     rows, sizes = [], "dvce_screenwidth dvce_screenheight br_viewwidth br_viewheight".split()
     for row in (dict(zip(_BROWSER, line.split("|"))) for line in _BROWSERS):
-        agent = _entity("iglu:com.snowplowanalytics.snowplow/ua_parser_context/jsonschema/1-0-0", useragentFamily=row["br_family"], osFamily=row["os_family"])
-        device = _entity("iglu:nl.basjes/yauaa_context/jsonschema/1-0-4", deviceClass="Robot" if "Robot" in row["br_type"] else row["dvce_type"])
+        agent = _entity("iglu:com.snowplowanalytics.snowplow/ua_parser_context/jsonschema/1-0-0",
+                        useragentFamily=row["br_family"], osFamily=row["os_family"])
+        device = _entity("iglu:nl.basjes/yauaa_context/jsonschema/1-0-4",
+                         deviceClass="Robot" if "Robot" in row["br_type"] else row["dvce_type"])
         cookies, screens = "0" if row["br_type"] in ("Robot", "unknown") else "1", _SCREENS[row["dvce_ismobile"]].split(" ")
         forms = [""] * 6 + [_contexts("1-0-0", agent)] * 10 + [_contexts("1-0-1", agent, device)] * (_VARIANTS - 16)
         for form, screen in zip(forms, itertools.cycle(screens)):
             size = dict(zip(sizes, screen.split("|")))
-            rows.append(row | size | {"doc_charset": "UTF-8", "doc_width": size["br_viewwidth"], "br_cookies": cookies, "derived_contexts": form})
+            rows.append(row | size | {"doc_charset": "UTF-8", "doc_width": size["br_viewwidth"], "br_cookies": cookies,
+                                      "derived_contexts": form})
     return rows
 
 # %% ../nbs/40_samples.ipynb #82015fc9
@@ -363,47 +377,56 @@ _CAMPAIGNS = "email|newsletter|november cpc|google|brand" + " ||" * 8
 
 def _pages() -> list[dict[str, str]]:
     "A page, what led to it, and the campaign."
-    came, paid, rows = "page_referrer refr_urlscheme refr_urlhost refr_urlport refr_urlpath refr_medium refr_source".split(), "mkt_medium mkt_source mkt_campaign".split(), []
+    came, paid, rows = ("page_referrer refr_urlscheme refr_urlhost refr_urlport refr_urlpath refr_medium refr_source".split(),
+                        "mkt_medium mkt_source mkt_campaign".split(), [])
     for page, referrer, campaign in itertools.product(_PAGES.split("\n"), _REFERRERS.split("\n"), _CAMPAIGNS.split(" ")):
         (path, title), mkt = page.strip().split("|", 1), dict(zip(paid, campaign.split("|")))
         query = "&".join(f"utm_{n[4:]}={v}" for n, v in mkt.items() if v)
-        rows.append(dict(zip(came, referrer.strip().split("|"))) | mkt | dict.fromkeys("mkt_term mkt_content refr_urlquery refr_urlfragment refr_term page_urlfragment".split(), "") | {
-            "page_url": f"https://{_HOST}{path}{'?' if query else ''}{query}", "page_title": title, "page_urlscheme": "https", "page_urlhost": _HOST,
-            "page_urlport": "443", "page_urlpath": path, "page_urlquery": query})
+        rows.append(dict(zip(came, referrer.strip().split("|"))) | mkt
+                    | dict.fromkeys("mkt_term mkt_content refr_urlquery refr_urlfragment refr_term page_urlfragment".split(), "")
+                    | {"page_url": f"https://{_HOST}{path}{'?' if query else ''}{query}", "page_title": title, "page_urlscheme": "https",
+                       "page_urlhost": _HOST, "page_urlport": "443", "page_urlpath": path, "page_urlquery": query})
     return rows
 
 # %% ../nbs/40_samples.ipynb #4565a55f
-_PRODUCTS = [("YIR-250", "Yirgacheffe 250 g", "coffee", 9.5), ("HUE-250", "Huehuetenango 250 g", "coffee", 8.9), ("DEC-250", "Decaf Tolima 250 g", "coffee", 9.2),
-             ("MIL-001", "Hand mill", "grinders", 119.0), ("FIL-100", "Paper filters, 100", "accessories", 4.4)]
+_PRODUCTS = [("YIR-250", "Yirgacheffe 250 g", "coffee", 9.5), ("HUE-250", "Huehuetenango 250 g", "coffee", 8.9),
+             ("DEC-250", "Decaf Tolima 250 g", "coffee", 9.2), ("MIL-001", "Hand mill", "grinders", 119.0),
+             ("FIL-100", "Paper filters, 100", "accessories", 4.4)]
 _OURS = "com.snowplowanalytics.snowplow"
 
-def _deed(event:str, name:str, vendor:str = _OURS, version:str = "1-0-0", unstruct:str = "", items:str = "", **columns:str) -> dict[str, str]:
+def _deed(event:str, name:str, vendor:str = _OURS, version:str = "1-0-0", unstruct:str = "", items:str = "",
+          **columns:str) -> dict[str, str]:
     "A deed, with empty texts for the columns of the other ones; `items`: more entities for contexts."
     empty = [n for n in _COLUMNS if n[:3] in ("se_", "tr_", "ti_", "pp_") and not n.endswith(("_base", "orderid", "currency"))]
     return dict.fromkeys(empty, "") | columns | {"event": event, "event_vendor": vendor, "event_name": name, "event_format": "jsonschema",
                                                  "event_version": version, "unstruct_event": unstruct, "items": items}
 
-def _item(n:int) -> str: return "," + _entity("iglu:example.hillside/basket_item/jsonschema/1-0-0", sku=_PRODUCTS[n][0], price=_PRODUCTS[n][3])
+def _item(n:int) -> str:
+    return "," + _entity("iglu:example.hillside/basket_item/jsonschema/1-0-0", sku=_PRODUCTS[n][0], price=_PRODUCTS[n][3])
 
 # %% ../nbs/40_samples.ipynb #5b4a8ccd
 def _deeds() -> list[dict[str, str]]:
     "A hundred deeds, as often as they happen."
     view, deeds = _deed("page_view", "page_view"), []
-    deeds += [view] * 42 + [_deed("page_ping", "page_ping", pp_xoffset_min="0", pp_xoffset_max=str(n % 7), pp_yoffset_min=str(37 * n), pp_yoffset_max=str(67 * n + 80))
-                            for n in range(33)]
+    deeds += [view] * 42 + [_deed("page_ping", "page_ping", pp_xoffset_min="0", pp_xoffset_max=str(n % 7),
+                                  pp_yoffset_min=str(37 * n), pp_yoffset_max=str(67 * n + 80)) for n in range(33)]
     for n in range(9):
         target = _PAGES.split("\n")[n].split("|")[0].strip()
-        click = _entity(f"{_IGLU}/link_click/jsonschema/1-0-1", targetUrl=f"https://{_HOST}{target}", elementId=f"nav-{n}", elementClasses=["button", "primary"])
+        click = _entity(f"{_IGLU}/link_click/jsonschema/1-0-1", targetUrl=f"https://{_HOST}{target}", elementId=f"nav-{n}",
+                        elementClasses=["button", "primary"])
         deeds.append(_deed("unstruct", "link_click", version="1-0-1", unstruct=_unstruct(click)))
     for n in range(8):
         sku, product, category, price = _PRODUCTS[n % 5]
-        deeds.append(_deed("struct", "event", "com.google.analytics", se_category="shop", se_action="filter" if n % 2 else "grind", se_label=product,
-                           se_property=category, se_value=str(n + .5)))
+        deeds.append(_deed("struct", "event", "com.google.analytics", se_category="shop",
+                           se_action="filter" if n % 2 else "grind", se_label=product, se_property=category, se_value=str(n + .5)))
         add = _entity("iglu:example.hillside/add_to_basket/jsonschema/1-0-0", sku=sku, quantity=n % 3 + 1)
         if n < 3: deeds.append(_deed("unstruct", "add_to_basket", "example.hillside", unstruct=_unstruct(add), items=_item(n)))
-        if n < 2: deeds.append(_deed("transaction", "transaction", tr_affiliation="web", tr_total=str(price * 2 + 4.5), tr_tax="1.9", tr_shipping="4.5",
-                                     tr_city="Berlin", tr_country="DE", items=_item(n) + _item(4)))
-        if n < 3: deeds.append(_deed("transaction_item", "transaction_item", ti_sku=sku, ti_name=product, ti_category=category, ti_price=str(price), ti_quantity="2"))
+        if n < 2:
+            deeds.append(_deed("transaction", "transaction", tr_affiliation="web", tr_total=str(price * 2 + 4.5), tr_tax="1.9",
+                               tr_shipping="4.5", tr_city="Berlin", tr_country="DE", items=_item(n) + _item(4)))
+        if n < 3:
+            deeds.append(_deed("transaction_item", "transaction_item", ti_sku=sku, ti_name=product, ti_category=category,
+                               ti_price=str(price), ti_quantity="2"))
     return deeds
 
 # %% ../nbs/40_samples.ipynb #fad6fa0f
@@ -411,8 +434,9 @@ def _scene(rows:DataFrame, users:int) -> DataFrame:
     "Draw who does it (`user`, `session`), and which `browser`, `place`, `page` and `deed` of the tables."
     nobody = F.when(F.col("change") == "screener", _PEOPLE).when(F.col("change") == "bot", _PEOPLE + 1 + _draw(3, "content", 11))
     return (rows.transform(_pause).withColumn("user", _h("seed", _draw(users, "content", 10)))
-        .withColumns({"session": _draw(3, "content", 12), "page": _draw(len(_pages()), "content", 15), "deed": _draw(len(_deeds()), "content", 16),
-                      "place": _draw(len(_places()), "user", 17), "browser": F.coalesce(nobody, _draw(_PEOPLE, "user", 13)) * _VARIANTS + _draw(_VARIANTS, "user", 14)}))
+        .withColumns({"session": _draw(3, "content", 12), "page": _draw(len(_pages()), "content", 15),
+                      "deed": _draw(len(_deeds()), "content", 16), "place": _draw(len(_places()), "user", 17),
+                      "browser": F.coalesce(nobody, _draw(_PEOPLE, "user", 13)) * _VARIANTS + _draw(_VARIANTS, "user", 14)}))
 
 def _address(by:str) -> Column:
     "An address from the three networks that are set aside for documentation."
@@ -422,7 +446,8 @@ def _address(by:str) -> Column:
 def _visit() -> dict[str, Column]:
     "What the visitor and the session fill in, and the number of an `order`."
     number, elsewhere = _draw(90_000, "user", 23) + 10_000, F.col("change").isin("network", "screener", "bot")
-    return {"user_id": F.when((number % 3 == 0) & ~F.col("change").isin("bot", "screener"), F.concat(F.lit("c"), number.cast("string"))).otherwise(""),
+    return {"user_id": F.when((number % 3 == 0) & ~F.col("change").isin("bot", "screener"),
+                              F.concat(F.lit("c"), number.cast("string"))).otherwise(""),
             "user_ipaddress": F.when(elsewhere, _address("row")).otherwise(_address("user")),
             "network_userid": _uuid(F.when(elsewhere, F.col("row")).otherwise(F.col("user")), F.lit("network")),
             "domain_userid": _uuid("user"), "domain_sessionid": _uuid("user", "session"),
@@ -434,10 +459,14 @@ def _visit() -> dict[str, Column]:
 # %% ../nbs/40_samples.ipynb #07cfbb1e
 def _tracked() -> dict[str, Column]:
     "The id as it is written, the fingerprint, the device's times, and two entities for contexts: the page `view` and how it `loaded`."
-    page, timing = _entity(f"{_IGLU}/web_page/jsonschema/1-0-0", id="?")[:-4], _entity("iglu:org.w3/PerformanceTiming/jsonschema/1-0-0", navigationStart=0)[:-3]
-    loaded = F.concat(F.lit("," + timing), F.col("created_ms").cast("string"), F.lit(',"responseEnd":'), (F.col("created_ms") + 180).cast("string"), F.lit("}}"))
-    return {"event_id": (F.when(F.col("bad") == "no_id", "").when(F.col("bad") == "id", F.concat(F.lit("event-"), F.col("group").cast("string")))
-                         .when(F.col("upper"), F.upper("id")).otherwise(F.col("id"))), "event_fingerprint": F.col("fingerprint"),
+    page, timing = (_entity(f"{_IGLU}/web_page/jsonschema/1-0-0", id="?")[:-4],
+                    _entity("iglu:org.w3/PerformanceTiming/jsonschema/1-0-0", navigationStart=0)[:-3])
+    loaded = F.concat(F.lit("," + timing), F.col("created_ms").cast("string"),
+                      F.lit(',"responseEnd":'), (F.col("created_ms") + 180).cast("string"), F.lit("}}"))
+    return {"event_id": (F.when(F.col("bad") == "no_id", "")
+                         .when(F.col("bad") == "id", F.concat(F.lit("event-"), F.col("group").cast("string")))
+                         .when(F.col("upper"), F.upper("id")).otherwise(F.col("id"))),
+            "event_fingerprint": F.col("fingerprint"),
             "dvce_created_tstamp": F.when(F.col("bad").isin("timestamp", "several"), "18/11/2026 10:04").otherwise(_time("created_ms")),
             "dvce_sent_tstamp": _time("sent_ms"), "derived_tstamp": _time("collected_ms - sent_ms + created_ms"),
             "view": F.concat(F.lit(page), _uuid("user", "session", "page"), F.lit('"}}')),
@@ -453,7 +482,8 @@ def _bent() -> dict[str, Column]:
     contexts = F.concat(F.lit(_contexts("1-0-0")[:-2]), "view", "items", of("page_view", F.col("loaded")), F.lit("]}"))
     return {"collector_tstamp": required(0, F.col("collector_tstamp")), "v_collector": required(1, "ssc-3.2.1-kafka"),
             "v_etl": required(2, "snowplow-enrich-kafka-5.1.0"),
-            "page_title": F.concat("page_title", F.when(change == "title", F.concat(F.lit(" ("), F.col("pair_number").cast("string"), F.lit(")"))).otherwise("")),
+            "page_title": F.concat("page_title", F.when(
+                change == "title", F.concat(F.lit(" ("), F.col("pair_number").cast("string"), F.lit(")"))).otherwise("")),
             "page_referrer": F.when(change == "prefetch", "").otherwise(F.col("page_referrer")),
             "br_viewwidth": (spoiled("int several", F.when(nth == 0, "1024px").otherwise("3000000000")).when(change == "prefetch", "0")
                              .when(change == "screener", "1024").otherwise(F.col("br_viewwidth"))),
@@ -466,8 +496,10 @@ def _bent() -> dict[str, Column]:
             "ti_orderid": of("transaction_item", F.col("order")), "ti_currency": of("transaction_item", "EUR")}
 
 # %% ../nbs/40_samples.ipynb #837978a6
-_SAME = {"app_id": "hillside-web", "platform": "web", "name_tracker": "sp", "v_tracker": "js-3.24.6", "br_features_pdf": "1", "br_colordepth": "24"} | {
-    f"br_features_{n}": "0" for n in "flash java director quicktime realplayer windowsmedia gears silverlight".split()}
+_SAME = {
+    "app_id": "hillside-web", "platform": "web", "name_tracker": "sp", "v_tracker": "js-3.24.6",
+    "br_features_pdf": "1", "br_colordepth": "24",
+} | {f"br_features_{n}": "0" for n in "flash java director quicktime realplayer windowsmedia gears silverlight".split()}
 
 def _joined(rows:DataFrame, names:list[str]) -> Column:
     "These columns with tabs between, from the runs among the columns of `rows`; what is the same in every line becomes one literal."
@@ -489,7 +521,8 @@ def _lines(rows:DataFrame) -> DataFrame:
     rows = rows.join(_table(spark, "deed", _deeds(), "items"), "deed")
     rows = rows.withColumn("head", _joined(rows, _COLUMNS[:half])).transform(_pause).join(_table(spark, "browser", _browsers()), "browser")
     rows = rows.withColumn("whole", F.concat("head", _joined(rows, _COLUMNS[half:]))).transform(_pause)
-    log, whole, bad = F.concat(F.lit('{"level":"warn","msg":"sink is slow","ms":'), F.col("collected_ms").cast("string"), F.lit("}")), F.col("whole"), F.col("bad")
+    log, whole, bad = (F.concat(F.lit('{"level":"warn","msg":"sink is slow","ms":'), F.col("collected_ms").cast("string"), F.lit("}")),
+                       F.col("whole"), F.col("bad"))
     return rows.withColumn("line", F.when(bad == "empty", "").when(bad == "not_tsv", log)
         .when(bad == "130", F.regexp_replace(whole, "\t$", ""))   # the last column is always empty
         .when(bad == "132", F.concat(whole, F.lit("\t"))).otherwise(whole))
@@ -505,10 +538,13 @@ def _build(lines:DataFrame, plan:DataFrame, events:int, batches:int, seed:int, d
         F.when(no_id, "").otherwise(F.col("id")).alias("event_id"),
         F.when(no_fingerprint, "").otherwise(F.col("fingerprint")).alias("event_fingerprint"), "pair", "etl_tstamp", "collector_tstamp")
 
-def _checked_plan(spark:SparkSession, events:int, batches:int, bad_lines:bool, hot_share:float|None, doubled:bool, shares:dict) -> DataFrame:
-    if events < 1 or batches < 1: raise ConfigError(f"Wanted at least one line and one batch; found events={events}, batches={batches}. "
-                                                    "Pass events=4000, batches=3.")
-    if hot_share is not None and not 0 <= hot_share <= 1: raise ConfigError(f"Wanted hot_share from 0 to 1; found {hot_share!r}. Write 10 % as 0.1.")
+def _checked_plan(spark:SparkSession, events:int, batches:int, bad_lines:bool, hot_share:float|None, doubled:bool,
+                  shares:dict) -> DataFrame:
+    if events < 1 or batches < 1:
+        raise ConfigError(f"Wanted at least one line and one batch; found events={events}, batches={batches}. "
+                          "Pass events=4000, batches=3.")
+    if hot_share is not None and not 0 <= hot_share <= 1:
+        raise ConfigError(f"Wanted hot_share from 0 to 1; found {hot_share!r}. Write 10 % as 0.1.")
     return spark.createDataFrame(_planned(-(-events // 2) if doubled else events, batches, bad_lines, hot_share, shares), _PLAN)
 
 # %% ../nbs/40_samples.ipynb #2830ab04
@@ -566,7 +602,8 @@ def truth(
     for view in ("alone", "known"):
         parts = F.split(_fate(view == "known"), "/")
         told = told.withColumns({f"fate_{view}": parts[0], f"reason_{view}": parts[1]})
-    return told.select("batch_id", "line_number", "event_id", "event_fingerprint", "kind", "tie", "fate_alone", "reason_alone", "fate_known", "reason_known")
+    return told.select("batch_id", "line_number", "event_id", "event_fingerprint", "kind", "tie",
+                       "fate_alone", "reason_alone", "fate_known", "reason_known")
 
 # %% ../nbs/40_samples.ipynb #8cff9bd9
 _A_FILE = 100_000

@@ -67,7 +67,8 @@ def hash_of(
 ) -> Column:                   # 64 hex digits
     "SHA-256 of the named columns in a null-preserving form, the same under any session time zone."
     # names where names will do: every expression is a question to the JVM
-    parts = [_maps_sorted(named(f.name), f.dataType).alias(f.name) if _has_map(f.dataType) else quoted(f.name) for f in (frame.schema[c] for c in columns)]
+    parts = [_maps_sorted(named(f.name), f.dataType).alias(f.name) if _has_map(f.dataType) else quoted(f.name)
+             for f in (frame.schema[c] for c in columns)]
     return F.sha2(F.to_json(F.struct(*parts), _JSON), 256)
 
 # %% ../nbs/03_suspects.ipynb #61f1121c
@@ -86,11 +87,13 @@ def surrogate_columns(columns:Sequence[str], config:Config) -> list[str]:
     "The columns that a surrogate hashes, for events with these columns: the setting, the client-sent ones, or all the rest."
     if config.fingerprint_columns: return list(config.fingerprint_columns)
     if _ENRICHED_MARKS <= set(columns): return [c for c in _CLIENT_SENT if c in columns]
-    return [c for c in columns if c not in {config.event_id, config.event_fingerprint, "original_event_id", *order_columns(columns, config)}]
+    return [c for c in columns
+            if c not in {config.event_id, config.event_fingerprint, "original_event_id", *order_columns(columns, config)}]
 
 def order_columns(columns:Sequence[str], config:Config) -> list[str]:
     "The columns of the total order, before the hash of the row."
-    return list(config.order_by) or [c for c in ("etl_tstamp", "collector_tstamp") if c in columns and c not in (config.event_id, config.event_fingerprint)]
+    return list(config.order_by) or [c for c in ("etl_tstamp", "collector_tstamp")
+                                     if c in columns and c not in (config.event_id, config.event_fingerprint)]
 
 def micros_of(frame:DataFrame, column:str) -> Column:
     "A time as microseconds since 1970, in UTC unless it says otherwise; null for what is no time."
@@ -101,7 +104,8 @@ def micros_of(frame:DataFrame, column:str) -> Column:
     if isinstance(kind, T.DateType): return F.expr(ntz(f"cast({value} as timestamp_ntz)"))
     if not isinstance(kind, T.StringType): return F.lit(None).cast("bigint")
     # with a zone of its own the text cannot take another
-    return F.expr(f"unix_micros(coalesce(try_cast(concat({value}, 'Z') as timestamp), try_cast(concat({value}, 'T00:00:00Z') as timestamp), try_cast({value} as timestamp)))")
+    return F.expr(f"unix_micros(coalesce(try_cast(concat({value}, 'Z') as timestamp), "
+                  f"try_cast(concat({value}, 'T00:00:00Z') as timestamp), try_cast({value} as timestamp)))")
 
 def fingerprint_of(events:DataFrame, config:Config) -> Column:
     "The fingerprint, or its surrogate where it is missing; a real one that looks like a surrogate is set apart by `=`."
@@ -137,7 +141,8 @@ def with_keys(
     # the rows pass as one struct: else Spark would compute each column's expression again inside every hash
     events = events.select(F.explode(F.array(F.struct("*"))).alias("_dd_event")).select("_dd_event.*")
     place = F.struct(*place_of(events.columns, config), hash_of(events, events.columns).alias("row"))
-    keys = F.struct(named(config.event_id).cast("string").alias("_dd_id"), fingerprint_of(events, config).alias("_dd_fp"), place.alias("_dd_at"))
+    keys = F.struct(named(config.event_id).cast("string").alias("_dd_id"), fingerprint_of(events, config).alias("_dd_fp"),
+                    place.alias("_dd_at"))
     # the keys too: Spark would derive what follows from each of their expressions, which takes minutes for nested columns
     return events.select("*", F.explode(F.array(keys)).alias("_dd_keys")).select("*", "_dd_keys.*").drop("_dd_keys")
 
@@ -150,21 +155,27 @@ def check_columns(
     explicit = [config.event_fingerprint] if config.event_fingerprint and config.is_explicit("event_fingerprint") else []
     require_columns(events, [config.event_id, *explicit, *config.order_by, *config.fingerprint_columns], "the run")
     if config.output_format == "delta" and any(c.lower() == "batch_id" for c in events.columns):
-        raise InputError("The input has a column batch_id, which is the partition column of a Delta output. Rename it upstream, or choose another output_format.")
+        raise InputError("The input has a column batch_id, which is the partition column of a Delta output. "
+                         "Rename it upstream, or choose another output_format.")
     lower = [c.lower() for c in events.columns]  # Spark compares names without case
     twins = sorted({c for c in events.columns if lower.count(c.lower()) > 1})
     if twins: raise InputError(f"The input has columns that differ only in case: {', '.join(twins)}. Rename one upstream.")
     ours = [c for c in events.columns if c.lower() == "dedup" or c.lower().startswith("_dd") or (c.lower() == "original_event_id" != c)]
-    if ours: raise InputError(f"The input has {', '.join(ours)}, a name this package adds itself. Rename it upstream, or select without it.")
+    if ours:
+        raise InputError(f"The input has {', '.join(ours)}, a name this package adds itself. "
+                         "Rename it upstream, or select without it.")
     for name in order_columns(events.columns, config): _check_order_type(name, events.schema[name].dataType)
     if "original_event_id" in events.columns and not isinstance(events.schema["original_event_id"].dataType, T.StringType):
-        raise InputError(f"original_event_id is carried on and must be a string; the input has {events.schema['original_event_id'].dataType.simpleString()}. Cast or rename it.")
+        raise InputError("original_event_id is carried on and must be a string; the input has "
+                         f"{events.schema['original_event_id'].dataType.simpleString()}. Cast or rename it.")
     kind = events.schema[config.event_id].dataType
     if config.synthetic.startswith("rename") and not isinstance(kind, T.StringType):
-        raise InputError(f"synthetic={config.synthetic} writes UUIDs into {config.event_id}, which is {kind.simpleString()}, not string. Cast it upstream, or set synthetic=quarantine or off.")
+        raise InputError(f"synthetic={config.synthetic} writes UUIDs into {config.event_id}, which is {kind.simpleString()}, "
+                         "not string. Cast it upstream, or set synthetic=quarantine or off.")
 
 _ORDERED = (T.TimestampType, T.TimestampNTZType, T.DateType, T.NumericType, T.StringType)
 
 def _check_order_type(name:str, kind:T.DataType) -> None:
     if not isinstance(kind, _ORDERED):
-        raise InputError(f"The order column {name} is {kind.simpleString()}; wanted a timestamp, date, number or string. Name other columns in order_by.")
+        raise InputError(f"The order column {name} is {kind.simpleString()}; wanted a timestamp, date, number or string. "
+                         "Name other columns in order_by.")

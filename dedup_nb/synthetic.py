@@ -24,7 +24,8 @@ def new_event_id(
     part = lambda start, length: F.substring(digest, start, length)
     # 13th digit: the version; 17th digit: its two high bits are the variant, 10
     variant = F.translate(part(17, 1), "0123456789abcdef", "89ab89ab89ab89ab")
-    return F.concat(part(1, 8), F.lit("-"), part(9, 4), F.lit("-5"), part(14, 3), F.lit("-"), variant, part(18, 3), F.lit("-"), part(21, 12))
+    return F.concat(part(1, 8), F.lit("-"), part(9, 4), F.lit("-5"), part(14, 3), F.lit("-"),
+                    variant, part(18, 3), F.lit("-"), part(21, 12))
 
 # %% ../nbs/05_synthetic.ipynb #53f1c417
 _ACTIONS = {  # strategy -> (verdict on the head, verdict on later pairs); None = stays as it is
@@ -63,8 +64,10 @@ def synthetic(
     action = F.when(seen, "drop").when(F.col("is_head"), on_head).when(later, on_later)
     several = F.col("is_head") & (F.col("copies") == 1)   # a head that stays alone is reported, as its id collides
     collides = F.when(F.col("id_seen_in_batch").isNotNull(), "synthetic_cross_batch").otherwise("synthetic")
-    reason = F.when(seen, "natural_cross_batch").when(action.isNotNull(), collides).when(F.col("copies") > 1, "natural").when(several, "synthetic")
-    decided = _standing(pairs).withColumns({"verdict": F.when(action.isNotNull(), action).when(reason.isNotNull(), "keep_first"), "reason": reason})
+    reason = (F.when(seen, "natural_cross_batch").when(action.isNotNull(), collides)
+               .when(F.col("copies") > 1, "natural").when(several, "synthetic"))
+    decided = _standing(pairs).withColumns({
+        "verdict": F.when(action.isNotNull(), action).when(reason.isNotNull(), "keep_first"), "reason": reason})
     return _with_ids(decided, batch_id)
 
 def _with_ids(decided:DataFrame, batch_id:str|None) -> DataFrame:
@@ -76,9 +79,9 @@ def _with_ids(decided:DataFrame, batch_id:str|None) -> DataFrame:
     plain = F.regexp_replace("_dd_fp", "^=(=*surrogate-)", "$1")
     unsplit = F.when(F.col("ordinal") > 0, F.split_part("_dd_fp", F.lit("/"), F.lit(1))).otherwise(plain)
     return decided.withColumn("new_event_id", new_id).select(
-        F.col("_dd_id").alias("event_id"), unsplit.alias("event_fingerprint"), "copies", "verdict", "reason", "new_event_id", "seen_in_batch",
-        "id_seen_in_batch", "is_later", "_dd_fp", F.col("first.row").alias("first_row"), "alike", "ordinal", stays.alias("stays"),
-        F.when(stays, here).otherwise(F.col("known_event_id")).alias("kept_event_id"),
+        F.col("_dd_id").alias("event_id"), unsplit.alias("event_fingerprint"), "copies", "verdict", "reason", "new_event_id",
+        "seen_in_batch", "id_seen_in_batch", "is_later", "_dd_fp", F.col("first.row").alias("first_row"), "alike", "ordinal",
+        stays.alias("stays"), F.when(stays, here).otherwise(F.col("known_event_id")).alias("kept_event_id"),
         F.when(stays, F.lit(batch_id)).otherwise(F.col("seen_in_batch")).alias("kept_in_batch"))
 
 # %% ../nbs/05_synthetic.ipynb #ff55216e

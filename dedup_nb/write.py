@@ -55,7 +55,8 @@ class Attempt:
         return f"{self.output}/runs/{self.batch_id}"
 
 # %% ../nbs/10_write.ipynb #649c003e
-_UTC_JSON = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", "ignoreNullFields": "false"}
+_UTC_JSON = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+             "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", "ignoreNullFields": "false"}
 
 def utc_text(time:Column) -> Column:
     "A timestamp as `yyyy-MM-dd HH:mm:ss.SSS` in UTC, with microseconds where it has them."
@@ -70,7 +71,9 @@ def enriched_lines(
     "Write events as enriched TSV: null is empty, booleans are 1 and 0. Raises `OutputError` for columns that have no place in it."
     names, present = [name for name, _ in ENRICHED], {f.name: f.dataType for f in events.schema.fields}
     strangers = [c for c in present if c not in names and c != "original_event_id"]
-    if strangers: raise OutputError(f"Enriched TSV has no column for {', '.join(strangers[:5])}.{did_you_mean(strangers[0], names)} Choose output_format=parquet, delta or json, or select fewer columns.")
+    if strangers:
+        raise OutputError(f"Enriched TSV has no column for {', '.join(strangers[:5])}.{did_you_mean(strangers[0], names)} "
+                          "Choose output_format=parquet, delta or json, or select fewer columns.")
     fields = [F.coalesce(_field(named(c), present[c]), F.lit("")) if c in present else F.lit("") for c in names]
     return events.select(F.concat_ws("\t", *fields).alias("value"))
 
@@ -87,7 +90,9 @@ def _partitioned(rows:DataFrame, partition_by:Sequence[str]) -> tuple[DataFrame,
         name, _, day = part.partition(":")
         if name not in rows.columns or day not in ("", "date"):
             raise OutputError(f"partition_by={part}: wanted a column, or column:date.{did_you_mean(name, rows.columns)}")
-        if day and f"{name}_date" in rows.columns: raise OutputError(f"partition_by={part} makes a column {name}_date, which the input has already. Partition by {name}_date itself, or rename it upstream.")
+        if day and f"{name}_date" in rows.columns:
+            raise OutputError(f"partition_by={part} makes a column {name}_date, which the input has already. "
+                              f"Partition by {name}_date itself, or rename it upstream.")
         if day: rows = rows.withColumn(f"{name}_date", _utc_day(rows, name))
         names.append(f"{name}_date" if day else name)
     return rows, names
@@ -101,7 +106,8 @@ def _utc_day(rows:DataFrame, name:str) -> Column:
     kind = rows.schema[name].dataType
     if isinstance(kind, T.TimestampType): return F.date_from_unix_date(F.floor(F.unix_micros(named(name)) / 86_400_000_000).cast("int"))
     if isinstance(kind, (T.TimestampNTZType, T.DateType)): return named(name).cast("date")
-    raise OutputError(f"partition_by={name}:date: wanted a timestamp or a date; {name} is {kind.simpleString()}. Partition by another column.")
+    raise OutputError(f"partition_by={name}:date: wanted a timestamp or a date; {name} is {kind.simpleString()}. "
+                      "Partition by another column.")
 
 def write_rows(
     rows:DataFrame,
@@ -125,7 +131,8 @@ def files_of(
     area:str,
 ) -> list[dict[str, Any]]:  # path (below the output) and bytes, sorted
     "List the files that this attempt has written to an area."
-    return [f for f in _files_below(attempt.output, attempt.folder(area)) if os.path.basename(f["path"]).startswith(f"part-{attempt.token}")]
+    return [f for f in _files_below(attempt.output, attempt.folder(area))
+            if os.path.basename(f["path"]).startswith(f"part-{attempt.token}")]
 
 def _files_below(output:str, folder:str) -> list[dict[str, Any]]:
     fs, inner = filesystem(folder)
@@ -145,9 +152,11 @@ def write_delta(
 def delta_files(spark:SparkSession, attempt:Attempt) -> list[dict[str, Any]]:
     "List the batch's files in the Delta table: path (below the output) and bytes."
     batch = spark.read.format("delta").load(f"{attempt.output}/events").where(F.col("batch_id") == attempt.batch_id)
-    found = batch.select(*(batch.metadataColumn("_metadata").getField(name).alias(name) for name in ("file_path", "file_size"))).distinct().collect()
+    found = (batch.select(*(batch.metadataColumn("_metadata").getField(name).alias(name) for name in ("file_path", "file_size")))
+                  .distinct().collect())
     root = filesystem(attempt.output)[1]
-    return sorted(({"path": os.path.relpath(filesystem(unquote(f.file_path))[1], root), "bytes": f.file_size} for f in found), key=lambda f: f["path"])
+    return sorted(({"path": os.path.relpath(filesystem(unquote(f.file_path))[1], root), "bytes": f.file_size} for f in found),
+                  key=lambda f: f["path"])
 
 def count_rows(
     spark:SparkSession,
@@ -159,7 +168,8 @@ def count_rows(
     paths = [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]
     if not paths: return 0
     # no column is read for a count, so any schema will do, and Spark need not look for one
-    return (spark.read.schema("event_id string").parquet(*paths) if output_format in ("parquet", "delta") else spark.read.text(paths)).count()
+    return (spark.read.schema("event_id string").parquet(*paths) if output_format in ("parquet", "delta")
+            else spark.read.text(paths)).count()
 
 # %% ../nbs/10_write.ipynb #72e4494f
 def write_text(path:str, text:str) -> None:
@@ -191,7 +201,8 @@ def commit(
 
 def commit_record(attempt:Attempt, files:Mapping[str, list[dict[str, Any]]], record:Mapping[str, Any]) -> dict[str, Any]:
     "Make what `files.json` will say."
-    entries = [{"url": _url(f"{attempt.output}/{f['path']}"), "mandatory": True, "meta": {"content_length": f["bytes"]}} for f in files.get("events", [])]
+    entries = [{"url": _url(f"{attempt.output}/{f['path']}"), "mandatory": True, "meta": {"content_length": f["bytes"]}}
+               for f in files.get("events", [])]
     return {"batch_id": attempt.batch_id, "attempt": attempt.token, **record, **files, "entries": entries}
 
 def publish(output:str, committed:Mapping[str, Any]) -> None:
@@ -217,7 +228,8 @@ def check_alone(
     "Raise `OutputError` if another run has committed this batch, or removed this attempt's files, in the meantime."
     now = (committed_files(attempt.output, attempt.batch_id) or {}).get("attempt")
     if now == (earlier or {}).get("attempt") and all(files_of(attempt, area) == files[area] for area in areas): return
-    raise OutputError(f"Another run has written batch {attempt.batch_id} in {attempt.output} while this one worked. Nothing of this attempt was committed; run one at a time.")
+    raise OutputError(f"Another run has written batch {attempt.batch_id} in {attempt.output} while this one worked. "
+                      "Nothing of this attempt was committed; run one at a time.")
 
 def remove_unlisted(
     attempt:Attempt,
@@ -232,7 +244,8 @@ def remove_unlisted(
             folder, name = os.path.split(f["path"])
             owner = f"{folder}/{name[1:-4]}" if name.startswith(".") and name.endswith(".crc") else f["path"]
             if owner not in keep:
-                with suppress(FileNotFoundError): fs.delete_file(f"{filesystem(attempt.output)[1]}/{f['path']}")  # another run may be at it too
+                # another run may be at it too
+                with suppress(FileNotFoundError): fs.delete_file(f"{filesystem(attempt.output)[1]}/{f['path']}")
                 gone += owner == f["path"]
     remove_folder(os.path.dirname(attempt.staging))
     return gone
@@ -243,7 +256,8 @@ def discard(attempt:Attempt) -> None:
         # what fails after the commit must not take the committed files with it
         if (committed_files(attempt.output, attempt.batch_id) or {}).get("attempt") == attempt.token: return
         for area in AREAS:
-            for f in files_of(attempt, area): filesystem(f"{attempt.output}/{f['path']}")[0].delete_file(filesystem(f"{attempt.output}/{f['path']}")[1])
+            for f in files_of(attempt, area):
+                filesystem(f"{attempt.output}/{f['path']}")[0].delete_file(filesystem(f"{attempt.output}/{f['path']}")[1])
         remove_folder(attempt.staging)
     except (OSError, ValueError): pass
 
@@ -269,7 +283,9 @@ def check_output(
     filesystem(path)[0].delete_file(filesystem(probe)[1])
     theirs = read_json(path) or mine
     differ = [f"{name} was {theirs.get(name)}, is now {mine[name]}" for name in _RECIPE if theirs.get(name) != mine[name]]
-    if differ: raise OutputError(f"The output {config.output} was made with another recipe: {'; '.join(differ)}. Choose another output, or the settings of the first run.")
+    if differ:
+        raise OutputError(f"The output {config.output} was made with another recipe: {'; '.join(differ)}. "
+                          "Choose another output, or the settings of the first run.")
 
 def record_recipe(config:Config) -> None:
     "Note what the output is made with; called before the commit, so that a run that failed binds nobody."
