@@ -8,15 +8,17 @@ __all__ = ['STRATEGIES', 'Chunk', 'MONTH_HOURS', 'MONTH_DAYS', 'CHOICES', 'UTILI
            'Units', 'claim_units', 'request_usd', 'cheaper_strategy', 'read_first_pays', 'claim_requests',
            'count_claims', 'stored_gb', 'storage_usd', 'wcu_needed', 'capacity_usd', 'hours_to_write', 'backfill_usd',
            'provisioned_pays', 'lake_core_hours', 'lake_scan_usd', 'lake_open_core_hours', 'lake_open_usd',
-           'lake_storage_usd', 'duration', 'usd', 'Month', 'forecast_month', 'break_even_batches', 'Capacity', 'Load',
-           'Simulated', 'simulate', 'Speed', 'past_runs', 'remembered', 'known_pairs', 'calibrate', 'Terms',
-           'forecast_of', 'check_dollars', 'review', 'review_page', 'costs_by', 'crossing', 'volume_chart',
-           'batches_chart', 'caught', 'retention_chart', 'minutes_by_wcu', 'capacity_chart', 'utilisation_chart']
+           'lake_storage_usd', 'duration', 'usd', 'Month', 'forecast_month', 'break_even_batches', 'window_hours',
+           'window_units', 'dynamodb_choices', 'Capacity', 'Load', 'Simulated', 'simulate', 'Speed', 'past_runs',
+           'remembered', 'known_pairs', 'calibrate', 'Terms', 'forecast_of', 'check_dollars', 'review', 'review_page',
+           'costs_by', 'crossing', 'volume_chart', 'batches_chart', 'caught', 'retention_chart', 'minutes_by_wcu',
+           'capacity_chart', 'utilisation_chart']
 
 # %% ../nbs/11_costs.ipynb #299f90be
 import json, math, os, tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta, timezone
 from importlib import resources
 from statistics import median
 from typing import Any
@@ -74,7 +76,7 @@ def _price_problems(found:Mapping[str, Any], known:Mapping[str, set[str]], name:
         for key, value in values.items():
             if key in _ABOUT: continue
             if key not in known[kind]: problems.append(f"{name} [{section}] has {key}, which nothing uses.{did_you_mean(key, known[kind])}")
-            elif (isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value)
+            elif (isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e300
                   or value < 0 or (value == 0 and kind != "regions")):
                 problems.append(f"{name} [{section}] {key} = {value!r}: wanted a number {'from 0 up' if kind == 'regions' else 'above 0'}.")
         doubted = values.get("unverified", [])
@@ -102,7 +104,10 @@ def prices_for(
     region:str|None,
     file:str|None = None,  # as of `load_prices`
 ) -> Prices:
-    "The prices of a region, or those of us-east-1 where nobody gave any: `region` of the result says which. Raises `ConfigError` for a wrong file."
+    """The prices of a region, or those of us-east-1 where nobody gave any: `region` of the result says which.
+
+    Raises `ConfigError` for a wrong file.
+    """
     instead = load_prices(None, file)
     try: return load_prices(region, file)
     except ConfigError: return instead
@@ -148,7 +153,7 @@ def amount(
     "Read a number of a workload. Raises `ConfigError` if it is none, or out of range."
     low, high = _RANGES[name]
     try: number = float(value)
-    except (TypeError, ValueError): number = math.nan
+    except (TypeError, ValueError, OverflowError): number = math.nan
     if isinstance(value, bool) or not low <= number <= high:
         raise ConfigError(f"{name} = {value!r}: wanted a number from {_plain(low)} to {_plain(high)}.{_MEANING[name]}")
     return int(number) if number.is_integer() else number
@@ -244,7 +249,8 @@ def cheaper_strategy(duplicate_share:float, prices:Prices) -> str:
 def read_first_pays(prices:Prices, *, strong:bool = True) -> float:
     "Duplicate share above which reading first is cheaper than inserting first."
     write, read = prices["standard_write_usd_per_million"], prices["standard_read_usd_per_million"]
-    return 1 / (1 + write / read) if strong else read / 2 / (write + read)
+    if not write + read: return 1.0  # where requests are free, nothing pays
+    return read / (write + read) / (1 if strong else 2)
 
 # %% ../nbs/11_costs.ipynb #4780776d
 def claim_requests(
@@ -262,7 +268,10 @@ def count_claims(
     batches:Sequence[Sequence[Chunk]],  # for each batch, oldest first, what one thread claims at a time: see `dynamodb.Claims`
     told:bool = False,                  # does a refusal show the item? documented by AWS, done by no emulator that was tried
 ) -> list[dict[str, int]]:              # for each batch: requests, write_units, read_units
-    "Count what batches take on a new table with head rows while nothing expires, is throttled, or is at work beside them. Items up to 1 KB."
+    """Count what batches take on a new table with head rows while nothing expires, is throttled, or is at work beside them.
+
+    Items up to 1 KB.
+    """
     first, later, counted = {}, set(), []
     for chunks in batches:
         n = {"requests": 0, "write_units": 0, "read_units": 0}
@@ -318,7 +327,8 @@ def backfill_usd(keys:float, prices:Prices, by:str = "writes") -> float:
 def provisioned_pays(prices:Prices, reserved_years:int = 0) -> float:
     "Utilisation above which provisioned capacity is cheaper than on demand: 0, 1 or 3 years reserved."
     hour = prices["standard_wcu_usd_per_hour"] if not reserved_years else _reserved_hour(prices, reserved_years)
-    return hour / (3600 / 1e6 * prices["standard_write_usd_per_million"])
+    on_demand = 3600 / 1e6 * prices["standard_write_usd_per_million"]
+    return hour / on_demand if on_demand else math.inf
 
 def _reserved_hour(prices:Prices, years:int) -> float:
     name = f"reserved_{years}y_usd_per_100_wcu"
@@ -381,7 +391,9 @@ class Month:
     request_usd:Mapping[str, float]     # on demand, by table class
     all_day_wcu:int                     # at full use of every second
     all_day_table_wcu:int               # with UTILISATION used
+    all_day_table_rcu:int               # the same of reads, where pairs are read first; else 0, as the few reads are left out
     window_wcu:int                      # for a window of `window_hours` a batch
+    window_rcu:int
     window_hours:float                  # billed for each batch
     window_read_usd:float               # read capacity in the window; in the totals only where pairs are read first
     total_usd:Mapping[str, float]       # by choice, see CHOICES
@@ -407,26 +419,63 @@ def forecast_month(
     strategy = cheaper_strategy(w.duplicate_share, prices)
     gb, day = stored_gb(w.keys, w.item_bytes), claim_units(w.events_per_day, w.duplicate_share, strategy, w.item_bytes)
     units, hours = Units(day.write * MONTH_DAYS, day.read * MONTH_DAYS), min(window_hours, 24 / w.batches_per_day)
-    wcu, rcu = (lambda seconds, u=1, of=of: wcu_needed(of, seconds, utilisation=u) for of in (day.write, day.read))
+    # a table has one unit of each at least
+    wcu, rcu = (lambda seconds, u=1, of=of: max(1, wcu_needed(of, seconds, utilisation=u)) for of in (day.write, day.read))
     seconds, windows = hours * w.batches_per_day * 3600, hours * w.batches_per_day * MONTH_DAYS
-    window_wcu, reads_too = wcu(seconds), strategy == "read_first"  # then reads are most of it; else a percent, and left out
+    reads_too = strategy == "read_first"  # then reads are most of it; else a percent, and left out
+    window, all_day = ((wcu(s, u), rcu(s, u) if reads_too else 0) for s, u in ((seconds, 1), (86_400, UTILISATION)))
     storage, requests = ({c: f(c) for c in classes}
                          for f in (lambda c: storage_usd(gb, prices, c), lambda c: request_usd(units, prices, c)))
     modes = {"on_demand": lambda c: requests[c],
-             "window": lambda c: capacity_usd(window_wcu, windows, prices, c, rcu=reads_too and rcu(seconds)),
-             "all_day": lambda c: capacity_usd(wcu(86_400, UTILISATION), MONTH_HOURS, prices, c,
-                                               rcu=reads_too and rcu(86_400, UTILISATION))}
+             "window": lambda c: capacity_usd(window[0], windows, prices, c, rcu=window[1]),
+             "all_day": lambda c: capacity_usd(all_day[0], MONTH_HOURS, prices, c, rcu=all_day[1])}
     stored, scan = lake_storage_usd(w.keys, prices), lake_scan_usd(w.keys, prices)
     totals = ({f"{c}_{mode}": storage[c] + of(c) for mode, of in modes.items() for c in classes}
               | {"lake": stored + scan * w.batches_per_day * MONTH_DAYS})
-    reads = capacity_usd(0, windows, prices, rcu=rcu(seconds))
-    return Month(w, gb, storage, requests, wcu(86_400), wcu(86_400, UTILISATION), window_wcu, hours, reads, totals, stored, scan,
+    reads = capacity_usd(0, windows, prices, rcu=rcu(seconds) if day.read else 0)
+    return Month(w, gb, storage, requests, wcu(86_400), *all_day, *window, hours, reads, totals, stored, scan,
                  lake_core_hours(w.keys, prices), lake_open_usd(w.retention_days * w.batches_per_day, prices))
 
 def break_even_batches(month:Month, choice:str) -> float:
     "Batches a day at which the lake costs as much as `choice` does now; below 0: never cheaper."
     more, scan = month.total_usd[choice] - month.lake_storage_usd, month.lake_scan_usd * MONTH_DAYS
     return more / scan if scan else math.copysign(math.inf, more)
+
+# %% ../nbs/11_costs.ipynb #b9ed7e61
+def _batch_units(w:Workload, prices:Prices) -> Units:
+    "Units of a batch that a window must take: reads only where pairs are read first."
+    strategy = cheaper_strategy(w.duplicate_share, prices)
+    units = claim_units(w.events_per_day / w.batches_per_day, w.duplicate_share, strategy, w.item_bytes)
+    return units if strategy == "read_first" else replace(units, read=0)
+
+def window_hours(workload:Workload, prices:Prices) -> int|None:
+    "Whole hours of a batch's window that keep it within the quotas of a table; None if they do not fit into the day."
+    units = _batch_units(workload, prices)
+    seconds = max(units.write / prices["table_wcu"], units.read / prices["table_rcu"])
+    hours = max(1, math.ceil((seconds + prices["window_slack_s"]) / 3600))
+    return hours if hours * workload.batches_per_day <= 24 else None
+
+def window_units(
+    workload:Workload,
+    hours:int,
+    prices:Prices,
+) -> tuple[int, int]:  # write and read units a second; no read units where pairs are inserted first, and reads are few
+    "Units to raise a table to for a batch's window, so that `window_slack_s` of it are to spare."
+    units, seconds = _batch_units(workload, prices), hours * 3600 - prices["window_slack_s"]
+    return max(1, wcu_needed(units.write, seconds)), wcu_needed(units.read, seconds)
+
+def dynamodb_choices(
+    workload:Workload,
+    prices:Prices,
+) -> dict[str, float]:  # choice -> dollars a month, the cheapest first; empty = none fits
+    "The choices on DynamoDB that fit into the quotas of a table."
+    hours, day = window_hours(workload, prices), forecast_month(workload, prices)
+    units = _batch_units(workload, prices)
+    within = lambda wcu, rcu: wcu <= prices["table_wcu"] and rcu <= prices["table_rcu"]
+    fits = {"on_demand": within(*(x * workload.batches_per_day / 86_400 for x in (units.write, units.read))),
+            "all_day": within(day.all_day_table_wcu, day.all_day_table_rcu), "window": hours is not None}
+    totals = (forecast_month(workload, prices, window_hours=hours) if hours else day).total_usd
+    return dict(sorted(((c, usd) for c, usd in totals.items() if c != "lake" and fits[c.split("_", 1)[1]]), key=lambda item: item[1]))
 
 # %% ../nbs/11_costs.ipynb #25d14ec9
 @dataclass(frozen=True)
@@ -440,22 +489,24 @@ class Capacity:
     doubling_s:float
     burst_s:float
     saved:float = 0           # units saved at the start
+    rcu:float = math.inf      # a second; reads only bound the time
 
     @classmethod
-    def provisioned(cls, wcu:float, prices:Prices, *, idle_s:float = 0, stored_gb:float = 0) -> "Capacity":
+    def provisioned(cls, wcu:float, prices:Prices, *, idle_s:float = 0, stored_gb:float = 0, rcu:float = math.inf) -> "Capacity":
         "A table of `wcu` units a second that idled for `idle_s`. Raises `ConfigError` above the quota of a table."
         if not 0 < wcu <= prices["table_wcu"]:
             raise ConfigError(f"{wcu:g} WCU: wanted more than 0 and at most the quota of a table, {prices['table_wcu']:g}. "
                               "Ask AWS for a higher quota and set table_wcu in a price file, or take longer.")
         return cls("provisioned", wcu, wcu, math.ceil(stored_gb / prices["partition_gb"]), prices["partition_wcu"],
-                   prices["on_demand_doubling_s"], prices["burst_s"], min(idle_s, prices["burst_s"]) * wcu)
+                   prices["on_demand_doubling_s"], prices["burst_s"], min(idle_s, prices["burst_s"]) * wcu, rcu)
 
     @classmethod
-    def on_demand(cls, prices:Prices, *, previous_peak:float = 0, stored_gb:float = 0) -> "Capacity":
-        "A table on demand: the start of a new one, or twice its previous peak, up to the quota."
-        most, start = prices["table_wcu"], prices["on_demand_start_wcu"]
+    def on_demand(cls, prices:Prices, *, previous_peak:float = 0, stored_gb:float = 0, limit:float = math.inf,
+                  rcu:float|None = None) -> "Capacity":
+        "A table on demand: the start of a new one, or twice its previous peak, up to the quota or a limit of its own."
+        most, start = min(prices["table_wcu"], limit), prices["on_demand_start_wcu"]
         return cls("on_demand", min(most, max(start, 2 * previous_peak)), most, math.ceil(stored_gb / prices["partition_gb"]),
-                   prices["partition_wcu"], prices["on_demand_doubling_s"], 0)
+                   prices["partition_wcu"], prices["on_demand_doubling_s"], 0, rcu=rcu or prices["on_demand_start_rcu"])
 
 # %% ../nbs/11_costs.ipynb #c8e6b98a
 _HOT_IDS = 1000  # that are simulated one by one; the others count as spread evenly
@@ -592,7 +643,7 @@ def simulate(
     hour = capacity_usd(capacity.wcu, math.ceil(r.second / 3600), prices) if capacity.mode == "provisioned" else request_usd(units, prices)
     attempts = round(load.claims * written + r.refused)
     # reads have their own units; they come in hundreds, and only bound the time where there are more of them than writes
-    seconds = max(r.second, math.ceil(units.read / prices["on_demand_start_rcu"]))
+    seconds = max(r.second, math.ceil(units.read / capacity.rcu))
     return Simulated(seconds, round(r.refused), attempts, -(-attempts // 25) + math.ceil(units.read / 100), units, hour,
                      r.peak * r.each, tuple(r.trace[::-(-len(r.trace) // 2000) or 1]))
 
@@ -623,7 +674,10 @@ def past_runs(
     *,
     must_exist:bool = False, # raise `ConfigError` where there is no such folder
 ) -> list[dict[str, Any]]:
-    "Read what earlier runs left in `<output>/runs/*/metrics.json`, and backfills (`backfill` is true) in `backfill.json`, in order of batch; records that cannot be read are left out."
+    """Read what earlier runs left in `<output>/runs/*/metrics.json`, and backfills (`backfill` is true) in `backfill.json`.
+
+    In order of batch; records that cannot be read are left out.
+    """
     if not output: return []
     fs, inner = filesystem(output)
     if must_exist and fs.get_file_info(inner).type.name == "NotFound":
@@ -648,9 +702,21 @@ def _kind(m:Mapping[str, Any]) -> str:
     "What a record is of; runs that only decide and backfills move no rows, and are quicker."
     return "backfill" if m.get("backfill") else "decided" if m.get("status") == "decided" else "run"
 
-def remembered(past:Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    "Keys that earlier runs and backfills left in a manifest, by batch."
-    return {m["batch_id"]: m["counts"].get("kept", 0) for kind in ("backfill", "run") for m in past if _kind(m) == kind}
+def _time_of(m:Mapping[str, Any]) -> datetime|None:
+    "The time of a recorded batch; None where nobody knew it."
+    try: found = datetime.fromisoformat(m.get("etl_time") or "")
+    except (TypeError, ValueError): return None
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+def remembered(
+    past:Sequence[Mapping[str, Any]],
+    retention_days:float|None = None,  # None = for ever
+) -> dict[str, int]:
+    "Keys that earlier runs and backfills left in a manifest, by batch; those are gone that the newest batch does not see any more."
+    times = {m["batch_id"]: t for m in past if (t := _time_of(m))}
+    gone = [] if retention_days is None else [b for b, t in times.items() if max(times.values()) - t > timedelta(days=retention_days)]
+    return {m["batch_id"]: m["counts"].get("kept", 0) for kind in ("backfill", "run") for m in past
+            if _kind(m) == kind and m["batch_id"] not in gone}
 
 def _pairs_of(m:Mapping[str, Any]) -> tuple[int, int]|None:
     "The pairs of a batch, and those of them that the manifest knew; None where nobody counted."
@@ -671,7 +737,8 @@ def calibrate(
 ) -> Speed:
     """Learn the speed from earlier runs: the defaults, scaled by what the runs took.
 
-    Cores, and whether a batch was the first of its process, are taken from its forecast; without one, from this machine, and the first is the first.
+    Cores, and whether a batch was the first of its process, are taken from its forecast; without one, from this machine, and the
+    first is the first.
     """
     speed = Speed(prices["warm_up_s"], prices["batch_overhead_s"], prices["core_rows_per_s"])
     timed = [m for m in past if m["counts"].get("read") and m["seconds"].get("total") and _kind(m) == kind]
@@ -709,6 +776,8 @@ class Terms:
     table_class:str = "standard"   # standard, ia
     layout:str = "heads"           # heads, pairs: the rows of an older writer are read before anything is claimed
     strategy:str = "auto"          # as of the setting dynamodb_strategy
+    rcu:float|None = None          # read units a second; None = as many as of writes, or what a new table on demand takes
+    limited:bool = False           # is `wcu` a limit that somebody set on demand?
 
     def claiming(self, known_share:float = 0, *, rerun:bool = False) -> str:
         "The strategy, one of STRATEGIES, for pairs of which the table knows a share; `auto` reads first where that pays."
@@ -721,6 +790,22 @@ class Terms:
         if job == "look": return Units(0, pairs * (2 if self.layout == "heads" else 1))
         share = 1.0 if job == "rerun" else known / pairs if pairs else 0.0
         return claim_units(pairs, share, self.claiming(share, rerun=job == "rerun"))
+
+    def capacity(self, prices:Prices) -> Capacity:
+        "What the table grants."
+        stands = min(self.wcu or prices["on_demand_start_wcu"], prices["table_wcu"])  # one that stands more was given a higher quota
+        if self.provisioned: return Capacity.provisioned(stands, prices, rcu=self.rcu or stands)
+        return Capacity.on_demand(prices, previous_peak=stands / 2, limit=stands if self.limited else math.inf, rcu=self.rcu)
+
+    def seconds(self, pairs:float, known:float, job:str, prices:Prices, *, cores:int, max_wcu:float|None = None) -> int:
+        "Simulate the claims of a batch."
+        share, capacity = known / pairs if job == "claim" else 1.0, self.capacity(prices)
+        strategy = "read_first" if job == "look" else self.claiming(share, rerun=job == "rerun")
+        load = Load(pairs, duplicate_share=share, tasks=cores, slots=cores,
+                    max_wcu=min(max_wcu or capacity.wcu, capacity.most_wcu),  # more would only be refused
+                    task_claims_per_s=prices["put_claims_per_s" if strategy == "put_item" else "core_claims_per_s"])
+        reads = math.ceil(self.units(pairs, known, job).read / capacity.rcu)
+        return max(simulate(load, capacity, prices, strategy=strategy).seconds, reads)
 
 # what a plan or a forecast may ask for
 PRICED = [f"{c}_{what}" for c in ("standard", "ia") for what in (
@@ -744,8 +829,8 @@ def forecast_of(
 ) -> dict[str, Any]:
     """Forecast one batch, for `forecast` in its metrics; pure and quick.
 
-    rows, claims, known, write_units, read_units: whole numbers; seconds, and manifest_seconds of them; cores; first; usd: {cores, manifest}; dollars: their sum;
-    runs: earlier batches it learned from; region, prices_date: of the prices.
+    rows, claims, known, write_units, read_units: whole numbers; seconds, and manifest_seconds of them; cores; first;
+    usd: {cores, manifest}; dollars: their sum; runs: earlier batches it learned from; region, prices_date: of the prices.
     """
     prices = prices or prices_for(config.aws_region, config.prices)
     speed = calibrate(past, prices, kind="backfill" if backfill else "decided" if config.mode == "decide" else "run")
@@ -756,7 +841,8 @@ def forecast_of(
     known = claims * (of_them / pairs if pairs else 0) if known is None else known
     single = config.input_format in ("enriched_tsv", "json") and any(_packed(f) for f in files)
     used = max(1, min(cores or os.cpu_count() or 1, len(files) if single else 10**6))
-    units, seconds, spent = _manifest_part(config, terms, prices, claims, known, remembered(past).values(), used, job)
+    history = remembered(past, config.retention_days).values()
+    units, seconds, spent = _manifest_part(config, terms, prices, claims, known, history, used, job)
     time = speed.seconds(rows, used, first=first) + seconds
     # the price of a scan has its cores in it
     dollars = {"cores": (time - seconds * (config.manifest == "lake")) * used / 3600 * prices["core_usd_per_hour"], "manifest": spent}
@@ -775,36 +861,31 @@ def _manifest_part(config:Config, terms:Terms, prices:Prices, claims:float, know
                 lake_scan_usd(keys, prices) + lake_open_usd(batches, prices))
     if config.manifest != "dynamodb" or claims < 1: return Units(0, 0), 0.0, 0.0
     units = terms.units(claims, known, job)
-    return (units, _claim_seconds(config, terms, prices, claims, known if job == "claim" else claims, cores, job),
+    return (units, terms.seconds(claims, known, job, prices, cores=cores, max_wcu=config.max_wcu),
             0.0 if terms.provisioned else request_usd(units, prices, terms.table_class))
-
-def _claim_seconds(config:Config, terms:Terms, prices:Prices, claims:float, known:float, cores:int, job:str) -> int:
-    "Simulate the claims of a run against its table."
-    strategy = "read_first" if job == "look" else terms.claiming(known / claims, rerun=job == "rerun")
-    stands = min(terms.wcu or prices["on_demand_start_wcu"], prices["table_wcu"])  # a table that stands more was given a higher quota
-    rate = min(config.max_wcu or stands, stands if terms.provisioned else prices["table_wcu"])  # more would only be refused
-    load = Load(claims, duplicate_share=known / claims, tasks=cores, slots=cores, max_wcu=rate,
-                task_claims_per_s=prices["put_claims_per_s" if strategy == "put_item" else "core_claims_per_s"])
-    capacity = Capacity.provisioned(stands, prices) if terms.provisioned else Capacity.on_demand(prices, previous_peak=stands / 2)
-    return simulate(load, capacity, prices, strategy=strategy).seconds
 
 def check_dollars(
     forecast:Mapping[str, Any],  # from `forecast_of`
     max_dollars:float|None,      # the setting; None = no limit
     spent:float = 0,             # by batches of the run that are committed
+    counted:bool = False,        # were the pairs counted? by then the manifest is there
 ) -> None:
     "Raise `DedupError` if a run would cost more than the setting allows."
     if max_dollars is None or spent + forecast["dollars"] <= max_dollars: return
     parts = ", ".join(f"{usd(x)} for the {n}" for n, x in forecast["usd"].items())
+    what = "Nothing of this batch" if counted else "Nothing more" if spent else "Nothing"
     raise DedupError(f"The forecast is {usd(forecast['dollars'])} ({parts}; {grouped(forecast['rows'])} rows)"
                      f"{f', after {usd(spent)} for the batches before it' if spent else ''}, above max_dollars = {max_dollars:g}. "
-                     f"Nothing {'more ' * bool(spent)}was written. Look at dedup plan for a cheaper way, or raise max_dollars.")
+                     f"{what} was written. Look at dedup plan for a cheaper way, or raise max_dollars.")
 
 # %% ../nbs/11_costs.ipynb #e88ecc09
 def review(
     past:Sequence[Mapping[str, Any]],  # metrics of earlier runs, with `forecast` and, for DynamoDB, `used`
-) -> list[dict[str, Any]]:             # batch_id, backfill, what (rows, seconds, write_units, read_units), forecast, actual, error: (forecast - actual) / actual
-    "Compare forecasts with what happened; batches without a forecast, or from a table whose rows no listing tells, are left out."
+) -> list[dict[str, Any]]:             # batch_id, backfill, what (rows, seconds, write_units, read_units), forecast, actual, error
+    """Compare forecasts with what happened; batches without a forecast, or from a table whose rows no listing tells, are left out.
+
+    The error is (forecast - actual) / actual.
+    """
     compared = []
     for m in past:
         told, used = m.get("forecast"), m.get("used") or {}
@@ -840,16 +921,18 @@ def costs_by(
     workload:Workload,
     prices:Prices,
     **axis:Sequence[float],     # one field of the workload and its values, e.g. events_per_day=[1e6, 1e7]
-) -> list[dict[str, float]]:    # the fields of the workload, then dollars a month by choice (the lake's with the opening of files), and `dynamodb`: the cheapest there
-    "Reckon a month for each value of one field."
+) -> list[dict[str, float]]:    # the fields of the workload, then dollars a month by choice
+    """Reckon a month for each value of one field.
+
+    The lake's dollars have the opening of files in them; `dynamodb` is the cheapest choice there that the quotas allow, nan if none.
+    """
     (name, values), = axis.items()
     rows = []
     for value in values:
         w = replace(workload, **{name: value})
-        month = forecast_month(w, prices)
-        possible = [usd for c, usd in month.total_usd.items() if c != "lake" and (w.batches_per_day <= 24 or "window" not in c)]
+        month, cheapest = forecast_month(w, prices), min(dynamodb_choices(w, prices).values(), default=math.nan)
         rows.append({f.name: getattr(w, f.name) for f in fields(w)}
-                    | dict(month.total_usd) | {"lake": month.lake_usd, "dynamodb": min(possible)})
+                    | dict(month.total_usd) | {"lake": month.lake_usd, "dynamodb": cheapest})
     return rows
 
 def crossing(
@@ -857,8 +940,8 @@ def crossing(
     x:str,                    # the axis, all values above 0
     one:str, other:str,       # two columns
 ) -> float|None:              # None = the lines do not cross
-    "Where `one` meets `other`, on straight lines between the rows of a log-log chart."
-    for a, b in zip(rows, rows[1:]):
+    "Where `one` meets `other` for the last time, on straight lines between the rows of a log-log chart."
+    for a, b in reversed(list(zip(rows, rows[1:]))):
         left, right = math.log(a[one] / a[other]), math.log(b[one] / b[other])
         if left * right < 0: return math.exp(math.log(a[x]) + (math.log(b[x]) - math.log(a[x])) * left / (left - right))
     return None
@@ -876,9 +959,10 @@ def _axes(title:str, x:str, y:str, *, log:str = "") -> tuple[Figure, Any]:
     return figure, axes
 
 def _label(axes:Any, xs:Sequence[float], ys:Sequence[float], text:str, colour:str, *, style:str = "-", up:float = 0) -> None:
-    "A line with its name at the end."
+    "A line with its name at the end; where it has no values it ends earlier."
     axes.plot(xs, ys, style, color=colour)
-    axes.annotate(text, (xs[-1], ys[-1]), xytext=(4, up), textcoords="offset points",
+    end = max((i for i, y in enumerate(ys) if not math.isnan(y)), default=0)
+    axes.annotate(text, (xs[end], ys[end]), xytext=(4, up), textcoords="offset points",
                   color=colour, fontsize=9, va="center", annotation_clip=False)
 
 def _mark(axes:Any, x:float|None, text:str, *, line:int = 0) -> None:
@@ -890,7 +974,9 @@ def _mark(axes:Any, x:float|None, text:str, *, line:int = 0) -> None:
 
 def _against(rows:Sequence[Mapping[str, float]], x:str, unit:str) -> tuple[str, float|None]:
     "The conclusion of lake against the cheapest on DynamoDB along an axis, and where they meet."
-    at, last = crossing(rows, x, "lake", "dynamodb"), rows[-1]
+    there = [r for r in rows if not math.isnan(r["dynamodb"])]
+    if not there: return "no table of DynamoDB is large enough", None
+    at, last = crossing(there, x, "lake", "dynamodb"), there[-1]
     word, times = ("dearer" if last["lake"] > last["dynamodb"] else "cheaper",
                    max(last["lake"], last["dynamodb"]) / min(last["lake"], last["dynamodb"]))
     return (f"the lake is {word} than DynamoDB "

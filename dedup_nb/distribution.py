@@ -24,9 +24,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F, types as T
 from .config import Config, ConfigError, DedupError, get_spark, quoted
-from .costs import Prices, Workload, forecast_month, prices_for, usd
-from .dynamodb import region_of
-from .pipeline import choose_batches
+from .costs import Prices, Workload, dynamodb_choices, forecast_month, prices_for, usd
+from .pipeline import _check_given, _prices, choose_batches
 from .read import Source, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import BAD, DROPPED, KEPT, RENAMED, Progress, grouped, page, share, svg
 from .suspects import (
@@ -77,10 +76,14 @@ def _sampled(raw:DataFrame, part:float|None) -> DataFrame:
     return raw.where(F.pmod(F.xxhash64(F.lit("sample"), "_dd_id"), F.lit(1_000_000)) < round(part * 1e6))
 
 def _decoded(parts:Sequence[Source], config:Config, of:Callable[[DataFrame], DataFrame]) -> list[DataFrame]:
-    "The wanted rows of all batches, decoded, with `_dd_batch`. Batches of one form are decoded together: a plan for each would take longer to make than to run."
+    """The wanted rows of all batches, decoded, with `_dd_batch`.
+
+    Batches of one form are decoded together: a plan for each would take longer to make than to run.
+    """
     forms = {}
     for number, source in enumerate(parts):
-        forms.setdefault(number if config.input_format == "json" else (source.columns, source.raw.schema.json()), []).append((number, source))
+        form = number if config.input_format == "json" else (source.columns, source.raw.schema.json())
+        forms.setdefault(form, []).append((number, source))
     together = []
     for form in forms.values():
         # the id passes through the decoding unchanged, and carries the batch
@@ -91,7 +94,10 @@ def _decoded(parts:Sequence[Source], config:Config, of:Callable[[DataFrame], Dat
     return together
 
 def _counted(parts:Sequence[Source], config:Config, sample:float|None) -> DataFrame:
-    "The first scan: `hash` and `rows` of each id hash with several events; of all others only how many there are of the same `marks` and `day`; bad rows have none of them."
+    """The first scan: `hash` and `rows` of each id hash with several events.
+
+    Of all others only how many there are of the same `marks` and `day`; bad rows have none of them.
+    """
     keys = []
     for rows in _decoded(parts, config, lambda raw: _sampled(raw, sample)):
         known = {"hash": F.xxhash64("_dd_id"), "marks": _marks(rows, config), "at": _arrival(rows, config)}
@@ -104,7 +110,7 @@ def _counted(parts:Sequence[Source], config:Config, sample:float|None) -> DataFr
     return narrow.groupBy("hash", "marks", "day").agg(F.sum("rows").alias("rows"), F.min("at").alias("from_at"), F.max("at").alias("to_at"))
 
 def _alone(known:Sequence[Any]) -> pd.DataFrame:
-    "The ids with one event, counted by batch, day (null if unknown), missing (has it no fingerprint?) and random (is the id a UUID of version 4?)."
+    "The ids with one event, counted by batch, day (null if unknown), missing (no fingerprint?) and random (a UUID of version 4?)."
     told = [(r.marks >> 2, r.day, r.marks >> 1 & 1, r.marks & 1, r.rows) for r in known if r.marks is not None]
     return pd.DataFrame(told, columns=["batch", "day", "missing", "random", "rows"])
 
@@ -114,7 +120,10 @@ _ROBOTS = r"(?i)bot\b|bot/|crawl|spider|slurp|headless|scrapy|phantomjs|python-|
 _BUCKETS = 1 << 18   # addresses and browsers are told apart by so many hashes, which bounds what is kept of a busy id
 
 def compared_columns(columns:Sequence[str], config:Config) -> list[str]:
-    "The columns whose values are compared between copies: what the client sent and what the collector added, or all. Those derived from them follow."
+    """The columns whose values are compared between copies: what the client sent and what the collector added, or all.
+
+    Those derived from them follow.
+    """
     own = {config.event_id, config.event_fingerprint, "etl_tstamp", "original_event_id"}
     sent = set(surrogate_columns(columns, replace(config, fingerprint_columns=()))) | set(config.fingerprint_columns)
     wanted = sent | set(_PIPELINE) | set(order_columns(columns, config))
@@ -164,8 +173,8 @@ def copies(
     config:Config,
     compared:Sequence[str],       # from `compared_columns`
     batch:int|Column = 0,         # the number of their batch, oldest first
-) -> DataFrame:                   # id, fp, batch, missing, at (ms), day, etl, skew (ms), ip, agent, robot, values (a hash for each compared column), processed (ms), entities, row
-    "Take of each event what the sections need: narrow, whatever the event is."
+) -> DataFrame:                   # id, fp, batch, missing, at, day, etl, skew, ip, agent, robot, values, processed, entities, row
+    "Take of each event what the sections need, times in ms, `values` as a hash of each: narrow, whatever the event is."
     at = _arrival(events, config)
     nothing, orders = F.expr("cast(null as bigint)"), order_columns(events.columns, config)
     # when it was created says nothing of the clock: an event may wait on the device
@@ -212,8 +221,12 @@ def _age(across:Column, gap:Column, processed:Column) -> Column:
 def placed(
     rows:DataFrame,   # from `copies`: all rows of the repeated ids
     width:int,        # how many columns are compared
-) -> DataFrame:       # plus nth (1 = the first of its pair; values are kept of it only), across (an earlier batch had the pair), gap (ms from the first), age (ms that a memory must last to know it), cause, differs
-    "Find for each row its place among the copies of its pair, and why it is there. The rows of one pair meet in one task, those of one id need not."
+) -> DataFrame:       # plus nth, across, gap, age, cause, differs
+    """Find for each row its place among the copies of its pair, and why it is there.
+
+    nth: 1 = the first of its pair (values are kept of it only); across: an earlier batch had the pair; gap: ms from the first;
+    age: ms that a memory must last to know it. The rows of one pair meet in one task, those of one id need not.
+    """
     pair, whole = ["id", "fp"], (Window.unboundedPreceding, Window.unboundedFollowing)
     ordered = Window.partitionBy(*pair).orderBy("batch", F.asc_nulls_last("at"), "row", "etl")
     every, alike = ordered.rowsBetween(*whole), Window.partitionBy(*pair, "row").orderBy("etl", "batch")
@@ -281,7 +294,7 @@ def collisions(
     width:int,              # how many columns are compared
     sent:Sequence[int],     # the places of those that the client sent
     random_ids:bool = True, # are most ids UUIDs of version 4?
-) -> DataFrame:             # the first rows of the pairs that are not the first of their id; across, gap, cause, differs are those of the id
+) -> DataFrame:             # the first rows of pairs that are not the first of their id; across, gap, cause, differs: of the id
     "Find the events that share an id with an earlier one, and why."
     several = ids.where("pairs > 1").select(
         F.col("id").alias("_id"), F.col("first").alias("_first"), "robot", "ips", "agents", F.col("skew").alias("_skew"))
@@ -310,7 +323,7 @@ def _ladder(gap:str, limits:Sequence[int]) -> str:
 def excess(
     rows:DataFrame,   # from `placed`
     again:DataFrame,  # from `collisions`
-) -> DataFrame:       # kind (natural, synthetic), across, cause, batch, day, missing, gap, differs, id; bin (of the gap), window (the first that lasts for the age)
+) -> DataFrame:       # kind (natural, synthetic), across, cause, batch, day, missing, gap, differs, id; bin of the gap, window for the age
     "Put together the rows that make the data longer than its ids: copies, and events that share an id."
     names = ["across", "cause", "batch", "day", "missing", "gap", "age", "differs", "id"]
     both = rows.where("nth > 1").select(F.lit("natural").alias("kind"), *names).unionAll(
@@ -524,7 +537,10 @@ def columns_that_differ(found:_Found, compared:Sequence[str], sent:set[str]) -> 
         ["kind", "rows", "column"], ascending=[True, False, True], ignore_index=True)
 
 def columns_together(found:_Found, compared:Sequence[str], number:int = 12) -> pd.DataFrame:
-    "Which of the client's columns differ together in synthetic copies: columns (none: only the fingerprint differs), rows, share; the most frequent sets."
+    """Which of the client's columns differ together in synthetic copies: columns, rows, share; the most frequent sets.
+
+    No columns: only the fingerprint differs.
+    """
     whole = _tally(found, "split").query("kind == 'synthetic'")["rows"].sum()
     sets = found.differ[found.differ["what"].str.startswith("s") & (found.differ["kind"] == "synthetic")].head(number)
     rows = [([compared[int(i)] for i in r.what[1:].split(",") if i], int(r.rows), r.rows / whole) for r in sets.itertuples()]
@@ -532,7 +548,10 @@ def columns_together(found:_Found, compared:Sequence[str], number:int = 12) -> p
 
 # %% ../nbs/02_distribution.ipynb #d0cc1068
 def gaps(found:_Found) -> pd.DataFrame:
-    "How long after the first copy the others came: kind, across (a later batch), from_ms, to_ms, rows. A bar is a twentieth of a power of ten wide."
+    """How long after the first copy the others came: kind, across (a later batch), from_ms, to_ms, rows.
+
+    A bar is a twentieth of a power of ten wide.
+    """
     tally = _tally(found, "gap").dropna(subset=["bin"])
     bars = tally[tally["kind"] != "first"].groupby(["kind", "across", "bin"], as_index=False)["rows"].sum()
     edge = lambda b: 0.0 if b < 0 else round(10 ** (b / _BINS), 3)
@@ -542,7 +561,10 @@ def gaps(found:_Found) -> pd.DataFrame:
 QUANTILES = (.1, .25, .5, .75, .9, .99, 1)
 
 def gap_quantiles(bars:pd.DataFrame) -> pd.DataFrame:
-    "Gaps that so many copies do not exceed, in ms, read at the upper ends of the bars: kind, where (within a batch, across batches), rows, p10 ... p100."
+    """Gaps that so many copies do not exceed, in ms, read at the upper ends of the bars.
+
+    kind, where (within a batch, across batches), rows, p10 ... p100.
+    """
     rows = []
     for (kind, across), mine in bars.groupby(["kind", "across"]):
         mine = mine.sort_values("to_ms")
@@ -557,8 +579,11 @@ def windows(
     events:int,
     batches:int,
     prices:Prices,
-) -> pd.DataFrame:            # window, hours, caught, share, seen (part of the time for which such a gap could show), lake_usd, dynamodb_usd
-    "What a memory of so many hours would have caught of the natural duplicates, and what it costs a month at this volume."
+) -> pd.DataFrame:            # window, hours, caught, share, seen, lake_usd, dynamodb_usd
+    """What a memory of so many hours would have caught of the natural duplicates, and what it costs a month at this volume.
+
+    `seen`: part of the time for which such a gap could show; dollars of the cheapest choice on DynamoDB, nan if none is possible.
+    """
     tally = _tally(found, "gap").query("kind == 'natural'").dropna(subset=["window"])
     counted, whole = tally.groupby("window")["rows"].sum(), tally["rows"].sum()
     days, rows, caught = max(span_ms / _DAY, 1), [], 0
@@ -567,15 +592,16 @@ def windows(
         # a manifest remembers whole days
         month = forecast_month(Workload(max(events / days, 1), retention_days=max(hours / 24, 1),
                                         batches_per_day=min(max(batches / days, 0.001), max(events / days, 1))), prices)
-        # a day has no more than 24 hours in which to open a window
-        other = min(dollars for choice, dollars in month.total_usd.items()
-                    if choice != "lake" and (batches / days <= 24 or "window" not in choice))
+        other = min(dynamodb_choices(month.workload, prices).values(), default=math.nan)
         rows.append((name, hours, caught, caught / whole if whole else 0.0,
-                     max(0.0, 1 - hours * 3_600_000 / span_ms) if span_ms else 0.0, month.total_usd["lake"], other))
+                     max(0.0, 1 - hours * 3_600_000 / span_ms) if span_ms else 0.0, month.lake_usd, other))
     return pd.DataFrame(rows, columns=["window", "hours", "caught", "share", "seen", "lake_usd", "dynamodb_usd"])
 
 def knee(frame:pd.DataFrame, enough:float = 0.98) -> int|None:
-    "The place of the shortest window that catches as good as all (98 %) of what the longest one catches that the data can judge; None = nothing to judge."
+    """The place of the shortest window that catches as good as all of what the longest one catches that the data can judge.
+
+    None = nothing to judge.
+    """
     judged = frame[frame["seen"] > 0]
     if not len(judged) or judged["share"].iloc[-1] == 0: return None
     return int(judged.index[judged["share"] >= enough * judged["share"].iloc[-1]][0])
@@ -606,7 +632,10 @@ def joins(found:_Found) -> pd.DataFrame:
 STRATEGIES = ("rename_later", "rename_all", "quarantine", "delete_all", "off")
 
 def outcomes(found:_Found) -> pd.DataFrame:
-    "What each strategy would do under each policy for missing fingerprints: missing_fingerprint, synthetic, events, kept (renamed ones included), renamed, quarantined, dropped."
+    """What each strategy would do under each policy for missing fingerprints.
+
+    missing_fingerprint, synthetic, events, kept (renamed ones included), renamed, quarantined, dropped.
+    """
     s = found.sizes
     events = int(found.slots["rows"].sum() + s["rows_sum"].sum())
     natural, synthetic, apart = (int(s[c].sum()) for c in ("natural_sum", "synthetic_sum", "missing_natural_sum"))
@@ -1070,10 +1099,10 @@ def _part(sample:Any) -> float|None:
     if not 1e-6 <= part <= 1: raise ConfigError(f"sample = {sample!r}: wanted a share of the ids from 0.000001 to 1. Write 5 % as 0.05.")
     return None if part == 1 else part
 
-def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|None, progress:Progress,
+def _profiled(parts:Sequence[tuple[str, Source]], config:Config, sample:float|None, prices:Prices, progress:Progress,
               stage:Callable[[DataFrame, str], DataFrame] = _kept) -> Profile:
     "Profile batches that are open, oldest first."
-    sample, prices = _part(sample), prices_for(region_of(config), config.prices)
+    sample = _part(sample)
     names, sources = [name for name, _ in parts], [source for _, source in parts]
     # all batches of enriched TSV have the same columns
     frames = [source.decode(source.raw).select(*map(quoted, source.columns))
@@ -1110,7 +1139,8 @@ def profile_events(
     config = Config.given(**{"input_format": "table", "manifest": "none", **settings})
     batches = events if isinstance(events, Mapping) else {"all": events}
     if not batches: raise ConfigError("There is nothing to profile: wanted a frame, or frames by the name of their batch.")
-    return _profiled([(name, _source(frame, config)) for name, frame in batches.items()], config, sample, Progress(2, lambda line: None))
+    return _profiled([(name, _source(frame, config)) for name, frame in batches.items()],
+                     config, sample, prices_for(config.aws_region, config.prices), Progress(2, lambda line: None))
 
 def _source(events:DataFrame, config:Config) -> Source:
     check_columns(events, replace(config, synthetic="off"))
@@ -1130,10 +1160,8 @@ def profile(
 
     Raises `DedupError` and its kinds, as a run does.
     """
-    missing = [name for name in ("input", "output") if getattr(config, name) is None]
-    if missing:
-        raise ConfigError(f"A profile needs {' and '.join(missing)}. "
-                          f"Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini.")
+    _check_given(config, "profile")
+    prices = _prices(replace(config, max_dollars=None))  # a profile has no limit
     given, config, sample = config.output, replace(config, output=absolute(config.output)), _part(sample)
     found = find_batches(config)
     batches = choose_batches(found, replace(config, max_batches=max(1, len(found))))  # a look moves nothing, so it may be long
@@ -1143,7 +1171,7 @@ def profile(
     progress = Progress(3, say)
     folder = Attempt.new(config.output, "profile").staging
     try: found = _profiled([(batch.batch_id, read_batch(spark, batch, config)) for batch in batches],
-                           config, sample, progress, _staged(folder))
+                           config, sample, prices, progress, _staged(folder))
     except DedupError: raise
     except Exception as wrong: raise next((e for batch in batches if (e := explain_read_error(wrong, batch))), wrong) from wrong
     finally: remove_folder(folder)

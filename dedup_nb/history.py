@@ -17,10 +17,9 @@ from pyarrow.fs import FileSelector
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .config import Config, ConfigError, DedupError, InputError, get_spark
 from .costs import check_dollars, past_runs
-from .dynamodb import in_its_region
 from .manifest import GONE, HEAD, KEY, NO_TIME, RENAMED, STAYS, Entry, Manifest, has_files, id_key
 from .pipeline import (
-    _forecast, _is_there, _paths_in, _priced, _prices, _to_look, _with_late_files, choose_batches,
+    _forecast, _is_there, _iso, _paths_in, _priced, _ready, _to_look, _with_late_files, choose_batches,
     open_manifest, record_input, stage_keys)
 from .read import Batch, escaped, explain_read_error, filesystem, find_batches, read_batch
 from .report import grouped, share
@@ -78,7 +77,7 @@ def runs(config:Config, spark:SparkSession|None = None) -> Answer:
     return Answer(runs_table(entries), [_told(e) for e in entries])
 
 # %% ../nbs/15_history.ipynb #bd476063
-_DID = {"keep_first": "kept, first of its copies", "rename": "kept under a new id",
+_DID = {"keep_first": "kept under its own id", "rename": "kept under a new id",
         "quarantine": "dropped into quarantine", "drop": "dropped"}
 _FATE = {STAYS: "under its own id", RENAMED: "under a new id", GONE: "with nothing of it kept"}
 
@@ -86,9 +85,10 @@ def _said(v:dict[str, Any]) -> str:
     "One verdict as a line."
     where = f" (loaded by batch {v['seen_in_batch']})" if v["seen_in_batch"] else ""
     new = f": {v['new_event_id']}" if v["new_event_id"] else ""
-    copies = "1 copy" if v["copies"] == 1 else f"{grouped(v['copies'])} copies"
-    return (f"  batch {v['batch_id']}: fingerprint {v['event_fingerprint']}, {copies}, {_DID[v['verdict']]}{new}; "
-            f"reason {v['reason']}{where}")
+    n, did = v["copies"], _DID[v["verdict"]] + new
+    what = (f"1 copy, {did}" if n == 1 else f"{grouped(n)} copies, all {did}" if v["verdict"] == "drop"
+            else f"{grouped(n)} copies, the first {did}, {'the other' if n == 2 else f'the other {grouped(n - 1)}'} dropped")
+    return f"  batch {v['batch_id']}: fingerprint {v['event_fingerprint']}, {what}; reason {v['reason']}{where}"
 
 def _verdicts(spark:SparkSession, output:str, batches:Sequence[str], event_id:str) -> list[dict[str, Any]]:
     "The verdicts on an id, or on the event that got this id, in the order of the batches."
@@ -202,17 +202,18 @@ def backfill(
     *,
     say:Callable[[str], None] = print,
     force:bool = False,                  # go on with another recipe than the manifest's
-) -> list[dict[str, Any]]:               # per batch: batch_id, rows (good ones), pairs, repeats (copies within the batch), known (rows), new (pairs), used (see `Manifest.used`)
-    "Fill the manifest from archived runs, oldest first. Can be killed and run again: what is committed is not read a second time."
-    missing = [name for name in ("input", "output") if getattr(config, name) is None]
-    if missing: raise ConfigError(f"A backfill needs {' and '.join(missing)}: dedup backfill --input ARCHIVE --output DIR.")
+) -> list[dict[str, Any]]:               # per batch: batch_id, rows, pairs, repeats, known, new, used
+    """Fill the manifest from archived runs, oldest first. Can be killed and run again: what is committed is not read a second time.
+
+    rows: the good ones; repeats: copies within the batch; known: rows of pairs that earlier runs had; new: pairs; used: see
+    `Manifest.used`.
+    """
     if config.manifest == "none":
         raise ConfigError("A backfill fills a manifest, but manifest=none. Set manifest=lake or manifest=dynamodb.")
-    config = in_its_region(config)  # what it lacks is said before Spark starts
-    _prices(config)
+    config = _ready(config, "backfill")
     found, left = _as_committed(find_batches(config), config)
     # history is taken whole: max_batches is for what a run moves
-    config = replace(config, output=absolute(config.output), mode="apply", rerun=False, max_batches=max(1, len(found)))
+    config = replace(config, mode="apply", rerun=False, max_batches=max(1, len(found)))
     spark = spark or get_spark(delta=config.manifest == "lake" or config.input_format == "delta")
     opened = partial(open_manifest, spark, force=force, say=say, accept_empty=True, archive=True)
     manifest = opened(_to_look(config)) if _is_there(config) else None
@@ -229,10 +230,10 @@ def backfill(
     if todo and (manifest is None or config.max_dollars is not None): manifest = opened(config)  # only now is anything made
     for n, (batch, forecast) in enumerate(zip(todo, told), 1):
         start = time.monotonic()
-        for m in _backfill_one(spark, batch, replace(config, batch_id=batch.batch_id), manifest, say, past, spent):
+        for m in _backfill_one(spark, batch, replace(config, batch_id=batch.batch_id), manifest, say, past, spent, n == 1):
             done.append(m)
             _record(m, batch, config, forecast, time.monotonic() - start)
-            spent += _priced(batch, config, manifest, past, backfill=True,
+            spent += _priced(batch, config, manifest, past, backfill=True, first=n == 1,
                              rows=m.get("read", m["rows"]), claims=m["pairs"])["dollars"]
             say(f"  {n} of {len(todo)} {m['batch_id']}: {grouped(m['rows'])} events, {grouped(m['repeats'])} copies among them "
                 f"({share(m['repeats'], m['rows'])}), {grouped(m['known'])} known from earlier runs")
@@ -240,7 +241,7 @@ def backfill(
     return done
 
 def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manifest, say:Callable[[str], None],
-                  past:Sequence[dict[str, Any]], spent:float):
+                  past:Sequence[dict[str, Any]], spent:float, first:bool):
     "Commit one run of the archive, or a table day by day; yields what each had."
     token = uuid.uuid4().hex[:12]
     staging = f"{config.output}/.staging/batch_id={batch.batch_id}/{token}"
@@ -253,21 +254,24 @@ def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manif
             raise InputError(f"None of the {grouped(total['rows'])} rows of {batch.batch_id} is an event of the form "
                              f"{config.input_format}; nothing is filled. Set the right --input-format; "
                              "events that were loaded are mostly parquet (--input-format parquet --batch-pattern 'batch_id=*').")
-        check_dollars(_priced(batch, config, manifest, past, backfill=True, rows=total["rows"], claims=total["pairs"]),
-                      config.max_dollars, spent)
+        check_dollars(_priced(batch, config, manifest, past, backfill=True, first=first, rows=total["rows"], claims=total["pairs"]),
+                      config.max_dollars, spent, counted=True)
         if config.input_format not in ("delta", "table"):
             yield {**_backfill_part(batch, keys, etl_time, manifest, config.output), "read": total["rows"]}
         else: yield from _backfill_days(batch, keys, etl_time, manifest, config.output, say)
     finally: remove_folder(staging)
 
 def _record(m:dict[str, Any], batch:Batch, config:Config, forecast:dict[str, Any], seconds:float) -> None:
-    "Note in `runs/<b>/backfill.json` what a batch took beside its forecast. The days of a table have neither sizes nor a forecast of their own."
+    """Note in `runs/<b>/backfill.json` what a batch took beside its forecast.
+
+    The days of a table have neither sizes nor a forecast of their own.
+    """
     whole = m["batch_id"] == batch.batch_id
     took = ({"seconds": {"total": round(seconds, 3)}, "bytes": {"input": sum(f.size for f in batch.files)}, "forecast": forecast}
             if whole else {"seconds": {}})
     counts = {"read": m.get("read", m["rows"]), "pairs": m["pairs"], "kept": m["new"]}
     write_text(f"{config.output}/runs/{m['batch_id']}/backfill.json", json.dumps({
-        "batch_id": m["batch_id"], "backfill": True, "counts": counts,
+        "batch_id": m["batch_id"], "backfill": True, "etl_time": m["etl_time"], "counts": counts,
         "reasons": {"natural": m["repeats"], "natural_cross_batch": m["known"]}, **took, "input_files": len(batch.files),
         "settings": {"input_format": config.input_format}, "used": m["used"]}, indent=1))
 
@@ -303,7 +307,8 @@ def _backfill_part(batch:Batch, keys:DataFrame, etl_time:datetime, manifest:Mani
         manifest.give_up(claim)
         raise
     return {"batch_id": batch.batch_id, "rows": total.n, "pairs": total.pairs, "repeats": total.n - total.pairs,
-            "known": seen.n, "new": total.pairs - seen.pairs, "used": manifest.used(claim)}
+            "known": seen.n, "new": total.pairs - seen.pairs, "used": manifest.used(claim), 
+            "etl_time": None if etl_time == NO_TIME else _iso(etl_time)}
 
 # %% ../nbs/15_history.ipynb #c4e21ef8
 def abandon(batch_id:str, config:Config, spark:SparkSession|None = None, *, yes:bool = False, force:bool = False) -> Answer:
@@ -333,7 +338,10 @@ def forget(batch_id:str, config:Config, spark:SparkSession|None = None, *, yes:b
     return Answer(done if yes else would, {"batch_id": batch_id, "done": yes, "relying": relying})
 
 def expire(config:Config, spark:SparkSession|None = None, *, audit_days:int|None = None, yes:bool = False) -> Answer:
-    "Remove keys that no batch from the newest on can see and, with `audit_days`, older rows of dropped/ and bad/; without `yes`, only say which."
+    """Remove keys that no batch from the newest on can see and, with `audit_days`, older rows of dropped/ and bad/.
+
+    Without `yes`, only say which.
+    """
     if audit_days is not None and audit_days < 0:
         raise ConfigError(f"audit_days = {audit_days}: wanted days from 0. Leave it out to keep all rows of dropped/ and bad/.")
     manifest = _opened(config, spark)

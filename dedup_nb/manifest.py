@@ -11,7 +11,7 @@ __all__ = ['KEY', 'STAYS', 'RENAMED', 'GONE', 'HEAD', 'NO_TIME', 'id_key', 'pair
 import json, os, platform, re, time, uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
 from pyarrow.fs import FileSelector

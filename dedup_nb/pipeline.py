@@ -339,14 +339,15 @@ def stage_keys(
     *,
     change:Callable[[DataFrame], DataFrame] = lambda rows: rows.withColumn("_dd_renamed", F.lit(False)),  # see `history.backfill`
     texts:bool = False,            # also `event_id` and `event_fingerprint`, for a manifest that needs them
-) -> tuple[DataFrame, datetime, dict[str, Any]]:  # the keys; the time of the batch; `pairs` (their number), `checksum`, and the counts of all rows
+) -> tuple[DataFrame, datetime, dict[str, Any]]:  # the keys; the time of the batch; `pairs`, `checksum`, and counts of all rows
     "Stage one row per pair of the good rows: `_dd_hash`, the key, `pair`, `n` (copies), `time` (the earliest, microseconds), `renamed`."
     rows = source.decode(source.raw)
     claimed = claimed_fingerprint(only(rows, source.columns), config)
     narrow = change(rows.withColumns({"_dd_fp": claimed, "time": _time(rows, source.columns, config)}))
     key = [F.xxhash64("_dd_id").alias("_dd_hash"), *id_key(F.col("_dd_id")), pair_key(F.col("_dd_id"), F.col("_dd_fp"))]
     names = ("_dd_hash", *KEY, "pair", *(("event_id", "event_fingerprint") if texts else ()))
-    # who claims pair by pair claims the first of an id first; the hash of whole rows, which breaks the last ties, would cost more than the rest
+    # who claims pair by pair claims the first of an id first; the hash of whole rows, which breaks the last ties,
+    # would cost more than the rest
     place = [F.struct(*place_of(source.columns, config), F.lit(0).alias("end")).alias("place")] if texts else []
     good = narrow.select(*(F.when(F.col("_dd_good"), part).alias(name)
                            for part, name in zip([*key, F.col("_dd_id"), F.col("_dd_fp")], names)),
@@ -369,8 +370,8 @@ def _look_back(job:_Job) -> None:
     job.add(total)
     if job.config.max_dollars is not None:  # now that the pairs are counted, the price is no guess; nothing is claimed yet
         counted = _priced(job.batch, job.config, job.manifest, job.past, rows=total["rows"], claims=total["pairs"],
-                          job=_asks_for(job.batch, job.config, job.entries))
-        check_dollars(counted, job.config.max_dollars, job.spent)
+                          job=_asks_for(job.batch, job.config, job.entries), first=(job.forecast or {}).get("first", True))
+        check_dollars(counted, job.config.max_dollars, job.spent, counted=True)
         job.forecast = {**(job.forecast or {}), "counted_dollars": counted["dollars"]}
     job.seen.update(read=job.seen["rows"], pairs=total["pairs"], checksum=total["checksum"])
     begin = job.manifest.begin if job.applies else job.manifest.look
@@ -637,7 +638,10 @@ _RECIPE = ("event_id", "event_fingerprint", "order_by", "missing_fingerprint", "
            "natural", "synthetic", "compat", "retention_days")
 
 def recipe_of(config:Config, archive:bool = False) -> dict[str, Any]:
-    "What all batches of a manifest must share. An archive may be of another format than the runs: only enriched TSV says how its ids are written."
+    """What all batches of a manifest must share.
+
+    An archive may be of another format than the runs: only enriched TSV says how its ids are written.
+    """
     case = "lower" if config.input_format == "enriched_tsv" else None if archive else "as it is"
     return {"format": 1, "id_case": case, **_plainly(config, _RECIPE)}
 
@@ -803,8 +807,11 @@ def _terms(config:Config, manifest:Manifest|None) -> Terms:
     return new_terms(config) if config.manifest == "dynamodb" else Terms()
 
 def _prices(config:Config) -> Prices:
-    "The prices of the region that the settings or the environment name, or those of us-east-1. Raises `ConfigError` for a wrong file or missing prices."
-    prices = prices_for(region_of(config), config.prices)
+    """The prices of the region that the settings or the environment name, or those of us-east-1.
+
+    Raises `ConfigError` for a wrong file or missing prices, and with a limit in dollars for a region without prices.
+    """
+    prices = (prices_for if config.max_dollars is None else load_prices)(region_of(config), config.prices)
     prices.require(PRICED)
     return prices
 
@@ -825,7 +832,9 @@ def _to_look(config:Config) -> Config:
 def _forecast(batches:Sequence[Batch], config:Config, past:Sequence[Mapping[str, Any]], say:Callable[[str], None],
               manifest:Manifest|None=None, entries:Sequence[Entry]=(), *, backfill:bool=False) -> list[dict[str, Any]]:
     "Say what the batches will take, one forecast for each; stop if that is above `max_dollars`."
-    if config.max_dollars is not None: load_prices(config.aws_region, config.prices)  # no limit in dollars by another region's prices
+    if config.max_dollars is not None and config.manifest == "none" and any(not b.files for b in batches):
+        raise ConfigError(f"max_dollars = {config.max_dollars:g} cannot be kept: no listing tells how many rows {batches[0].batch_id} has, "
+                          "and without a manifest nobody counts them first. Leave it out, or use a manifest.")
     near, prices = region_of(config), _prices(config)
     told = [_priced(batch, config, manifest, past, prices, first=i == 0, backfill=backfill, job=_asks_for(batch, config, entries))
             for i, batch in enumerate(batches)]
@@ -867,6 +876,31 @@ def _process(spark:SparkSession, batch:Batch, config:Config, say:Callable[[str],
         _clean(job, ids)
         return _finish(job)
 
+def _check_given(config:Config, what:str) -> None:
+    missing = [name for name in ("input", "output") if getattr(config, name) is None]
+    if missing:
+        raise ConfigError(f"A {what} needs {' and '.join(missing)}. "
+                          f"Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini.")
+
+def _ready(config:Config, what:str) -> Config:
+    "The settings of a run or a backfill, completed; what they lack is said before Spark starts."
+    _check_given(config, what)
+    config = in_its_region(config)
+    _prices(config)
+    return replace(config, output=absolute(config.output))
+
+def _to_do(found:Sequence[Batch], config:Config, entries:Sequence[Entry], notes:list[str]) -> list[Batch]:
+    "The batches that this run takes; adds to `notes` what it leaves."
+    chosen = choose_batches(found, config, entries)
+    todo, later = chosen[:config.max_batches], chosen[config.max_batches:]
+    if later:
+        notes.append(f"{len(todo)} of {len(chosen)} batches are taken now (max_batches); "
+                     f"{later[0].batch_id} and those after it wait for the next run.")
+    if config.mode == "decide" and config.manifest != "none" and len(todo) > 1:
+        notes.append("a run that only decides remembers nothing: "
+                     "these batches were each compared with the committed ones, not with one another.")
+    return todo
+
 def run(
     config:Config,                        # needs input and output
     spark:SparkSession|None = None,       # else the active session, or a local one
@@ -880,13 +914,7 @@ def run(
 
     Stops at the first batch that fails; batches before it stay committed. Raises `DedupError` and its kinds.
     """
-    missing = [name for name in ("input", "output") if getattr(config, name) is None]
-    config = in_its_region(config)  # what it lacks is said before Spark starts
-    _prices(config)
-    if missing:
-        raise ConfigError(f"A run needs {' and '.join(missing)}. "
-                          f"Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini.")
-    config = replace(config, output=absolute(config.output))
+    config = _ready(config, "run")
     found = _found(config)
     spark = spark or get_spark(delta="delta" in (config.input_format, config.output_format) or config.manifest == "lake")
     opened = partial(open_manifest, spark, force=force, say=say, accept_empty=accept_empty_manifest)
@@ -900,15 +928,7 @@ def run(
     if config.batch_id in finished and not config.rerun:
         return Summary([], config.output,
                        [*notes, f"Batch {config.batch_id} was committed by a run that died then; its files are published now."])
-    chosen = choose_batches(found, config, entries)
-    todo, later = chosen[:config.max_batches], chosen[config.max_batches:]
-    if later:
-        notes.append(f"{len(todo)} of {len(chosen)} batches are taken now (max_batches); "
-                     f"{later[0].batch_id} and those after it wait for the next run.")
-    if config.mode == "decide" and config.manifest != "none" and len(todo) > 1:
-        notes.append("a run that only decides remembers nothing: "
-                     "these batches were each compared with the committed ones, not with one another.")
-    past = past_runs(config.output)
+    todo, past = _to_do(found, config, entries, notes), past_runs(config.output)
     told = _forecast(todo, config, past, say, manifest, entries)
     # only now is anything written
     check_output(config)

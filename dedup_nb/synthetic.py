@@ -6,7 +6,6 @@
 __all__ = ['NAMESPACE', 'new_event_id', 'nothing_seen', 'synthetic', 'with_duplicate_context']
 
 # %% ../nbs/05_synthetic.ipynb #71e6550a
-import json
 from uuid import UUID, uuid5, NAMESPACE_URL
 from pyspark.sql import Column, DataFrame, functions as F
 
@@ -53,7 +52,7 @@ def synthetic(
     pairs:DataFrame,       # `_dd_id`, `_dd_fp`, `copies`, `first`, `alike`, and the columns of `nothing_seen`
     strategy:str,          # rename_later, rename_all, quarantine, delete_all or off
     batch_id:str|None,     # this batch, for `kept_in_batch`; None = no batch
-) -> DataFrame:            # one row per pair: `event_id`, `event_fingerprint`, copies, verdict, reason, new_event_id, seen_in_batch, and what `pipeline.resolve` needs
+) -> DataFrame:            # one row per pair: the columns of verdicts, and what `pipeline.resolve` needs
     """Decide what happens to every pair: `verdict`, `reason`, and the new id if it gets one.
 
     `verdict` is null where nothing happened. Rule: Snowplow, in-batch synthetic deduplication, extended to ids of earlier batches.

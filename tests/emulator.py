@@ -5,7 +5,7 @@ from pathlib import Path
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 from botocore.httpsession import URLLib3Session
-from dedup_nb.dynamodb import Connection, Pace, Table, _new_client, create_table
+from dedup_nb.dynamodb import Connection, Table, _new_client
 
 
 # the emulator deletes what has expired every 60 s

@@ -5,7 +5,7 @@ Slow and plain on purpose, and free of the package's code. Times are texts in on
 import hashlib, json
 from collections import defaultdict
 from dataclasses import dataclass, field
-from uuid import UUID, uuid5
+from uuid import uuid5
 
 PRESETS = {"none": {}, "snowplow": {"synthetic": "rename_all", "missing_fingerprint": "unique"}}
 # strategy -> (verdict on the first pair of an id, verdict on a later one); keep = as if it were alone

@@ -2,7 +2,7 @@
 import random, threading
 from collections import Counter
 import pytest
-from dedup_nb.dynamodb import KNOWN, LATER, OWN, TAKEN, Claimant, Claims, Meter, key_text
+from dedup_nb.dynamodb import KNOWN, LATER, OWN, Claimant, Claims, Meter
 
 DAY = 86400
 

@@ -28,7 +28,7 @@ def test_help_lists_every_setting_with_its_help(capsys):
     (["explain", "--output", "out"], "Wanted dedup explain EVENT_ID"),
     (["explain", "a"], "dedup explain EVENT_ID --output DIR"),
     (["expire", "--yess"], "Did you mean --yes?"),
-    (["backfill", "--input", "x"], "A backfill needs output: dedup backfill --input ARCHIVE --output DIR."),
+    (["backfill", "--input", "x"], "A backfill needs output. Give --output DIR, DEDUP_OUTPUT or a line in settings.ini."),
     (["backfill", "--input", "x", "--output", "y", "--manifest", "none"], "Set manifest=lake"),
     (["runs"], "--output DIR"),
     (["run", "--ordr-by", "x"], "Unknown argument --ordr-by. Did you mean --order-by?"),

@@ -8,13 +8,13 @@ from conftest import ROOT
 from dedup_nb.cli import main
 from dedup_nb.config import Config, ConfigError, DedupError, InputError, MissingColumnError
 from dedup_nb.costs import (MONTH_DAYS, Capacity, Load, Prices, Terms, Units, Workload, backfill_usd, batches_chart, break_even_batches, calibrate, capacity_chart, capacity_usd, caught,
-                            check_dollars, claim_requests, claim_units, costs_by, crossing, forecast_month, forecast_of, hours_to_write, item_bytes, lake_core_hours, lake_scan_usd,
+                            check_dollars, claim_requests, claim_units, costs_by, crossing, dynamodb_choices, forecast_month, forecast_of, hours_to_write, item_bytes, lake_core_hours, lake_open_usd, lake_scan_usd,
                             lake_storage_usd, load_prices, minutes_by_wcu, number_bytes, past_runs, provisioned_pays, read_first_pays, remembered, request_usd, retention_chart, review, review_page,
-                            simulate, storage_usd, stored_gb, utilisation_chart, volume_chart, wcu_needed)
+                            simulate, storage_usd, stored_gb, utilisation_chart, volume_chart, wcu_needed, window_hours, window_units)
 from dedup_nb.dynamodb import new_terms, region_of
-from dedup_nb.pipeline import run
-from dedup_nb.plan import dynamodb_choices, estimate_input, lake_ends, plan_input, plan_workload, recommend, window_hours, window_wcu
-from dedup_nb.read import InputFile, find_batches
+from dedup_nb.pipeline import _forecast, run
+from dedup_nb.plan import estimate_input, lake_ends, plan_input, plan_workload, recommend
+from dedup_nb.read import Batch, InputFile, find_batches
 
 P = load_prices()
 SAMPLES = ROOT / "data_samples"
@@ -148,7 +148,7 @@ def test_a_slow_start_takes_some_seconds_which_a_window_leaves_over():
     # the rate is 25, 35, ... 95 % for 8 seconds: 0.75 + 0.65 + ... + 0.05 = 3.2 seconds' worth are missing
     assert simulate(Load(7_200_000, max_wcu=2000), Capacity.provisioned(2000, P), P).seconds == 3600 + 4
     w = Workload(100e6)
-    assert window_hours(w, P) == 1 and window_wcu(w, 1, P) == math.ceil(100e6 / (3600 - 60)) == 28_249
+    assert window_hours(w, P) == 1 and window_units(w, 1, P) == (math.ceil(100e6 / (3600 - 60)), 0) == (28_249, 0)
     s = simulate(Load(100e6, max_wcu=28_249), Capacity.provisioned(28_249, P), P)
     assert s.seconds <= 3600 and s.usd == pytest.approx(28_249 * 0.00065)
     assert [window_hours(Workload(n), P) for n in (141.6e6, 141.7e6)] == [1, 2]   # 40,000 * 3,540 = 141.6 M
@@ -407,8 +407,65 @@ def test_a_price_file_names_what_would_divide_by_nothing():
 
 
 def test_a_price_that_is_not_verified_has_a_star_where_it_counts():
-    stars = lambda region: [word for line in str(plan_workload(events_per_day=10e6, region=region)).splitlines() if line.startswith("A month") for word in line.split()[2:]]
-    assert [bool({n for n in load_prices(r).unverified if n.startswith("standard")}) for r in ("us-east-1", "us-west-2")] == [s[0].endswith("*") for s in map(stars, ("us-east-1", "us-west-2"))]
+    stars = lambda **more: [line.split()[2:] for line in str(plan_workload(events_per_day=10e6, **more)).splitlines() if line.startswith("A month")]
+    Path("checked.toml").write_text("[regions.us-east-1]\nstandard_free_gb = 25\n")   # the only one of Standard that nobody had verified
+    assert stars() == stars(region="us-west-2") == [["Standard*", "Standard-IA*"]] and stars(prices_file="checked.toml") == [["Standard", "Standard-IA*"]]
+
+
+def test_a_batch_of_known_keys_alone_can_be_planned():
+    n = plan_workload(events_per_day=1e7, duplicate_share=1).numbers   # pairs are read first: no writes, 10 M reads
+    assert (n["batch"]["write_units"], n["batch"]["window_wcu"], n["batch"]["window_rcu"]) == (0, 1, 2825) and n["batch"]["claim_seconds"]["window"] == math.ceil(1e7 / 2825)
+    assert forecast_month(Workload(1, 0.95, batches_per_day=0.001), P).all_day_table_wcu == 1   # no table has less
+    assert plan_workload(events_per_day=30, duplicate_share=0.999, batches_per_day=24).numbers["batch"]["window_wcu"] == 1
+    assert plan_workload(events_per_day=5, batches_per_day=5).numbers["batch"]["rows"] == 1
+
+
+def test_reads_have_a_quota_and_a_price_of_their_own():
+    batch = plan_workload(events_per_day=1e8, duplicate_share=0.9).numbers["batch"]   # 100 M reads and 10 M writes, in 3,540 seconds
+    assert (batch["window_wcu"], batch["window_rcu"], batch["window_paid_hours"]) == (2825, 28_249, 1) and batch["claim_seconds"]["window"] == 3540 + 4   # a slow start
+    assert batch["usd"]["window"] == pytest.approx(2825 * 0.00065 + 28_249 * 0.00013, abs=0.01)
+    assert window_hours(Workload(1e9, 0.9), P) == 7 and window_hours(Workload(1e9, 0.9, batches_per_day=4), P) == 2   # 1e9 / 40,000 = 25,000 s
+    # 10 B reads a day are 115,741 a second, and 1 B writes 11,574; the quota is 40,000 of each
+    assert dynamodb_choices(Workload(1e10, 0.9), P) == {} and recommend(Workload(1e10, 0.9, batches_per_day=1000), P)["choice"] == "lake"
+    page = str(plan_workload(events_per_day=1e10, duplicate_share=0.9))
+    assert page.count("(above the quota of 40 000 RCU)") == 2 and "DynamoDB needs 11 575 WCU and 115 741 RCU all day, above the quota of 40 000 WCU and 40 000 RCU" in page
+    few = recommend(Workload(1e7, 0.9, batches_per_day=288), P)
+    assert (few["choice"], few["wcu"], few["rcu"]) == ("ia_all_day", math.ceil(1e6 / 86_400 / 0.7), math.ceil(1e7 / 86_400 / 0.7))
+
+
+def test_cores_that_wait_for_dynamodb_are_told():
+    batch = plan_workload(events_per_day=1e9).numbers["batch"]
+    assert batch["waiting_usd"]["on_demand"] == pytest.approx(250_004 * batch["cores"] / 3600 * 0.06, abs=0.01)
+    told = forecast_of(Config(input="x", manifest="dynamodb", dynamodb_table="t"), [], cores=batch["cores"], rows=10**9, claims=10**9, known=2 * 10**7)
+    assert told["usd"]["cores"] == pytest.approx(batch["usd"]["cores"] + batch["waiting_usd"]["on_demand"], rel=0.01)   # a run is stopped by the same sum
+    assert f"cores $3.36, and $387.51 or ${batch['waiting_usd']['window']:.2f} while they wait for DynamoDB" in str(plan_workload(events_per_day=1e9))
+
+
+def test_a_run_of_many_batches_warms_up_once():
+    n = plan_input(Config(input=str(SAMPLES)), cores=1).numbers["batch"]
+    assert n["batches"] == 3 and n["run_usd"]["cores"] == pytest.approx(n["run_seconds"] / 3600 * 0.06, rel=0.01) and n["run_usd"]["cores"] < 2.9 * n["usd"]["cores"]
+
+
+def test_batches_beyond_the_retention_are_not_scanned():
+    past = [measured(1_000_000, 1.0, 1, batch_id=f"b{d}", etl_time=f"2026-{d // 28 + 1:02}-{d % 28 + 1:02}T00:00:00Z") for d in range(0, 280, 7)]
+    assert len(remembered(past)) == len(remembered(past, 10_000)) == 40 and len(remembered(past, 20)) == 3   # 0, 7 and 14 days old
+    assert "b273" in remembered([{**m, "etl_time": None} for m in past], 1)   # those whose time nobody knew live on
+    dollars = lambda days: forecast_of(Config(input="x", retention_days=days), [], past=past, rows=1, cores=1)["usd"]["manifest"]
+    assert dollars(20) < dollars(10_000) == pytest.approx(lake_scan_usd(4e7, P) + lake_open_usd(40, P), abs=1e-6)
+
+
+def test_sums_so_small_that_they_round_to_nothing_are_told_as_such():
+    page = str(plan_workload(events_per_day=10, retention_days=7))
+    assert "under $0.01 by writes" in page and "under $0.01 by import" in page and "$0.00 by" not in page and "In 1 batches" not in page
+
+
+def test_a_price_file_cannot_crash_the_arithmetic():
+    Path("free.toml").write_text("[regions.us-east-1]\nstandard_read_usd_per_million = 0\nstandard_write_usd_per_million = 0\n")
+    free = load_prices(file="free.toml")
+    assert read_first_pays(free) == 1.0 and provisioned_pays(free) == math.inf and json.dumps(plan_workload(events_per_day=1e6, prices_file="free.toml").numbers, allow_nan=False)
+    Path("long.toml").write_text(f"[regions.us-east-1]\ncore_usd_per_hour = 1{'0' * 400}\n")
+    with pytest.raises(ConfigError, match="wanted a number from 0 up"): load_prices(file="long.toml")
+    with pytest.raises(ConfigError, match="events_per_day = 1000"): Workload(10**400)
 
 
 def test_an_input_that_cannot_be_planned_says_why():
@@ -486,12 +543,17 @@ def test_a_forecast_goes_by_the_terms_of_the_table():
     assert units(told(job="rerun", terms=Terms(strategy="insert_first"))) == (1_000_000, 1_000_000, 0.75)   # as it was told to
     assert units(told(job="look")) == (0, 2_000_000, 0.25) and units(told(job="look", terms=Terms(layout="pairs"))) == (0, 1_000_000, 0.125)   # the head and the pair
     assert Terms().claiming(0.16) == "insert_first" and Terms().claiming(0.17) == "read_first" and Terms(strategy="insert_first").claiming(0.9) == "insert_first"
+    seconds = lambda **more: told(**more)["manifest_seconds"]
+    assert seconds(job="look") == pytest.approx(2_000_000 / 12_000, abs=1) and seconds(job="look", terms=Terms(layout="pairs")) == pytest.approx(1_000_000 / 12_000, abs=1)
+    assert seconds(job="rerun", terms=Terms(100, True)) == 10_000 and seconds(job="rerun", terms=Terms(100, True, rcu=1000)) == 1000   # as many read units as write units, or those it has
+    assert seconds(terms=Terms(100, limited=True)) == pytest.approx(10_000, abs=5)   # a limit that somebody set on demand
     # 1,202 claims a second and core by PutItem, 4 s of slow start where the rate is a limit
     assert told(terms=Terms(40_000, strategy="put_item"))["manifest_seconds"] == pytest.approx(1_000_000 / 1202, abs=2)
 
 
 def test_a_high_max_wcu_makes_no_table_faster():
     seconds = lambda terms, claims, wcu: forecast_of(Config(input="x", manifest="dynamodb", dynamodb_table="t", max_wcu=wcu), [], cores=64, rows=claims, claims=claims, known=0, terms=terms)["manifest_seconds"]
+    assert seconds(Terms(100, limited=True), 1_000_000, 4000) == pytest.approx(10_000, abs=5)
     assert seconds(Terms(300, True), 1_000_000, 3000) == pytest.approx(1_000_000 / 300, abs=5)
     new = seconds(Terms(), 100_000_000, 40_000)
     assert new == simulate(Load(100e6, tasks=64, slots=64, max_wcu=40_000), Capacity.on_demand(P), P).seconds > 2 * 100e6 / 40_000   # it begins with 4,000 and doubles
@@ -611,6 +673,17 @@ def test_max_dollars_stops_a_dear_run_with_the_sum():
     told = {"dollars": 12.345, "usd": {"cores": 0.345, "manifest": 12.0}, "rows": 20_000_000}
     assert check_dollars(told, None) is None and check_dollars(told, 12.345) is None
     with pytest.raises(DedupError, match=r"\$12.3[45].*20 000 000 rows.*max_dollars = 12.*Nothing was written"): check_dollars(told, 12)
+    with pytest.raises(DedupError, match="Nothing of this batch was written"): check_dollars(told, 12, 3.0, counted=True)   # the manifest is there by then
+
+
+def test_a_limit_in_dollars_wants_prices_of_the_region_and_rows_that_can_be_known(monkeypatch):
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    with pytest.raises(ConfigError, match="No prices for region 'eu-west-1'"): run(Config(input=str(SAMPLES), output="out", max_dollars=5))   # before Spark starts
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    table = [Batch("t", (), "a_table")]
+    with pytest.raises(ConfigError, match="max_dollars = 5 cannot be kept: no listing tells how many rows t has"):
+        _forecast(table, Config(input="t", output="out", input_format="table", manifest="none", max_dollars=5), [], print)
+    assert _forecast(table, Config(input="t", output="out", input_format="table", max_dollars=5), [], lambda line: None)   # its pairs are counted before they are claimed
 
 
 def test_a_review_of_a_folder_that_is_not_there_says_so(capsys):
@@ -657,6 +730,13 @@ def test_chart_titles_state_the_conclusion_and_axes_have_units():
     for words, figure in figures.items():
         assert words in titled(figure), titled(figure)
         assert all(a.get_ylabel() for a in figure.axes) and figure.axes[0].get_xlabel()
+    # where the lines cross more than once, the last crossing tells what comes above it; where no table is large enough, the line ends
+    often = costs_by(Workload(700e3), P, batches_per_day=range(1, 60))
+    at = crossing(often, "batches_per_day", "lake", "dynamodb")
+    assert 24 < at < 60 and all(r["lake"] > r["dynamodb"] for r in often if r["batches_per_day"] > at)
+    assert titled(batches_chart(often)) == f"At 700 k events a day the lake is dearer than DynamoDB above {at:.3g} batches a day"
+    beyond = costs_by(Workload(1e10), P, batches_per_day=[1, 24, 200])
+    assert all(math.isnan(r["dynamodb"]) for r in beyond) and "no table of DynamoDB is large enough" in titled(batches_chart(beyond))
     assert crossing(by_batches, "batches_per_day", "lake", "standard_on_demand") == pytest.approx(168, rel=0.02)   # 270.38 / 30.417 = 0.02336 b + 1.8e-4 b^2
 
 

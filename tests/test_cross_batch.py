@@ -137,6 +137,9 @@ def test_explain_tells_the_story_of_a_natural_and_a_synthetic_id(spark, samples_
     renamed = next(v for v in story["verdicts"] if v["new_event_id"])
     assert story["event_id"] == renamed["event_id"] == row["event_id"] and {c["batch_id"] for c in story["claims"]} >= {renamed["batch_id"]}
     again = str(explain(renamed["new_event_id"], there, spark))
+    copied = next(r for r in truth(last) if r["kind"] == "resent_seconds")
+    copies = sum(r["event_id"] == copied["event_id"] for r in truth(last))
+    assert f"{copies} copies, the first kept under its own id, the other{'' if copies == 2 else f' {copies - 1}'} dropped; reason natural" in str(explain(copied["event_id"], there, spark))
     assert f"it is the new id of an event that came as {row['event_id']}" in again and again.count("\n") == told.count("\n") + 1
     unique = next(r for r in truth(last) if r["kind"] == "unique")
     assert f"manifest: batch {last} claimed a pair, the first of the id, under its own id" in str(explain(unique["event_id"], there, spark))

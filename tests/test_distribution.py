@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 from conftest import ROOT
 from dedup_nb import Config, deduplicate
 from dedup_nb.cli import main
-from dedup_nb.config import ConfigError, InputError, MissingColumnError
-from dedup_nb.distribution import DISTRIBUTION_SQL, REASONS, STRATEGIES, events_per_id, knee, profile, profile_events, profile_html, window_title, windows
+from dedup_nb.config import ConfigError, MissingColumnError
+from dedup_nb.distribution import DISTRIBUTION_SQL, REASONS, events_per_id, knee, profile, profile_events, profile_html, window_title
 from dedup_nb.report import page
 
 

@@ -463,11 +463,11 @@ def test_the_sentence_before_a_run_goes_by_the_terms_of_the_table(spark, dynamod
     client_of(Connection(name, None, dynamodb)).create_table(TableName=name, KeySchema=[{"AttributeName": "eventId", "KeyType": "HASH"}, {"AttributeName": "fingerprint", "KeyType": "RANGE"}],
         AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n in ("eventId", "fingerprint")], BillingMode="PAY_PER_REQUEST", TableClass="STANDARD_INFREQUENT_ACCESS")
     old = in_spark(spark, dynamodb, tmp_path / "old", SimpleNamespace(name=name), layout="pairs")
-    assert old.terms == Terms(4000, False, "ia", "pairs") and old.terms.claiming() == "read_first" and old.forecast(2_000_000).endswith("about 8 minutes, $1.87")   # 2 * 0.78 to insert, 2 * 0.155 to read before
-    assert old.forecast(2_000_000, owned=True).endswith("$0.31")
+    assert old.terms == Terms(4000, False, "ia", "pairs", rcu=12_000) and old.terms.claiming() == "read_first" and old.forecast(2_000_000).endswith("about 8 minutes, $1.87")   # 2 * 0.78 to insert, 2 * 0.155 to read before
+    assert old.forecast(2_000_000, rerun=True) == "2 000 000 pairs to look up at 12 000 read units a second: about 3 minutes, $0.31"
     Path("dear.toml").write_text("[regions.us-east-1]\nstandard_write_usd_per_million = 10\n")
     new = in_spark(spark, dynamodb, tmp_path / "new", capacity=(5, 50), prices="dear.toml")
-    assert new.terms == Terms(50, True) == in_spark(spark, dynamodb, tmp_path / "new", SimpleNamespace(name=new.connection.table), max_wcu=3000).terms and new.forecast(100).endswith("about 2 seconds, paid with its provisioned capacity")
+    assert new.terms == Terms(50, True, rcu=50) == in_spark(spark, dynamodb, tmp_path / "new", SimpleNamespace(name=new.connection.table), max_wcu=3000).terms and new.forecast(100).endswith("about 2 seconds, paid with its provisioned capacity")
     assert in_spark(spark, dynamodb, tmp_path / "dear", prices="dear.toml").forecast(2_000_000).endswith("$20.00")
 
 

@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 from emulator import items
 from dedup_nb import dynamodb as dynamo, manifest as module
 from dedup_nb.dynamodb import Connection, DynamoManifest
-from dedup_nb.manifest import GONE, HEAD, KEY, RENAMED, STAYS, BusyError, FencedError, LakeManifest, ManifestError, id_key, pair_key
+from dedup_nb.manifest import GONE, HEAD, RENAMED, STAYS, BusyError, FencedError, LakeManifest, ManifestError, id_key, pair_key
 
 RECIPE = {"format": 1, "retention_days": 180}
 

@@ -1,7 +1,6 @@
 "What is read, what is bad, and which files make a batch."
 import gzip, json, logging, os, random, re
 from datetime import datetime, timezone
-from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
