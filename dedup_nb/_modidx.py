@@ -15,6 +15,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                               'dedup_nb.cli._given': ('cli.html#_given', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._history': ('cli.html#_history', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._iam': ('cli.html#_iam', 'dedup_nb/cli.py'),
+                              'dedup_nb.cli._java_apart': ('cli.html#_java_apart', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._parser': ('cli.html#_parser', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._plan': ('cli.html#_plan', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._profile': ('cli.html#_profile', 'dedup_nb/cli.py'),

@@ -6,8 +6,9 @@
 __all__ = ['main']
 
 # %% ../nbs/30_cli.ipynb #1411eaf3
-import argparse, json, sys
-from collections.abc import Callable, Sequence
+import argparse, json, os, sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from .config import Config, ConfigError, DedupError, did_you_mean, settings
@@ -197,6 +198,21 @@ def _demo(args:argparse.Namespace) -> int:
     return 0
 
 # %% ../nbs/30_cli.ipynb #bf314697
+@contextmanager
+def _java_apart(apart:bool) -> Iterator[None]:
+    "With --json only JSON goes to standard output: what Java prints there by itself goes to standard error."
+    if not apart or sys.stdout is not sys.__stdout__: yield; return
+    sys.stdout.flush()
+    ours = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # Java inherits it when it starts
+    sys.stdout = ours
+    try: yield
+    finally:
+        ours.flush()
+        os.dup2(ours.fileno(), 1)
+        sys.stdout = sys.__stdout__
+        ours.close()
+
 def main(
     argv:Sequence[str]|None = None,  # else the words of the command line
 ) -> int:                            # 0 done, 1 the run failed, 2 wrong usage or settings
@@ -212,8 +228,9 @@ def main(
         if unknown:
             raise ConfigError(f"Unknown argument {unknown[0]}.{did_you_mean(unknown[0].partition('=')[0], _flags())} "
                               f"dedup {args.command} --help lists all.")
-        return {"run": _run, "plan": _plan, "profile": _profile, "demo": _demo, "iam": _iam,
-                "backfill": _backfill}.get(args.command, _history)(args)
+        with _java_apart(getattr(args, "json", False)):
+            return {"run": _run, "plan": _plan, "profile": _profile, "demo": _demo, "iam": _iam,
+                    "backfill": _backfill}.get(args.command, _history)(args)
     except ConfigError as wrong: return _failed(wrong, 2)
     except DedupError as wrong: return _failed(wrong, 1)
 

@@ -54,3 +54,9 @@ def test_a_missing_input_is_said_before_spark_starts(capsys):
 def test_the_command_is_installed():
     done = subprocess.run([str(Path(sys.executable).parent / "dedup"), "--version"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip() == f"dedup_nb {__version__}"
+
+
+def test_with_json_what_java_prints_is_no_part_of_the_answer():
+    words = "import os; from dedup_nb.cli import _java_apart\nwith _java_apart(True): os.system('echo java'); print('json')\nprint('after'); os.system('echo too')"
+    done = subprocess.run([sys.executable, "-u", "-c", words], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("json\nafter\ntoo\n", "java\n")
