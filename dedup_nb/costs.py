@@ -489,7 +489,8 @@ class Capacity:
     doubling_s:float
     burst_s:float
     saved:float = 0           # units saved at the start
-    rcu:float = math.inf      # a second; reads only bound the time
+    rcu:float = math.inf      # a second, at the start; reads only bound the time
+    most_rcu:float = math.inf
 
     @classmethod
     def provisioned(cls, wcu:float, prices:Prices, *, idle_s:float = 0, stored_gb:float = 0, rcu:float = math.inf) -> "Capacity":
@@ -498,15 +499,23 @@ class Capacity:
             raise ConfigError(f"{wcu:g} WCU: wanted more than 0 and at most the quota of a table, {prices['table_wcu']:g}. "
                               "Ask AWS for a higher quota and set table_wcu in a price file, or take longer.")
         return cls("provisioned", wcu, wcu, math.ceil(stored_gb / prices["partition_gb"]), prices["partition_wcu"],
-                   prices["on_demand_doubling_s"], prices["burst_s"], min(idle_s, prices["burst_s"]) * wcu, rcu)
+                   prices["on_demand_doubling_s"], prices["burst_s"], min(idle_s, prices["burst_s"]) * wcu, rcu, rcu)
 
     @classmethod
     def on_demand(cls, prices:Prices, *, previous_peak:float = 0, stored_gb:float = 0, limit:float = math.inf,
                   rcu:float|None = None) -> "Capacity":
         "A table on demand: the start of a new one, or twice its previous peak, up to the quota or a limit of its own."
         most, start = min(prices["table_wcu"], limit), prices["on_demand_start_wcu"]
+        rcu = min(rcu or prices["on_demand_start_rcu"], prices["table_rcu"])
         return cls("on_demand", min(most, max(start, 2 * previous_peak)), most, math.ceil(stored_gb / prices["partition_gb"]),
-                   prices["partition_wcu"], prices["on_demand_doubling_s"], 0, rcu=rcu or prices["on_demand_start_rcu"])
+                   prices["partition_wcu"], prices["on_demand_doubling_s"], 0, rcu=rcu, most_rcu=rcu if limit < math.inf else prices["table_rcu"])
+
+    def read_seconds(self, units:float) -> int:
+        "Seconds that reads take alone; on demand the rate doubles while they last, as that of writes does."
+        seconds, rate = 0.0, self.rcu
+        while rate < self.most_rcu and units > rate * self.doubling_s:
+            seconds, units, rate = seconds + self.doubling_s, units - rate * self.doubling_s, min(2 * rate, self.most_rcu)
+        return math.ceil(seconds + units / rate)
 
 # %% ../nbs/11_costs.ipynb #c8e6b98a
 _HOT_IDS = 1000  # that are simulated one by one; the others count as spread evenly
@@ -640,10 +649,11 @@ def simulate(
     r = _start(replace(load, claims=load.claims * written, hot=tuple(h * written for h in load.hot)) if 0 < written < 1 else load,
                capacity, write_unit(item_bytes))
     while written and r.left.max() > 1e-6: _step(r)
-    hour = capacity_usd(capacity.wcu, math.ceil(r.second / 3600), prices) if capacity.mode == "provisioned" else request_usd(units, prices)
     attempts = round(load.claims * written + r.refused)
     # reads have their own units; they come in hundreds, and only bound the time where there are more of them than writes
-    seconds = max(r.second, math.ceil(units.read / capacity.rcu))
+    seconds = max(r.second, capacity.read_seconds(units.read))
+    hour = (request_usd(units, prices) if capacity.mode == "on_demand"
+            else capacity_usd(capacity.wcu, math.ceil(seconds / 3600), prices, rcu=0 if capacity.rcu == math.inf else capacity.rcu))
     return Simulated(seconds, round(r.refused), attempts, -(-attempts // 25) + math.ceil(units.read / 100), units, hour,
                      r.peak * r.each, tuple(r.trace[::-(-len(r.trace) // 2000) or 1]))
 
@@ -711,12 +721,14 @@ def _time_of(m:Mapping[str, Any]) -> datetime|None:
 def remembered(
     past:Sequence[Mapping[str, Any]],
     retention_days:float|None = None,  # None = for ever
+    at:datetime|None = None,           # time of the batch at hand; None = of the newest
 ) -> dict[str, int]:
-    "Keys that earlier runs and backfills left in a manifest, by batch; those are gone that the newest batch does not see any more."
-    times = {m["batch_id"]: t for m in past if (t := _time_of(m))}
-    gone = [] if retention_days is None else [b for b, t in times.items() if max(times.values()) - t > timedelta(days=retention_days)]
-    return {m["batch_id"]: m["counts"].get("kept", 0) for kind in ("backfill", "run") for m in past
-            if _kind(m) == kind and m["batch_id"] not in gone}
+    "Keys that earlier runs and backfills left in a manifest, by batch; those are gone that the batch at hand does not see any more."
+    kept = [m for kind in ("backfill", "run") for m in past if _kind(m) == kind]
+    times = {m["batch_id"]: t for m in kept if (t := _time_of(m))}
+    now = at or max(times.values(), default=None)
+    gone = {b for b, t in times.items() if retention_days is not None and now - t > timedelta(days=retention_days)}
+    return {m["batch_id"]: m["counts"].get("kept", 0) for m in kept if m["batch_id"] not in gone}
 
 def _pairs_of(m:Mapping[str, Any]) -> tuple[int, int]|None:
     "The pairs of a batch, and those of them that the manifest knew; None where nobody counted."
@@ -804,8 +816,8 @@ class Terms:
         load = Load(pairs, duplicate_share=share, tasks=cores, slots=cores,
                     max_wcu=min(max_wcu or capacity.wcu, capacity.most_wcu),  # more would only be refused
                     task_claims_per_s=prices["put_claims_per_s" if strategy == "put_item" else "core_claims_per_s"])
-        reads = math.ceil(self.units(pairs, known, job).read / capacity.rcu)
-        return max(simulate(load, capacity, prices, strategy=strategy).seconds, reads)
+        reads = self.units(pairs, known, job).read  # of a look, more than a claim has
+        return max(simulate(load, capacity, prices, strategy=strategy).seconds, capacity.read_seconds(reads))
 
 # what a plan or a forecast may ask for
 PRICED = [f"{c}_{what}" for c in ("standard", "ia") for what in (
@@ -826,6 +838,7 @@ def forecast_of(
     rows:int|None = None,                   # if they are known already; also claims, known: pairs, and those in the manifest
     claims:int|None = None,
     known:int|None = None,
+    at:datetime|None = None,                # the time of the batch; None = of the newest one
 ) -> dict[str, Any]:
     """Forecast one batch, for `forecast` in its metrics; pure and quick.
 
@@ -841,7 +854,7 @@ def forecast_of(
     known = claims * (of_them / pairs if pairs else 0) if known is None else known
     single = config.input_format in ("enriched_tsv", "json") and any(_packed(f) for f in files)
     used = max(1, min(cores or os.cpu_count() or 1, len(files) if single else 10**6))
-    history = remembered(past, config.retention_days).values()
+    history = remembered(past, config.retention_days, at).values()
     units, seconds, spent = _manifest_part(config, terms, prices, claims, known, history, used, job)
     time = speed.seconds(rows, used, first=first) + seconds
     # the price of a scan has its cores in it

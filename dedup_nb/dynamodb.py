@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from .config import Config, ConfigError, DedupError, did_you_mean, settings
 from .manifest import (
     HEAD, KEY, RENAMED, STAYS, BusyError, Claim, Entry, FencedError, ManifestError, NO_TIME, _differences, _entries,
-    _fixed_time, _held, _known_of, _learns, another_recipe, committed_already, id_key, pair_key, this_process, yielded_to)
+    _fixed_time, _held, _known_of, _learns, another_recipe, claimed_in_time, committed_already, id_key, pair_key, this_process, yielded_to)
 from .read import escaped, filesystem
 from .report import grouped
 
@@ -1144,23 +1144,17 @@ class DynamoManifest:
 
         Waits up to `wait_minutes` for another run of the same batch, then raises `BusyError` that names it.
         """
-        end, told = time.monotonic() + 60 * self.wait_minutes, None
-        while True:
+        def attempt() -> Claim|str|None:
             seq, entries = self._next(), self.ledger()
             mine = next((e for e in entries if e.batch_id == batch_id), None)
             if mine and mine.committed and not rerun: raise committed_already(batch_id, mine.committed)
             self._check_not_swept(entries, batch_id, etl_time)
-            held = _held([mine] if mine else [], batch_id, self.claim_timeout_minutes)
-            if held is None:
-                claim = self._claim(batch_id, etl_time, info, entries, seq)
-                said = {**info, **this_process(), "token": claim.token, "at": self._clock(), "etl_time": claim.etl_time.isoformat(),
-                        "first_seq": claim.sees if claim.rerun else None}
-                if self._append(seq, batch_id, "claim", said): return claim
-            elif time.monotonic() >= end: raise BusyError(held)
-            else:
-                if held != told: self.say(f"  waiting: {held}")
-                told = held
-                time.sleep(min(5.0, max(0.2, end - time.monotonic())))
+            if held := _held([mine] if mine else [], batch_id, self.claim_timeout_minutes): return held
+            claim = self._claim(batch_id, etl_time, info, entries, seq)
+            said = {**info, **this_process(), "token": claim.token, "at": self._clock(), "etl_time": claim.etl_time.isoformat(),
+                    "first_seq": claim.sees if claim.rerun else None}
+            return claim if self._append(seq, batch_id, "claim", said) else None
+        return claimed_in_time(attempt, self.wait_minutes, self.say)
 
     def look(self, batch_id:str, etl_time:datetime, info:Mapping[str, Any], *, rerun:bool = False) -> Claim:
         "What `begin` would give, but nothing is written or held: for a run that only decides."
@@ -1298,8 +1292,9 @@ class DynamoManifest:
     def forecast(self, pairs:int, rerun:bool = False) -> str:
         "One sentence before a run: pairs, rate, minutes, dollars. A rerun mostly reads what it has."
         units = self.terms.units(pairs, job="rerun" if rerun else "claim")
-        job = (f"claim at {grouped(int(self.max_wcu))} write" if units.write else f"look up at {grouped(self._reads)} read")
-        seconds = max(units.write / self.max_wcu, units.read / self._reads)
+        writing, reading = units.write / self.max_wcu, units.read / self._reads
+        job = f"claim at {grouped(int(self.max_wcu))} write" if writing > reading else f"look up at {grouped(self._reads)} read"
+        seconds = max(writing, reading)
         time_ = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{round(seconds)} seconds" if seconds >= 1.5 else "a second"
         return (f"{grouped(pairs)} pairs to {job} units a second: "
                 f"about {time_}, {self._usd(units.write, units.read)}")

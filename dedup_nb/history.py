@@ -202,7 +202,7 @@ def backfill(
     *,
     say:Callable[[str], None] = print,
     force:bool = False,                  # go on with another recipe than the manifest's
-) -> list[dict[str, Any]]:               # per batch: batch_id, rows, pairs, repeats, known, new, used
+) -> list[dict[str, Any]]:               # per batch: batch_id, etl_time, rows, pairs, repeats, known, new, used
     """Fill the manifest from archived runs, oldest first. Can be killed and run again: what is committed is not read a second time.
 
     rows: the good ones; repeats: copies within the batch; known: rows of pairs that earlier runs had; new: pairs; used: see
@@ -254,8 +254,8 @@ def _backfill_one(spark:SparkSession, batch:Batch, config:Config, manifest:Manif
             raise InputError(f"None of the {grouped(total['rows'])} rows of {batch.batch_id} is an event of the form "
                              f"{config.input_format}; nothing is filled. Set the right --input-format; "
                              "events that were loaded are mostly parquet (--input-format parquet --batch-pattern 'batch_id=*').")
-        check_dollars(_priced(batch, config, manifest, past, backfill=True, first=first, rows=total["rows"], claims=total["pairs"]),
-                      config.max_dollars, spent, counted=True)
+        check_dollars(_priced(batch, config, manifest, past, backfill=True, first=first, rows=total["rows"], claims=total["pairs"],
+                              at=None if etl_time == NO_TIME else etl_time), config.max_dollars, spent, counted=True)
         if config.input_format not in ("delta", "table"):
             yield {**_backfill_part(batch, keys, etl_time, manifest, config.output), "read": total["rows"]}
         else: yield from _backfill_days(batch, keys, etl_time, manifest, config.output, say)
@@ -307,7 +307,7 @@ def _backfill_part(batch:Batch, keys:DataFrame, etl_time:datetime, manifest:Mani
         manifest.give_up(claim)
         raise
     return {"batch_id": batch.batch_id, "rows": total.n, "pairs": total.pairs, "repeats": total.n - total.pairs,
-            "known": seen.n, "new": total.pairs - seen.pairs, "used": manifest.used(claim), 
+            "known": seen.n, "new": total.pairs - seen.pairs, "used": manifest.used(claim),
             "etl_time": None if etl_time == NO_TIME else _iso(etl_time)}
 
 # %% ../nbs/15_history.ipynb #c4e21ef8

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KEY', 'STAYS', 'RENAMED', 'GONE', 'HEAD', 'NO_TIME', 'id_key', 'pair_key', 'ManifestError', 'BusyError',
            'FencedError', 'Claim', 'Entry', 'Manifest', 'this_process', 'LakeManifest', 'committed_already',
-           'another_recipe', 'yielded_to', 'has_files', 'manifest_exists']
+           'claimed_in_time', 'another_recipe', 'yielded_to', 'has_files', 'manifest_exists']
 
 # %% ../nbs/06_manifest.ipynb #ca24b7ce
 import json, os, platform, re, time, uuid
@@ -242,24 +242,17 @@ class LakeManifest:
 
     def begin(self, batch_id:str, etl_time:datetime, info:Mapping[str, Any], *, rerun:bool=False) -> Claim:
         "Claim a batch; see `Manifest`. Waits up to `wait_minutes` for another run, then raises `BusyError` that names it."
-        token, end, notes, told = info["token"], time.monotonic() + 60 * self.wait_minutes, [], None
-        while True:
+        notes:list[str] = []
+        def attempt() -> Claim|str|None:
             markers = self._markers()
             entries = _entries(markers)
             mine = next((e for e in entries if e.batch_id == batch_id), None)
             if mine and mine.committed and not rerun: raise committed_already(batch_id, mine.committed)
             self._check_not_expired(markers, batch_id, etl_time)
-            held = _held(entries, batch_id, self.claim_timeout_minutes)
-            if held is None:
-                notes += self._close_dead(entries, batch_id)
-                if (claim := self._claim(batch_id, token, mine, etl_time, info, notes,
-                                         1 + max((m.seq for m in markers), default=0))):
-                    return claim
-            elif time.monotonic() >= end: raise BusyError(held)
-            else:
-                if held != told: self.say(f"  waiting: {held}")
-                told = held
-                time.sleep(min(5.0, max(0.2, end - time.monotonic())))
+            if held := _held(entries, batch_id, self.claim_timeout_minutes): return held
+            notes.extend(self._close_dead(entries, batch_id))
+            return self._claim(batch_id, info["token"], mine, etl_time, info, notes, 1 + max((m.seq for m in markers), default=0))
+        return claimed_in_time(attempt, self.wait_minutes, self.say)
 
     def look(self, batch_id:str, etl_time:datetime, info:Mapping[str, Any], *, rerun:bool=False) -> Claim:
         "What `begin` would give, but nothing is written or held: for a run that only decides."
@@ -532,6 +525,21 @@ def _who(info:Mapping[str, Any]) -> str:
 def committed_already(batch_id:str, info:Mapping[str, Any]|None = None) -> ManifestError:
     return ManifestError(f"Batch {batch_id} is committed already{f', by {_who(info)}' if info else ''}. "
                          f"Process it again with rerun=true (--rerun), or forget it first: dedup forget {batch_id}.")
+
+def claimed_in_time(
+    attempt:Callable[[], Claim|str|None],  # the claim; or who holds what is in the way; or None if another run was quicker
+    wait_minutes:float,
+    say:Callable[[str], None],
+) -> Claim:
+    "Attempt a claim until it is there. Raises `BusyError` that names who holds it once the time is over."
+    end, told = time.monotonic() + 60 * wait_minutes, None
+    while not isinstance(found := attempt(), Claim):
+        if found is None: continue
+        if time.monotonic() >= end: raise BusyError(found)
+        if found != told: say(f"  waiting: {found}")
+        told = found
+        time.sleep(min(5.0, max(0.2, end - time.monotonic())))
+    return found
 
 def another_recipe(name:str, differ:Sequence[str], other:str, rerun:bool) -> ManifestError:
     "What to do where a manifest was made with another recipe; `other`: what one would name instead."

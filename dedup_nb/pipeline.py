@@ -370,7 +370,8 @@ def _look_back(job:_Job) -> None:
     job.add(total)
     if job.config.max_dollars is not None:  # now that the pairs are counted, the price is no guess; nothing is claimed yet
         counted = _priced(job.batch, job.config, job.manifest, job.past, rows=total["rows"], claims=total["pairs"],
-                          job=_asks_for(job.batch, job.config, job.entries), first=(job.forecast or {}).get("first", True))
+                          job=_asks_for(job.batch, job.config, job.entries), first=(job.forecast or {}).get("first", True),
+                          at=None if etl_time == NO_TIME else etl_time)
         check_dollars(counted, job.config.max_dollars, job.spent, counted=True)
         job.forecast = {**(job.forecast or {}), "counted_dollars": counted["dollars"]}
     job.seen.update(read=job.seen["rows"], pairs=total["pairs"], checksum=total["checksum"])

@@ -114,7 +114,8 @@ def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims
     hours, core_usd = window_hours(w, prices), prices["core_usd_per_hour"] / 3600
     units = claim_units(claims, w.duplicate_share, cheaper_strategy(w.duplicate_share, prices), w.item_bytes)
     rate = min(max_wcu or prices["on_demand_start_wcu"], prices["table_wcu"])
-    on_demand = _claiming(claims, known, rate, Capacity.on_demand(prices), prices, cores, ids)
+    table = Capacity.on_demand(prices)
+    on_demand = _claiming(claims, known, rate, table, prices, cores, ids)
     wcu, rcu = window_units(w, hours, prices) if hours else (None, 0)
     window = (_claiming(claims, known, wcu, Capacity.provisioned(wcu, prices, rcu=rcu or math.inf), prices, cores, ids).seconds
               if hours else None)
@@ -131,7 +132,7 @@ def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims
             "write_units": round(units.write), "read_units": round(units.read), "claim_seconds": claiming,
             "total_seconds": {name: None if s is None else round(seconds + s, 1) for name, s in claiming.items()},
             "run_total_seconds": {name: None if s is None else of_run(s) for name, s in claiming.items()},
-            "on_demand_wcu": rate, "window_wcu": wcu, "window_rcu": rcu, "window_hours": hours, "window_paid_hours": paid,
+            "on_demand_wcu": rate, "on_demand_rcu": table.rcu, "window_wcu": wcu, "window_rcu": rcu, "window_hours": hours, "window_paid_hours": paid,
             "refused": on_demand.refused, "usd": {**spent, "cores": seconds * cores * core_usd}, "waiting_usd": waiting,
             "run_usd": {**{n: x * batches for n, x in spent.items()}, "cores": of_run(0) * cores * core_usd},
             "run_waiting_usd": {n: x * batches for n, x in waiting.items()}}
@@ -240,8 +241,11 @@ def _about_batch(n:Mapping[str, Any]) -> list[str]:
     bad = f", {grouped(b['bad'])} of them bad" if b["bad"] else ""
     between = 86_400 / w["batches_per_day"]
     window = _in_window(n, between) if b["window_hours"] else f"no window, as {_no_window(n)}"
-    late = (f" (too slow: the next batch comes after {duration(between)}; ask for more with --max-wcu, or cut batches larger)"
-            if c["on_demand"] > between else "")
+    reading = b["read_units"] / b["on_demand_rcu"] > b["write_units"] / b["on_demand_wcu"]
+    rate = (f"{grouped(int(b['on_demand_rcu']))} read units a second (RCU), doubled every half hour" if reading
+            else f"{grouped(int(b['on_demand_wcu']))} write units a second (WCU)")
+    more = "" if reading else "ask for more with --max-wcu, or "
+    late = f" (too slow: the next batch comes after {duration(between)}; {more}cut batches larger)" if c["on_demand"] > between else ""
     return [f"A batch: {grouped(b['rows'])} rows{bad}, {grouped(b['claims'])} pairs of id and fingerprint to claim",
             f"  duplicates  {', '.join(kinds) or 'none'}",
             f"  time        {duration(b['total_seconds']['lake'])} with a lake manifest or {duration(b['total_seconds']['on_demand'])} "
@@ -252,27 +256,27 @@ def _about_batch(n:Mapping[str, Any]) -> list[str]:
                 f"in {_batches(max(1, round(w['retention_days'] * w['batches_per_day'])))}, "
                 f"on {'these cores' if b['cores'] > 1 else 'this core'}",
             f"  DynamoDB    {grouped(b['write_units'])} write and {grouped(b['read_units'])} read units: {duration(c['on_demand'])} "
-                f"on demand at {grouped(int(b['on_demand_wcu']))} write units a second (WCU){late}; {window}",
+                f"on demand at {rate}{late}; {window}",
             f"  dollars     {_dollars(b['usd'], b['waiting_usd'])}"]
 
 def _dollars(spent:Mapping[str, float], waiting:Mapping[str, float]) -> str:
     window = f", in a window {usd(spent['window'])}" if "window" in spent else ""
-    more = " or ".join(dict.fromkeys(usd(x) for x in waiting.values()))
-    return (f"lake {usd(spent['lake'])}, or DynamoDB on demand {usd(spent['on_demand'])}{window}; "
-            f"cores {usd(spent['cores'])}, and {more} while they wait for DynamoDB")
+    more = f" or {usd(waiting['window'])} in a window" if "window" in waiting else ""
+    return (f"lake {usd(spent['lake'])}, or DynamoDB on demand {usd(spent['on_demand'])}{window}; cores {usd(spent['cores'])}, "
+            f"and {usd(waiting['on_demand'])} more on demand{more} while they wait for DynamoDB")
 
 def _above(n:Mapping[str, Any], wcu:float, rcu:float) -> str:
     "Which quota of a table is too small for it, if any."
-    over = [f"{grouped(int(quota))}{unit}" for rate, quota, unit in ((wcu, n["table_wcu_quota"], ""), (rcu, n["table_rcu_quota"], " RCU"))
+    over = [f"{grouped(int(quota))} {unit}" for rate, quota, unit in ((wcu, n["table_wcu_quota"], "WCU"), (rcu, n["table_rcu_quota"], "RCU"))
             if rate > quota]
-    return f" (above the quota of {' and of '.join(over)})" if over else ""
+    return f" (above the quota of {' and '.join(over)})" if over else ""
 
 def _about_month(n:Mapping[str, Any]) -> list[str]:
     m, w, b, long = n["per_month"], n["workload"], n["batch"], n["long_window"]
     doubt = lambda *of: "*" if any(name.startswith(of) for name in n["prices"]["unverified"]) else ""
     row = lambda title, standard, ia, more="": f"  {title:<24}{usd(standard):>14}{usd(ia):>16}   {more}".rstrip()
     of = lambda mode: (m[f"standard_{mode}"], m[f"ia_{mode}"])
-    used = f", {UTILISATION:.0%} used" if n["all_day_wcu"] >= 10 else ""
+    used = f", {UTILISATION:.0%} used" if max(n["all_day_wcu"], n["all_day_rcu"]) >= 10 else ""
     a_second = lambda units: units * w["batches_per_day"] / 86_400
     rows = [row("DynamoDB on demand", *of("on_demand"), _above(n, a_second(b["write_units"]), a_second(b["read_units"])).strip()),
             row(*_window_title(n), *of("window"), _window_words(n))]
@@ -294,7 +298,8 @@ def _window_words(n:Mapping[str, Any]) -> str:
     if w["batches_per_day"] > 24: return f"{told} (not possible: {_no_window(n)})"
     whole = "; all hours of the day are paid" if w["batches_per_day"] * n["window_hours"] >= 24 else ""
     spare = (f", or {_rates(b['window_wcu'], b['window_rcu']).removesuffix(' WCU')} with {_spare(n)}"
-             if b["window_hours"] == n["window_hours"] and b["window_wcu"] != n["window_wcu"] else "")
+             if b["window_hours"] == n["window_hours"]
+             and (b["window_wcu"], b["window_rcu"]) != (n["window_wcu"], n["window_rcu"]) else "")
     return told + (_above(n, n["window_wcu"], n["window_rcu"]) or spare) + whole
 
 _KINDS_OF_PRICES = {"standard": "Standard", "ia": "Standard-IA", "lake": "the lake's", "core": "a core", "import": "import from S3"}
@@ -313,7 +318,7 @@ def _page(n:Mapping[str, Any]) -> list[str]:
     start = (f"Plan for {grouped(round(w['events_per_day']))} events a day "
              f"in {_batches(w['batches_per_day'])}, "
              f"{100 * w['duplicate_share']:.3g} % known, remembered for {_times(w['retention_days'])} days")
-    left_out = n["window_read_usd"] >= 0.005 and b["write_units"] >= b["read_units"]
+    left_out = n["window_read_usd"] >= 0.005 and not n["window_rcu"] and w["batches_per_day"] <= 24
     reads = ([f"  Windows also need read units for the known keys, {usd(n['window_read_usd'])}, which their totals leave out"]
              if left_out else [])
     whole = (["This run: nothing, as no batch is to do"] if not b["batches"]

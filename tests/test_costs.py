@@ -1,5 +1,6 @@
 """Capacity, time and money: the arithmetic, the simulator, the plan. No Spark."""
 import csv, gzip, json, math, os
+from datetime import datetime, timezone
 from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 import pytest
@@ -308,7 +309,7 @@ def test_a_plan_from_numbers_holds_the_totals_for_programs():
 
 def test_the_page_says_what_matters():
     page = str(plan_workload(events_per_day=1e9, batches_per_day=1))
-    for words in ("1 000 000 000 rows", "$27 797.39", "277 778 WCU (above the quota of 40 000)", "window of 7 h with 39 778 WCU", "Recommended: lake manifest", "It would change: From 183", "DynamoDB, 7 h a batch       $14 202.89", "* not verified", "us-east-1"):
+    for words in ("1 000 000 000 rows", "$27 797.39", "277 778 WCU (above the quota of 40 000 WCU)", "window of 7 h with 39 778 WCU", "Recommended: lake manifest", "It would change: From 183", "DynamoDB, 7 h a batch       $14 202.89", "* not verified", "us-east-1"):
         assert words in page, words
 
 
@@ -387,7 +388,7 @@ def test_a_trillion_events_a_day_are_planned_at_once():
 
 def test_reading_takes_time_too():
     s = simulate(Load(1e9, duplicate_share=1.0), Capacity.on_demand(P), P, strategy="read_first")
-    assert s.units == Units(0, 1e9) and s.seconds == math.ceil(1e9 / P["on_demand_start_rcu"]) and s.requests == 1e7
+    assert s.units == Units(0, 1e9) and s.seconds == 3600 + math.ceil((1e9 - 1800 * 36_000) / 40_000) and s.requests == 1e7   # 12,000 a second, then 24,000, then the quota
 
 
 def test_a_price_file_names_what_would_divide_by_nothing():
@@ -428,7 +429,16 @@ def test_reads_have_a_quota_and_a_price_of_their_own():
     # 10 B reads a day are 115,741 a second, and 1 B writes 11,574; the quota is 40,000 of each
     assert dynamodb_choices(Workload(1e10, 0.9), P) == {} and recommend(Workload(1e10, 0.9, batches_per_day=1000), P)["choice"] == "lake"
     page = str(plan_workload(events_per_day=1e10, duplicate_share=0.9))
-    assert page.count("(above the quota of 40 000 RCU)") == 2 and "DynamoDB needs 11 575 WCU and 115 741 RCU all day, above the quota of 40 000 WCU and 40 000 RCU" in page
+    assert page.count("(above the quota of 40 000 RCU)") == 2 and page.count("(above the quota of 40 000 WCU and 40 000 RCU)") == 1 and "DynamoDB needs 11 575 WCU and 115 741 RCU all day, above the quota of 40 000 WCU and 40 000 RCU" in page
+    # on demand 12,000 reads a second double twice, in half hours: 21.6 M and 43.2 M, and the rest at the quota of 40,000
+    slow = plan_workload(events_per_day=2e9, duplicate_share=0.9, batches_per_day=2, max_wcu=40_000)
+    assert plan_workload(events_per_day=2e9, duplicate_share=0.9).numbers["batch"]["claim_seconds"]["on_demand"] == 3600 + math.ceil((2e9 - 64.8e6) / 40_000)
+    assert "on demand at 12 000 read units a second (RCU), doubled every half hour; or" in str(slow) and "--max-wcu" not in str(slow)
+    s = simulate(Load(1e6, duplicate_share=1), Capacity.provisioned(100, P, rcu=100), P, strategy="read_first")
+    assert s.seconds == 10_000 and s.usd == pytest.approx(3 * (100 * 0.00065 + 100 * 0.00013))   # three hours are begun
+    all_known = str(plan_workload(events_per_day=1e8, duplicate_share=1))
+    assert "1 WCU and 27 778 RCU, or 1 WCU and 28 249 RCU with a minute to spare" in all_known and "1 WCU and 1 654 RCU, 70% used" in all_known
+    assert "which their totals leave out" in str(plan_workload(events_per_day=1e9, batches_per_day=2)) and "which their totals leave out" not in str(plan_workload(events_per_day=1e9, batches_per_day=48))
     few = recommend(Workload(1e7, 0.9, batches_per_day=288), P)
     assert (few["choice"], few["wcu"], few["rcu"]) == ("ia_all_day", math.ceil(1e6 / 86_400 / 0.7), math.ceil(1e7 / 86_400 / 0.7))
 
@@ -438,7 +448,7 @@ def test_cores_that_wait_for_dynamodb_are_told():
     assert batch["waiting_usd"]["on_demand"] == pytest.approx(250_004 * batch["cores"] / 3600 * 0.06, abs=0.01)
     told = forecast_of(Config(input="x", manifest="dynamodb", dynamodb_table="t"), [], cores=batch["cores"], rows=10**9, claims=10**9, known=2 * 10**7)
     assert told["usd"]["cores"] == pytest.approx(batch["usd"]["cores"] + batch["waiting_usd"]["on_demand"], rel=0.01)   # a run is stopped by the same sum
-    assert f"cores $3.36, and $387.51 or ${batch['waiting_usd']['window']:.2f} while they wait for DynamoDB" in str(plan_workload(events_per_day=1e9))
+    assert f"cores $3.36, and $387.51 more on demand or ${batch['waiting_usd']['window']:.2f} in a window while they wait for DynamoDB" in str(plan_workload(events_per_day=1e9))
 
 
 def test_a_run_of_many_batches_warms_up_once():
@@ -449,6 +459,9 @@ def test_a_run_of_many_batches_warms_up_once():
 def test_batches_beyond_the_retention_are_not_scanned():
     past = [measured(1_000_000, 1.0, 1, batch_id=f"b{d}", etl_time=f"2026-{d // 28 + 1:02}-{d % 28 + 1:02}T00:00:00Z") for d in range(0, 280, 7)]
     assert len(remembered(past)) == len(remembered(past, 10_000)) == 40 and len(remembered(past, 20)) == 3   # 0, 7 and 14 days old
+    assert remembered([*past, measured(5, 1.0, 1, batch_id="look", etl_time="2099-01-01", status="decided")], 20) == remembered(past, 20)   # which no manifest holds
+    old = datetime(2026, 5, 1, tzinfo=timezone.utc)
+    assert len(remembered(past, 20, old)) == sum(m["etl_time"] >= "2026-04-11" for m in past)   # a late batch sees what was there then
     assert "b273" in remembered([{**m, "etl_time": None} for m in past], 1)   # those whose time nobody knew live on
     dollars = lambda days: forecast_of(Config(input="x", retention_days=days), [], past=past, rows=1, cores=1)["usd"]["manifest"]
     assert dollars(20) < dollars(10_000) == pytest.approx(lake_scan_usd(4e7, P) + lake_open_usd(40, P), abs=1e-6)
@@ -583,7 +596,7 @@ def test_many_small_batches_take_longer_to_open_than_to_scan():
 
 def test_the_page_marks_what_is_not_possible():
     page, numbers = str(plan := plan_workload(events_per_day=1e10)), plan.numbers
-    assert numbers["possible"] == ["lake"] and page.count("(above the quota of 40 000)") == 3 and "too slow: the next batch comes after 24.0 h" in page
+    assert numbers["possible"] == ["lake"] and page.count("(above the quota of 40 000 WCU)") == 3 and "too slow: the next batch comes after 24.0 h" in page
     assert set(plan_workload(events_per_day=1e7, batches_per_day=288).numbers["possible"]) == {"lake", "standard_on_demand", "ia_on_demand", "standard_all_day", "ia_all_day"}
     assert "then the next one is there" in str(plan_workload(events_per_day=1e8, batches_per_day=24)) and "then the next one is there" not in str(plan_workload(events_per_day=1e8))
 

@@ -467,7 +467,7 @@ def test_the_sentence_before_a_run_goes_by_the_terms_of_the_table(spark, dynamod
     assert old.forecast(2_000_000, rerun=True) == "2 000 000 pairs to look up at 12 000 read units a second: about 3 minutes, $0.31"
     Path("dear.toml").write_text("[regions.us-east-1]\nstandard_write_usd_per_million = 10\n")
     new = in_spark(spark, dynamodb, tmp_path / "new", capacity=(5, 50), prices="dear.toml")
-    assert new.terms == Terms(50, True, rcu=50) == in_spark(spark, dynamodb, tmp_path / "new", SimpleNamespace(name=new.connection.table), max_wcu=3000).terms and new.forecast(100).endswith("about 2 seconds, paid with its provisioned capacity")
+    assert new.terms == Terms(50, True, rcu=5) == in_spark(spark, dynamodb, tmp_path / "new", SimpleNamespace(name=new.connection.table), max_wcu=3000).terms and new.forecast(100).endswith("about 2 seconds, paid with its provisioned capacity")
     assert in_spark(spark, dynamodb, tmp_path / "dear", prices="dear.toml").forecast(2_000_000).endswith("$20.00")
 
 
