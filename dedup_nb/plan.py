@@ -63,10 +63,10 @@ def recommend(workload:Workload, prices:Prices) -> dict[str, Any]:
     name = lambda c: CHOICES[c].replace("window", f"a window of {hours} h a batch")
     often = f"{_batches(workload.batches_per_day)} a day"
     if best is None or lake <= found[best]:
-        other = (f"the cheapest way on DynamoDB, {name(best)}, {usd(found[best])}" if best
-                 else f"DynamoDB needs {_rates(month.all_day_wcu, month.all_day_table_rcu * UTILISATION)} all day, "
+        other = (f", the cheapest way on DynamoDB, {name(best)}, {usd(found[best])}" if best
+                 else f"; DynamoDB needs {_rates(month.all_day_wcu, month.all_day_table_rcu * UTILISATION)} all day, "
                       f"above the quota of {_rates(prices['table_wcu'], prices['table_rcu'] * bool(month.all_day_table_rcu))} for a table")
-        reason = f"At {often} a lake manifest takes {usd(lake)} a month, {other}."
+        reason = f"At {often} a lake manifest takes {usd(lake)} a month{other}."
         changes = ((f"From {_batches(ends)} a day on, of the same events, DynamoDB is cheaper" if ends
                     else "By no number of batches" if best else "A higher quota would make DynamoDB possible")
                    + "; and where two batches must run at the same time, which a lake manifest refuses.")
