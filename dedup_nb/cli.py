@@ -17,7 +17,7 @@ from .dynamodb import PURPOSES, iam_policy, region_of
 from .distribution import profile
 from .history import abandon, backfill, expire, explain, forget, runs
 from .pipeline import run
-from .plan import plan_input, plan_workload
+from .plan import Plan, plan_input, plan_workload
 from .report import Summary
 
 # %% ../nbs/30_cli.ipynb #85116864
@@ -159,6 +159,8 @@ def _plan(args:argparse.Namespace) -> int:
     config = _config(args, retention_days=args.retention)
     if args.review:
         if not config.output: raise ConfigError("A review needs the folder of past runs: dedup plan --review --output DIR.")
+        if args.input or args.events_per_day is not None:
+            raise ConfigError("A review looks at past runs alone: leave out --review, or --input and --events-per-day.")
         past = past_runs(config.output, must_exist=True)
         return _answer(args, review(past), review_page(past))
     shared = dict(region=args.region or config.aws_region, near=region_of(config), prices_file=config.prices, cores=args.cores)
@@ -171,7 +173,15 @@ def _plan(args:argparse.Namespace) -> int:
     else:
         raise ConfigError("A plan needs --input DIR, or "
                           "--events-per-day N [--duplicate-share D] [--retention DAYS] [--batches-per-day B].")
-    return _answer(args, plan.numbers, plan)
+    return _answer(args, *_with_unused(plan, config))
+
+def _with_unused(plan:Plan, config:Config) -> tuple[dict[str, Any], Plan]:
+    "A plan, with a note on settings that change nothing in it."
+    names = ("manifest", "dynamodb_capacity", "dynamodb_layout", "dynamodb_strategy", "max_dollars")
+    unused = [name for name in names if name in config.chosen()]
+    note = [f"a plan compares new tables with a lake manifest, and stops nothing: it makes no use of {', '.join(unused)}"] if unused else []
+    plan = Plan({**plan.numbers, "notes": [*plan.numbers["notes"], *note]})
+    return plan.numbers, plan
 
 def _iam(args:argparse.Namespace) -> int:
     if not args.table: raise ConfigError("A policy is for one table: dedup iam --table NAME [--for run|create|schedule|fallback].")

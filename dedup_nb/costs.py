@@ -9,10 +9,10 @@ __all__ = ['STRATEGIES', 'Chunk', 'MONTH_HOURS', 'MONTH_DAYS', 'CHOICES', 'UTILI
            'count_claims', 'stored_gb', 'storage_usd', 'wcu_needed', 'capacity_usd', 'hours_to_write', 'backfill_usd',
            'provisioned_pays', 'lake_core_hours', 'lake_scan_usd', 'lake_open_core_hours', 'lake_open_usd',
            'lake_storage_usd', 'duration', 'usd', 'Month', 'forecast_month', 'break_even_batches', 'window_hours',
-           'window_units', 'dynamodb_choices', 'Capacity', 'Load', 'Simulated', 'simulate', 'Speed', 'past_runs',
-           'remembered', 'known_pairs', 'calibrate', 'Terms', 'forecast_of', 'check_dollars', 'review', 'review_page',
-           'costs_by', 'crossing', 'volume_chart', 'batches_chart', 'caught', 'retention_chart', 'minutes_by_wcu',
-           'capacity_chart', 'utilisation_chart']
+           'window_units', 'waiting_usd', 'dynamodb_choices', 'Capacity', 'Load', 'Simulated', 'simulate', 'Speed',
+           'past_runs', 'remembered', 'known_pairs', 'calibrate', 'Terms', 'forecast_of', 'check_dollars', 'review',
+           'review_page', 'costs_by', 'crossing', 'volume_chart', 'batches_chart', 'caught', 'retention_chart',
+           'minutes_by_wcu', 'capacity_chart', 'utilisation_chart']
 
 # %% ../nbs/11_costs.ipynb #299f90be
 import json, math, os, tomllib
@@ -48,9 +48,9 @@ class Prices:
         "Raise `ConfigError` that lists all `names` without a value."
         missing = [n for n in names if n not in self.values]
         if missing:
-            raise ConfigError(f"Region {self.region} has no {', '.join(missing)}; its prices are from {self.source}."
-                              f"{did_you_mean(missing[0], self.values)} Add {'them' if len(missing) > 1 else 'it'} "
-                              f"under [regions.{self.region}] in a file of your own, named with --prices FILE.")
+            raise ConfigError(f"Region {self.region} has no {', '.join(missing)} among its prices ({self.source}). "
+                              f"Add {'them' if len(missing) > 1 else 'it'} under [regions.{self.region}] in a file of your own, "
+                              "named with --prices FILE.")
 
 # %% ../nbs/11_costs.ipynb #e8f55918
 _ABOUT = {"source", "unverified"}
@@ -71,7 +71,9 @@ def _price_problems(found:Mapping[str, Any], known:Mapping[str, set[str]], name:
     for section, values in _sections(found).items():
         kind = section.split(".")[0]
         if kind not in known or not isinstance(values, dict):
-            problems.append(f"{name} has {section}; wanted the tables {', '.join(known)}.{did_you_mean(kind, known)}")
+            what = section if kind not in known else f"{section.removesuffix('.?')} as a plain value"
+            near = did_you_mean(kind, known) if what == section else ""
+            problems.append(f"{name} has {what}; wanted the tables {', '.join(known)}.{near}")
             continue
         for key, value in values.items():
             if key in _ABOUT: continue
@@ -464,18 +466,39 @@ def window_units(
     units, seconds = _batch_units(workload, prices), hours * 3600 - prices["window_slack_s"]
     return max(1, wcu_needed(units.write, seconds)), wcu_needed(units.read, seconds)
 
+def waiting_usd(
+    workload:Workload,
+    prices:Prices,
+    *,
+    cores:float = 1,    # that a batch holds while it claims
+) -> dict[str, float]:  # on_demand, window (if there is one), all_day
+    "Dollars a month for cores that wait for DynamoDB, at the pace of a new table, of a window that is used up, and of capacity all day."
+    units, hours, day = _batch_units(workload, prices), window_hours(workload, prices), forecast_month(workload, prices)
+    paces = {"on_demand": (prices["on_demand_start_wcu"], prices["on_demand_start_rcu"]),
+             **({"window": window_units(workload, hours, prices)} if hours else {}),
+             "all_day": (day.all_day_table_wcu, day.all_day_table_rcu)}
+    seconds = {mode: max(units.write / wcu, units.read / rcu if rcu else 0) for mode, (wcu, rcu) in paces.items()}
+    each = cores / 3600 * prices["core_usd_per_hour"] * workload.batches_per_day * MONTH_DAYS
+    return {mode: s * each for mode, s in seconds.items()}
+
 def dynamodb_choices(
     workload:Workload,
     prices:Prices,
+    *,
+    cores:float = 1,    # that wait while a batch claims
 ) -> dict[str, float]:  # choice -> dollars a month, the cheapest first; empty = none fits
-    "The choices on DynamoDB that fit into the quotas of a table."
+    """The choices on DynamoDB that fit into the quotas of a table.
+
+    With the cores that wait for it, as the lake's price has its cores in it too.
+    """
     hours, day = window_hours(workload, prices), forecast_month(workload, prices)
-    units = _batch_units(workload, prices)
+    units, waiting = _batch_units(workload, prices), waiting_usd(workload, prices, cores=cores)
     within = lambda wcu, rcu: wcu <= prices["table_wcu"] and rcu <= prices["table_rcu"]
     fits = {"on_demand": within(*(x * workload.batches_per_day / 86_400 for x in (units.write, units.read))),
             "all_day": within(day.all_day_table_wcu, day.all_day_table_rcu), "window": hours is not None}
     totals = (forecast_month(workload, prices, window_hours=hours) if hours else day).total_usd
-    return dict(sorted(((c, usd) for c, usd in totals.items() if c != "lake" and fits[c.split("_", 1)[1]]), key=lambda item: item[1]))
+    found = {c: usd + waiting[mode] for c, usd in totals.items() if c != "lake" and fits[mode := c.split("_", 1)[1]]}
+    return dict(sorted(found.items(), key=lambda item: item[1]))
 
 # %% ../nbs/11_costs.ipynb #25d14ec9
 @dataclass(frozen=True)
@@ -508,7 +531,8 @@ class Capacity:
         most, start = min(prices["table_wcu"], limit), prices["on_demand_start_wcu"]
         rcu = min(rcu or prices["on_demand_start_rcu"], prices["table_rcu"])
         return cls("on_demand", min(most, max(start, 2 * previous_peak)), most, math.ceil(stored_gb / prices["partition_gb"]),
-                   prices["partition_wcu"], prices["on_demand_doubling_s"], 0, rcu=rcu, most_rcu=rcu if limit < math.inf else prices["table_rcu"])
+                   prices["partition_wcu"], prices["on_demand_doubling_s"], 0,
+                   rcu=rcu, most_rcu=rcu if limit < math.inf else prices["table_rcu"])
 
     def read_seconds(self, units:float) -> int:
         "Seconds that reads take alone; on demand the rate doubles while they last, as that of writes does."
@@ -887,7 +911,8 @@ def check_dollars(
     if max_dollars is None or spent + forecast["dollars"] <= max_dollars: return
     parts = ", ".join(f"{usd(x)} for the {n}" for n, x in forecast["usd"].items())
     what = "Nothing of this batch" if counted else "Nothing more" if spent else "Nothing"
-    raise DedupError(f"The forecast is {usd(forecast['dollars'])} ({parts}; {grouped(forecast['rows'])} rows)"
+    exact = usd(forecast["dollars"]) if forecast["dollars"] >= 0.01 else f"${forecast['dollars']:.6f}"
+    raise DedupError(f"The forecast is {exact} ({parts}; {grouped(forecast['rows'])} rows)"
                      f"{f', after {usd(spent)} for the batches before it' if spent else ''}, above max_dollars = {max_dollars:g}. "
                      f"{what} was written. Look at dedup plan for a cheaper way, or raise max_dollars.")
 

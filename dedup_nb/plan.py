@@ -23,15 +23,20 @@ from .costs import (
     CHOICES, PACKED, PRICED, UTILISATION, Capacity, Load, Prices, Simulated, Speed, Workload, amount,
     backfill_usd, calibrate, capacity_usd, cheaper_strategy, claim_units, duration, dynamodb_choices, forecast_month,
     hours_to_write, known_pairs, lake_core_hours, lake_open_core_hours, lake_open_usd, lake_scan_usd,
-    load_prices, past_runs, prices_for, request_usd, simulate, usd, window_hours, window_units)
+    load_prices, past_runs, prices_for, request_usd, simulate, usd, waiting_usd, window_hours, window_units)
 
 # %% ../nbs/14_plan.ipynb #3e4ecd92
-def lake_ends(workload:Workload, prices:Prices) -> float|None:
-    "Batches a day from which the cheapest choice on DynamoDB is cheaper than the lake; None if it never is, or none fits into the quotas."
+_TRIFLE = 1.0  # dollars a month for which nobody sets up a table
+
+def lake_ends(workload:Workload, prices:Prices, *, cores:float = 1) -> float|None:
+    """Batches a day from which the cheapest choice on DynamoDB is cheaper than the lake, which must cost a dollar at least.
+
+    None if it never is, or none fits into the quotas. `cores` wait for DynamoDB.
+    """
     def dearer(b:float) -> bool:
         w = replace(workload, batches_per_day=min(b, workload.events_per_day))
-        cheapest = next(iter(dynamodb_choices(w, prices).values()), math.inf)
-        return forecast_month(w, prices).lake_usd > cheapest
+        cheapest = next(iter(dynamodb_choices(w, prices, cores=cores).values()), math.inf)
+        return forecast_month(w, prices).lake_usd > max(cheapest, _TRIFLE)
     # with up to 24 batches a day windows are possible; from 25 on only the lake changes, and it may be cheaper there again
     few, most = next((b for b in range(1, 25) if dearer(b)), None), 86_400
     if dearer(25) or few and workload.batches_per_day <= 24: return few or 25
@@ -52,18 +57,19 @@ def _rates(wcu:float, rcu:float) -> str:
     "Units a second in words; read units only where some are wanted."
     return f"{grouped(round(wcu))} WCU" + (f" and {grouped(round(rcu))} RCU" if rcu else "")
 
-def recommend(workload:Workload, prices:Prices) -> dict[str, Any]:
-    """Choose back end, mode and window.
+def recommend(workload:Workload, prices:Prices, *, cores:float = 1) -> dict[str, Any]:
+    """Choose back end, mode and window; `cores` wait for DynamoDB, or look through a lake's keys.
 
     back_end, choice, table_class, window_hours, wcu, rcu, usd_per_month, reason, changes_when, lake_ends_at_batches_per_day.
     """
-    month, found, ends = forecast_month(workload, prices), dynamodb_choices(workload, prices), lake_ends(workload, prices)
+    month, found = forecast_month(workload, prices), dynamodb_choices(workload, prices, cores=cores)
+    ends = lake_ends(workload, prices, cores=cores)
     best, hours = next(iter(found), None), window_hours(workload, prices)
     lake = month.lake_usd
     name = lambda c: CHOICES[c].replace("window", f"a window of {hours} h a batch")
     often = f"{_batches(workload.batches_per_day)} a day"
-    if best is None or lake <= found[best]:
-        other = (f", the cheapest way on DynamoDB, {name(best)}, {usd(found[best])}" if best
+    if best is None or lake <= max(found[best], _TRIFLE):
+        other = (f", the cheapest way on DynamoDB, {name(best)}, {usd(found[best])} with the cores that wait for it" if best
                  else f"; DynamoDB needs {_rates(month.all_day_wcu, month.all_day_table_rcu * UTILISATION)} all day, "
                       f"above the quota of {_rates(prices['table_wcu'], prices['table_rcu'] * bool(month.all_day_table_rcu))} for a table")
         reason = f"At {often} a lake manifest takes {usd(lake)} a month{other}."
@@ -75,8 +81,8 @@ def recommend(workload:Workload, prices:Prices) -> dict[str, Any]:
     table_class, mode = best.split("_", 1)
     wcu, rcu = (window_units(workload, hours, prices) if mode == "window"
                 else (month.all_day_table_wcu, month.all_day_table_rcu) if mode == "all_day" else (None, None))
-    reason = (f"DynamoDB, {name(best)}, takes {usd(found[best])} a month; "
-              f"a lake manifest would scan {_times(workload.retention_days)} days of keys in each of {often} for {usd(lake)}.")
+    reason = (f"DynamoDB, {name(best)}, takes {usd(found[best])} a month with the cores that wait for it; "
+              f"a lake manifest, which looks through {_times(workload.retention_days)} days of keys at {often}, {usd(lake)}.")
     fewer = (f"Below {_batches(ends)} a day, of the same events, the lake manifest is" if ends and ends <= workload.batches_per_day
              else "With fewer batches a day, of the same events, the lake manifest may be")
     return dict(back_end="dynamodb", choice=best, table_class=table_class, window_hours=hours if mode == "window" else None,
@@ -127,12 +133,14 @@ def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims
              "lake": lake_scan_usd(w.keys, prices) + lake_open_usd(w.retention_days * w.batches_per_day, prices)}
     # the lake's price has its cores in it
     waiting = {name: claiming[name] * cores * core_usd for name in spent if name != "lake"}
-    return {"batches": batches, "rows": round(rows), "bad": round(bad), "claims": round(claims), "known": round(known),
+    return {"batches": batches, "rows_per_day": round(rows * w.batches_per_day), "rows": round(rows), "bad": round(bad),
+            "claims": round(claims), "known": round(known),
             "seconds": round(seconds, 1), "run_seconds": of_run(0), "cores": cores, "cores_in_time": _cores_in_time(w, prices, speed, rows),
             "write_units": round(units.write), "read_units": round(units.read), "claim_seconds": claiming,
             "total_seconds": {name: None if s is None else round(seconds + s, 1) for name, s in claiming.items()},
             "run_total_seconds": {name: None if s is None else of_run(s) for name, s in claiming.items()},
-            "on_demand_wcu": rate, "on_demand_rcu": table.rcu, "window_wcu": wcu, "window_rcu": rcu, "window_hours": hours, "window_paid_hours": paid,
+            "on_demand_wcu": rate, "on_demand_rcu": table.rcu,
+            "window_wcu": wcu, "window_rcu": rcu, "window_hours": hours, "window_paid_hours": paid,
             "refused": on_demand.refused, "usd": {**spent, "cores": seconds * cores * core_usd}, "waiting_usd": waiting,
             "run_usd": {**{n: x * batches for n, x in spent.items()}, "cores": of_run(0) * cores * core_usd},
             "run_waiting_usd": {n: x * batches for n, x in waiting.items()}}
@@ -155,15 +163,18 @@ def _numbers(w:Workload, prices:Prices, speed:Speed, batch:Mapping[str, Any], ki
             "per_month": rounded(month.total_usd), "stored_gb": round(month.stored_gb, 2), "all_day_wcu": month.all_day_table_wcu,
             "all_day_rcu": month.all_day_table_rcu, "window_wcu": month.window_wcu, "window_rcu": month.window_rcu,
             "window_hours": month.window_hours, "window_read_usd": round(month.window_read_usd, 2),
-            "window_slack_s": prices["window_slack_s"], "table_wcu_quota": prices["table_wcu"], "table_rcu_quota": prices["table_rcu"],
+            "window_slack_s": prices["window_slack_s"], "on_demand_start_wcu": prices["on_demand_start_wcu"],
+            "table_wcu_quota": prices["table_wcu"], "table_rcu_quota": prices["table_rcu"],
             "lake_core_hours": round(month.lake_core_hours, 4),
             "storage_usd": rounded(month.storage_usd), "lake_open_usd": cents(month.lake_usd - month.total_usd["lake"]),
-            "possible": ["lake", *dynamodb_choices(w, prices)], "long_window": _long_window(w, prices),
+            "possible": ["lake", *dynamodb_choices(w, prices, cores=batch["cores"])], "long_window": _long_window(w, prices),
             "backfill": {"keys": round(keys),
                          "usd": rounded({by: backfill_usd(keys, prices, by) for by in ("writes", "import")}),
                          "hours": {f"{x:g}": round(hours_to_write(keys, x), 2)
                                    for x in (prices["on_demand_start_wcu"], prices["table_wcu"])}},
-            "recommendation": recommend(w, prices),
+            "waiting_usd": rounded(waiting_usd(w, prices, cores=batch["cores"])),
+            "compared_usd": rounded({"lake": month.lake_usd, **dynamodb_choices(w, prices, cores=batch["cores"])}),
+            "recommendation": recommend(w, prices, cores=batch["cores"]),
             "speed": {"warm_up_s": round(speed.warm_up_s, 1), "overhead_s": round(speed.overhead_s, 1),
                       "core_rows_per_s": round(speed.core_rows_per_s), "runs": speed.runs},
             "prices": {"region": prices.region, "date": prices.date, "source": prices.source,
@@ -216,7 +227,7 @@ _KINDS = {"natural": "natural", "synthetic": "synthetic", "natural_cross_batch":
 def _no_window(n:Mapping[str, Any]) -> str:
     "Why a batch can have no window of its own."
     often = n["workload"]["batches_per_day"]
-    if often > 24: return f"capacity is paid by the hour, and a day has no {_times(often)} of them"
+    if often > 24: return f"capacity is paid by the hour, and {_times(often)} hours do not fit into a day"
     return f"it would be above the quota of {_rates(n['table_wcu_quota'], n['table_rcu_quota'] * bool(n['window_rcu']))}"
 
 def _spare(n:Mapping[str, Any]) -> str:
@@ -226,9 +237,11 @@ def _in_window(n:Mapping[str, Any], between:float) -> str:
     "A batch in its window, or why it takes longer."
     b = n["batch"]
     told, took = _rates(b["window_wcu"], b["window_rcu"]), duration(b["claim_seconds"]["window"])
-    late = ", though the batch itself comes on top, and then the next one is there" if b["total_seconds"]["window"] > between else ""
+    late = (", which does not keep up: the batch itself comes on top, and the next one is there by then"
+            if b["total_seconds"]["window"] > between else "")
     if b["window_paid_hours"] == b["window_hours"]:
-        return f"or {took} in a window of {b['window_hours']} h with {told}, which leaves {_spare(n)}{late}"
+        tight = 3600 * b["window_hours"] - b["claim_seconds"]["window"] < 2 * n["window_slack_s"] and not late
+        return f"or {took} in a window of {b['window_hours']} h with {told}" + (f", which leaves {_spare(n)}" if tight else late)
     return (f"or {took} with {told}, which are there for a window of {b['window_hours']} h: "
             f"the cores, or an id with many fingerprints, are too slow for it, and {b['window_paid_hours']} h are paid")
 
@@ -242,16 +255,18 @@ def _about_batch(n:Mapping[str, Any]) -> list[str]:
     between = 86_400 / w["batches_per_day"]
     window = _in_window(n, between) if b["window_hours"] else f"no window, as {_no_window(n)}"
     reading = b["read_units"] / b["on_demand_rcu"] > b["write_units"] / b["on_demand_wcu"]
+    start, quota = n["on_demand_start_wcu"], n["table_wcu_quota"]
     rate = (f"{grouped(int(b['on_demand_rcu']))} read units a second (RCU), doubled every half hour" if reading
-            else f"{grouped(int(b['on_demand_wcu']))} write units a second (WCU)")
-    more = "" if reading else "ask for more with --max-wcu, or "
-    late = f" (too slow: the next batch comes after {duration(between)}; {more}cut batches larger)" if c["on_demand"] > between else ""
+            else f"{grouped(int(b['on_demand_wcu']))} write units a second (WCU)" if b["on_demand_wcu"] <= start
+            else f"{grouped(int(start))} write units a second (WCU), doubled every half hour up to {grouped(int(b['on_demand_wcu']))}")
+    more = "; ask for more with --max-wcu" if not reading and b["on_demand_wcu"] < quota else ""
+    late = f" (too slow: the next batch comes after {duration(between)}{more})" if c["on_demand"] > between else ""
     return [f"A batch: {grouped(b['rows'])} rows{bad}, {grouped(b['claims'])} pairs of id and fingerprint to claim",
             f"  duplicates  {', '.join(kinds) or 'none'}",
             f"  time        {duration(b['total_seconds']['lake'])} with a lake manifest or {duration(b['total_seconds']['on_demand'])} "
                 f"with DynamoDB on demand, {duration(b['seconds'])} of it for the batch itself; Spark's own start comes on top",
             f"  cores       {b['cores']} ({grouped(n['speed']['core_rows_per_s'])} rows a second and core, {speed}); "
-                f"{b['cores_in_time'] or 'no number of them'} would do it and the lake's look back {in_time}",
+                f"{b['cores_in_time'] or 'no number of them'} would do a batch and the lake's look back {in_time}",
             f"  lake        {duration(c['lake'])} to look through {_times(w['retention_days'])} days of keys, "
                 f"in {_batches(max(1, round(w['retention_days'] * w['batches_per_day'])))}, "
                 f"on {'these cores' if b['cores'] > 1 else 'this core'}",
@@ -267,8 +282,8 @@ def _dollars(spent:Mapping[str, float], waiting:Mapping[str, float]) -> str:
 
 def _above(n:Mapping[str, Any], wcu:float, rcu:float) -> str:
     "Which quota of a table is too small for it, if any."
-    over = [f"{grouped(int(quota))} {unit}" for rate, quota, unit in ((wcu, n["table_wcu_quota"], "WCU"), (rcu, n["table_rcu_quota"], "RCU"))
-            if rate > quota]
+    quotas = (wcu, n["table_wcu_quota"], "WCU"), (rcu, n["table_rcu_quota"], "RCU")
+    over = [f"{grouped(int(quota))} {unit}" for rate, quota, unit in quotas if rate > quota]
     return f" (above the quota of {' and '.join(over)})" if over else ""
 
 def _about_month(n:Mapping[str, Any]) -> list[str]:
@@ -276,15 +291,21 @@ def _about_month(n:Mapping[str, Any]) -> list[str]:
     doubt = lambda *of: "*" if any(name.startswith(of) for name in n["prices"]["unverified"]) else ""
     row = lambda title, standard, ia, more="": f"  {title:<24}{usd(standard):>14}{usd(ia):>16}   {more}".rstrip()
     of = lambda mode: (m[f"standard_{mode}"], m[f"ia_{mode}"])
-    used = f", {UTILISATION:.0%} used" if max(n["all_day_wcu"], n["all_day_rcu"]) >= 10 else ""
+    all_day = n["all_day_wcu"], n["all_day_rcu"]
+    used = f", {UTILISATION:.0%} used" if max(all_day) >= 10 else ""
     a_second = lambda units: units * w["batches_per_day"] / 86_400
-    rows = [row("DynamoDB on demand", *of("on_demand"), _above(n, a_second(b["write_units"]), a_second(b["read_units"])).strip()),
-            row(*_window_title(n), *of("window"), _window_words(n))]
-    if long: rows.append(row(f"DynamoDB, {long['hours']} h a batch", long["standard"], long["ia"], _rates(long["wcu"], long["rcu"])))
+    waits = lambda mode: f"and {usd(x)} for cores that wait" if (x := n["waiting_usd"].get(mode, 0)) >= 0.005 else ""
+    words = lambda *parts: ", ".join(p.strip() for p in parts if p)
+    rows = [row("DynamoDB on demand", *of("on_demand"),
+                words(waits("on_demand"), _above(n, a_second(b["write_units"]), a_second(b["read_units"])))),
+            row(*_window_title(n), *of("window"), words(waits("window") * (not long), _window_words(n)))]
+    if long:
+        rows.append(row(f"DynamoDB, {long['hours']} h a batch", long["standard"], long["ia"],
+                        words(waits("window"), _rates(long["wcu"], long["rcu"]))))
     opening = f"{'':>19}and {usd(n['lake_open_usd'])} to open a file for each remembered batch" if n["lake_open_usd"] >= 0.005 else ""
     return [f"{'A month':<26}{'Standard' + doubt('standard'):>14}{'Standard-IA' + doubt('ia'):>16}", *rows,
             row("DynamoDB all day", *of("all_day"),
-                f"{_rates(n['all_day_wcu'], n['all_day_rcu'])}{used}{_above(n, n['all_day_wcu'], n['all_day_rcu'])}"),
+                words(waits("all_day"), _rates(*all_day) + used + _above(n, *all_day))),
             row("  of these storage", n["storage_usd"]["standard"], n["storage_usd"]["ia"],
                 f"{grouped(round(n['stored_gb']))} GB" if n["stored_gb"] >= 1 else "under 1 GB"),
             f"  {'lake manifest' + doubt('lake', 'core'):<24}{usd(m['lake']):>14}{opening}"]
@@ -315,7 +336,7 @@ def _price_words(names:Sequence[str]) -> str:
 
 def _page(n:Mapping[str, Any]) -> list[str]:
     w, b, f, r = n["workload"], n["batch"], n["backfill"], n["recommendation"]
-    start = (f"Plan for {grouped(round(w['events_per_day']))} events a day "
+    start = (f"Plan for {grouped(b['rows_per_day'])} event{'s' * (b['rows_per_day'] != 1)} a day "
              f"in {_batches(w['batches_per_day'])}, "
              f"{100 * w['duplicate_share']:.3g} % known, remembered for {_times(w['retention_days'])} days")
     left_out = n["window_read_usd"] >= 0.005 and not n["window_rcu"] and w["batches_per_day"] <= 24
@@ -323,7 +344,7 @@ def _page(n:Mapping[str, Any]) -> list[str]:
              if left_out else [])
     whole = (["This run: nothing, as no batch is to do"] if not b["batches"]
              else [f"This run: {b['batches']} of {n['input_batches']} batches, {duration(b['run_total_seconds']['lake'])} "
-                   f"with the lake, {duration(b['run_total_seconds']['on_demand'])} with DynamoDB on demand; "
+                   f"with a full lake, {duration(b['run_total_seconds']['on_demand'])} with DynamoDB on demand; "
                    + _dollars(b["run_usd"], b["run_waiting_usd"])]
              if n["input_batches"] > 1 else [])
     hours = " or ".join(f"{duration(h * 3600)} at {grouped(int(float(x)))} WCU" for x, h in f["hours"].items())
@@ -375,9 +396,14 @@ def _json_key(line:bytes, config:Config) -> tuple[str, str]|None:
     "The same of a line of JSON; without a fingerprint the other columns stand in."
     try: event = json.loads(line)
     except ValueError: return None
-    if not isinstance(event, dict) or not event.get(config.event_id): return None
-    sent = {c: event[c] for c in surrogate_columns(list(event), config) if c in event}
-    return str(event[config.event_id]), str(event.get(config.event_fingerprint) or json.dumps(sent, sort_keys=True))
+    return _event_key(event, surrogate_columns(list(event), config), config) if isinstance(event, dict) else None
+
+def _event_key(event:Mapping[str, Any], sent:Sequence[str], config:Config) -> tuple[str, str]|None:
+    "The same of an event by column; `sent`: the columns that stand in for a fingerprint."
+    event_id, fingerprint = (event.get(c) for c in (config.event_id, config.event_fingerprint))
+    if event_id in (None, ""): return None
+    if fingerprint not in (None, ""): return str(event_id), str(fingerprint)
+    return str(event_id), json.dumps({c: event[c] for c in sent if c in event}, sort_keys=True, default=str)
 
 def _lines(file:InputFile) -> Iterator[tuple[bytes, int]]:
     "The lines of a file, each with the bytes of the file that were read so far."
@@ -416,7 +442,7 @@ def _read_lines(s:_Sample, file:InputFile, config:Config, limit:int) -> None:
     s.bytes += file.size
 
 def _read_parquet(s:_Sample, file:InputFile, config:Config, limit:int) -> None:
-    "Add up to `limit` rows of a Parquet file: two columns, by row groups."
+    "Add up to `limit` rows of a Parquet file: two columns, or all that stand in where fingerprints are missing."
     fs, inner = filesystem(file.path)
     with fs.open_input_file(inner) as raw:
         source = pq.ParquetFile(raw)
@@ -424,13 +450,18 @@ def _read_parquet(s:_Sample, file:InputFile, config:Config, limit:int) -> None:
         if config.event_id not in names:
             raise MissingColumnError(f"A plan needs {config.event_id}; {file.path} has {', '.join(names[:12])}."
                                      f"{did_you_mean(config.event_id, names)} Name it with --event-id.")
-        read, fingerprint = 0, config.event_fingerprint if config.event_fingerprint in names else None
-        for rows in source.iter_batches(min(limit, 65_536), columns=[config.event_id, *([fingerprint] if fingerprint else [])]):
-            ids, prints = rows.column(0).to_pylist(), rows.column(1).to_pylist() if fingerprint else [None] * len(rows)
-            for n, (i, p) in enumerate(zip(ids, prints)): s.add((str(i), str(p) if p else f"row {read + n}") if i else None)
-            read += len(rows)
-            if read >= limit: break
-        if read < source.metadata.num_rows: s.whole = False
+        fingerprint = [c for c in names if c == config.event_fingerprint]
+        missing = not fingerprint or any(p in (None, "") for row in _first_rows(source, fingerprint, limit) for p in row.values())
+        sent, seen = surrogate_columns(names, config) if missing else [], s.seen
+        for row in _first_rows(source, [config.event_id, *fingerprint, *sent], limit): s.add(_event_key(row, sent, config))
+        if s.seen - seen < source.metadata.num_rows: s.whole = False
+
+def _first_rows(source:pq.ParquetFile, columns:Sequence[str], limit:int) -> Iterator[dict[str, Any]]:
+    "At least `limit` rows, whole batches of them."
+    read = 0
+    for rows in source.iter_batches(min(limit, 65_536), columns=list(columns)):
+        yield from rows.to_pylist()
+        if (read := read + len(rows)) >= limit: return
 
 def _footers(batch:Batch) -> int:
     "Rows of a batch of Parquet files, from their footers."
@@ -491,6 +522,9 @@ def estimate_input(
     if not seen:
         raise InputError(f"{config.input} has no rows to plan with. "
                          "Name an input that has, or give numbers: dedup plan --events-per-day N.")
+    if not any(s.good for s in samples):
+        raise InputError(f"None of the {grouped(seen)} rows of {config.input} that were looked at is an event of the form "
+                         f"{config.input_format}. Set the right --input-format, or give numbers: dedup plan --events-per-day N.")
     rows = sum(s.rows for s in samples) * bytes_ / looked_bytes
     whole = len(looked) == len(batches) and all(s.whole for s in samples)
     kinds, known, ids = _kinds(samples)
@@ -575,7 +609,8 @@ def plan_input(
                      "this run takes the first, and only if since says where to start")
     if found.single_files and found.files / found.batches < (cores or os.cpu_count() or 1):
         notes.append("packed files are read by one core each, so a batch keeps no more cores busy than it has files")
-    w = Workload(max(rows * a_day, a_day, 1), known[0], config.retention_days, a_day)
+    # what a manifest holds is pairs: copies within a batch never come to it
+    w = Workload(max(claims * a_day, a_day, 1), known[0], config.retention_days, a_day)
     used = max(1, min(cores or os.cpu_count() or 1, math.ceil(found.files / found.batches) if found.single_files else 10**6))
     batch = _batch(w, prices, speed, used, rows, claims, claims * known[0], min(len(todo), config.max_batches),
                    found.ids if found.whole else None, bad=found.bad / found.batches, max_wcu=config.max_wcu)
@@ -586,6 +621,7 @@ def _known_share(found:InputEstimate, past:Sequence[Mapping[str, Any]], given:fl
     "The share of claims that the manifest knows, and where it comes from if nobody gave it."
     if given is not None: return given, ""
     pairs, known = known_pairs(past)
-    if pairs: return known / pairs, "the share of known keys is that of earlier runs"
+    # the first batch of a manifest knows nothing
+    if pairs and (len(past) > 1 or not found.whole): return known / pairs, "the share of known keys is that of earlier runs"
     if found.whole and found.batches > 1: return found.known / found.claims if found.claims else 0, ""
     return 0.02, f"2 % known keys are assumed, as {'one batch' if found.whole else 'a sample'} cannot tell: see --duplicate-share"
