@@ -178,7 +178,7 @@ def _plan(args:argparse.Namespace) -> int:
 def _with_unused(plan:Plan, config:Config) -> tuple[dict[str, Any], Plan]:
     "A plan, with a note on settings that change nothing in it."
     names = ("manifest", "dynamodb_capacity", "dynamodb_layout", "dynamodb_strategy", "max_dollars")
-    unused = [name for name in names if name in config.chosen()]
+    unused = [name for name in names if name in config.chosen() and (name, config.manifest) != ("manifest", "none")]
     note = [f"a plan compares new tables with a lake manifest, and stops nothing: it makes no use of {', '.join(unused)}"] if unused else []
     plan = Plan({**plan.numbers, "notes": [*plan.numbers["notes"], *note]})
     return plan.numbers, plan
@@ -211,14 +211,13 @@ def _demo(args:argparse.Namespace) -> int:
 @contextmanager
 def _java_apart(apart:bool) -> Iterator[None]:
     "With --json only JSON goes to standard output: what Java prints there by itself goes to standard error."
-    if not apart or sys.stdout is not sys.__stdout__: yield; return
+    if not apart or sys.stdout is None or sys.stdout is not sys.__stdout__: yield; return
     sys.stdout.flush()
     ours = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Java inherits it when it starts
     sys.stdout = ours
     try: yield
     finally:
-        ours.flush()
         os.dup2(ours.fileno(), 1)
         sys.stdout = sys.__stdout__
         ours.close()

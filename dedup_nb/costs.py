@@ -9,10 +9,10 @@ __all__ = ['STRATEGIES', 'Chunk', 'MONTH_HOURS', 'MONTH_DAYS', 'CHOICES', 'UTILI
            'count_claims', 'stored_gb', 'storage_usd', 'wcu_needed', 'capacity_usd', 'hours_to_write', 'backfill_usd',
            'provisioned_pays', 'lake_core_hours', 'lake_scan_usd', 'lake_open_core_hours', 'lake_open_usd',
            'lake_storage_usd', 'duration', 'usd', 'Month', 'forecast_month', 'break_even_batches', 'window_hours',
-           'window_units', 'waiting_usd', 'dynamodb_choices', 'Capacity', 'Load', 'Simulated', 'simulate', 'Speed',
-           'past_runs', 'remembered', 'known_pairs', 'calibrate', 'Terms', 'forecast_of', 'check_dollars', 'review',
-           'review_page', 'costs_by', 'crossing', 'volume_chart', 'batches_chart', 'caught', 'retention_chart',
-           'minutes_by_wcu', 'capacity_chart', 'utilisation_chart']
+           'window_units', 'ramp_seconds', 'waiting_usd', 'dynamodb_choices', 'Capacity', 'Load', 'Simulated',
+           'simulate', 'Speed', 'past_runs', 'remembered', 'known_pairs', 'calibrate', 'Terms', 'forecast_of',
+           'check_dollars', 'review', 'review_page', 'costs_by', 'crossing', 'volume_chart', 'batches_chart', 'caught',
+           'retention_chart', 'minutes_by_wcu', 'capacity_chart', 'utilisation_chart']
 
 # %% ../nbs/11_costs.ipynb #299f90be
 import json, math, os, tomllib
@@ -466,33 +466,44 @@ def window_units(
     units, seconds = _batch_units(workload, prices), hours * 3600 - prices["window_slack_s"]
     return max(1, wcu_needed(units.write, seconds)), wcu_needed(units.read, seconds)
 
+def ramp_seconds(units:float, rate:float, most:float, doubling_s:float) -> float:
+    "Seconds that units take on demand: the rate a second doubles while they last, up to the most."
+    seconds = 0.0
+    while rate < most and units > rate * doubling_s:
+        seconds, units, rate = seconds + doubling_s, units - rate * doubling_s, min(2 * rate, most)
+    return seconds + units / rate
+
 def waiting_usd(
     workload:Workload,
     prices:Prices,
     *,
-    cores:float = 1,    # that a batch holds while it claims
-) -> dict[str, float]:  # on_demand, window (if there is one), all_day
-    "Dollars a month for cores that wait for DynamoDB, at the pace of a new table, of a window that is used up, and of capacity all day."
+    cores:float = 1,            # that a batch holds while it claims
+    max_wcu:float|None = None,  # write units a second that the job asks for on demand; None = what a new table takes
+) -> dict[str, float]:          # on_demand, window (if there is one), all_day
+    "Dollars a month for cores that wait for DynamoDB: a new table on demand, a window that is used up, or capacity all day."
     units, hours, day = _batch_units(workload, prices), window_hours(workload, prices), forecast_month(workload, prices)
-    paces = {"on_demand": (prices["on_demand_start_wcu"], prices["on_demand_start_rcu"]),
-             **({"window": window_units(workload, hours, prices)} if hours else {}),
+    of, start = prices["on_demand_doubling_s"], prices["on_demand_start_wcu"]
+    asked = min(max_wcu or start, prices["table_wcu"])
+    rates = {**({"window": window_units(workload, hours, prices)} if hours else {}),
              "all_day": (day.all_day_table_wcu, day.all_day_table_rcu)}
-    seconds = {mode: max(units.write / wcu, units.read / rcu if rcu else 0) for mode, (wcu, rcu) in paces.items()}
+    seconds = {"on_demand": max(ramp_seconds(units.write, min(asked, start), asked, of),
+                                ramp_seconds(units.read, prices["on_demand_start_rcu"], prices["table_rcu"], of)),
+               **{mode: max(units.write / wcu, units.read / rcu if rcu else 0) for mode, (wcu, rcu) in rates.items()}}
+    least = units.write / (cores * prices["core_claims_per_s"])
     each = cores / 3600 * prices["core_usd_per_hour"] * workload.batches_per_day * MONTH_DAYS
-    return {mode: s * each for mode, s in seconds.items()}
+    return {mode: max(s, least) * each for mode, s in seconds.items()}
 
 def dynamodb_choices(
     workload:Workload,
     prices:Prices,
-    *,
-    cores:float = 1,    # that wait while a batch claims
+    **waits:Any,        # cores, max_wcu: as of `waiting_usd`
 ) -> dict[str, float]:  # choice -> dollars a month, the cheapest first; empty = none fits
     """The choices on DynamoDB that fit into the quotas of a table.
 
     With the cores that wait for it, as the lake's price has its cores in it too.
     """
     hours, day = window_hours(workload, prices), forecast_month(workload, prices)
-    units, waiting = _batch_units(workload, prices), waiting_usd(workload, prices, cores=cores)
+    units, waiting = _batch_units(workload, prices), waiting_usd(workload, prices, **waits)
     within = lambda wcu, rcu: wcu <= prices["table_wcu"] and rcu <= prices["table_rcu"]
     fits = {"on_demand": within(*(x * workload.batches_per_day / 86_400 for x in (units.write, units.read))),
             "all_day": within(day.all_day_table_wcu, day.all_day_table_rcu), "window": hours is not None}
@@ -536,10 +547,7 @@ class Capacity:
 
     def read_seconds(self, units:float) -> int:
         "Seconds that reads take alone; on demand the rate doubles while they last, as that of writes does."
-        seconds, rate = 0.0, self.rcu
-        while rate < self.most_rcu and units > rate * self.doubling_s:
-            seconds, units, rate = seconds + self.doubling_s, units - rate * self.doubling_s, min(2 * rate, self.most_rcu)
-        return math.ceil(seconds + units / rate)
+        return math.ceil(ramp_seconds(units, self.rcu, self.most_rcu, self.doubling_s))
 
 # %% ../nbs/11_costs.ipynb #c8e6b98a
 _HOT_IDS = 1000  # that are simulated one by one; the others count as spread evenly
@@ -911,7 +919,7 @@ def check_dollars(
     if max_dollars is None or spent + forecast["dollars"] <= max_dollars: return
     parts = ", ".join(f"{usd(x)} for the {n}" for n, x in forecast["usd"].items())
     what = "Nothing of this batch" if counted else "Nothing more" if spent else "Nothing"
-    exact = usd(forecast["dollars"]) if forecast["dollars"] >= 0.01 else f"${forecast['dollars']:.6f}"
+    exact = usd(forecast["dollars"]) if forecast["dollars"] >= 0.01 or not forecast["dollars"] else f"${forecast['dollars']:.6f}"
     raise DedupError(f"The forecast is {exact} ({parts}; {grouped(forecast['rows'])} rows)"
                      f"{f', after {usd(spent)} for the batches before it' if spent else ''}, above max_dollars = {max_dollars:g}. "
                      f"{what} was written. Look at dedup plan for a cheaper way, or raise max_dollars.")

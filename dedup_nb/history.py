@@ -196,6 +196,12 @@ def _as_committed(found:Sequence[Batch], config:Config) -> tuple[list[Batch], li
              for b in found if b.batch_id in listed]
     return [b for b in whole if b.files], [b.batch_id for b in found if b.batch_id not in listed]
 
+def _left_out(names:Sequence[str]) -> list[str]:
+    if not names: return []
+    it, they = ("it", "it") if len(names) == 1 else ("them", "they")
+    return [f"Left out, as no run has committed what lies there: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}. "
+            f"Run {it} again where {they} came from."]
+
 def backfill(
     config:Config,                       # input, output, since, until, skip_batches, ...
     spark:SparkSession|None = None,
@@ -221,10 +227,7 @@ def backfill(
                                     advice="To fill them in as well: dedup forget, then backfill again.")
     todo = choose_batches(found, config, entries)
     done, spent = [], 0.0
-    if left:
-        notes.append(f"Left out, as no run has committed what lies there: {', '.join(left[:5])}{', ...' if len(left) > 5 else ''}. "
-                     f"Run {'it' if len(left) == 1 else 'them'} again where {'it' if len(left) == 1 else 'they'} came from.")
-    for line in notes: say(f"  {line}")
+    for line in [*notes, *_left_out(left)]: say(f"  {line}")
     past = past_runs(config.output)
     told = _forecast(todo, config, past, say, manifest, entries, backfill=True) if todo else []
     if todo and (manifest is None or config.max_dollars is not None): manifest = opened(config)  # only now is anything made

@@ -28,14 +28,14 @@ from .costs import (
 # %% ../nbs/14_plan.ipynb #3e4ecd92
 _TRIFLE = 1.0  # dollars a month for which nobody sets up a table
 
-def lake_ends(workload:Workload, prices:Prices, *, cores:float = 1) -> float|None:
+def lake_ends(workload:Workload, prices:Prices, **waits:Any) -> float|None:
     """Batches a day from which the cheapest choice on DynamoDB is cheaper than the lake, which must cost a dollar at least.
 
-    None if it never is, or none fits into the quotas. `cores` wait for DynamoDB.
+    None if it never is, or none fits into the quotas. `waits`: as of `waiting_usd`.
     """
     def dearer(b:float) -> bool:
         w = replace(workload, batches_per_day=min(b, workload.events_per_day))
-        cheapest = next(iter(dynamodb_choices(w, prices, cores=cores).values()), math.inf)
+        cheapest = next(iter(dynamodb_choices(w, prices, **waits).values()), math.inf)
         return forecast_month(w, prices).lake_usd > max(cheapest, _TRIFLE)
     # with up to 24 batches a day windows are possible; from 25 on only the lake changes, and it may be cheaper there again
     few, most = next((b for b in range(1, 25) if dearer(b)), None), 86_400
@@ -57,13 +57,12 @@ def _rates(wcu:float, rcu:float) -> str:
     "Units a second in words; read units only where some are wanted."
     return f"{grouped(round(wcu))} WCU" + (f" and {grouped(round(rcu))} RCU" if rcu else "")
 
-def recommend(workload:Workload, prices:Prices, *, cores:float = 1) -> dict[str, Any]:
-    """Choose back end, mode and window; `cores` wait for DynamoDB, or look through a lake's keys.
+def recommend(workload:Workload, prices:Prices, **waits:Any) -> dict[str, Any]:
+    """Choose back end, mode and window, by dollars a month; a lake manifest for less than one needs no table. `waits`: as of `waiting_usd`.
 
     back_end, choice, table_class, window_hours, wcu, rcu, usd_per_month, reason, changes_when, lake_ends_at_batches_per_day.
     """
-    month, found = forecast_month(workload, prices), dynamodb_choices(workload, prices, cores=cores)
-    ends = lake_ends(workload, prices, cores=cores)
+    month, found, ends = forecast_month(workload, prices), dynamodb_choices(workload, prices, **waits), lake_ends(workload, prices, **waits)
     best, hours = next(iter(found), None), window_hours(workload, prices)
     lake = month.lake_usd
     name = lambda c: CHOICES[c].replace("window", f"a window of {hours} h a batch")
@@ -72,8 +71,9 @@ def recommend(workload:Workload, prices:Prices, *, cores:float = 1) -> dict[str,
         other = (f", the cheapest way on DynamoDB, {name(best)}, {usd(found[best])} with the cores that wait for it" if best
                  else f"; DynamoDB needs {_rates(month.all_day_wcu, month.all_day_table_rcu * UTILISATION)} all day, "
                       f"above the quota of {_rates(prices['table_wcu'], prices['table_rcu'] * bool(month.all_day_table_rcu))} for a table")
-        reason = f"At {often} a lake manifest takes {usd(lake)} a month{other}."
-        changes = ((f"From {_batches(ends)} a day on, of the same events, DynamoDB is cheaper" if ends
+        trifle = "; for less than a dollar no table is worth its set-up" if best and found[best] < lake else ""
+        reason = f"At {often} a lake manifest takes {usd(lake)} a month{other}{trifle}."
+        changes = ((f"From {_batches(ends)} a day on, of the same events, DynamoDB is {'worth it' if trifle else 'cheaper'}" if ends
                     else "By no number of batches" if best else "A higher quota would make DynamoDB possible")
                    + "; and where two batches must run at the same time, which a lake manifest refuses.")
         return dict(back_end="lake", choice="lake", table_class=None, window_hours=None, wcu=None, rcu=None,
@@ -115,15 +115,16 @@ def _cores_in_time(w:Workload, prices:Prices, speed:Speed, rows:float) -> int|No
     return speed.cores(rows, min(3600, 86_400 / w.batches_per_day), more_core_s=_look_back_core_s(w, prices))
 
 def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims:float, known:float, batches:int,
-           ids:Mapping[int, int]|None, *, bad:float = 0, max_wcu:float|None = None) -> dict[str, Any]:
+           ids:Mapping[int, int]|None, *, waiting_cores:int|None = None, bad:float = 0, max_wcu:float|None = None) -> dict[str, Any]:
     "The numbers of one batch: rows, units, seconds and dollars; `run_usd` for all batches of the run."
+    own = waiting_cores or cores  # with DynamoDB nobody looks through a lake's keys
     hours, core_usd = window_hours(w, prices), prices["core_usd_per_hour"] / 3600
     units = claim_units(claims, w.duplicate_share, cheaper_strategy(w.duplicate_share, prices), w.item_bytes)
     rate = min(max_wcu or prices["on_demand_start_wcu"], prices["table_wcu"])
     table = Capacity.on_demand(prices)
-    on_demand = _claiming(claims, known, rate, table, prices, cores, ids)
+    on_demand = _claiming(claims, known, rate, table, prices, own, ids)
     wcu, rcu = window_units(w, hours, prices) if hours else (None, 0)
-    window = (_claiming(claims, known, wcu, Capacity.provisioned(wcu, prices, rcu=rcu or math.inf), prices, cores, ids).seconds
+    window = (_claiming(claims, known, wcu, Capacity.provisioned(wcu, prices, rcu=rcu or math.inf), prices, own, ids).seconds
               if hours else None)
     paid = max(hours, math.ceil(window / 3600)) if hours else None
     seconds, later = speed.seconds(rows, cores), speed.seconds(rows, cores, first=False)
@@ -132,10 +133,11 @@ def _batch(w:Workload, prices:Prices, speed:Speed, cores:int, rows:float, claims
     spent = {"on_demand": request_usd(units, prices), **({"window": capacity_usd(wcu, paid, prices, rcu=rcu)} if hours else {}),
              "lake": lake_scan_usd(w.keys, prices) + lake_open_usd(w.retention_days * w.batches_per_day, prices)}
     # the lake's price has its cores in it
-    waiting = {name: claiming[name] * cores * core_usd for name in spent if name != "lake"}
+    waiting = {name: claiming[name] * own * core_usd for name in spent if name != "lake"}
     return {"batches": batches, "rows_per_day": round(rows * w.batches_per_day), "rows": round(rows), "bad": round(bad),
             "claims": round(claims), "known": round(known),
-            "seconds": round(seconds, 1), "run_seconds": of_run(0), "cores": cores, "cores_in_time": _cores_in_time(w, prices, speed, rows),
+            "seconds": round(seconds, 1), "run_seconds": of_run(0), "cores": cores, "waiting_cores": own,
+            "cores_in_time": _cores_in_time(w, prices, speed, rows),
             "write_units": round(units.write), "read_units": round(units.read), "claim_seconds": claiming,
             "total_seconds": {name: None if s is None else round(seconds + s, 1) for name, s in claiming.items()},
             "run_total_seconds": {name: None if s is None else of_run(s) for name, s in claiming.items()},
@@ -155,7 +157,7 @@ def _long_window(w:Workload, prices:Prices) -> dict[str, float]|None:
 
 def _numbers(w:Workload, prices:Prices, speed:Speed, batch:Mapping[str, Any], kinds:Mapping[str, int], notes:Sequence[str],
              how:Sequence[str], input_batches:int = 1) -> dict[str, Any]:
-    month, keys = forecast_month(w, prices), w.keys
+    month, keys, waits = forecast_month(w, prices), w.keys, dict(cores=batch["waiting_cores"], max_wcu=batch["on_demand_wcu"])
     cents = lambda x: round(x, 2) if x >= 0.01 else float(f"{x:.3g}")  # to the cent, but never a price to nothing
     rounded = lambda d: {n: cents(x) for n, x in d.items()}
     return {"workload": {f.name: getattr(w, f.name) for f in fields(w)}, "estimated": list(how), "input_batches": input_batches,
@@ -167,14 +169,14 @@ def _numbers(w:Workload, prices:Prices, speed:Speed, batch:Mapping[str, Any], ki
             "table_wcu_quota": prices["table_wcu"], "table_rcu_quota": prices["table_rcu"],
             "lake_core_hours": round(month.lake_core_hours, 4),
             "storage_usd": rounded(month.storage_usd), "lake_open_usd": cents(month.lake_usd - month.total_usd["lake"]),
-            "possible": ["lake", *dynamodb_choices(w, prices, cores=batch["cores"])], "long_window": _long_window(w, prices),
+            "possible": ["lake", *dynamodb_choices(w, prices, **waits)], "long_window": _long_window(w, prices),
             "backfill": {"keys": round(keys),
                          "usd": rounded({by: backfill_usd(keys, prices, by) for by in ("writes", "import")}),
                          "hours": {f"{x:g}": round(hours_to_write(keys, x), 2)
                                    for x in (prices["on_demand_start_wcu"], prices["table_wcu"])}},
-            "waiting_usd": rounded(waiting_usd(w, prices, cores=batch["cores"])),
-            "compared_usd": rounded({"lake": month.lake_usd, **dynamodb_choices(w, prices, cores=batch["cores"])}),
-            "recommendation": recommend(w, prices, cores=batch["cores"]),
+            "waiting_usd": rounded(waiting_usd(w, prices, **waits)),
+            "compared_usd": rounded({"lake": month.lake_usd, **dynamodb_choices(w, prices, **waits)}),
+            "recommendation": recommend(w, prices, **waits),
             "speed": {"warm_up_s": round(speed.warm_up_s, 1), "overhead_s": round(speed.overhead_s, 1),
                       "core_rows_per_s": round(speed.core_rows_per_s), "runs": speed.runs},
             "prices": {"region": prices.region, "date": prices.date, "source": prices.source,
@@ -214,7 +216,8 @@ def plan_workload(
     prices, notes = _prices(region, near, prices_file)
     speed, rows = calibrate(past, prices), w.events_per_day / w.batches_per_day
     enough = cores or _cores_in_time(w, prices, speed, rows) or speed.cores(rows, more_core_s=_look_back_core_s(w, prices)) or 1
-    batch = _batch(w, prices, speed, enough, rows, rows, rows * w.duplicate_share, 1, None, max_wcu=max_wcu)
+    own = cores or speed.cores(rows, min(3600, 86_400 / w.batches_per_day)) or enough
+    batch = _batch(w, prices, speed, enough, rows, rows, rows * w.duplicate_share, 1, None, waiting_cores=own, max_wcu=max_wcu)
     return Plan(_numbers(w, prices, speed, batch, {"known": round(rows * w.duplicate_share)},
                          ["the share of known keys is given or assumed, not found; "
                           "kinds of duplicates are told after a run, or with an input", *notes], []))
@@ -222,7 +225,6 @@ def plan_workload(
 # %% ../nbs/14_plan.ipynb #0d31a898
 _KINDS = {"natural": "natural", "synthetic": "synthetic", "natural_cross_batch": "natural of earlier batches",
           "synthetic_cross_batch": "synthetic of earlier batches", "known": "that the manifest knows"}
-
 
 def _no_window(n:Mapping[str, Any]) -> str:
     "Why a batch can have no window of its own."
@@ -254,8 +256,8 @@ def _about_batch(n:Mapping[str, Any]) -> list[str]:
     bad = f", {grouped(b['bad'])} of them bad" if b["bad"] else ""
     between = 86_400 / w["batches_per_day"]
     window = _in_window(n, between) if b["window_hours"] else f"no window, as {_no_window(n)}"
-    reading = b["read_units"] / b["on_demand_rcu"] > b["write_units"] / b["on_demand_wcu"]
     start, quota = n["on_demand_start_wcu"], n["table_wcu_quota"]
+    reading = b["read_units"] / b["on_demand_rcu"] > b["write_units"] / min(b["on_demand_wcu"], start)
     rate = (f"{grouped(int(b['on_demand_rcu']))} read units a second (RCU), doubled every half hour" if reading
             else f"{grouped(int(b['on_demand_wcu']))} write units a second (WCU)" if b["on_demand_wcu"] <= start
             else f"{grouped(int(start))} write units a second (WCU), doubled every half hour up to {grouped(int(b['on_demand_wcu']))}")
@@ -272,13 +274,15 @@ def _about_batch(n:Mapping[str, Any]) -> list[str]:
                 f"on {'these cores' if b['cores'] > 1 else 'this core'}",
             f"  DynamoDB    {grouped(b['write_units'])} write and {grouped(b['read_units'])} read units: {duration(c['on_demand'])} "
                 f"on demand at {rate}{late}; {window}",
-            f"  dollars     {_dollars(b['usd'], b['waiting_usd'])}"]
+            f"  dollars     {_dollars(b)}"]
 
-def _dollars(spent:Mapping[str, float], waiting:Mapping[str, float]) -> str:
+def _dollars(b:Mapping[str, Any], run:str = "") -> str:
+    spent, waiting = b[f"{run}usd"], b[f"{run}waiting_usd"]
+    whose = "they" if b["cores"] == b["waiting_cores"] else f"{grouped(b['waiting_cores'])} of them"
     window = f", in a window {usd(spent['window'])}" if "window" in spent else ""
     more = f" or {usd(waiting['window'])} in a window" if "window" in waiting else ""
     return (f"lake {usd(spent['lake'])}, or DynamoDB on demand {usd(spent['on_demand'])}{window}; cores {usd(spent['cores'])}, "
-            f"and {usd(waiting['on_demand'])} more on demand{more} while they wait for DynamoDB")
+            f"and {usd(waiting['on_demand'])} more on demand{more} while {whose} wait for DynamoDB")
 
 def _above(n:Mapping[str, Any], wcu:float, rcu:float) -> str:
     "Which quota of a table is too small for it, if any."
@@ -295,9 +299,9 @@ def _about_month(n:Mapping[str, Any]) -> list[str]:
     used = f", {UTILISATION:.0%} used" if max(all_day) >= 10 else ""
     a_second = lambda units: units * w["batches_per_day"] / 86_400
     waits = lambda mode: f"and {usd(x)} for cores that wait" if (x := n["waiting_usd"].get(mode, 0)) >= 0.005 else ""
-    words = lambda *parts: ", ".join(p.strip() for p in parts if p)
+    words = lambda *parts: ", ".join(p for p in parts if p)
     rows = [row("DynamoDB on demand", *of("on_demand"),
-                words(waits("on_demand"), _above(n, a_second(b["write_units"]), a_second(b["read_units"])))),
+                (waits("on_demand") + _above(n, a_second(b["write_units"]), a_second(b["read_units"]))).strip()),
             row(*_window_title(n), *of("window"), words(waits("window") * (not long), _window_words(n)))]
     if long:
         rows.append(row(f"DynamoDB, {long['hours']} h a batch", long["standard"], long["ia"],
@@ -345,7 +349,7 @@ def _page(n:Mapping[str, Any]) -> list[str]:
     whole = (["This run: nothing, as no batch is to do"] if not b["batches"]
              else [f"This run: {b['batches']} of {n['input_batches']} batches, {duration(b['run_total_seconds']['lake'])} "
                    f"with a full lake, {duration(b['run_total_seconds']['on_demand'])} with DynamoDB on demand; "
-                   + _dollars(b["run_usd"], b["run_waiting_usd"])]
+                   + _dollars(b, "run_")]
              if n["input_batches"] > 1 else [])
     hours = " or ".join(f"{duration(h * 3600)} at {grouped(int(float(x)))} WCU" for x, h in f["hours"].items())
     fill = (f"Filling {_times(w['retention_days'])} days of history: {grouped(f['keys'])} keys, "
@@ -359,7 +363,8 @@ def _page(n:Mapping[str, Any]) -> list[str]:
             *(f"Note: {x}" for x in n["notes"])]
 
 # %% ../nbs/14_plan.ipynb #7813f367
-_SAMPLE_ROWS, _FILE_ROWS = 200_000, 5_000  # rows of all files that are looked at; of one, at least
+# rows of all files that are looked at; of one, at least; of one of which all columns are read, at most
+_SAMPLE_ROWS, _FILE_ROWS, _WIDE_ROWS = 200_000, 5_000, 20_000
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _PLACE = {name: i for i, (name, _) in enumerate(ENRICHED)}
 
@@ -381,7 +386,7 @@ def _is_right(cell:str, kind:str) -> bool:
     return {"required": bool(cell), "boolean": cell in ("0", "1")}.get(kind, kind != "id" or bool(_UUID.fullmatch(cell)))
 
 def _hashed(*parts:str) -> int:
-    return int.from_bytes(hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest(), "big")
+    return int.from_bytes(hashlib.blake2b("\0".join(parts).encode(errors="surrogatepass"), digest_size=8).digest(), "big")
 
 def _tsv_key(line:bytes, config:Config) -> tuple[str, str]|None:
     "Id and fingerprint (or what stands in) of a line of enriched TSV; None if it is no event."
@@ -453,15 +458,22 @@ def _read_parquet(s:_Sample, file:InputFile, config:Config, limit:int) -> None:
         fingerprint = [c for c in names if c == config.event_fingerprint]
         missing = not fingerprint or any(p in (None, "") for row in _first_rows(source, fingerprint, limit) for p in row.values())
         sent, seen = surrogate_columns(names, config) if missing else [], s.seen
+        limit = min(limit, _WIDE_ROWS) if sent else limit
         for row in _first_rows(source, [config.event_id, *fingerprint, *sent], limit): s.add(_event_key(row, sent, config))
         if s.seen - seen < source.metadata.num_rows: s.whole = False
 
 def _first_rows(source:pq.ParquetFile, columns:Sequence[str], limit:int) -> Iterator[dict[str, Any]]:
     "At least `limit` rows, whole batches of them."
     read = 0
-    for rows in source.iter_batches(min(limit, 65_536), columns=list(columns)):
-        yield from rows.to_pylist()
+    for rows in source.iter_batches(min(limit, 65_536 if len(columns) < 3 else 2000), columns=list(columns)):
+        yield from pa.RecordBatch.from_arrays([_counted_time(c) for c in rows.columns], rows.schema.names).to_pylist()
         if (read := read + len(rows)) >= limit: return
+
+def _counted_time(column:pa.Array) -> pa.Array:
+    "Times as whole numbers, as Python knows none after the year 9999 and not all zones."
+    t = pa.types
+    if t.is_date32(column.type) or t.is_time32(column.type): return column.cast(pa.int32())
+    return column.cast(pa.int64()) if t.is_temporal(column.type) and not t.is_interval(column.type) else column
 
 def _footers(batch:Batch) -> int:
     "Rows of a batch of Parquet files, from their footers."
@@ -480,7 +492,7 @@ def _sampled(batch:Batch, config:Config, limit:int) -> _Sample:
     s.whole = len(files) == len(batch.files)
     for file in files:
         try: (_read_parquet if parquet else _read_lines)(s, file, config, max(1, limit // len(files)))
-        except (OSError, pa.ArrowInvalid) as wrong:
+        except (OSError, ArithmeticError, LookupError, pa.ArrowException) as wrong:
             raise InputError(f"{file.path} is not readable as {config.input_format}: {wrong}. "
                              "Set the right format with --input-format.") from None
     s.rows = _footers(batch) if parquet else s.seen if s.whole else s.seen / s.bytes * sum(f.size for f in batch.files) if s.bytes else 0
@@ -524,7 +536,8 @@ def estimate_input(
                          "Name an input that has, or give numbers: dedup plan --events-per-day N.")
     if not any(s.good for s in samples):
         raise InputError(f"None of the {grouped(seen)} rows of {config.input} that were looked at is an event of the form "
-                         f"{config.input_format}. Set the right --input-format, or give numbers: dedup plan --events-per-day N.")
+                         f"{config.input_format} that has {config.event_id}. Set the right --input-format or --event-id, "
+                         "or give numbers: dedup plan --events-per-day N.")
     rows = sum(s.rows for s in samples) * bytes_ / looked_bytes
     whole = len(looked) == len(batches) and all(s.whole for s in samples)
     kinds, known, ids = _kinds(samples)

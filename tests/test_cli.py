@@ -60,3 +60,5 @@ def test_with_json_what_java_prints_is_no_part_of_the_answer():
     words = "import os; from dedup_nb.cli import _java_apart\nwith _java_apart(True): os.system('echo java'); print('json')\nprint('after'); os.system('echo too')"
     done = subprocess.run([sys.executable, "-u", "-c", words], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("json\nafter\ntoo\n", "java\n")
+    gone = subprocess.run(["sh", "-c", f"{sys.executable} -c 'from dedup_nb.cli import main; import sys; sys.exit(main(sys.argv[1:]))' plan --events-per-day 1e6 --json >&-"], capture_output=True, text=True)
+    assert gone.returncode == 0 and "Traceback" not in gone.stderr

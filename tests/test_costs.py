@@ -451,6 +451,11 @@ def test_cores_that_wait_count_on_both_sides():
     assert waiting == pytest.approx({"on_demand": 0.0127, "window": 25.35, "all_day": 25.35}, abs=0.005) and waiting_usd(w, P, cores=4)["window"] == pytest.approx(4 * 25.35, abs=0.02)
     best = recommend(w, P)
     assert best["choice"] == "ia_on_demand" and best["usd_per_month"] == pytest.approx(forecast_month(w, P).total_usd["ia_on_demand"] + 0.0127, abs=0.01)
+    n = plan_workload(events_per_day=1e9, batches_per_day=288).numbers   # many cores for the lake's keys, few for the batch
+    assert n["recommendation"]["choice"] == "ia_all_day" and n["batch"]["cores"] > 100 > 5 > n["batch"]["waiting_cores"]
+    for more in (dict(cores=16, max_wcu=40_000), dict(cores=4, max_wcu=100), dict(cores=16, duplicate_share=1), dict(cores=1)):   # a month of batches, as simulated
+        n = plan_workload(events_per_day=1e9, **more).numbers
+        for mode in ("on_demand", "window"): assert n["waiting_usd"][mode] == pytest.approx(n["batch"]["waiting_usd"][mode] * MONTH_DAYS, rel=0.03), (more, mode)
     n = plan_workload(events_per_day=1e7, batches_per_day=288).numbers
     assert min(n["compared_usd"], key=n["compared_usd"].get) == n["recommendation"]["choice"] and n["compared_usd"]["lake"] == pytest.approx(n["per_month"]["lake"] + n["lake_open_usd"], abs=0.01)
 
@@ -458,7 +463,8 @@ def test_cores_that_wait_count_on_both_sides():
 def test_nobody_sets_up_a_table_for_less_than_a_dollar():
     page = str(plan_workload(events_per_day=1))
     assert "Recommended: lake manifest" in page and "Plan for 1 event a day" in page
-    assert recommend(Workload(1, batches_per_day=1), P)["back_end"] == "lake"
+    few = recommend(Workload(500, 0, batches_per_day=12), P)
+    assert few["back_end"] == "lake" and "for less than a dollar no table is worth its set-up" in few["reason"] and "DynamoDB is worth it" in few["changes_when"]
 
 
 def test_a_month_counts_pairs_as_a_batch_does():
@@ -478,8 +484,16 @@ def test_parquet_without_fingerprints_is_planned_by_all_columns():
     assert (found.claims, found.bad) == (2, 1) and (found.kinds["natural"], found.kinds["synthetic"]) == (2, 0)
 
 
+def test_times_that_python_does_not_know_are_planned():
+    Path("in").mkdir()
+    late = pa.array([253_402_300_800_000, 253_402_300_800_000, 1], pa.timestamp("ms"))
+    pq.write_table(pa.table({"event_id": ["a", "a", "a"], "t": late, "d": pa.array([10**7] * 3, pa.date32())}), "in/a.parquet")
+    found = estimate_input(Config(input="in", input_format="parquet"))
+    assert (found.claims, found.kinds["natural"], found.kinds["synthetic"]) == (2, 1, 1)
+
+
 def test_the_wrong_format_makes_no_plan(capsys):
-    with pytest.raises(InputError, match="None of the 12 000 rows of .* is an event of the form json. Set the right --input-format"): plan_input(Config(input=str(SAMPLES), input_format="json"))
+    with pytest.raises(InputError, match="None of the 12 000 rows of .* is an event of the form json that has event_id. Set the right --input-format"): plan_input(Config(input=str(SAMPLES), input_format="json"))
     assert main(["plan", "--review", "--output", "out", "--events-per-day", "4"]) == 2 and "A review looks at past runs alone" in capsys.readouterr().err
 
 
@@ -492,16 +506,19 @@ def test_settings_that_change_nothing_in_a_plan_are_named(capsys):
 def test_advice_is_given_where_it_helps():
     fast, most = (str(plan_workload(events_per_day=n, cores=4, max_wcu=wcu)) for n, wcu in ((1e7, 20_000), (1e10, 40_000)))
     assert "on demand at 4 000 write units a second (WCU), doubled every half hour up to 20 000" in fast
+    assert "on demand at 4 000 write units a second (WCU), doubled" in str(plan_workload(events_per_day=1e6, duplicate_share=0.2, cores=4, max_wcu=40_000))   # writes bind
     assert "too slow: the next batch comes after 24.0 h)" in most and "ask for more with --max-wcu)" in str(plan_workload(events_per_day=1e9))
     assert "to spare" not in str(plan_workload(events_per_day=4000))   # a small batch leaves most of the hour
 
 
 def test_cores_that_wait_for_dynamodb_are_told():
     batch = plan_workload(events_per_day=1e9).numbers["batch"]
-    assert batch["waiting_usd"]["on_demand"] == pytest.approx(250_004 * batch["cores"] / 3600 * 0.06, abs=0.01)
-    told = forecast_of(Config(input="x", manifest="dynamodb", dynamodb_table="t"), [], cores=batch["cores"], rows=10**9, claims=10**9, known=2 * 10**7)
-    assert told["usd"]["cores"] == pytest.approx(batch["usd"]["cores"] + batch["waiting_usd"]["on_demand"], rel=0.01)   # a run is stopped by the same sum
-    assert f"cores $3.36, and $387.51 more on demand or ${batch['waiting_usd']['window']:.2f} in a window while they wait for DynamoDB" in str(plan_workload(events_per_day=1e9))
+    assert batch["waiting_usd"]["on_demand"] == pytest.approx(250_004 * 56 / 3600 * 0.06, abs=0.01)
+    given = plan_workload(events_per_day=1e9, cores=64).numbers["batch"]
+    told = forecast_of(Config(input="x", manifest="dynamodb", dynamodb_table="t"), [], cores=64, rows=10**9, claims=10**9, known=2 * 10**7)
+    assert told["usd"]["cores"] == pytest.approx(given["usd"]["cores"] + given["waiting_usd"]["on_demand"], rel=0.01)   # a run is stopped by the same sum
+    assert batch["cores"] == 93 and batch["waiting_cores"] == 56   # nobody looks through a lake's keys then
+    assert f"cores $3.36, and $233.34 more on demand or ${batch['waiting_usd']['window']:.2f} in a window while 56 of them wait for DynamoDB" in str(plan_workload(events_per_day=1e9))
 
 
 def test_a_run_of_many_batches_warms_up_once():
