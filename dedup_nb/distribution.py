@@ -1203,6 +1203,7 @@ _SHOWN = {"columns": ("columns", "column_sets"), "gaps": ("quantiles",)}
 def _cell(value:Any) -> str:
     if isinstance(value, (bool, str)): return html.escape(str(value))
     if isinstance(value, list): return html.escape(", ".join(map(str, value)) or "none")
+    if pd.isna(value): return "-"
     return (grouped(int(value)) if float(value).is_integer() else f"{value:.3g}").replace(" ", "\u00a0")
 
 def _html_table(frame:pd.DataFrame) -> str:

@@ -1293,7 +1293,7 @@ class DynamoManifest:
         "One sentence before a run: pairs, rate, minutes, dollars. A rerun mostly reads what it has."
         units = self.terms.units(pairs, job="rerun" if rerun else "claim")
         writing, reading = units.write / self.max_wcu, units.read / self._reads
-        job = f"claim at {grouped(int(self.max_wcu))} write" if writing > reading else f"look up at {grouped(self._reads)} read"
+        job = f"claim at {grouped(int(self.max_wcu))} write" if writing >= reading else f"look up at {grouped(self._reads)} read"
         seconds = max(writing, reading)
         time_ = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{round(seconds)} seconds" if seconds >= 1.5 else "a second"
         return (f"{grouped(pairs)} pairs to {job} units a second: "
@@ -1520,9 +1520,9 @@ class DynamoManifest:
             if fs.get_file_info(inner).type.name == "Directory": fs.delete_dir(inner)
 
     def held(self, event_ids:Sequence[str]) -> list[dict[str, Any]]:
-        """What the table has of some ids, for people: event_id, fingerprint, batch_id, fate, the time until which it lives, and whether that batch is unfinished.
+        """What the table has of some ids, for people: event_id, fingerprint, batch_id, fate, the time until which it lives.
 
-        Rows of runs that are over do not count.
+        And whether that batch is unfinished; rows of runs that are over do not count.
         """
         over, open_ = _runs(self._markers())
         who, found = Claimant("", "", 0, 0, self.retention_days * 86400), self._table.of_ids([key_text(i) for i in event_ids])
