@@ -1,7 +1,15 @@
 """Find and remove duplicate events with Spark, and account for every row."""
-__version__ = "0.1.0"
 
-from .config import Config
-from .pipeline import deduplicate, run
+__version__ = "0.2.0"
+__all__ = ["Config", "deduplicate", "get_spark", "run"]
 
-__all__ = ["Config", "deduplicate", "run"]
+_HOMES = {"Config": "config", "deduplicate": "resolve", "get_spark": "session", "run": "pipeline"}
+
+
+def __getattr__(name: str):
+    "Import a public name where it is asked for first: `deduplicate` needs no more than Spark."
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
