@@ -27,7 +27,7 @@ from .errors import ConfigError, did_you_mean, keep_secret
 from .places import Memory
 
 
-# %% ../nbs/22_aws.ipynb #0ac65607
+# %% ../nbs/22_aws.ipynb #3bf3e022
 @dataclass(frozen=True)
 class Connection:
     "Where the table is and how to reach it. Keys are used, and never shown."
@@ -52,15 +52,7 @@ _VERSIONS = {  # version: required, optional, purpose
 
 def _self_describing(text: str) -> tuple[str, dict[str, Any]]:
     "Version and data of a configuration: a file, base64, or the JSON itself."
-    is_file = os.path.isfile(text)  # never raises: the text may be base64, with keys in it
-    where = f"The file {text}" if is_file else "duplicate_storage_config"
-    try:
-        found = json.loads(Path(text).read_text(encoding="utf-8") if is_file else _from_base64(text))
-    except (ValueError, OSError):
-        raise ConfigError(
-            f"{where} is neither a readable file nor base64 of a JSON text. "
-            "Give Snowplow's manifest configuration, or set dynamodb_table and aws_region instead."
-        ) from None
+    where, found = _read_config(text)
     whole = isinstance(found, dict) and set(found) == {"schema", "data"}
     if not whole or not isinstance(found["data"], dict) or not isinstance(found["schema"], str):
         raise ConfigError(
@@ -71,6 +63,19 @@ def _self_describing(text: str) -> tuple[str, dict[str, Any]]:
         wanted = f"{_VENDOR}{{{', '.join(_VERSIONS)}}}"
         raise ConfigError(f"{where} has the schema {found['schema'][:120]!r}; wanted {wanted}.")
     return version, found["data"]
+
+
+def _read_config(text: str) -> tuple[str, Any]:
+    "Where a configuration is, for messages, and its JSON."
+    is_file = os.path.isfile(text)  # never raises: the text may be base64, with keys in it
+    where = f"The file {text}" if is_file else "duplicate_storage_config"
+    try:
+        return where, json.loads(Path(text).read_text(encoding="utf-8") if is_file else _from_base64(text))
+    except (ValueError, OSError):
+        raise ConfigError(
+            f"{where} is neither a readable file nor base64 of a JSON text. "
+            "Give Snowplow's manifest configuration, or set dynamodb_table and aws_region instead."
+        ) from None
 
 
 def _from_base64(text: str) -> str:

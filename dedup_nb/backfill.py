@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["backfill"]
 
-# %% ../nbs/34_backfill.ipynb #99bc1099
+# %% ../nbs/34_backfill.ipynb #256930e3
 import json, os, time, uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -13,9 +13,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .choose import choose_batches, compare_with_commits, record_input
 from .config import Config
+from .cross_batch import keys_of_new_ids
 from .errors import ConfigError, InputError
 from .files import Batch, absolute, find_batches, remove_folder, write_text
-from .keys import ELSEWHERE, HEAD, KEY, RENAMED, STAYS, check_columns, fit, id_key, pair_key
+from .keys import ELSEWHERE, HEAD, KEY, RENAMED, STAYS, check_columns, fit
 from .manifest import Manifest
 from .memory import door, open_manifest, record_output
 from .places import Input, Recipe, recipe_of
@@ -27,29 +28,19 @@ from .words import counted, grouped, share, some_of, utc
 from .write import Attempt, committed_files
 
 
-# %% ../nbs/34_backfill.ipynb #d1aa13ce
+# %% ../nbs/34_backfill.ipynb #2a8ff25a
 def _archived(pairs: DataFrame, known: DataFrame) -> DataFrame:
     "The key rows of an archived batch."
-    place = F.struct("place", "pair")
-    heads = pairs.groupBy(*KEY).agg(F.min(place).alias("_head"))
+    heads = pairs.groupBy(*KEY).agg(F.expr("min(struct(place, pair)) as _head"))
     had = known.select(*KEY, "pair").distinct()
     taken = known.where("of_id").select(*KEY, F.lit(True).alias("_taken")).distinct()
     new = pairs.join(had, [*KEY, "pair"], "left_anti").join(taken, KEY, "left").join(heads, KEY)
-    first = (place == F.col("_head")) & F.col("_taken").isNull()
     made = new_event_id(F.col("event_id"), F.col("event_fingerprint"))
-    fate = F.when(F.col("own").isNull(), STAYS).when(F.col("own") == made, RENAMED).otherwise(ELSEWHERE)
-    nobody = ["cast(null as string) as origin", "cast(null as bigint) as origin_seq"]
-    keyed = new.withColumn("fate", fate + F.when(first, HEAD).otherwise(0))
+    fate = F.expr(f"if(own is null, {STAYS}, if(own = made, {RENAMED}, {ELSEWHERE}))")
+    first = F.expr(f"if(struct(place, pair) = _head and _taken is null, {HEAD}, 0)")
+    keyed = new.withColumn("made", made).withColumn("fate", fate + first)
     renamed = keyed.where("own is not null").selectExpr("own as event_id", "event_fingerprint")
-    renamed = renamed.select(
-        "*", *id_key(F.col("event_id")), pair_key(F.col("event_id"), F.col("event_fingerprint"))
-    )
-    texts = ("event_id", "event_fingerprint")
-    as_new = renamed.selectExpr(*KEY, "pair", f"{STAYS | HEAD} as fate", *nobody, "true as is_new_id", *texts)
-    no_texts = [f"cast(null as string) as {name}" for name in texts]
-    return keyed.selectExpr(*KEY, "pair", "fate", *nobody, "false as is_new_id", *no_texts).unionByName(
-        as_new
-    )
+    return keys_of_new_ids(renamed).unionByName(keyed.select(*KEY, "pair", "fate"), True)
 
 
 def _as_committed(found: Sequence[Batch], source: Input) -> tuple[list[Batch], list[str]]:
@@ -73,7 +64,7 @@ def _as_committed(found: Sequence[Batch], source: Input) -> tuple[list[Batch], l
     return [b for b in whole if b.files], [b.batch_id for b in found if b.batch_id not in listed]
 
 
-# %% ../nbs/34_backfill.ipynb #33c4b85a
+# %% ../nbs/34_backfill.ipynb #b83d81b5
 def _fill(batch: Batch, pairs: DataFrame, etl: int | None, manifest: Manifest, output: str) -> dict[str, Any]:
     "Claim, look back and commit the keys of one batch of the archive."
     checksum = f"coalesce(bit_xor(xxhash64({', '.join([*KEY, 'pair'])})), 0) as checksum"
@@ -152,15 +143,14 @@ def _filled(
         recorded = {**manifest.recipe, "missing_fingerprint": keys.missing}
         manifest = replace(manifest, recipe=recorded)
         try:
-            scan = scan_keys(rows, keys, attempt, texts=True, place=True)
+            scan = scan_keys(rows, keys, attempt, texts=True)
         except Exception as wrong:
             raise explain_read_error(wrong, batch) or wrong from wrong
         if scan.tally.read and not scan.tally.good:
             raise InputError(
-                f"None of the {counted(scan.tally.read, 'row')} of {batch.batch_id} is an event of the form "
-                f"{source.format}; nothing is filled. Set the right --input-format; events that were "
-                "loaded are "
-                "mostly parquet (--input-format parquet --batch-pattern 'batch_id=*')."
+                f"None of the {counted(scan.tally.read, 'row')} of {batch.batch_id} is an event of the "
+                f"form {source.format}; nothing is filled. Set the right --input-format; events that "
+                "were loaded are mostly parquet (--input-format parquet --batch-pattern 'batch_id=*')."
             )
         etl = time_of_batch(given, batch.batch_id, scan.hours)
         if source.format in ("delta", "table"):

@@ -5,10 +5,12 @@
 # %% auto #0
 __all__ = ["record_input", "Chosen", "compare_with_commits", "choose_batches"]
 
-# %% ../nbs/29_choose.ipynb #80a242e3
+# %% ../nbs/29_choose.ipynb #919069bb
 import hashlib, json, os, re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count
 from typing import Any
 from .errors import ConfigError, did_you_mean
 from .files import Batch, InputFile, is_asked_for, late_id, read_json, write_text
@@ -37,14 +39,14 @@ def record_input(
     return _digest(sizes)
 
 
-# %% ../nbs/29_choose.ipynb #56838e14
+# %% ../nbs/29_choose.ipynb #3022951d
 @dataclass(frozen=True)
 class Chosen:
     "The batches as they are to be read, and what to say of them."
 
     batches: tuple[Batch, ...]
     notes: tuple[str, ...] = ()  # of new files
-    troubles: tuple[str, ...] = ()  # of files that were rewritten or are gone
+    troubles: Mapping[str, str] = field(default_factory=dict)  # batch -> what became of its input
 
 
 def compare_with_commits(
@@ -53,63 +55,108 @@ def compare_with_commits(
     output: str,
     *,
     take_late: bool = False,  # make a batch of files that came late?
-    rerun: bool = False,  # is a committed batch to be read again?
     advice: str = "Take them as a batch of their own with --late-files.",
 ) -> Chosen:
-    """Compare committed folders with what their commits read.
+    "Compare committed folders with what their commits read."
+    commits = _Commits({e.batch_id: e for e in ledger.committed()}, output, take_late, advice)
+    each = list(map(commits.compared, batches))
+    found = sorted((b for one in each for b in one.batches), key=lambda b: b.batch_id)
+    troubles = {name: words for one in each for name, words in one.troubles.items()}
+    return Chosen(tuple(found), tuple(note for one in each for note in one.notes), troubles)
 
-    Raises `ManifestError` for a rerun of what changed.
-    """
-    committed = {e.batch_id: e for e in ledger.committed()}
-    late: dict[str, list[str]] = {}
-    for name in committed:
-        if part := re.fullmatch(r"(.*)[~+]\d+", name):
-            late.setdefault(part[1], []).append(name)
-    found: list[Batch] = []
-    notes, troubles = [], []
-    for b in batches:
-        parts = [n for n in (b.batch_id, *late.get(b.batch_id, ())) if n in committed]
-        parts = [n for n in parts if _is_of(committed[n], b)]
-        if not b.files or not parts or _is_as_committed(b, parts, committed):
-            found.append(b)
-            continue
-        listed = {n: _listed(output, committed[n]) for n in parts}
-        troubles += [words for n in parts if (words := _changed(b, committed[n], listed[n]))]
-        if troubles and rerun:
-            raise ManifestError(troubles[-1])
-        more, said = _with_late(b, listed, take_late, advice)
-        found += more
-        notes += said
-    return Chosen(tuple(sorted(found, key=lambda b: b.batch_id)), tuple(notes), tuple(troubles))
+
+@dataclass(frozen=True)
+class _Commits:
+    "What is committed, and what to do with files that came since."
+
+    by_name: Mapping[str, Entry]
+    output: str
+    take_late: bool
+    advice: str
+
+    @cached_property
+    def late(self) -> dict[str, list[str]]:
+        "The batches of late files of each folder."
+        found: dict[str, list[str]] = {}
+        for name in self.by_name:
+            if part := re.fullmatch(r"(.*)[~+]\d+", name):  # releases before 0.2 wrote a plus
+                found.setdefault(part[1], []).append(name)
+        return found
+
+    def compared(self, b: Batch) -> Chosen:
+        "One folder."
+        names = (b.batch_id, *self.late.get(b.batch_id, ()))
+        parts = {n: e for n in names if (e := self.by_name.get(n)) and _is_of(e, b)}
+        if parts:
+            return self._with_parts(b, parts)
+        another = self.by_name.get(b.batch_id) if b.files else None
+        return Chosen((b,), troubles={b.batch_id: _another(b, another)} if another else {})
+
+    def _with_parts(self, b: Batch, parts: Mapping[str, Entry]) -> Chosen:
+        "A folder of which something is committed."
+        if not b.files or _is_as_committed(b, parts):
+            return Chosen((b,))
+        listed = {n: _listed(self.output, e) for n, e in parts.items()}
+        troubles = {n: words for n, e in parts.items() if (words := _changed(b, e, listed[n]))}
+        if None in listed.values():
+            return Chosen((b,), troubles=troubles)
+        found, notes = self._parted(b, listed)
+        return Chosen(tuple(found), tuple(notes), troubles)
+
+    def _parted(self, b: Batch, listed: Mapping[str, Mapping[str, Any]]) -> tuple[list[Batch], list[str]]:
+        "The parts of a folder as they were committed, one of files that came late, and what to say."
+        parts = [_part(b, name, paths) for name, paths in listed.items()]
+        new = [path for path in b.by_path() if not any(path in paths for paths in listed.values())]
+        if not new:
+            return parts, []
+        if name := self._name_of_new(b.batch_id, listed):
+            return [*parts, _part(b, name, new)], []
+        came = f"{counted(len(new), 'new file')} since; the first is {new[0]}"
+        return parts, [f"Batch {b.batch_id} is committed, and its folder has {came}. {self.advice}"]
+
+    def _name_of_new(self, batch_id: str, parts: Iterable[str]) -> str | None:
+        "The batch that new files make: the folder's own where that was forgotten, else one more if wanted."
+        if batch_id not in parts:
+            return batch_id
+        more = (late_id(batch_id, i) for i in count(1))
+        return next(n for n in more if n not in parts) if self.take_late else None
+
+
+def _part(b: Batch, name: str, paths: Iterable[str]) -> Batch:
+    "Some files of a folder, as a batch."
+    paths = set(paths)
+    return replace(b, batch_id=name, files=tuple(f for path, f in b.by_path().items() if path in paths))
 
 
 def _is_of(entry: Entry, batch: Batch) -> bool:
     "Was this committed batch read from this folder? The archive may have moved as a whole."
-    source = entry.committed.get("source")
-    return source is None or os.path.basename(source.rstrip("/")) == os.path.basename(
-        batch.source.rstrip("/")
+    source, digest = entry.committed.get("source"), entry.committed.get("input")
+    same_folder = os.path.basename((source or "").rstrip("/")) == os.path.basename(batch.source.rstrip("/"))
+    return source is None or same_folder or digest == _digest(_sizes(batch))
+
+
+def _is_as_committed(batch: Batch, parts: Mapping[str, Entry]) -> bool:
+    if list(parts) != [batch.batch_id]:
+        return False
+    return parts[batch.batch_id].committed.get("input") in (None, _digest(_sizes(batch)))
+
+
+def _another(batch: Batch, entry: Entry) -> str:
+    return (
+        f"Batch {batch.batch_id} is committed from {entry.committed['source']}, so {batch.source} is left "
+        "out. Rename one of the two, or give them a manifest each."
     )
 
 
-def _is_as_committed(batch: Batch, parts: Sequence[str], committed: Mapping[str, Entry]) -> bool:
-    digest = committed[parts[0]].committed.get("input")
-    return parts == [batch.batch_id] and digest in (None, _digest(_sizes(batch)))
-
-
 def _listed(output: str, entry: Entry) -> dict[str, int | None] | None:
-    """The files of a committed batch with their sizes.
-
-    None if nobody noted them, as for a backfill of long ago.
-    """
+    "The files of a committed batch with their sizes; None if nobody noted them, as in old backfills."
     noted = (read_json(f"{output}/runs/{entry.batch_id}/input.json") or {}).get("files")
     if noted is None and not entry.committed.get("backfill"):
         raise ManifestError(
             f"The manifest has a batch {entry.batch_id} with other files, committed from "
-            f"{entry.committed.get('source')}, of which {output} knows nothing: two inputs share the "
-            "manifest under "
-            "the same batch names. Name the batches of one of them apart (--batch-id, or folders with "
-            "names of their "
-            "own), or give it a manifest of its own."
+            f"{entry.committed.get('source')}, of which {output} knows nothing: two inputs share "
+            "the manifest under the same batch names. Name the batches of one of them apart "
+            "(--batch-id, or folders with names of their own), or give it a manifest of its own."
         )
     return dict.fromkeys(noted) if isinstance(noted, list) else noted
 
@@ -117,49 +164,26 @@ def _listed(output: str, entry: Entry) -> dict[str, int | None] | None:
 def _changed(batch: Batch, entry: Entry, listed: Mapping[str, int | None] | None) -> str | None:
     "What became of the files of a commit, in words; None if they are as they were."
     now = _sizes(batch)
-    if listed is None:
+    kept = {path: now[path] for path in listed or () if path in now}
+    if listed is None or _digest(kept) == entry.committed.get("input"):
         return None
-    gone = [path for path in listed if path not in now]
-    other = [path for path, size in listed.items() if path in now and size not in (None, now[path])]
-    kept = {path: now[path] for path in listed if path in now}
-    if not gone and not other and _digest(kept) == entry.committed.get("input"):
-        return None
-    words = [f"{some_of(gone)} is gone" if len(gone) == 1 else f"{some_of(gone)} are gone"] if gone else []
-    words += [
-        f"{path} was rewritten ({grouped(now[path])} bytes, had {grouped(listed[path])})"
-        for path in other[:3]
-    ]
     return (
-        f"Batch {entry.batch_id} is committed, and its input changed since: "
-        f"{'; '.join(words) or 'a file was rewritten'}. "
+        f"Batch {entry.batch_id} is committed, and its input changed since: {_what_changed(listed, now)}. "
         "What was loaded stays as it was. If the input is right as it is now, load it again: "
         f"dedup forget {entry.batch_id}, then dedup run."
     )
 
 
-def _with_late(
-    b: Batch, listed: Mapping[str, Mapping[str, Any] | None], take: bool, advice: str
-) -> tuple[list[Batch], list[str]]:
-    "The parts of a folder as they were committed, one of files that came late, and what to say."
-    files = b.by_path()
-    if any(names is None for names in listed.values()):
-        return [b], []
-    parts = {n: tuple(f for path, f in files.items() if path in names) for n, names in listed.items()}
-    new = [f for path, f in files.items() if not any(path in names for names in listed.values())]
-    found = [replace(b, batch_id=n, files=some) for n, some in parts.items()]
-    if not new:
-        return found, []
-    if b.batch_id not in listed:  # the folder itself was forgotten, its late files were not
-        return [*found, replace(b, files=tuple(new))], []
-    if take:
-        free = next(n for i in range(1, len(listed) + 1) if (n := late_id(b.batch_id, i)) not in listed)
-        return [*found, replace(b, batch_id=free, files=tuple(new))], []
-    first = new[0].path.removeprefix(b.source).lstrip("/")
-    came = f"{counted(len(new), 'new file')} since; the first is {first}"
-    return found, [f"Batch {b.batch_id} is committed, and its folder has {came}. {advice}"]
+def _what_changed(listed: Mapping[str, int | None], now: Mapping[str, int]) -> str:
+    gone = [path for path in listed if path not in now]
+    other = [path for path, size in listed.items() if path in now and size not in (None, now[path])]
+    words = [f"{some_of(gone)} {'is' if len(gone) == 1 else 'are'} gone"] if gone else []
+    for path in other[:3]:
+        words.append(f"{path} was rewritten ({grouped(now[path])} bytes, had {grouped(listed[path])})")
+    return "; ".join(words) or "a file was rewritten"
 
 
-# %% ../nbs/29_choose.ipynb #e428de8d
+# %% ../nbs/29_choose.ipynb #d3e541d5
 def choose_batches(
     batches: Sequence[Batch],  # all that were found, oldest first
     limits: Limits,
@@ -167,31 +191,27 @@ def choose_batches(
 ) -> list[Batch]:
     """Pick the batches to process: those not committed, unfinished ones first, then oldest first.
 
-    A committed batch is taken with `rerun` only. Raises `ConfigError` if there are more than `max_batches` and no
-    `since`, with the list; `ManifestError` if `batch_id` names a committed one.
+    A committed batch is taken with `rerun` only. Raises `ConfigError` if there are more than `max_batches`
+    and no `since`, with the list; `ManifestError` if `batch_id` names a committed one.
     """
-    done = set() if limits.rerun else {e.batch_id for e in ledger.committed()}
     _check_skipped(batches, limits)
-    asked = [
-        b for b in batches if is_asked_for(b.batch_id, limits) and _is_meant(b.batch_id, limits.batch_id)
-    ]
-    left = [b for b in asked if b.batch_id not in done]
+    done = set() if limits.rerun else {e.batch_id for e in ledger.committed()}
+    left = [b for b in batches if is_asked_for(b.batch_id, limits) and b.batch_id not in done]
     if limits.batch_id in done and not left:
         raise committed_already(limits.batch_id, ledger.entries[limits.batch_id].committed)
-    if len(left) > limits.max_batches and limits.since is None:
-        names = [b.batch_id for b in left]
-        end = f" ... {names[-1]}" if len(names) > 20 else ""
-        raise ConfigError(
-            f"{grouped(len(left))} batches are to do, more than max_batches = {limits.max_batches}: "
-            f"{', '.join(names[:20])}{end}. Name where to start with since, or raise max_batches."
-        )
+    _check_number([b.batch_id for b in left], limits)
     begun = {e.batch_id for e in ledger.entries.values() if not e.committed and e.state != "forgotten"}
     return sorted(left, key=lambda b: b.batch_id not in begun)
 
 
-def _is_meant(batch_id: str, asked: str | None) -> bool:
-    "Is it the batch that was asked for, or one of its late files?"
-    return asked in (None, batch_id) or batch_id.startswith(late_id(asked, 0)[:-1])
+def _check_number(left: Sequence[str], limits: Limits) -> None:
+    if len(left) <= limits.max_batches or limits.since is not None:
+        return
+    end = f" ... {left[-1]}" if len(left) > 20 else ""
+    raise ConfigError(
+        f"{grouped(len(left))} batches are to do, more than max_batches = {limits.max_batches}: "
+        f"{', '.join(left[:20])}{end}. Name where to start with since, or raise max_batches."
+    )
 
 
 def _check_skipped(batches: Sequence[Batch], limits: Limits) -> None:

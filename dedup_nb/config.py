@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 from .errors import ConfigError, did_you_mean, masked
 
-# %% ../nbs/00_config.ipynb #ff7d1f11
+# %% ../nbs/00_config.ipynb #4b6ef4f6
 _UNSET: Any = object()  # nobody gave a value
 _BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
     ("false", "no", "off", "0"), False
@@ -42,10 +42,7 @@ def _list(value: Any) -> Words:
 
 
 def _parse(kind: type, value: Any) -> Any:
-    """Turn `value` into the setting's type.
-
-    Empty text is unset. Raises `ValueError` with the words for what was wanted.
-    """
+    "Turn `value` into the setting's type; empty text is unset. Raises `ValueError` with what was wanted."
     if value is None or (isinstance(value, str) and not value.strip()):
         return () if kind is tuple else None
     if kind is tuple:
@@ -82,7 +79,7 @@ def setting(
     return field(default=_UNSET, repr=shown, metadata={**meta, **limits})
 
 
-# %% ../nbs/00_config.ipynb #37d83f13
+# %% ../nbs/00_config.ipynb #f1f8e910
 @dataclass(frozen=True)
 class Config:
     """All settings of a run, checked.
@@ -145,8 +142,8 @@ class Config:
     missing_fingerprint: str | None = setting(
         "decisions",
         None,
-        "rows without one: hash what the client sent, take each as unique, or go by the id alone; else by "
-        "the input",
+        "rows without one: hash what the client sent, take each "
+        "as unique, or go by the id alone; else by the input",
         allowed="surrogate unique id",
     )
     fingerprint_columns: Words = setting(
@@ -241,9 +238,8 @@ class Config:
     ) -> "Config":
         """Gather settings from all places.
 
-        Defaults < [DEFAULT] < [profile] < DEDUP_* environment < parameters. Raises `ConfigError` for
-        unknown names
-        (with the nearest one), wrong values and contradictions, all together.
+        Defaults < [DEFAULT] < [profile] < DEDUP_* environment < parameters. Raises `ConfigError` for unknown
+        names (with the nearest one), wrong values and contradictions, all together.
         """
         layers = _file_layers(profile, settings_file) + [_environment()]
         layers.append({name: (value, "parameter") for name, value in parameters.items() if value is not None})
@@ -271,7 +267,7 @@ class Config:
         return config
 
 
-# %% ../nbs/00_config.ipynb #a65cc880
+# %% ../nbs/00_config.ipynb #fd2899c4
 def settings() -> list[Field]:
     "All settings in the order of the table: dataclass fields whose metadata hold help, default and limits."
     return [f for f in fields(Config) if "help" in f.metadata]
@@ -290,19 +286,15 @@ def kind_of(
 
 def _sources_of(config: Config) -> dict[str, str]:
     "Where each value that is not unset came from; what a preset made is unset again."
-    values = {s.name: getattr(config, s.name) for s in settings()}
     if config.sources is None:
-        return {name: "parameter" for name, value in values.items() if value is not _UNSET}
-    sources = dict(config.sources)
+        return {s.name: "parameter" for s in settings() if getattr(config, s.name) is not _UNSET}
+    sources = {name: source for name, source in config.sources.items() if source != _PRESET}
+    for name, value in _PRESETS["snowplow"].items():
+        if config.sources.get(name) == _PRESET and getattr(config, name) == value:
+            object.__setattr__(config, name, _UNSET)
     # `dataclasses.replace` passes every value: those that nobody changed keep their source
-    for s in settings():
-        value, made = values[s.name], sources.get(s.name) == _PRESET
-        if made and value == _PRESETS["snowplow"][s.name]:
-            del sources[s.name]
-            object.__setattr__(config, s.name, _UNSET)
-        elif value is not _UNSET and value != s.metadata["default"] and (made or s.name not in sources):
-            sources[s.name] = "parameter"
-    return sources
+    changed = [s.name for s in settings() if getattr(config, s.name) not in (_UNSET, s.metadata["default"])]
+    return dict.fromkeys(changed, "parameter") | sources
 
 
 def _checked(s: Field, value: Any, source: str | None) -> tuple[Any, list[str]]:
@@ -310,16 +302,22 @@ def _checked(s: Field, value: Any, source: str | None) -> tuple[Any, list[str]]:
     default = s.metadata["default"]
     if value is _UNSET:
         return default, []
-    said = f"{s.name} = {masked(str(value))!r}" if s.metadata["shown"] else s.name
-    where = "" if source in (None, "parameter") else f" (from {source})"
     try:
         parsed = _parse(kind_of(s.name), value)
+        wrong = parsed not in (None, ()) and _out_of_range(s, parsed)
     except ValueError as wanted:
-        return default, [f"{said}{where}: wanted {wanted}."]
+        wrong = f"wanted {wanted}."
+    if wrong:
+        return default, [f"{_with_value(s, value, source)}: {wrong}"]
     if parsed in (None, ()):
         return (() if s.name == "event_id" and value == "" else default), []
-    wrong = _out_of_range(s, parsed)
-    return (default, [f"{said}{where}: {wrong}"]) if wrong else (parsed, [])
+    return parsed, []
+
+
+def _with_value(s: Field, value: Any, source: str | None) -> str:
+    "A setting, its value and where that came from, for messages."
+    said = f"{s.name} = {masked(str(value))!r}" if s.metadata["shown"] else s.name
+    return said if source in (None, "parameter") else f"{said} (from {source})"
 
 
 def _out_of_range(s: Field, parsed: Any) -> str | None:
@@ -343,7 +341,7 @@ def _listed(problems: list[str]) -> str:
     return "The settings do not fit (dedup run --help lists them all):\n- " + "\n- ".join(problems)
 
 
-# %% ../nbs/00_config.ipynb #80794f49
+# %% ../nbs/00_config.ipynb #d5459b1b
 _PRESET = "compat"
 _PRESETS = {"none": {}, "snowplow": {"synthetic": "rename_all", "missing_fingerprint": "unique"}}
 _INSTANT = re.compile(r"[+-]?\d{4,}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?")
@@ -417,13 +415,13 @@ _CONTRADICTIONS = [
     ),
     (
         lambda c: c.missing_fingerprint in ("unique", "id") and c.fingerprint_columns,
-        "fingerprint_columns are for missing_fingerprint=surrogate, but it is another: remove one of the "
-        "two.",
+        "fingerprint_columns are for missing_fingerprint=surrogate, "
+        "but it is another: remove one of the two.",
     ),
     (
         lambda c: c.input_schema and c.input_format not in ("json", "parquet"),
-        "input_schema is for input_format=json, or for folder columns of parquet: remove it, or set "
-        "input_format.",
+        "input_schema is for input_format=json, or for folder "
+        "columns of parquet: remove it, or set input_format.",
     ),
     (
         lambda c: c.input_where and c.input_format == "enriched_tsv",
@@ -513,7 +511,7 @@ def _settings_file(named: str | None, profile: str | None) -> configparser.Confi
     return parser
 
 
-# %% ../nbs/00_config.ipynb #6d86449b
+# %% ../nbs/00_config.ipynb #d910307f
 def parameters_in(
     namespace: Mapping[str, Any],  # the notebook's `globals()`
 ) -> dict[str, Any]:  # what was set: for `Config.load(**parameters)`
@@ -526,10 +524,8 @@ def parameters_in(
     if isinstance(typed, str) and not os.path.isfile(typed):
         raise ConfigError(
             "duplicate_storage_config in a notebook must be the path of a file, and there is none of this "
-            "name: "
-            "what is typed here stays in the executed notebook, keys and all. "
-            "Put it into a file or into DEDUP_DUPLICATE_STORAGE_CONFIG, and throw this copy of the "
-            "notebook away."
+            "name: what is typed here stays in the executed notebook, keys and all. Put it into a file or "
+            "into DEDUP_DUPLICATE_STORAGE_CONFIG, and throw this copy of the notebook away."
         )
     plain = (str, int, float, bool, list, tuple)
     own = {n: v for n, v in namespace.items() if not n.startswith("_") and n not in ("In", "Out")}

@@ -106,17 +106,14 @@ def _is_right(name: str, kind: str) -> str:
     return f"({empty} or ({cell} rlike '^{_PATTERNS[kind]}{_END}' and {_value(name, kind)} is not null))"
 
 
-# %% ../nbs/02_enriched.ipynb #e90afeec
+# %% ../nbs/02_enriched.ipynb #7415a5af
 _STRICT = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false', 'mode', 'PERMISSIVE')"
 _URI = "iglu:[A-Za-z0-9_.-]+/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+/[0-9]+-[0-9]+-[0-9]+"
 _ITEM = "struct<schema: string, data: string>"
 
 
 def _sealed(cell: str) -> str:
-    """SQL that parses a cell.
-
-    An array of its value, as text, and its seal; something else if it is not one JSON value.
-    """
+    "SQL that parses a cell: an array of its value and its seal; something else if it is not one JSON value."
     return f"""from_json(concat('[', {cell}, ',"', sha2({cell}, 256), '"]'), 'array<string>', {_STRICT})"""
 
 
@@ -158,10 +155,9 @@ def _is_enveloped(name: str) -> str:
     return f"coalesce(exists(array({_sealed(cell)}), p -> {whole}), false)"
 
 
-# %% ../nbs/02_enriched.ipynb #65e2eeb3
+# %% ../nbs/02_enriched.ipynb #5df9584b
 # anything but braces and quotes of both kinds (& to ( has the single one), or a string without brackets,
-# braces,
-# backslashes and control characters; possessive, so that nothing is tried twice
+# braces, backslashes and control characters; possessive, so that nothing is tried twice
 _PLAIN = f"""(?:[^{{}}"&-(]++|"[ !#-Z^_-z|~{chr(0x80)}-{chr(0x10FFFF)}]*+")"""
 _OBJECT = f"[{{](?:{_PLAIN}|[{{](?:{_PLAIN}|[{{]{_PLAIN}*+[}}])*+[}}])*+[}}]"  # braces up to three deep
 _SURE_ITEM = f'[{{]"schema":"{_URI}","data":{_OBJECT}[}}]'
@@ -217,8 +213,7 @@ def _judged(lines: DataFrame, name: str, and_also: str = "true") -> DataFrame:
     cells = lines.select("*", F.split("value", "\t", -1).alias("_dd_cells"))
     sure = cells.select("*", F.expr(f"coalesce({_is_sure()}, false)").alias("_dd_sure"))
     # the long way is inside the generator: there it costs nothing until it is needed, while generated
-    # code that
-    # held both ways would be too long for the JVM to compile
+    # code that held both ways would be too long for the JVM to compile
     good = F.expr(f"coalesce((_dd_sure or ({_is_event()})) and {and_also}, false)")
     return sure.select(*cells.columns, F.explode_outer(F.array(good)).alias(name))
 
@@ -255,7 +250,7 @@ def decoded(
     return _judged(lines, "_dd_good", f"not ({_is_old(minimum)})").selectExpr(*values, *carried, "_dd_good")
 
 
-# %% ../nbs/02_enriched.ipynb #91aa9a46
+# %% ../nbs/02_enriched.ipynb #588776c6
 _KINDS = {"timestamp": "datetime", "int": "integer"}
 
 
@@ -313,15 +308,12 @@ def generic_error(
     time: str,  # SQL for the time of the row as ISO text
     payload: str,  # SQL for text
 ) -> Column:  # `value`
-    """The bad-row record of a row that was read, but is not wanted.
-
-    Its time is the row's own, never the clock.
-    """
+    "The bad-row record of a row that is not wanted. Its time is the row's own, never the clock."
     failure = f"named_struct('timestamp', {time}, 'errors', {errors})"
     return bad_row("generic_error/jsonschema/1-0-0", failure, payload)
 
 
-# %% ../nbs/02_enriched.ipynb #cc0eb6a0
+# %% ../nbs/02_enriched.ipynb #9cdcc768
 def _instant_text(cell: str) -> str:
     "SQL that prints the time of a cell as Java does: with 0, 3, 6 or 9 digits of a second."
     whole = f"replace(substring_index({cell}, '.', 1), ' ', 'T')"
@@ -362,26 +354,21 @@ def bad_lines(
         for name in _INSTANTS
     ]
     errors = f"filter(array({', '.join(said)}), x -> x is not null)"
-    time = f"coalesce({', '.join(f'nullif({_cell(n)}, chr(0))' for n in ('collector_tstamp',))})"
-    old = generic_error(errors, _instant_text(time), _event_json())
+    old = generic_error(errors, _instant_text(_cell("collector_tstamp")), _event_json())
     return rows.select(F.when(F.col("_dd_parsed"), old).otherwise(unparsed).alias("value"))
 
 
-# %% ../nbs/02_enriched.ipynb #246b48ff
+# %% ../nbs/02_enriched.ipynb #625bb5f6
 _CONTEXTS = "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-0-0"
 _DUPLICATE = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/"
-# where the list of an envelope opens that is written as trackers do, or with its data first: nothing nested
-# before it
+# where the list of an envelope opens that is written as trackers do: nothing nested stands before it
 _OPENING = r'^(?s)(\s*\{\s*(?:"schema"\s*:\s*"[^"\\]*"\s*,\s*)?"data"\s*:\s*\[)'
 
 
 def original_of(
     contexts: str,  # SQL for the text of `derived_contexts`
 ) -> str:  # SQL
-    """SQL for the id that a renamed event came with, in lower case.
-
-    Null for others. The oldest, if it was renamed twice.
-    """
+    "SQL for the id that a renamed event came with first, in lower case; null for others."
     schema = "struct<data: array<struct<schema: string, data: struct<originalEventId: string>>>>"
     items = f"from_json({contexts}, '{schema}').data"
     ours = (
@@ -392,10 +379,7 @@ def original_of(
 
 
 def line_ids() -> tuple[str, str]:  # SQL on `value`
-    """The id of a line, in lower case, and the id under which it is looked up.
-
-    That of its `duplicate` context, if any.
-    """
+    "The id of a line in lower case, and the one it is looked up by: that of its `duplicate` context, if any."
     own = "nullif(lower(get(split(value, '\t', 8), 6)), '')"
     contexts = "get(split(substring_index(value, '\t', -9), '\t', 2), 0)"
     return own, f"if({own} is null, null, coalesce({original_of(contexts)}, {own}))"
@@ -421,10 +405,7 @@ def with_duplicate_context(
     contexts: Column,  # `derived_contexts`: a contexts envelope as JSON text, '' or null
     original_id: Column,  # what the context holds
 ) -> Column:  # the envelope with one context more
-    """Put a `duplicate` context first into an envelope of contexts, or make the envelope.
-
-    Other text stays as it is.
-    """
+    "Put a `duplicate` context first into an envelope of contexts, or make one; other text stays as it is."
     original = F.to_json(F.struct(original_id.alias("originalEventId")))
     context = F.concat(F.lit(f'{{"schema":"{_DUPLICATE}1-0-0","data":'), original, F.lit("}"))
     made = F.concat(F.lit(f'{{"schema":"{_CONTEXTS}","data":['), context, F.lit("]}"))
@@ -449,7 +430,7 @@ def _written_anew(contexts: Column, context: Column) -> Column:
     return F.when(parsed["data"].isNull(), contexts).otherwise(anew)
 
 
-# %% ../nbs/02_enriched.ipynb #54cbda7b
+# %% ../nbs/02_enriched.ipynb #ec52e833
 def utc_text(time: Column) -> Column:
     "A timestamp as `yyyy-MM-dd HH:mm:ss.SSS` in UTC, with microseconds where it has them."
     start = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
@@ -461,21 +442,21 @@ def utc_text(time: Column) -> Column:
 
 
 def decimal_text(number: Column) -> Column:
-    """A double in decimal form, `10.0`, `0.000012`.
-
-    Java writes `1.0E1` from ten million on, and below a thousandth.
-    """
+    "A double in decimal form, `0.000012`, where Java writes `1.2E-5`."
     text = number.cast("string")
     sign = F.when(F.startswith(text, F.lit("-")), "-").otherwise("")
+    return F.when(F.contains(text, F.lit("E")), F.concat(sign, _written_out(text))).otherwise(text)
+
+
+def _written_out(text: Column) -> Column:
+    "A number with an exponent in decimal form, without its sign."
     mantissa = F.regexp_replace(F.substring_index(text, "E", 1), r"^-|\.0$", "")
-    digits = F.replace(mantissa, F.lit("."))
+    digits, zero, dot = F.replace(mantissa, F.lit(".")), F.lit("0"), F.lit(".")
     point = F.length(F.substring_index(mantissa, ".", 1)) + F.substring_index(text, "E", -1).cast("int")
-    size = F.length(digits)
-    small = F.concat(F.lit("0."), F.repeat(F.lit("0"), -point), digits)
-    large = F.concat(F.rpad(digits, point, F.lit("0")), F.lit(".0"))
-    between = F.concat(F.substr(digits, F.lit(1), point), F.lit("."), F.substr(digits, point + 1))
-    written = F.when(point <= 0, small).when(point >= size, large).otherwise(between)
-    return F.when(F.contains(text, F.lit("E")), F.concat(sign, written)).otherwise(text)
+    small = F.concat(zero, dot, F.repeat(zero, -point), digits)
+    padded = F.rpad(digits, F.greatest(point + 1, F.length(digits)), zero)
+    large = F.concat(F.left(padded, point), dot, F.substr(padded, point + 1))
+    return F.when(point <= 0, small).otherwise(large)
 
 
 def _field(value: Column, kind: T.DataType) -> Column:

@@ -140,7 +140,7 @@ def _bucket(scheme: str, bucket: str, endpoint: str | None) -> pafs.FileSystem:
     return pafs.FileSystem.from_uri(f"{scheme}://{bucket}")[0]
 
 
-# %% ../nbs/01_files.ipynb #2e52cfdb
+# %% ../nbs/01_files.ipynb #e4ddd4da
 def _has_folders(fs: pafs.FileSystem) -> bool:
     "Must folders be made before a file is put into them?"
     return isinstance(fs, (pafs.LocalFileSystem, pafs.HadoopFileSystem))
@@ -161,8 +161,8 @@ def write_text(path: str, text: str) -> None:
         fs.move(beside, inner)
     except OSError as wrong:
         raise OutputError(
-            f"Cannot write {path}: {wrong}. Check that the output is a folder you may write to, then run "
-            "again."
+            f"Cannot write {path}: {wrong}. Check that the "
+            "output is a folder you may write to, then run again."
         ) from wrong
 
 
@@ -253,31 +253,34 @@ class Found:
     notes: tuple[str, ...] = ()  # what else was seen
 
 
-# %% ../nbs/01_files.ipynb #14601825
+# %% ../nbs/01_files.ipynb #5d5093fc
 def _hidden(relative: str) -> bool:
     return any(part[0] in "_." for part in relative.split("/"))
 
 
 def _listed(path: str) -> tuple[str, list[tuple[str, pafs.FileInfo]]]:
-    """The path as Spark reads it, and everything below it as (relative path, information).
-
-    A single file has ''.
-    """
+    "The path as Spark reads it, and all below it as (relative path, information); '' is a single file."
     fs, inner = filesystem(path)
+    found, below = _looked_at(path, fs, inner)
+    if found.type == pafs.FileType.NotFound:
+        raise _not_there(path, fs, inner)
+    if found.type == pafs.FileType.File:
+        return absolute(path), [("", found)]
+    start = len(inner.rstrip("/")) + 1
+    names = sorted(((i.path[start:], i) for i in below), key=lambda named: named[0])
+    return absolute(path), [(name, i) for name, i in names if not _hidden(name)]
+
+
+def _looked_at(path: str, fs: pafs.FileSystem, inner: str) -> tuple[pafs.FileInfo, list[pafs.FileInfo]]:
+    "What is at a path, and everything below it."
     try:
         found = fs.get_file_info(inner)
-        if found.type == pafs.FileType.NotFound:
-            raise _not_there(path, fs, inner)
-        if found.type == pafs.FileType.File:
-            return absolute(path), [("", found)]
-        below = fs.get_file_info(pafs.FileSelector(inner, recursive=True))
+        is_folder = found.type == pafs.FileType.Directory
+        return found, fs.get_file_info(pafs.FileSelector(inner, recursive=True)) if is_folder else []
     except OSError as wrong:
         raise InputError(
             f"{path} cannot be listed: {wrong}. Check the rights of this user, then run again."
         ) from None
-    start = len(inner.rstrip("/")) + 1
-    names = sorted(((i.path[start:], i) for i in below), key=lambda named: named[0])
-    return absolute(path), [(name, i) for name, i in names if not _hidden(name)]
 
 
 def _not_there(path: str, fs: pafs.FileSystem, inner: str) -> MissingInputError:
@@ -294,7 +297,7 @@ def _not_there(path: str, fs: pafs.FileSystem, inner: str) -> MissingInputError:
     )
 
 
-# %% ../nbs/01_files.ipynb #3af0cdfa
+# %% ../nbs/01_files.ipynb #bc762ec6
 def _levels(pattern: str) -> int:
     return pattern.strip("/").count("/") + 1
 
@@ -305,8 +308,9 @@ def _pattern(pattern: str) -> re.Pattern:
     return re.compile("/".join(levels))
 
 
-def _own_id(pattern: str, base: str) -> str:
+def _own_id(pattern: str, base: str, is_file: bool) -> str:
     "The id of an input that is one batch: matched by its own path, or its name."
+    base = re.sub(r"(?<=[^/.])\.[^/]*$", "", base) if is_file else base
     matched = _pattern(pattern).fullmatch("/".join(base.split("/")[-_levels(pattern) :]))
     if matched and matched.groups():
         return "_".join(matched.groups())
@@ -322,51 +326,58 @@ def _folders(
 ) -> tuple[list[Batch], list[InputFile]]:
     "The batches below `base`, and the files beside them."
     depth, matches = _levels(pattern), _pattern(pattern)
-    files: dict[str, list[InputFile]] = {}
-    beside: list[InputFile] = []
+    files: dict[str | None, list[InputFile]] = {None: []}  # None: beside the folders
     for name, info in listed:
-        folder, is_file = "/".join(name.split("/")[:depth]), info.type == pafs.FileType.File
-        inside = matches.fullmatch(folder) and not (is_file and folder == name)
-        if inside:
-            files.setdefault(folder, [])
-        if is_file:
-            (files[folder] if inside else beside).append(_file(f"{base}/{name}" if name else base, info))
-    ids = {folder: "_".join(matches.fullmatch(folder).groups()) or folder for folder in files}
-    return [Batch(ids[folder], tuple(found), f"{base}/{folder}") for folder, found in files.items()], beside
+        found = files.setdefault(_folder_of(name, info, depth, matches), [])
+        if info.type == pafs.FileType.File:
+            found.append(_file(f"{base}/{name}".rstrip("/"), info))
+    beside = files.pop(None)
+    return [_batch(matches, base, folder, found) for folder, found in files.items()], beside
 
 
-def _fit(batches: Iterable[Batch]) -> tuple[list[Batch], list[str]]:
+def _folder_of(name: str, info: pafs.FileInfo, depth: int, matches: re.Pattern) -> str | None:
+    "The batch folder in which something lies; None if it lies in none."
+    folder = "/".join(name.split("/")[:depth])
+    is_beside = info.type == pafs.FileType.File and folder == name
+    return folder if matches.fullmatch(folder) and not is_beside else None
+
+
+def _batch(matches: re.Pattern, base: str, folder: str, files: Sequence[InputFile]) -> Batch:
+    batch_id = "_".join(matches.fullmatch(folder).groups()) or folder
+    return Batch(batch_id, tuple(files), f"{base}/{folder}")
+
+
+def _fit(batches: Iterable[Batch]) -> tuple[tuple[Batch, ...], tuple[str, ...]]:
     "The batches whose names can be used, in order, and what is wrong with the others."
     by_id: dict[str, list[Batch]] = {}
     for b in batches:
         by_id.setdefault(b.batch_id, []).append(b)
-    fit, unfit = [], []
-    for batch_id, found in sorted(by_id.items()):
-        # a ~ is kept for files that come late, see `late_id`
-        why = unfit_batch_id(batch_id.replace("~", " "))
-        if why:
-            unfit.append(f"{found[0].source}: {batch_id!r} cannot name a batch: {why}. Rename the folder.")
-        elif len(found) > 1:
-            names = " and ".join(b.source for b in found)
-            unfit.append(
-                f"{names} would both be batch {batch_id}. Rename one, or choose another batch_pattern."
-            )
-        else:
-            fit += found
-    return fit, unfit
+    wrong = {batch_id: _why_unfit(batch_id, found) for batch_id, found in sorted(by_id.items())}
+    fit = (by_id[batch_id][0] for batch_id, why in wrong.items() if not why)
+    return tuple(fit), tuple(filter(None, wrong.values()))
 
 
-# %% ../nbs/01_files.ipynb #5d01f593
+def _why_unfit(batch_id: str, found: Sequence[Batch]) -> str | None:
+    # a ~ is kept for files that come late, see `late_id`
+    why = unfit_batch_id(batch_id.replace("~", " "))
+    if why:
+        return f"{found[0].source}: {batch_id!r} cannot name a batch: {why}. Rename the folder."
+    if len(found) == 1:
+        return None
+    names = " and ".join(b.source for b in found)
+    return f"{names} would both be batch {batch_id}. Rename one, or choose another batch_pattern."
+
+
+# %% ../nbs/01_files.ipynb #784f724c
 def late_id(batch_id: str, number: int) -> str:
     "The id of a batch of files that came late into a committed folder. No folder's own id holds a `~`."
     return f"{batch_id}~{number}"
 
 
 def is_asked_for(batch_id: str, limits: Limits) -> bool:
-    """Do `since`, `until` and `skip_batches` let a batch through?
-
-    Times are compared as far as they are written.
-    """
+    "Do the limits let a batch through? `since` and `until` count as far as they are written."
+    if limits.batch_id and re.sub(r"~\d+$", "", batch_id) != limits.batch_id != batch_id:
+        return False  # what is asked for includes its late files
     since, until = limits.since, limits.until
     if since is not None and batch_id[: len(since)] < since:
         return False
@@ -386,29 +397,29 @@ def find_batches(
         )
     if source.format == "table":
         name = batch_id or source.path.replace("`", "").split(".")[-1]
-        return _one(Batch(name, (), source.path))
-    base, listed = _listed(source.path)
-    if source.format == "delta":
-        return _one(Batch(batch_id or _own_id(source.batch_pattern, base), (), base))
-    batches, beside = _folders(source.batch_pattern, base, listed)
+        return _whole(source, Batch(name, (), source.path))
+    return _cut(source, batch_id, *_listed(source.path))
+
+
+def _cut(
+    source: Input, batch_id: str | None, base: str, listed: Sequence[tuple[str, pafs.FileInfo]]
+) -> Found:
+    "The batches of a listing."
+    batches, beside = ([], []) if source.format == "delta" else _folders(source.batch_pattern, base, listed)
     if not batches:
-        is_file = listed and not listed[0][0]
-        name = re.sub(r"(?<=[^/.])\.[^/]*$", "", base) if is_file else base
-        whole = Batch(batch_id or _own_id(source.batch_pattern, name), tuple(beside), base)
-        return _one(whole, _looks_cut(source, whole))
-    fit, unfit = _fit(batches)
-    chosen = tuple(b for b in fit if batch_id in (None, b.batch_id))
-    if not chosen and batch_id:
-        raise _no_such_batch(source.path, batch_id, fit, unfit)
-    return Found(chosen, tuple(unfit) if batch_id is None else (), _beside(source, beside))
+        own = batch_id or _own_id(source.batch_pattern, base, is_file=bool(listed and not listed[0][0]))
+        return _whole(source, Batch(own, tuple(beside), base))
+    found = Found(*_fit(batches), _beside(source, beside))
+    return _only(found, source.path, batch_id) if batch_id else found
 
 
-def _one(batch: Batch, *notes: str | None) -> Found:
+def _whole(source: Input, batch: Batch) -> Found:
     "An input that is one batch."
     fit, unfit = _fit([batch])
     if unfit:
         raise InputError(f"{unfit[0]} Or name the batch yourself with batch_id (--batch-id).")
-    return Found(tuple(fit), notes=tuple(n for n in notes if n))
+    cut = _looks_cut(source, batch)
+    return Found(fit, notes=(cut,) if cut else ())
 
 
 def _looks_cut(source: Input, batch: Batch) -> str | None:
@@ -429,18 +440,21 @@ def _beside(source: Input, beside: Sequence[InputFile]) -> tuple[str, ...]:
         return ()
     lie = "lies" if len(beside) == 1 else "lie"
     return (
-        f"{counted(len(beside), 'file')} {lie} beside the batch folders ({source.batch_pattern}), in no "
-        "batch; "
-        f"the first is {beside[0].path}",
+        f"{counted(len(beside), 'file')} {lie} beside the batch folders ({source.batch_pattern}), "
+        f"in no batch; the first is {beside[0].path}",
     )
 
 
-def _no_such_batch(path: str, batch_id: str, fit: Sequence[Batch], unfit: Sequence[str]) -> InputError:
-    named = [words for words in unfit if f"{batch_id!r}" in words]
-    if named:
-        return InputError(named[0])
-    ids = [b.batch_id for b in fit]
-    return MissingInputError(
+def _only(found: Found, path: str, batch_id: str) -> Found:
+    "The one batch that was asked for."
+    chosen = tuple(b for b in found.batches if b.batch_id == batch_id)
+    if chosen:
+        return Found(chosen, notes=found.notes)
+    for words in found.unfit:
+        if f"{batch_id!r}" in words:
+            raise InputError(words)
+    ids = [b.batch_id for b in found.batches]
+    raise MissingInputError(
         f"Wanted batch {batch_id}; {path} has {some_of(ids, 5) or 'none'}.{did_you_mean(batch_id, ids)} "
         "Correct batch_id (--batch-id), or leave it out."
     )

@@ -31,7 +31,8 @@ __all__ = [
     "fate_of",
 ]
 
-# %% ../nbs/10_keys.ipynb #da47f72e
+# %% ../nbs/10_keys.ipynb #646314b3
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, functions as F, types as T
@@ -40,7 +41,7 @@ from .config import order_parts
 from .errors import InputError, require_columns
 from .places import Recipe
 
-# %% ../nbs/10_keys.ipynb #19661ea2
+# %% ../nbs/10_keys.ipynb #664bfcba
 _CLIENT_SENT = """
 app_id platform dvce_created_tstamp event txn_id name_tracker v_tracker user_id user_fingerprint
 domain_userid domain_sessionidx domain_sessionid page_url page_title page_referrer contexts
@@ -53,12 +54,8 @@ br_features_gears br_features_silverlight br_cookies br_colordepth br_viewwidth 
 os_timezone dvce_screenwidth dvce_screenheight doc_charset doc_width doc_height true_tstamp
 event_vendor event_name event_format event_version
 """.split()
-_ENRICHED_MARKS = {
-    "event_id",
-    "collector_tstamp",
-    "v_collector",
-    "v_etl",
-}  # the columns every enriched event fills
+_ALWAYS_FILLED = {"event_id", "collector_tstamp", "v_collector", "v_etl"}  # in every enriched event
+_TIMES = ("etl_tstamp", "collector_tstamp")  # the order of copies, unless another is set
 _SURROGATE = "surrogate-"
 
 
@@ -81,7 +78,7 @@ class Keys:
 
 def is_enriched(columns: Sequence[str]) -> bool:
     "Are these the columns of Snowplow's enriched event?"
-    return _ENRICHED_MARKS <= set(columns)
+    return _ALWAYS_FILLED <= set(columns)
 
 
 def missing_by_default(columns: Sequence[str], recipe: Recipe) -> str:
@@ -96,22 +93,26 @@ def fit(
     folders: Sequence[str] = (),  # those of them that names of folders give
 ) -> Keys:
     "Fill the blanks of a recipe. Raises `MissingColumnError` for columns that were named and are not there."
-    order = order_parts(recipe.order_by)
-    asked = [recipe.event_fingerprint] if "event_fingerprint" in recipe.given else []
-    named_ = [*recipe.event_id, *filter(None, asked), *(c for c, _ in order), *recipe.fingerprint_columns]
-    require_columns(columns, named_, "The run")
+    require_columns(columns, _named_columns(recipe), "The run")
     fingerprint = recipe.event_fingerprint if recipe.event_fingerprint in columns else None
     apart = {*recipe.event_id, fingerprint}
-    times = [(c, False) for c in ("etl_tstamp", "collector_tstamp") if c in columns and c not in apart]
-    order = order or times
+    times = [(c, False) for c in _TIMES if c in set(columns) - apart]
+    order = order_parts(recipe.order_by) or times
     return Keys(
         id=recipe.event_id,
         fingerprint=fingerprint,
         order=tuple(order),
         missing=recipe.missing_fingerprint or missing_by_default(columns, recipe),
         surrogate=_surrogate_columns(recipe, columns, apart | {c for c, _ in order} | set(folders)),
-        nulls_first=("etl_tstamp",) if recipe.compat == "snowplow" else (),
+        nulls_first=_TIMES[:1] if recipe.compat == "snowplow" else (),
     )
+
+
+def _named_columns(recipe: Recipe) -> list[str]:
+    "The columns that somebody named."
+    asked = [recipe.event_fingerprint] if "event_fingerprint" in recipe.given else []
+    order = [c for c, _ in order_parts(recipe.order_by)]
+    return [*recipe.event_id, *filter(None, asked), *order, *recipe.fingerprint_columns]
 
 
 def _surrogate_columns(recipe: Recipe, columns: Sequence[str], apart: set[str | None]) -> tuple[str, ...]:
@@ -123,7 +124,7 @@ def _surrogate_columns(recipe: Recipe, columns: Sequence[str], apart: set[str | 
     return tuple(c for c in columns if c not in apart | {ORIGINAL})
 
 
-# %% ../nbs/10_keys.ipynb #db41a1bc
+# %% ../nbs/10_keys.ipynb #9b39716d
 _ORDERED = (T.TimestampType, T.TimestampNTZType, T.DateType, T.NumericType, T.StringType)
 
 
@@ -133,34 +134,37 @@ def check_columns(
     keys: Keys,  # fitted to it
 ) -> None:
     "Raise `InputError` if the input has names that are ours, or types that do not fit."
+    _check_names(schema.fieldNames())
     kinds = {f.name: f.dataType for f in schema.fields}
-    lower = [c.lower() for c in kinds]  # Spark compares names without case
-    if twins := sorted(c for c in kinds if lower.count(c.lower()) > 1):
+    said = {f.name: f.dataType.simpleString() for f in schema.fields}
+    odd = [name for name, _ in keys.order if not isinstance(kinds[name], _ORDERED)]
+    if odd:
+        raise InputError(
+            f"The order column {odd[0]} is {said[odd[0]]}; wanted a timestamp, date, number or string. "
+            "Name other columns in order_by."
+        )
+    if said.get(ORIGINAL, "string") != "string":
+        raise InputError(
+            f"{ORIGINAL} is carried on and must be a string, and is {said[ORIGINAL]}. Cast or rename it."
+        )
+    own = keys.id[0]
+    if recipe.renames and said[own] != "string":
+        raise InputError(
+            f"synthetic={recipe.synthetic} writes UUIDs into {own}, which is {said[own]}, not string. "
+            "Cast it upstream, or set synthetic=quarantine or off."
+        )
+
+
+def _check_names(columns: Sequence[str]) -> None:
+    lower = Counter(c.lower() for c in columns)  # Spark compares names without case
+    if twins := sorted(c for c in columns if lower[c.lower()] > 1):
         raise InputError(
             f"The input has columns that differ only in case: {', '.join(twins)}. Rename one upstream."
         )
-    if ours := [c for c in kinds if _is_ours(c)]:
+    if ours := [c for c in columns if _is_ours(c)]:
         raise InputError(
             f"The input has {', '.join(ours)}, a name this package adds itself. "
             "Rename it upstream, or select without it."
-        )
-    for name, _ in keys.order:
-        if not isinstance(kinds[name], _ORDERED):
-            raise InputError(
-                f"The order column {name} is {kinds[name].simpleString()}; wanted a timestamp, date, "
-                "number or "
-                "string. Name other columns in order_by."
-            )
-    if ORIGINAL in kinds and not isinstance(kinds[ORIGINAL], T.StringType):
-        raise InputError(
-            f"{ORIGINAL} is carried on and must be a string; the input has {kinds[ORIGINAL].simpleString()}. "
-            "Cast or rename it."
-        )
-    if recipe.renames and not isinstance(kinds[keys.id[0]], T.StringType):
-        raise InputError(
-            f"synthetic={recipe.synthetic} writes UUIDs into {keys.id[0]}, which is "
-            f"{kinds[keys.id[0]].simpleString()}, not string. Cast it upstream, or set "
-            "synthetic=quarantine or off."
         )
 
 
@@ -204,7 +208,7 @@ def rows_of(
     return rows.join(ids, F.xxhash64("_dd_id") == F.col("_dd_hash"), how)
 
 
-# %% ../nbs/10_keys.ipynb #950d8e1e
+# %% ../nbs/10_keys.ipynb #be49e2d7
 _JSON = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
@@ -221,10 +225,7 @@ def _has_map(kind: T.DataType) -> bool:
 
 
 def _maps_sorted(value: Column, kind: T.DataType) -> Column:
-    """`value` with every map in it as an array of entries, sorted by key.
-
-    Maps have no order, their JSON would.
-    """
+    "`value` with every map in it as an array of entries sorted by key: maps have no order, their JSON would."
     if not _has_map(kind):
         return value
     if isinstance(kind, T.ArrayType):
@@ -347,16 +348,11 @@ def with_keys(
     return kept.select("*", "_dd_keys.*").drop("_dd_keys")
 
 
-# %% ../nbs/10_keys.ipynb #d2ed102e
+# %% ../nbs/10_keys.ipynb #8440935a
 _CANONICAL = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 KEY = ["hi", "lo", "packed"]  # the columns of an id; with `pair`, those of a pair
-STAYS, RENAMED, GONE, ELSEWHERE, HEAD = (
-    0,
-    1,
-    2,
-    3,
-    4,
-)  # what became of a pair; HEAD is added for the first of an id
+STAYS, RENAMED, GONE, ELSEWHERE = range(4)  # what became of a pair
+HEAD = 4  # added for the first pair of an id
 
 
 def _bits(hex16: Column) -> Column:

@@ -5,35 +5,27 @@
 # %% auto #0
 __all__ = ["process", "run"]
 
-# %% ../nbs/31_pipeline.ipynb #b7b5bd59
+# %% ../nbs/31_pipeline.ipynb #a4048ec0
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from .choose import choose_batches, compare_with_commits
 from .config import Config
 from .errors import ConfigError, DedupError, masked
-from .files import Batch, files_below, find_batches, has_files, names_in, remove_folder
-from .finish import Job, Looked, Moved, Opened, finish, publish_pending
+from .files import Batch, Found, files_below, find_batches, has_files, names_in, remove_folder
+from .finish import Looked, Moved, Opened, Worked, finish, publish_pending
+from .job import Job, open_job
 from .keys import check_columns, fit
 from .ledger import Claim, FencedError, Ledger, ManifestError, who
 from .manifest import check_rerun
-from dedup_nb.memory import (
-    check_output,
-    door,
-    forget_output,
-    id_case,
-    looked_folder,
-    open_manifest,
-    record_output,
-)
-from .places import Limits, Places, recipe_of
+from .memory import check_output, door, forget_output, id_case, looked_folder, record_output
 from .read import explain_read_error, read_batch, version_of
 from .report import Progress, Summary
 from .scan import Scan, Tally, ids_to_look_at, scan_ids, scan_keys, time_of_batch
-from .session import get_spark
 from dedup_nb.stages import (
+    Decided,
     Kept,
     check_some_good,
     decide_staged,
@@ -51,17 +43,14 @@ from .words import counted, first_line, grouped, some_of
 from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
 
-# %% ../nbs/31_pipeline.ipynb #e4be1497
+# %% ../nbs/31_pipeline.ipynb #89e61ffc
 def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
-    source, keys, attempt = opened.source, opened.keys, opened.attempt
+    progress.begin("manifest" if job.manifest else "suspects")
     if job.manifest:
-        progress.begin("manifest")
-        texts = job.manifest.store.texts
-        scan = scan_keys(source, keys, attempt, texts=texts, place=texts)
+        scan = scan_keys(opened.source, opened.keys, opened.attempt, job.manifest.store.texts)
     else:
-        progress.begin("suspects")
-        scan = scan_ids(source, keys, attempt, job.recipe.natural != "off")
+        scan = scan_ids(opened.source, opened.keys, opened.attempt, job.recipe.natural != "off")
     if scan.tally:
         _check_some_good(job, opened, scan.tally)
     return scan, time_of_batch(job.limits.etl_s, opened.batch.batch_id, scan.hours)
@@ -74,21 +63,25 @@ def _check_some_good(job: Job, opened: Opened, tally: Tally) -> None:
 
 def _look_back(job: Job, opened: Opened, scan: Scan, etl: int | None, progress: Progress) -> Looked:
     "Claim the batch, or only look if nothing is to be applied, and ask what earlier batches had."
-    manifest, batch_id, info = job.manifest, opened.batch.batch_id, {"token": opened.attempt.token}
-    if job.applies:
-        record_output(job.output, job.made_with, job.places.memory)
-        claim = manifest.begin(batch_id, etl, info, rerun=job.limits.rerun)
-    else:
-        claim = manifest.look(batch_id, etl, info)
-    if claim.rerun:
-        now = {"settings": job.deciding, "pairs": scan.number, "checksum": scan.checksum}
-        check_rerun(claim, claim.ledger.entries[batch_id].committed, now, manifest.store.exclusive)
-    known = opened.attempt.stage(manifest.known(claim, scan.pairs).keys, "known")
+    claim = _claimed(job, opened, scan, etl)
+    known = opened.attempt.stage(job.manifest.known(claim, scan.pairs).keys, "known")
     found = known.count()
     earlier = f"{counted(found, 'key')} of their ids known from earlier batches"
     progress.done("manifest", f"{counted(scan.number, 'pair')}, {earlier}")
     # joins with what is surely empty cost nothing
     return Looked(claim, known if found else known.limit(0), found, _newer(claim))
+
+
+def _claimed(job: Job, opened: Opened, scan: Scan, etl: int | None) -> Claim:
+    manifest, batch_id, info = job.manifest, opened.batch.batch_id, {"token": opened.attempt.token}
+    if not job.applies:
+        return manifest.look(batch_id, etl, info)
+    record_output(job.output, job.made_with, job.places.memory)
+    claim = manifest.begin(batch_id, etl, info, rerun=job.limits.rerun)
+    if claim.rerun:
+        now = {"settings": job.deciding, "pairs": scan.number, "checksum": scan.checksum}
+        check_rerun(claim, claim.ledger.entries[batch_id].committed, now, manifest.store.exclusive)
+    return claim
 
 
 def _newer(claim: Claim) -> tuple[str, ...]:
@@ -97,73 +90,110 @@ def _newer(claim: Claim) -> tuple[str, ...]:
     return tuple(e.batch_id for e in seen if None not in (e.etl, claim.etl) and e.etl > claim.etl)
 
 
-def _move(job: Job, opened: Opened, scan: Scan, looked: Looked | None, progress: Progress) -> Moved:
-    "Decide on the suspects; write what stays and what goes."
-    source, keys, attempt, kept = opened.source, opened.keys, opened.attempt, opened.kept
-    known, count = looked and looked.known, scan.tally is None
-    progress.begin("suspects")
-    ids, number, few = ids_to_look_at(scan, known, attempt)
-    shuffling = "" if few else ", too many to broadcast: shuffling"
-    progress.done("suspects", f"{counted(number, 'id')} to look at{shuffling}")
-    progress.begin("natural")
-    suspects, seen = stage_suspects(source, keys, ids, few, attempt, wide=job.applies, count=count)
-    decisions, decided = decide_staged(suspects, keys, job.recipe.synthetic, attempt, known)
-    progress.done("natural", natural_words(decided))
-    progress.done("synthetic", synthetic_words(decided))
-    if job.applies:
-        progress.begin("resolve")
-        write_suspects(suspects, decisions, decided.alike, source, keys, kept)
-        if looked and job.recipe.synthetic == "delete_all":
-            write_retractions(decisions, known, attempt)
-        progress.done("resolve", resolved_words(decided))
-    progress.begin("clean")
-    clean = write_clean(source, ids, few, kept if job.applies else None, count=count)
-    tally = scan.tally or Tally(clean.read, seen.good + clean.good)
-    if job.applies and tally.bad:
-        _check_some_good(job, opened, tally)
-        write_bad(source, attempt)
-    through = grouped(tally.good - decided.suspects)
-    progress.done("clean", f"{through} rows straight through, {grouped(tally.bad)} bad")
-    differ = job.applies and keys.missing == "id" and decided.reasons.get("natural")
-    words = differing_words(suspects, decisions, source.columns) if differ else None
-    return Moved(decisions, decided, tally, words)
+@dataclass(frozen=True)
+class _Moving:
+    "The stages of one batch that decide and write."
+
+    job: Job
+    opened: Opened
+    scan: Scan
+    looked: Looked | None
+    progress: Progress
+
+    @property
+    def known(self) -> DataFrame | None:
+        "What earlier batches had."
+        return self.looked and self.looked.known
+
+    def moved(self) -> Moved:
+        "Decide on the suspects; write what stays and what goes."
+        ids, few = self._suspect_ids()
+        suspects, decisions, decided, seen = self._decided(ids, few)
+        if self.job.applies:
+            self._resolve(suspects, decisions, decided)
+        tally = self._clean(ids, few, decided, seen)
+        differ = self.job.applies and self.opened.keys.missing == "id" and decided.reasons.get("natural")
+        words = differing_words(suspects, decisions, self.opened.source.columns) if differ else None
+        return Moved(decisions, decided, tally, words)
+
+    def _suspect_ids(self) -> tuple[DataFrame, bool]:
+        "The ids to look at, and whether they are few enough to be sent to every worker."
+        self.progress.begin("suspects")
+        ids, number, few = ids_to_look_at(self.scan, self.known, self.opened.attempt)
+        shuffling = "" if few else ", too many to broadcast: shuffling"
+        self.progress.done("suspects", f"{counted(number, 'id')} to look at{shuffling}")
+        return ids, few
+
+    def _decided(self, ids: DataFrame, few: bool) -> tuple[DataFrame, DataFrame, Decided, Tally]:
+        "The suspect rows, the decision on each pair of them, and the counts of both."
+        job, opened = self.job, self.opened
+        self.progress.begin("natural")
+        how = dict(wide=job.applies, count=self.scan.tally is None)
+        suspects, seen = stage_suspects(opened.source, opened.keys, ids, few, opened.attempt, **how)
+        asked = (opened.keys, job.recipe.synthetic, opened.attempt, self.known)
+        decisions, decided = decide_staged(suspects, *asked)
+        self.progress.done("natural", natural_words(decided))
+        self.progress.done("synthetic", synthetic_words(decided))
+        return suspects, decisions, decided, seen
+
+    def _resolve(self, suspects: DataFrame, decisions: DataFrame, decided: Decided) -> None:
+        "Write the suspect rows, those that stay and those that go."
+        opened = self.opened
+        self.progress.begin("resolve")
+        write_suspects(suspects, decisions, decided.alike, opened.source, opened.keys, opened.kept)
+        if self.looked and self.job.recipe.synthetic == "delete_all":
+            write_retractions(decisions, self.known, opened.attempt)
+        self.progress.done("resolve", resolved_words(decided))
+
+    def _clean(self, ids: DataFrame, few: bool, decided: Decided, seen: Tally) -> Tally:
+        "Write all other rows, and the bad ones; count them."
+        job, opened, scanned = self.job, self.opened, self.scan.tally
+        self.progress.begin("clean")
+        kept = opened.kept if job.applies else None
+        clean = write_clean(opened.source, ids, few, kept, count=scanned is None)
+        tally = scanned or Tally(clean.read, seen.good + clean.good)
+        if job.applies and tally.bad:
+            _check_some_good(job, opened, tally)
+            write_bad(opened.source, opened.attempt)
+        through = grouped(tally.good - decided.suspects)
+        self.progress.done("clean", f"{through} rows straight through, {grouped(tally.bad)} bad")
+        return tally
 
 
-# %% ../nbs/31_pipeline.ipynb #fe2d5a7f
+# %% ../nbs/31_pipeline.ipynb #9bf2a9a9
 def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     "Take one batch through all stages, and commit it."
     attempt = Attempt.new(job.output, batch.batch_id)
+    job.say(f"batch {batch.batch_id}")
+    stages = 6 + job.applies + (job.manifest is not None)
+    with (
+        Progress(stages, job.say, job.live, lambda: _written(attempt)) as progress,
+        _tidied(job, batch, attempt),
+    ):
+        opened = _opened(job, batch, attempt, progress)
+        job = job.taking(opened.keys.missing)
+        scan, etl = _scan(job, opened, progress)
+        looked = _look_back(job, opened, scan, etl, progress) if job.manifest else None
+        moved = _Moving(job, opened, scan, looked, progress).moved()
+        return finish(job, Worked(opened, scan, etl, looked, moved), progress)
+
+
+def _opened(job: Job, batch: Batch, attempt: Attempt, progress: Progress) -> Opened:
+    "Open a batch; whatever does not fit is said before any work."
     earlier = committed_files(job.output, batch.batch_id) or {}
     if not job.applies and earlier.get("status") == "committed":
         raise ConfigError(
             f"Batch {batch.batch_id} is already applied in {job.output}, and mode=decide would replace "
-            "its record. "
-            "Choose another output to see what would happen."
+            "its record. Choose another output to see what would happen."
         )
+    progress.begin("read")
     source = read_batch(job.spark, batch, job.places.input, job.recipe)
     keys = fit(job.recipe, source.columns, source.folders)
     check_columns(source.schema, job.recipe, keys)
     check_columns_fit(job.spark, source.schema, job.places.output)
-    job = _with_missing(job, keys.missing)
-    opened = Opened(batch, source, keys, Kept(attempt, job.places.output), earlier.get("attempt"))
-    job.say(f"batch {batch.batch_id}")
-    stages = 6 + job.applies + (job.manifest is not None)
-    progress = Progress(stages, job.say, job.live, lambda: _written(attempt))
-    with progress, _tidied(job, batch, attempt):
-        size = f"{batch.bytes / 1e6:.1f} MB, {counted(len(source.columns), 'column')}"
-        progress.done("read", f"{counted(len(batch.files), 'file')}, {size}")
-        scan, etl = _scan(job, opened, progress)
-        looked = _look_back(job, opened, scan, etl, progress) if job.manifest else None
-        moved = _move(job, opened, scan, looked, progress)
-        return finish(job, opened, scan, etl, looked, moved, progress)
-
-
-def _with_missing(job: Job, missing: str) -> Job:
-    "What stands in for missing fingerprints is part of the recipe, be it that the first batch decides it."
-    recipe, manifest = replace(job.recipe, missing_fingerprint=missing), job.manifest
-    if manifest:
-        manifest = replace(manifest, recipe={**manifest.recipe, "missing_fingerprint": missing})
-    return replace(job, recipe=recipe, manifest=manifest)
+    size = f"{batch.bytes / 1e6:.1f} MB, {counted(len(source.columns), 'column')}"
+    progress.done("read", f"{counted(len(batch.files), 'file')}, {size}")
+    return Opened(batch, source, keys, Kept(attempt, job.places.output), earlier.get("attempt"))
 
 
 def _written(attempt: Attempt) -> int:
@@ -195,8 +225,7 @@ def _give_up(job: Job, attempt: Attempt, wrong: BaseException) -> None:
     "Close the attempt's claim and remove what it wrote, unless its commit got through or still may."
     manifest, own = job.manifest, (attempt.batch_id, attempt.token)
     if manifest and job.applies:
-        # an answer may be lost, or a commit on its way: what was written goes only once it cannot
-        # commit any more
+        # an answer may be lost, or a commit on its way: what was written goes once it can commit no more
         try:
             if manifest.is_committed(*own):
                 return
@@ -227,7 +256,7 @@ def _overtaken(job: Job, attempt: Attempt) -> DedupError | None:
     )
 
 
-# %% ../nbs/31_pipeline.ipynb #cedc17d1
+# %% ../nbs/31_pipeline.ipynb #892894af
 def run(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -246,53 +275,46 @@ def run(
     """
     places, limits = door(config, "run")
     found = find_batches(places.input, _folder_of(limits.batch_id))
-    job = _job(config, places, limits, spark, force, say, live)
+    case = id_case(places.input.format)
+    job = open_job(config, places, limits, spark, id_case=case, force=force, say=say, live=live)
     ledger = job.manifest.ledger() if job.manifest else Ledger()
     if job.manifest and not accept_empty_manifest:
         _check_filled(job, ledger)
-    chosen = compare_with_commits(found.batches, ledger, job.output, take_late=late_files, rerun=limits.rerun)
-    finished = publish_pending(job.output, ledger) if job.applies else []
-    notes = [*found.notes, *chosen.notes, *map(_finished_now, finished)]
-    troubles = [*found.unfit, *chosen.troubles]
-    asked = replace(limits, batch_id=None) if limits.batch_id in finished and not limits.rerun else limits
-    todo = choose_batches(chosen.batches, asked, ledger) if asked is limits else []
-    notes += _left(job, chosen.batches, ledger, todo)
+    todo, notes, troubles = _todo(job, found, ledger, late_files)
     for line in (*notes, *troubles):
         say(line)
     check_output(job.output, job.made_with)
     try:
-        done = []
-        for batch in todo[: limits.max_batches]:
-            done.append(process(job, batch))
-        return Summary(done, job.output, notes, troubles)
+        return Summary([process(job, batch) for batch in todo], job.output, notes, troubles)
     finally:
         remove_folder(looked_folder(job.output))
-
-
-def _job(
-    config: Config,
-    places: Places,
-    limits: Limits,
-    spark: SparkSession | None,
-    force: bool,
-    say: Callable[[str], None],
-    live: Callable[[str], None] | None,
-) -> Job:
-    "Open the session and the manifest."
-    lake = places.memory.kind == "lake" or "delta" in (places.input.format, places.output.format)
-    spark = spark or get_spark(delta=lake)
-    manifest, recipe = None, recipe_of(config)
-    if places.memory.kind != "none":
-        case, applies = id_case(places.input.format), places.output.applies
-        more = dict(limits=limits, applies=applies, force=force, say=say)
-        manifest, recipe = open_manifest(spark, places.memory, places.output.path, recipe, case, **more)
-    return Job(spark, recipe, places, limits, manifest, config.chosen(), say, live)
 
 
 def _folder_of(batch_id: str | None) -> str | None:
     "A batch of late files is found by the folder that it came from."
     folder, mark, number = (batch_id or "").rpartition("~")
     return folder if mark and number.isdigit() else batch_id
+
+
+def _todo(
+    job: Job, found: Found, ledger: Ledger, late_files: bool
+) -> tuple[list[Batch], list[str], list[str]]:
+    "The batches that are taken now, what to say of the others, and what is wrong with some."
+    limits = job.limits
+    chosen = compare_with_commits(found.batches, ledger, job.output, take_late=late_files)
+    finished = publish_pending(job.output, ledger) if job.applies else []
+    is_finished = limits.batch_id in finished and not limits.rerun
+    todo = [] if is_finished else choose_batches(chosen.batches, limits, ledger)
+    changed = [words for b in todo if (words := chosen.troubles.get(b.batch_id))]
+    if changed:
+        raise ManifestError(changed[0])
+    notes = [
+        *found.notes,
+        *chosen.notes,
+        *map(_finished_now, finished),
+        *_left(job, chosen.batches, ledger, todo),
+    ]
+    return todo[: limits.max_batches], notes, [*found.unfit, *chosen.troubles.values()]
 
 
 def _finished_now(batch_id: str) -> str:
@@ -304,15 +326,13 @@ def _left(job: Job, batches: Sequence[Batch], ledger: Ledger, todo: Sequence[Bat
     most, notes = job.limits.max_batches, []
     if len(todo) > most:
         notes.append(
-            f"{most} of {grouped(len(todo))} batches are taken now (max_batches); {todo[most].batch_id} "
-            "and those "
-            "after it wait for the next run"
+            f"{most} of {grouped(len(todo))} batches are taken now (max_batches); "
+            f"{todo[most].batch_id} and those after it wait for the next run"
         )
     if not job.applies and job.manifest and len(todo) > 1:
         notes.append(
-            "a run that only decides remembers nothing: these batches are each compared with the "
-            "committed ones, "
-            "not with one another"
+            "a run that only decides remembers nothing: these batches are "
+            "each compared with the committed ones, not with one another"
         )
     return notes if todo else notes + _grown(job, batches, ledger)
 
@@ -326,10 +346,8 @@ def _grown(job: Job, batches: Sequence[Batch], ledger: Ledger) -> list[str]:
         if None not in (was, now) and was != now:
             notes.append(
                 f"batch {b.batch_id} is committed as of version {was} of {b.source}, which is at {now} "
-                "now. To load what "
-                f"came since, run it under another name: --batch-id {b.batch_id}-v{now}. What batch "
-                f"{b.batch_id} had "
-                "is known and dropped, new events are kept"
+                f"now. To load what came since, run it under another name: --batch-id {b.batch_id}-v{now}. "
+                f"What batch {b.batch_id} had is known and dropped, new events are kept"
             )
     return notes
 
@@ -341,10 +359,10 @@ def _check_filled(job: Job, ledger: Ledger) -> None:
         return
     filled = "filled in part" if ledger.committed() else "empty"
     raise ManifestError(
-        f"The manifest {job.manifest.store.name} is {filled}, but {job.output}/events has events of "
-        f"{counted(len(strange), 'batch', 'batches')} ({some_of(strange)}), whose duplicates would be kept. "
-        f"Fill it first (dedup backfill --input ... --output {job.output}), "
-        "or begin without them: --accept-empty-manifest."
+        f"The manifest {job.manifest.store.name} is {filled}, but {job.output}/events has "
+        f"events of {counted(len(strange), 'batch', 'batches')} ({some_of(strange)}), "
+        "whose duplicates would be kept. Fill it first (dedup backfill --input ... "
+        f"--output {job.output}), or begin without them: --accept-empty-manifest."
     )
 
 

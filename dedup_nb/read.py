@@ -62,7 +62,7 @@ class Source:
         return self.schema.fieldNames()
 
 
-# %% ../nbs/03_read.ipynb #fc6f5415
+# %% ../nbs/03_read.ipynb #d09ff2d7
 _MAGIC = {
     b"PAR1": "parquet",
     b"ORC": "ORC",
@@ -71,6 +71,7 @@ _MAGIC = {
     b"\x28\xb5\x2f\xfd": "compressed with zstd",
 }
 _READABLE = ("enriched_tsv", "json", "parquet")
+_PROPER = {"enriched_tsv": "enriched TSV", "json": "JSON", "parquet": "Parquet"}
 _PEEK = 1 << 16  # bytes
 
 
@@ -114,16 +115,16 @@ def check_format(
         )
     files = [f for f in batch.files if f.size]
     for file in dict.fromkeys(files[i] for i in (0, len(files) // 2, -1) if files):
-        found = format_of(_start_of(file))
-        if found is None and wanted == "parquet":
-            found = "text"
-        if found in (None, wanted):
+        found = format_of(_start_of(file)) or ("text" if wanted == "parquet" else wanted)
+        if found == wanted:
             continue
         advice = (
             f"Set --input-format {found}." if found in _READABLE else "Store it as text, gzip or Parquet."
         )
-        said = "is " + found.replace("enriched_tsv", "enriched TSV").replace("json", "JSON")
-        raise FormatError(f"{file.path} {said}, but input_format is {wanted}. {advice} Nothing was written.")
+        raise FormatError(
+            f"{file.path} is {_PROPER.get(found, found)}, but input_format is {wanted}. {advice} "
+            "Nothing was written."
+        )
 
 
 # %% ../nbs/03_read.ipynb #317a5d8f
@@ -152,27 +153,19 @@ def _line_source(lines: DataFrame, minimum: str | None) -> Source:
     )
 
 
-# %% ../nbs/03_read.ipynb #2436a031
+# %% ../nbs/03_read.ipynb #9acde822
 _JSON = {"columnNameOfCorruptRecord": "_dd_corrupt", "timeZone": "UTC", "mode": "PERMISSIVE"}
 _MANY_FILES = 50  # above this many, JSON schemas are inferred in one go
 
 
 def _merged(one: T.DataType, other: T.DataType, column: str = "", first_wins: bool = False) -> T.DataType:
-    """The type that holds both.
-
-    Raises `ValueError(column, one, other)` if there is none, unless the first wins.
-    """
-    merge = partial(_merged, first_wins=first_wins)
+    "The type that holds both; else the first if that wins, or `ValueError(column, one, other)`."
     if one == other:
         return one
     if isinstance(one, T.StructType) and isinstance(other, T.StructType):
-        found = {f.name: f.dataType for f in one.fields}
-        for f in other.fields:
-            inner = f"{column}.{f.name}".lstrip(".")
-            found[f.name] = merge(found[f.name], f.dataType, inner) if f.name in found else f.dataType
-        return T.StructType([T.StructField(name, kind) for name, kind in found.items()])
+        return _merged_fields(one, other, column, first_wins)
     if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
-        return T.ArrayType(merge(one.elementType, other.elementType, f"{column}[]"))
+        return T.ArrayType(_merged(one.elementType, other.elementType, f"{column}[]", first_wins))
     if {type(one), type(other)} == {T.LongType, T.DoubleType}:
         return T.DoubleType()
     if first_wins:
@@ -180,11 +173,17 @@ def _merged(one: T.DataType, other: T.DataType, column: str = "", first_wins: bo
     raise ValueError(column, one.simpleString(), other.simpleString())
 
 
-def _merged_by_file(schemas: Sequence[tuple[str, T.StructType]], advice: str) -> T.StructType:
-    """Merge the schemas of (file, schema).
+def _merged_fields(one: T.StructType, other: T.StructType, column: str, first_wins: bool) -> T.StructType:
+    "The fields of both; those that both have hold both."
+    found = {f.name: f.dataType for f in one.fields}
+    for f in other.fields:
+        before = found.get(f.name, f.dataType)
+        found[f.name] = _merged(before, f.dataType, f"{column}.{f.name}".lstrip("."), first_wins)
+    return T.StructType([T.StructField(name, kind) for name, kind in found.items()])
 
-    Raises `InputError` naming the first file and column that do not fit.
-    """
+
+def _merged_by_file(schemas: Sequence[tuple[str, T.StructType]], advice: str) -> T.StructType:
+    "Merge the schemas of (file, schema). Raises `InputError` naming the file and column that do not fit."
     merged = T.StructType([])
     for path, schema in schemas:
         try:
@@ -222,8 +221,7 @@ def _json_schema(
         return _columns_without_files(recipe)
     if not 1 < len(files) <= _MANY_FILES:
         return everything
-    # Spark takes what is null throughout a file for text, which must not clash with the numbers of
-    # another file
+    # Spark takes what is null throughout a file for text, which must not clash with another file's numbers
     by_file = [(f.path, _inferred(spark, [f], dropFieldIfAllNull="true")) for f in files]
     advice = "Set input_schema to say which it is (a string takes anything)."
     return _merged(_merged_by_file(by_file, advice), everything, first_wins=True)
@@ -244,39 +242,37 @@ def _twins(wrong: BaseException, what: str, advice: str) -> InputError:
     twin = re.search("`([^`]+)`", str(wrong))
     such = f", such as {twin[1]}" if twin else ""
     return InputError(
-        f"The input has {what} that differ only in upper and lower case, which Spark takes for one{such}. "
-        f"{advice}"
+        f"The input has {what} that differ only in upper and "
+        f"lower case, which Spark takes for one{such}. {advice}"
     )
 
 
-# %% ../nbs/03_read.ipynb #da388f63
+# %% ../nbs/03_read.ipynb #e2ef7a29
 def _json_source(lines: DataFrame, schema: T.StructType, place: Input, recipe: Recipe) -> Source:
     "JSON lines with the columns of `schema`."
     require_columns(schema.fieldNames(), recipe.event_id, "input_format=json")
     columns, parsed = tuple(schema.fieldNames()), partial(_parsed_lines, schema=schema)
     good = F.expr("_dd_corrupt is null and _dd_id is not null").alias("_dd_good")
-    not_json = "array('The line is not a JSON object with the types of these columns')"
-    line = "make_valid_utf8(_dd_line)"
-    corrupt = generic_error(not_json, _NO_TIME, line)
-    fault = (
-        F.when(F.col("_dd_corrupt").isNotNull(), corrupt).otherwise(_without_id(recipe, line)).alias("value")
-    )
     filled = lines.where("trim(both ' \t\r' from value) <> ''")
-    ids = _some_of_json(filled, schema, recipe, (), "value")
-    raw = ids.drop("_dd_fed")
+    raw = _some_of_json(filled, schema, recipe, (), "value").drop("_dd_fed")
     if place.where:
-        raw = (
-            parsed(raw)
-            .where(f"_dd_corrupt is not null or ({place.where})")
-            .selectExpr("_dd_line as value", "_dd_id")
-        )
+        wanted = parsed(raw).where(f"_dd_corrupt is not null or ({place.where})")
+        raw = wanted.selectExpr("_dd_line as value", "_dd_id")
     return Source(
         raw,
         schema,
-        lambda names: _some_of_json(raw, schema, recipe, names),
+        partial(_some_of_json, raw, schema, recipe),
         lambda part: parsed(part).select(*map(quoted, columns), "_dd_id", good),
-        lambda part: parsed(part).where(~good).select(fault),
+        lambda part: parsed(part).where(~good).select(_json_fault(recipe)),
     )
+
+
+def _json_fault(recipe: Recipe) -> Column:
+    "The bad-row record of a parsed line."
+    not_json = "array('The line is not a JSON object with the types of these columns')"
+    line = "make_valid_utf8(_dd_line)"
+    corrupt, no_id = generic_error(not_json, _NO_TIME, line), _without_id(recipe, line)
+    return F.when(F.col("_dd_corrupt").isNotNull(), corrupt).otherwise(no_id).alias("value")
 
 
 def _some_of_json(
@@ -307,7 +303,7 @@ def _parsed_lines(lines: DataFrame, schema: T.StructType) -> DataFrame:
     return parsed.withColumn("_dd_corrupt", F.when(~alone, F.col("_dd_line")).otherwise(F.col("_dd_corrupt")))
 
 
-# %% ../nbs/03_read.ipynb #170c3abc
+# %% ../nbs/03_read.ipynb #e6421bb8
 _NO_TIME = "'1970-01-01T00:00:00Z'"  # the bad-row schema asks for a time, and the row has none
 
 
@@ -335,16 +331,19 @@ def _parquet(spark: SparkSession, batch: Batch, place: Input) -> DataFrame:
     reader = reader.option("basePath", escaped(batch.source)) if inside else reader
     try:
         schema = reader.parquet(*_paths(batch.files)).schema
-        given = {f.name: f.dataType for f in columns_of(place.schema).fields} if place.schema else {}
-        folders = _folder_columns(batch)
-        require_columns(folders, given, "input_schema gives types of folder columns; it")
-        typed = [
-            T.StructField(f.name, given.get(f.name, T.StringType())) if f.name in folders else f
-            for f in schema.fields
-        ]
-        return reader.schema(T.StructType(typed)).parquet(*_paths(batch.files))
     except Exception as wrong:
         raise _unreadable_types(spark, batch, wrong) or wrong from None
+    folders = _folder_types(batch, place)
+    typed = [T.StructField(f.name, folders.get(f.name, f.dataType)) for f in schema.fields]
+    return reader.schema(T.StructType(typed)).parquet(*_paths(batch.files))
+
+
+def _folder_types(batch: Batch, place: Input) -> dict[str, T.DataType]:
+    "The types of the columns that folders give: text, or as the settings say."
+    given = columns_of(place.schema) if place.schema else T.StructType([])
+    folders = {name: T.StringType() for name in _folder_columns(batch)}
+    require_columns(folders, given.fieldNames(), "input_schema gives types of folder columns; it")
+    return folders | {f.name: f.dataType for f in given.fields}
 
 
 def _unreadable_types(spark: SparkSession, batch: Batch, wrong: Exception) -> InputError | None:
@@ -386,9 +385,7 @@ def _delta(spark: SparkSession, path: str) -> tuple[DataFrame, str]:
         version = spark.sql(f"describe history delta.`{path}` limit 1").first().version
         return spark.read.format("delta").option("versionAsOf", version).load(path), str(version)
     except Exception as wrong:
-        if re.search(
-            "DATA_SOURCE_NOT_FOUND|Failed to find.*delta|UNRESOLVED|UNSUPPORTED_DATASOURCE", str(wrong)
-        ):
+        if _NO_DELTA.search(str(wrong)):
             lines = "\n".join(f"  {name} = {value}" for name, value in delta_settings().items())
             raise InputError(
                 f"{path} is read as Delta, which this Spark session does not have. "
@@ -468,7 +465,7 @@ def _frame_source(rows: DataFrame, recipe: Recipe) -> Source:
     )
 
 
-# %% ../nbs/03_read.ipynb #c5684c65
+# %% ../nbs/03_read.ipynb #6a505cbf
 def read_batch(
     spark: SparkSession,
     batch: Batch,  # as `find_batches` gives it
@@ -499,16 +496,15 @@ def _wrong_filter(wrong: Exception, place: Input) -> InputError | None:
     if not place.where or not re.search("PARSE_SYNTAX_ERROR|UNRESOLVED_|DATATYPE_MISMATCH", str(wrong)):
         return None
     return InputError(
-        f"input_where = {place.where!r} does not fit the input: {first_line(wrong)} Correct it, or leave "
-        "it out."
+        f"input_where = {place.where!r} does not fit the input: "
+        f"{first_line(wrong)} Correct it, or leave it out."
     )
 
 
-# %% ../nbs/03_read.ipynb #c8695c92
+# %% ../nbs/03_read.ipynb #102f99a8
 _BROKEN = re.compile(
-    "FAILED_READ_FILE|EOFException|ZipException|not in GZIP format|Unexpected end of|incorrect "
-    "(header|data) check|"
-    "is not a Parquet file|CANNOT_READ_FILE_FOOTER",
+    "FAILED_READ_FILE|EOFException|ZipException|not in GZIP format|Unexpected end of|"
+    "incorrect (header|data) check|is not a Parquet file|CANNOT_READ_FILE_FOOTER",
     re.IGNORECASE,
 )
 _OUTPUT = re.compile(r"/[.]staging/|/batch_id=")  # not the input's fault
@@ -527,16 +523,15 @@ def explain_read_error(
         return None
     if ours and _GONE.search(text):
         return MissingInputError(
-            f"{batch.source} is not there: {first_line(exc)} Check input and input_format; nothing was "
-            "committed."
+            f"{batch.source} is not there: {first_line(exc)} "
+            "Check input and input_format; nothing was committed."
         )
     if not _BROKEN.search(text):
         return None
     return InputError(
-        f"Batch {batch.batch_id}: {_broken_file(text, batch)} cannot be read to its end; it is cut off, "
-        "damaged, "
-        "or not what input_format says. Nothing was committed. "
-        "Fetch the file again, or move it away, and run the batch again."
+        f"Batch {batch.batch_id}: {_broken_file(text, batch)} cannot be read to its "
+        "end; it is cut off, damaged, or not what input_format says. Nothing was "
+        "committed. Fetch the file again, or move it away, and run the batch again."
     )
 
 

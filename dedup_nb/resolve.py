@@ -66,7 +66,10 @@ def decide(
     return synthetic(pairs, strategy, batch_id, taken)
 
 
-# %% ../nbs/14_resolve.ipynb #a9acc4f8
+# %% ../nbs/14_resolve.ipynb #3a1f5a0b
+_CONTEXTS = "derived_contexts"  # where a renamed enriched event says how it came
+
+
 def met(
     suspects: DataFrame,  # wide rows with keys
     decisions: DataFrame,  # one row per pair
@@ -77,37 +80,38 @@ def met(
     same_pair = F.expr("_dd_id = _dd.event_id and _dd_fp = _dd._dd_fp")
     if not alike:
         return suspects.join(fates, same_pair)
-    # pairs without a fingerprint have ordinals above 0 (missing_fingerprint=unique): several decisions
-    # for equal rows
+    # above 0 are pairs without a fingerprint (missing_fingerprint=unique): several decisions for equal rows
     single = fates.where("_dd.alike = 1 or _dd.ordinal = 0")
     apart = suspects.join(single, same_pair).where("_dd.alike = 1 or _dd_at.row <> _dd.first_row")
     several = fates.where("_dd.alike > 1")
-    firsts = several.select(F.col("_dd.first_row").alias("_dd_first")).distinct()
+    return apart.unionByName(_once(suspects, several).join(several, same_pair))
+
+
+def _once(suspects: DataFrame, several: DataFrame) -> DataFrame:
+    "One row for each first row that has equals."
+    firsts = several.selectExpr("_dd.first_row as _dd_first").distinct()
     equal = suspects.join(firsts, F.expr("_dd_at.row = _dd_first"), "left_semi")
     # any of them will do: they are equal in every column
     any_row = F.any_value(F.struct(*map(quoted, suspects.columns))).alias("_dd_one")
-    collapsed = equal.groupBy(F.col("_dd_at.row").alias("_dd_row")).agg(any_row).select("_dd_one.*")
-    return apart.unionByName(collapsed.join(several, same_pair))
+    return equal.groupBy("_dd_at.row").agg(any_row).select("_dd_one.*")
 
 
-# %% ../nbs/14_resolve.ipynb #6bb81d15
+# %% ../nbs/14_resolve.ipynb #8770cb6b
 def kept_rows(
     rows: DataFrame,  # suspect rows as `met` gives them
     columns: list[str],  # the input's columns
     id_columns: tuple[str, ...],
 ) -> DataFrame:  # the input's columns, then `original_event_id`
     "Take the suspect rows that stay, under their new id where they get one."
-    stay = rows.where("_dd.stays and _dd_at.row = _dd.first_row")
-    gets_new = F.expr("_dd.new_event_id is not null and _dd_own is null")
     changed = {}
     if len(id_columns) == 1 and is_text(rows, id_columns[0]):
-        id_column = named(id_columns[0])
-        changed[id_columns[0]] = F.when(gets_new, F.col("_dd.new_event_id")).otherwise(id_column)
-    if "derived_contexts" in columns and is_text(rows, "derived_contexts"):
-        contexts = F.col("derived_contexts")
-        with_context = with_duplicate_context(contexts, F.col("_dd_id"))
-        changed["derived_contexts"] = F.when(gets_new, with_context).otherwise(contexts)
-    original = F.when(gets_new | F.col("_dd_own").isNotNull(), F.col("_dd_id"))
+        changed[id_columns[0]] = F.col("_dd.new_event_id")
+    if _CONTEXTS in columns and is_text(rows, _CONTEXTS):
+        changed[_CONTEXTS] = with_duplicate_context(F.col(_CONTEXTS), F.col("_dd_id"))
+    gets_new = F.expr("_dd.new_event_id is not null and _dd_own is null")
+    changed = {name: F.when(gets_new, value).otherwise(named(name)) for name, value in changed.items()}
+    original = F.expr("if(_dd.new_event_id is not null or _dd_own is not null, _dd_id, null)")
+    stay = rows.where("_dd.stays and _dd_at.row = _dd.first_row")
     return _with_original(stay.withColumns(changed), columns, original)
 
 
@@ -143,7 +147,7 @@ def dropped_rows(
     return only(exploded.withColumn("dedup", dedup), [*columns, "dedup"])
 
 
-# %% ../nbs/14_resolve.ipynb #23b3f8f0
+# %% ../nbs/14_resolve.ipynb #2e5972cb
 @dataclass(frozen=True)
 class Deduplicated:
     "What `deduplicate` returns; rows read = bad + kept + dropped."
@@ -205,36 +209,27 @@ def deduplicate(
     computes anew each time must give the same rows each time.
     """
     config = _config_of(events, settings)
-    recipe = recipe_of(config)
-    keys = fit(recipe, events.columns)
+    recipe, columns = recipe_of(config), events.columns
+    keys = fit(recipe, columns)
     check_columns(events.schema, recipe, keys)
     rows = with_ids(events, keys.id)
     good, bad = rows.where("_dd_id is not null"), rows.where("_dd_id is null").drop("_dd_id")
-    if recipe.natural == "off":
-        return _nothing_done(good, bad, events.columns, keys, recipe, config.batch_id)
-    ids = suspect_ids(good.select("_dd_id", F.expr(fed_back(keys.id, events.columns)).alias("_dd_fed")))
-    few = ids.limit(BROADCAST_LIMIT + 1).count() <= BROADCAST_LIMIT
-    suspects = with_keys(rows_of(good, ids, broadcast=few), keys)
+    suspects, clean = _parted(good, columns, keys, recipe.natural != "off")
     decisions = decide(suspects, recipe.synthetic, unique=keys.unique, batch_id=config.batch_id)
-    clean = clean_rows(rows_of(good, ids, inside=False, broadcast=few), events.columns)
-    return _resolved(met(suspects, decisions), decisions, clean, bad, events.columns, keys)
-
-
-def _resolved(
-    rows: DataFrame, decisions: DataFrame, clean: DataFrame, bad: DataFrame, columns: list[str], keys: Keys
-) -> Deduplicated:
+    resolved = met(suspects, decisions)
     return Deduplicated(
-        clean.unionByName(kept_rows(rows, columns, keys.id)),
-        dropped_rows(rows, columns),
+        clean_rows(clean, columns).unionByName(kept_rows(resolved, columns, keys.id)),
+        dropped_rows(resolved, columns),
         bad,
         decisions.where("verdict is not null").select(*VERDICTS),
     )
 
 
-def _nothing_done(
-    good: DataFrame, bad: DataFrame, columns: list[str], keys: Keys, recipe: Recipe, batch_id: str | None
-) -> Deduplicated:
-    "Everything stays: `natural=off`."
-    suspects = with_keys(good.limit(0), keys)
-    decisions = decide(suspects, recipe.synthetic, unique=keys.unique, batch_id=batch_id)
-    return _resolved(met(suspects, decisions), decisions, clean_rows(good, columns), bad, columns, keys)
+def _parted(good: DataFrame, columns: list[str], keys: Keys, look: bool) -> tuple[DataFrame, DataFrame]:
+    "The rows of suspect ids, with keys, and all other rows. With `natural=off` none is suspect."
+    if not look:
+        return with_keys(good.limit(0), keys), good
+    ids = suspect_ids(good.select("_dd_id", F.expr(fed_back(keys.id, columns)).alias("_dd_fed")))
+    few = ids.limit(BROADCAST_LIMIT + 1).count() <= BROADCAST_LIMIT
+    suspects = with_keys(rows_of(good, ids, broadcast=few), keys)
+    return suspects, rows_of(good, ids, inside=False, broadcast=few)

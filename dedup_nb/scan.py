@@ -8,18 +8,20 @@ __all__ = [
     "time_of_batch",
     "time_columns",
     "Tally",
+    "row_counts",
     "Scan",
     "scan_ids",
     "scan_keys",
+    "sums_of",
     "ids_to_look_at",
 ]
 
-# %% ../nbs/31_scan.ipynb #104c3c42
+# %% ../nbs/31_scan.ipynb #5039ce73
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from pyspark.sql import Column, DataFrame, Observation, functions as F, types as T
+from pyspark.sql import Column, DataFrame, Observation, Row, functions as F, types as T
 from .columns import id_text, micros, only
 from .config import epoch_seconds
 from dedup_nb.keys import (
@@ -96,7 +98,7 @@ def _found(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(counts[name] for name in sorted(counts) if name.startswith("_dd_hour"))
 
 
-# %% ../nbs/31_scan.ipynb #54cff043
+# %% ../nbs/31_scan.ipynb #91e66958
 @dataclass(frozen=True)
 class Tally:
     "Rows of a part of the batch."
@@ -110,6 +112,11 @@ class Tally:
         return self.read - self.good
 
 
+def row_counts() -> list[Column]:  # `rows`, `good`
+    "Count the rows, and those with `_dd_good`."
+    return [F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good")]
+
+
 @dataclass(frozen=True)
 class Scan:
     "What the narrow scan gives."
@@ -117,8 +124,7 @@ class Scan:
     ids: DataFrame  # `_dd_hash` of the ids that need a look because of this batch alone
     hours: tuple[int | None, ...]  # median hours, see `time_of_batch`
     tally: Tally | None = None  # None: only known once all rows are decoded
-    # one row per good row: `_dd_hash`, KEY, `pair`, `own` (its own id, if it is looked up under
-    # another), `hour`
+    # one row per good row: `_dd_hash`, KEY, `pair`, `own` (its id, if it is looked up by another), `hour`
     keys: DataFrame | None = None
     pairs: DataFrame | None = None  # one row per pair of those, with `n`, its rows
     number: int = 0  # of pairs
@@ -146,43 +152,55 @@ def scan_keys(
     source: Source,
     keys: Keys,
     attempt: Attempt,
-    *,
-    texts: bool = False,  # with `event_id` and `event_fingerprint`, for a manifest that needs them
-    place: bool = False,  # with `place` in the total order, to tell the first pair of an id
+    texts: bool = False,  # with the texts and the place in the total order, for a manifest that needs them
 ) -> Scan:
     "Stage the keys of all good rows, for a manifest, and count them."
     rows = source.decode(source.raw)
     names = time_columns(source.schema, keys)
-    events, own = only(rows, source.columns), id_text(keys.id)
+    events, hours = only(rows, source.columns), [f"_dd_hour{i}" for i in range(len(names))]
     narrow = rows.select("*", claimed_fingerprint(events, keys).alias("_dd_fp"), *_hours(rows, names))
-    hours = [f"_dd_hour{i}" for i in range(len(names))]
-    columns = {"_dd_hash": F.xxhash64("_dd_id"), **dict(zip(KEY, id_key(F.col("_dd_id"))))}
-    columns["pair"] = pair_key(F.col("_dd_id"), F.col("_dd_fp"))
-    columns["own"] = F.expr(f"if({own} <> _dd_id, {own}, null)")
-    columns["hour"] = F.expr(f"coalesce({', '.join([*hours, 'cast(null as bigint)'])})")
-    if texts:
-        columns |= {"event_id": F.col("_dd_id"), "event_fingerprint": F.col("_dd_fp")}
-    if place:
-        # the hash of whole rows, which breaks the last ties, would cost more than the rest
-        columns["place"] = F.struct(*place_of(events, keys), F.lit(0).alias("end"))
+    columns = _key_columns(keys, hours) | (_text_columns(events, keys) if texts else {})
     of_good = [F.when(F.col("_dd_good"), value).alias(name) for name, value in columns.items()]
-    staged = attempt.stage(narrow.select("_dd_good", *of_good, *hours), "keys")
-    return _scanned(staged, list(columns), len(names), attempt)
+    return _scanned(narrow.select("_dd_good", *of_good, *hours), list(columns), len(hours), attempt)
 
 
-def _scanned(staged: DataFrame, columns: Sequence[str], hours: int, attempt: Attempt) -> Scan:
-    "What follows from the staged keys."
-    rows = (F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good"))
-    total = staged.agg(*rows, *_medians(hours)).first()
+def _key_columns(keys: Keys, hours: Sequence[str]) -> dict[str, Column]:
+    "What is staged of each row."
+    event_id, own = F.col("_dd_id"), id_text(keys.id)
+    return {
+        "_dd_hash": F.xxhash64(event_id),
+        **dict(zip(KEY, id_key(event_id))),
+        "pair": pair_key(event_id, F.col("_dd_fp")),
+        "own": F.expr(f"if({own} <> _dd_id, {own}, null)"),
+        "hour": F.expr(f"coalesce({', '.join([*hours, 'bigint(null)'])})"),
+    }
+
+
+def _text_columns(events: DataFrame, keys: Keys) -> dict[str, Column]:
+    # the hash of whole rows, which breaks the last ties, would cost more than the rest
+    place = F.struct(*place_of(events, keys), F.lit(0).alias("end"))
+    return {"event_id": F.col("_dd_id"), "event_fingerprint": F.col("_dd_fp"), "place": place}
+
+
+def _scanned(rows: DataFrame, columns: Sequence[str], hours: int, attempt: Attempt) -> Scan:
+    "Stage the keys, and ask all else of them."
+    staged = attempt.stage(rows, "keys")
+    total = staged.agg(*row_counts(), *_medians(hours)).first()
     good = staged.where("_dd_good").select(*columns)
     by_id = good.groupBy("_dd_hash").agg(F.expr("count(1) > 1 as several"), F.expr("count(own) > 0 as fed"))
     repeated = attempt.stage(by_id.where("several or fed"), "repeated")
     pairs = _distinct_pairs(good, repeated.where("several").select("_dd_hash"), columns)
-    same = f"coalesce(bit_xor(xxhash64({', '.join([*KEY, 'pair'])})), 0) as checksum"
-    sums = pairs.selectExpr("count(1) as pairs", same).first()
-    tally = Tally(total.rows, total.good)
-    found = _found(total.asDict())
-    return Scan(repeated.select("_dd_hash"), found, tally, good, pairs, sums.pairs, sums.checksum)
+    sums, ids = sums_of(pairs), repeated.select("_dd_hash")
+    tally, found = Tally(total.rows, total.good), _found(total.asDict())
+    return Scan(ids, found, tally, good, pairs, sums.pairs, sums.checksum)
+
+
+def sums_of(
+    pairs: DataFrame,  # KEY, `pair`, `n`
+) -> Row:  # `pairs`, `rows`, `checksum`
+    "Count pairs and their rows; the checksum is the same in any order."
+    checksum = f"coalesce(bit_xor(xxhash64({', '.join([*KEY, 'pair'])})), 0) as checksum"
+    return pairs.selectExpr("count(1) as pairs", "coalesce(sum(n), 0) as rows", checksum).first()
 
 
 def _distinct_pairs(good: DataFrame, several: DataFrame, columns: Sequence[str]) -> DataFrame:

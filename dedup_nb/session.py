@@ -9,7 +9,7 @@ __all__ = ["delta_settings", "check_spark", "get_spark"]
 import os, sys
 from .errors import ConfigError
 
-# %% ../nbs/00_session.ipynb #42dc359c
+# %% ../nbs/00_session.ipynb #dd6647b8
 # the Delta release that fits each Spark release (Maven coordinates)
 _DELTA = {
     "4.0": "io.delta:delta-spark_2.13:4.0.1",
@@ -65,17 +65,15 @@ def check_spark() -> None:
         ) from None
     if int(pyspark.__version__.split(".")[0]) < 4:
         raise ConfigError(
-            f"Spark 4.0 or newer is needed; here is {pyspark.__version__}. Databricks has it from runtime "
-            "17, "
-            "EMR from release 8; locally: pip install 'dedup_nb[local]'."
+            f"Spark 4.0 or newer is needed; here is {pyspark.__version__}. Databricks has it "
+            "from runtime 17, EMR from release 8; locally: pip install 'dedup_nb[local]'."
         )
 
 
 def get_spark(
     delta: bool = False,  # also load Delta, if the session is ours to build
 ) -> "SparkSession":  # noqa: F821
-    "Return the active session, else one from the launcher (spark-submit, SPARK_REMOTE), else a new local"
-    "one."
+    "Return the active session, else one from the launcher (spark-submit, SPARK_REMOTE), else a local one."
     check_spark()
     from pyspark.sql import SparkSession
 

@@ -22,9 +22,10 @@ __all__ = [
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #5c3ee950
+# %% ../nbs/31_stages.ipynb #f1ae8483
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
@@ -34,16 +35,12 @@ from .keys import KEY, STAYS, Keys, fate_of, id_key, rows_of, with_keys
 from .places import Limits, Output
 from .read import Source
 from .resolve import VERDICTS, clean_rows, decide, dropped_rows, kept_rows, met
-from .scan import Tally
+from .scan import Tally, row_counts
 from .words import counted, grouped, share
 from .write import Attempt, count_rows, write_rows
 
 
-# %% ../nbs/31_stages.ipynb #e67078f9
-def _counts(rows: DataFrame) -> list[Column]:
-    return [F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good")]
-
-
+# %% ../nbs/31_stages.ipynb #889791da
 def stage_suspects(
     source: Source,
     keys: Keys,
@@ -58,7 +55,7 @@ def stage_suspects(
     watch = Observation("suspects")
     rows = source.decode(rows_of(source.raw, ids, broadcast=few))
     if count:
-        rows = rows.observe(watch, *_counts(rows))
+        rows = rows.observe(watch, *row_counts())
     good = only(rows.where("_dd_good"), [*source.columns, "_dd_id"])
     keyed = with_keys(good, keys)
     if not wide:
@@ -76,7 +73,7 @@ def _told_apart(staged: DataFrame) -> DataFrame:
     return staged.withColumn("_dd_at", F.col("_dd_at").withField("row", row))
 
 
-# %% ../nbs/31_stages.ipynb #5359b1c4
+# %% ../nbs/31_stages.ipynb #03beb8b1
 @dataclass(frozen=True)
 class Decided:
     "What was decided of the suspects, in numbers."
@@ -127,48 +124,46 @@ def _taken(decisions: DataFrame) -> DataFrame:
 
 
 def _count_decisions(decisions: DataFrame) -> Decided:
-    rows = (
-        decisions.groupBy("verdict", "reason", "stays", "seen_in_batch")
-        .agg(
-            F.expr("count(1) as pairs"),
-            F.expr("sum(copies) as copies"),
-            F.expr("sum(if(stays, copies - 1, copies)) as going"),
-            F.expr("sum(if(stays, 0, 1)) as firsts"),
-            F.expr("max(alike) as alike"),
-        )
-        .collect()
+    counts = (
+        "count(1) as pairs",
+        "sum(copies) as copies",
+        "sum(if(stays, copies - 1, copies)) as going",
+        "sum(if(stays, 0, 1)) as firsts",
+        "max(alike) as alike",
     )
-    reasons: dict[str, int] = {}
-    verdicts: dict[str, int] = {}
+    by = decisions.groupBy("verdict", "reason", "stays", "seen_in_batch")
+    rows = by.agg(*map(F.expr, counts)).collect()
+    reasons, verdicts = _sums(_reasons_of(rows)), _sums((r.verdict, r.pairs) for r in rows)
+    alike = any(r.alike > 1 for r in rows)
+    return Decided(sum(r.copies for r in rows), reasons, verdicts, alike, _met_earlier(rows))
+
+
+def _sums(numbers: Iterable[tuple[str | None, int]]) -> dict[str, int]:
+    "The sum for each name, in the order of names."
+    sums: Counter[str | None] = Counter()
+    for name, n in numbers:
+        sums[name] += n
+    return {name: sums[name] for name in sorted(filter(None, sums)) if sums[name]}
+
+
+def _reasons_of(rows: Sequence[T.Row]) -> Iterator[tuple[str | None, int]]:
+    "Rows dropped: the first of a pair for the pair's reason, its copies as natural duplicates."
     for r in rows:
+        yield r.reason, r.firsts
         copies = "natural_cross_batch" if r.reason == "natural_cross_batch" else "natural"
-        for reason, n in ((r.reason, r.firsts), (copies, r.going - r.firsts)):
-            if n:
-                reasons[reason] = reasons.get(reason, 0) + n
-        if r.verdict:
-            verdicts[r.verdict] = verdicts.get(r.verdict, 0) + r.pairs
-    return Decided(
-        sum(r.copies for r in rows),
-        dict(sorted(reasons.items())),
-        dict(sorted(verdicts.items())),
-        any(r.alike > 1 for r in rows),
-        _met_earlier(rows),
-    )
+        yield copies, r.going - r.firsts
 
 
 def _met_earlier(rows: Sequence[T.Row]) -> dict[str, Any]:
     "What earlier batches changed: rows that went for each of them, and pairs whose id one of them had."
-    dropped_for: dict[str, int] = {}
-    for r in rows:
-        if r.seen_in_batch:
-            dropped_for[r.seen_in_batch] = dropped_for.get(r.seen_in_batch, 0) + r.copies
+    dropped_for = _sums((r.seen_in_batch, r.copies) for r in rows)
     collided = [r for r in rows if r.reason == "synthetic_cross_batch"]
     return {
         "natural_cross_batch": sum(dropped_for.values()),
         "known_pairs": sum(r.pairs for r in rows if r.reason == "natural_cross_batch"),
         "synthetic_cross_batch": sum(r.pairs for r in collided),
         "renamed": sum(r.pairs for r in collided if r.verdict == "rename"),
-        "dropped_for": dict(sorted(dropped_for.items())),
+        "dropped_for": dropped_for,
     }
 
 
@@ -194,7 +189,7 @@ def synthetic_words(d: Decided) -> str:
     return f"{grouped(left)} in, {grouped(d.renamed)} renamed, {grouped(d.dropped - natural)} dropped"
 
 
-# %% ../nbs/31_stages.ipynb #14acbea5
+# %% ../nbs/31_stages.ipynb #0170d5a7
 def differing_words(
     suspects: DataFrame,  # with keys
     decisions: DataFrame,
@@ -209,9 +204,8 @@ def differing_words(
     more = f" and {counted(len(by_column) - 5, 'other column')}" if len(by_column) > 5 else ""
     copies = counted(rows, "dropped copy differs", "dropped copies differ")
     return (
-        f"{said}: {copies} from the one that stays ({named}{more}). If those are other events, name the "
-        "columns that "
-        "tell them apart in fingerprint_columns"
+        f"{said}: {copies} from the one that stays ({named}{more}). If those are "
+        "other events, name the columns that tell them apart in fingerprint_columns"
     )
 
 
@@ -219,21 +213,26 @@ def _differing(
     suspects: DataFrame, decisions: DataFrame, columns: Sequence[str]
 ) -> tuple[int, dict[str, int]]:
     "Dropped copies that differ from the first row of their pair; and by column."
-    names = [f"c{i}" for i in range(len(columns))]
-    texts = [F.to_json(F.struct(quoted(c))).alias(n) for c, n in zip(columns, names)]
-    rows = suspects.select("_dd_id", "_dd_fp", F.col("_dd_at.row").alias("row"), *texts)
-    pairs = decisions.where("copies > 1 and stays").selectExpr("event_id", "_dd_fp as fp", "first_row")
-    met_pairs = rows.join(pairs, F.expr("_dd_id = event_id and _dd_fp = fp"))
-    first = met_pairs.where("row = first_row").select("event_id", "fp", F.struct(*names).alias("first"))
-    others = met_pairs.where("row <> first_row").join(first, ["event_id", "fp"])
-    differs = [f"{n} <> first.{n}" for n in names]
-    counts = [F.expr(f"count_if({text})").alias(n) for n, text in zip(names, differs)]
-    found = others.agg(F.expr(f"count_if({' or '.join(differs)})").alias("rows"), *counts).first()
-    by_column = {c: found[n] for c, n in zip(columns, names) if found[n]}
+    names = {c: f"c{i}" for i, c in enumerate(columns)}
+    differs = {c: f"{n} <> first.{n}" for c, n in names.items()}
+    counts = [F.expr(f"count_if({text}) as {names[c]}") for c, text in differs.items()]
+    either = F.expr(f"count_if({' or '.join(differs.values())}) as rows")
+    found = _beside_first(suspects, decisions, names).agg(either, *counts).first()
+    by_column = {c: found[n] for c, n in names.items() if found[n]}
     return found.rows, dict(sorted(by_column.items(), key=lambda item: (-item[1], item[0])))
 
 
-# %% ../nbs/31_stages.ipynb #ee8321fb
+def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+    "The copies with their columns under short names, each with the first row of its pair in `first`."
+    names, texts = columns.values(), [F.to_json(F.struct(quoted(c))).alias(n) for c, n in columns.items()]
+    rows = suspects.select("_dd_id", "_dd_fp", F.col("_dd_at.row").alias("row"), *texts)
+    pairs = decisions.where("copies > 1 and stays").selectExpr("event_id", "_dd_fp as fp", "first_row")
+    copies = rows.join(pairs, F.expr("_dd_id = event_id and _dd_fp = fp"))
+    first = copies.where("row = first_row").select("event_id", "fp", F.struct(*names).alias("first"))
+    return copies.where("row <> first_row").join(first, ["event_id", "fp"])
+
+
+# %% ../nbs/31_stages.ipynb #e821e22f
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
@@ -282,7 +281,7 @@ def write_clean(
         raw = raw.observe(everything, F.count(F.lit(1)).alias("rows"))
     rows = source.decode(rows_of(raw, ids, inside=False, broadcast=few))
     if count:
-        rows = rows.observe(clean, *_counts(rows))
+        rows = rows.observe(clean, *row_counts())
     stay = clean_rows(rows.where("_dd_good"), list(source.columns))
     if kept:
         kept.write(stay, "clean")
@@ -291,7 +290,7 @@ def write_clean(
     return Tally(everything.get["rows"], clean.get["good"]) if count else Tally(0, 0)
 
 
-# %% ../nbs/31_stages.ipynb #03de0aaf
+# %% ../nbs/31_stages.ipynb #0c548f32
 def check_conservation(
     read: int,  # rows read
     written: Mapping[str, int],  # rows read back: bad, kept, dropped
@@ -315,19 +314,18 @@ def check_conservation(
 
 def count_written(
     spark: SparkSession,
-    attempt: Attempt,
-    output: Output,
-    files: Mapping[str, Sequence[Mapping[str, Any]]],
     kept: Kept,
+    files: Mapping[str, Sequence[Mapping[str, Any]]],  # of each area
 ) -> dict[str, int]:
     "The rows of the written files: bad, kept, dropped."
+    attempt = kept.attempt
     bad = count_rows(spark, attempt, files["bad"], "text")
     dropped = count_rows(spark, attempt, files["dropped"], "parquet")
     if kept.waiting:
         return {"bad": bad, "kept": sum(rows.count() for rows in kept.waiting), "dropped": dropped}
     return {
         "bad": bad,
-        "kept": count_rows(spark, attempt, files["events"], output.format),
+        "kept": count_rows(spark, attempt, files["events"], kept.output.format),
         "dropped": dropped,
     }
 
@@ -356,7 +354,6 @@ def check_shares(limits: Limits, counts: Mapping[str, int]) -> None:
         if limit is not None and whole and counts[what] / whole > limit:
             raise AlarmError(
                 f"{grouped(counts[what])} of {grouped(whole)} {of} are {what} "
-                f"({share(counts[what], whole)}), "
-                f"above {name} = {limit:g}. Nothing was committed. "
-                f"Look with mode=decide, then raise {name} if this is right."
+                f"({share(counts[what], whole)}), above {name} = {limit:g}. Nothing was "
+                f"committed. Look with mode=decide, then raise {name} if this is right."
             )

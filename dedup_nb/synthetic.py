@@ -10,7 +10,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from pyspark.sql import Column, DataFrame, functions as F
 from .keys import as_in_the_row
 
-# %% ../nbs/13_synthetic.ipynb #b27cf285
+# %% ../nbs/13_synthetic.ipynb #f06070b6
 NAMESPACE: UUID = uuid5(NAMESPACE_URL, "https://github.com/dedup_nb")  # of all ids that this package makes
 
 
@@ -22,11 +22,7 @@ def new_event_id(
 
     UUIDv5 (RFC 9562) of `NAMESPACE` and `event_id/name`, by Spark functions alone.
     """
-    # a slash or per cent sign in the id is written %2F or %25, so that (a/b, c) and (a, b/c) have
-    # different names
-    safe = F.replace(F.replace(event_id, F.lit("%"), F.lit("%25")), F.lit("/"), F.lit("%2F"))
-    named = F.encode(F.concat(safe, F.lit("/"), name), "utf-8")
-    digest = F.sha1(F.concat(F.lit(bytearray(NAMESPACE.bytes)), named))
+    digest = _digest(event_id, name)
     # 13th digit: the version; 17th digit: its two high bits are the variant, 10
     variant = F.translate(F.substring(digest, 17, 1), "0123456789abcdef", "89ab89ab89ab89ab")
     third = F.concat(F.lit("5"), F.substring(digest, 14, 3))
@@ -35,7 +31,14 @@ def new_event_id(
     return F.concat_ws("-", first, second, third, fourth, fifth)
 
 
-# %% ../nbs/13_synthetic.ipynb #abd14430
+def _digest(event_id: Column, name: Column) -> Column:
+    # a slash or per cent sign in the id is written %2F or %25: (a/b, c) and (a, b/c) have different names
+    safe = F.replace(F.replace(event_id, F.lit("%"), F.lit("%25")), F.lit("/"), F.lit("%2F"))
+    named = F.encode(F.concat(safe, F.lit("/"), name), "utf-8")
+    return F.sha1(F.concat(F.lit(bytearray(NAMESPACE.bytes)), named))
+
+
+# %% ../nbs/13_synthetic.ipynb #0ec1cb96
 _ACTIONS = {  # strategy -> verdicts on the first pair of an id, and on later pairs; None = stays as it is
     "rename_later": (None, "rename"),
     "rename_all": ("rename", "rename"),
@@ -102,8 +105,7 @@ def synthetic(
 
 
 def _with_ids(decided: DataFrame, batch_id: str | None) -> DataFrame:
-    "Add the new id, and the id and batch in which the staying copy of each pair is found (null if none"
-    "stays)."
+    "Add the new id, and the id and batch of the copy of each pair that stays (null if none does)."
     # who comes under another id than it is looked up by, leaves under it
     renamed = F.col("verdict") == "rename"
     new_id = F.when(renamed, F.coalesce("own", new_event_id(F.col("_dd_id"), F.col("name"))))

@@ -5,6 +5,7 @@
 # %% auto #0
 __all__ = [
     "AREAS",
+    "own_areas",
     "Attempt",
     "write_rows",
     "files_of",
@@ -44,8 +45,13 @@ from dedup_nb.files import (
 )
 from .places import Output
 
-# %% ../nbs/30_write.ipynb #83aac870
+# %% ../nbs/30_write.ipynb #0ac3eebc
 AREAS = ("events", "dropped", "bad", "verdicts", "retractions")
+
+
+def own_areas(output_format: str) -> list[str]:
+    "The areas in which files are ours to list and to remove: a Delta table looks after its own."
+    return [area for area in AREAS if area != "events" or output_format != "delta"]
 
 
 @dataclass(frozen=True)
@@ -245,7 +251,7 @@ def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:
             )
 
 
-# %% ../nbs/30_write.ipynb #4d47353a
+# %% ../nbs/30_write.ipynb #7baf802e
 def commit_record(
     attempt: Attempt,
     files: Mapping[str, list[dict[str, Any]]],  # area -> its files
@@ -281,8 +287,7 @@ def check_alone(
     earlier: str | None,  # the attempt that was committed when this one began
     areas: Sequence[str],  # whose files are the attempt's own
 ) -> None:
-    "Raise `BusyError` if another run has committed this batch, or removed this attempt's files, in the"
-    "meantime."
+    "Raise `BusyError` if another run has committed this batch, or removed this attempt's files, meanwhile."
     now = (committed_files(attempt.output, attempt.batch_id) or {}).get("attempt")
     if now == earlier and all(files_of(attempt, area) == files[area] for area in areas):
         return
@@ -295,7 +300,7 @@ def check_alone(
 def remove_unlisted(
     attempt: Attempt,
     committed: Mapping[str, Any],  # from `commit_record`
-    areas: Sequence[str] = AREAS,  # Delta looks after its own files: leave events out
+    areas: Sequence[str],  # from `own_areas`
 ) -> int:  # files removed
     "Remove this batch's files that the commit does not list (earlier attempts, strays), and the staging."
     keep, gone = {f["path"] for area in areas for f in committed.get(area, [])}, 0
