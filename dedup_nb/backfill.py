@@ -5,42 +5,45 @@
 # %% auto #0
 __all__ = ["backfill"]
 
-# %% ../nbs/34_backfill.ipynb #256930e3
+# %% ../nbs/34_backfill.ipynb #55bedcbc
 import json, os, time, uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from .choose import choose_batches, compare_with_commits, record_input
 from .config import Config
 from .cross_batch import keys_of_new_ids
 from .errors import ConfigError, InputError
 from .files import Batch, absolute, find_batches, remove_folder, write_text
-from .keys import ELSEWHERE, HEAD, KEY, RENAMED, STAYS, check_columns, fit
-from .manifest import Manifest
-from .memory import door, open_manifest, record_output
-from .places import Input, Recipe, recipe_of
-from .read import explain_read_error, read_batch
-from .scan import Scan, scan_keys, time_of_batch
-from .session import get_spark
+from .job import Job, open_job
+from .keys import ELSEWHERE, HEAD, KEY, RENAMED, STAYS, Keys, check_columns, fit
+from .memory import door, record_output
+from .places import Input
+from .read import Source, explain_read_error, read_batch
+from .scan import Scan, scan_keys, sums_of, time_of_batch
 from .synthetic import new_event_id
 from .words import counted, grouped, share, some_of, utc
 from .write import Attempt, committed_files
 
 
-# %% ../nbs/34_backfill.ipynb #2a8ff25a
+# %% ../nbs/34_backfill.ipynb #b8b1f65c
 def _archived(pairs: DataFrame, known: DataFrame) -> DataFrame:
     "The key rows of an archived batch."
-    heads = pairs.groupBy(*KEY).agg(F.expr("min(struct(place, pair)) as _head"))
-    had = known.select(*KEY, "pair").distinct()
-    taken = known.where("of_id").select(*KEY, F.lit(True).alias("_taken")).distinct()
-    new = pairs.join(had, [*KEY, "pair"], "left_anti").join(taken, KEY, "left").join(heads, KEY)
     made = new_event_id(F.col("event_id"), F.col("event_fingerprint"))
     fate = F.expr(f"if(own is null, {STAYS}, if(own = made, {RENAMED}, {ELSEWHERE}))")
-    first = F.expr(f"if(struct(place, pair) = _head and _taken is null, {HEAD}, 0)")
-    keyed = new.withColumn("made", made).withColumn("fate", fate + first)
+    first = F.expr(f"if(struct(place, pair) = head and taken is null, {HEAD}, 0)")
+    keyed = _new_pairs(pairs, known).withColumn("made", made).withColumn("fate", fate + first)
     renamed = keyed.where("own is not null").selectExpr("own as event_id", "event_fingerprint")
     return keys_of_new_ids(renamed).unionByName(keyed.select(*KEY, "pair", "fate"), True)
+
+
+def _new_pairs(pairs: DataFrame, known: DataFrame) -> DataFrame:
+    "Pairs that no earlier run had, with the `head` of their id, and `taken` if an earlier run has the id."
+    heads = pairs.groupBy(*KEY).agg(F.expr("min(struct(place, pair)) as head"))
+    had = known.select(*KEY, "pair").distinct()
+    taken = known.where("of_id").select(*KEY, F.lit(True).alias("taken")).distinct()
+    return pairs.join(had, [*KEY, "pair"], "left_anti").join(taken, KEY, "left").join(heads, KEY)
 
 
 def _as_committed(found: Sequence[Batch], source: Input) -> tuple[list[Batch], list[str]]:
@@ -48,120 +51,126 @@ def _as_committed(found: Sequence[Batch], source: Input) -> tuple[list[Batch], l
     home, area = os.path.split(absolute(source.path).rstrip("/"))
     if area != "events" or source.format in ("delta", "table"):
         return list(found), []
-    records = {b.batch_id: committed_files(home, b.batch_id) or {} for b in found}
-    listed = {
-        name: {f["path"].removeprefix(f"events/batch_id={name}/") for f in record["events"]}
-        for name, record in records.items()
-        if record.get("status") == "committed"
-    }
-    if not listed:
+    listed = {b.batch_id: _committed_events(home, b.batch_id) for b in found}
+    if not any(files is not None for files in listed.values()):
         return list(found), []
-    whole = [
-        replace(b, files=tuple(f for path, f in b.by_path().items() if path in listed[b.batch_id]))
-        for b in found
-        if b.batch_id in listed
-    ]
-    return [b for b in whole if b.files], [b.batch_id for b in found if b.batch_id not in listed]
+    whole = [_only(b, listed[b.batch_id] or set()) for b in found]
+    return [b for b in whole if b.files], [name for name, files in listed.items() if files is None]
 
 
-# %% ../nbs/34_backfill.ipynb #b83d81b5
-def _fill(batch: Batch, pairs: DataFrame, etl: int | None, manifest: Manifest, output: str) -> dict[str, Any]:
+def _committed_events(home: str, batch_id: str) -> set[str] | None:
+    "The event files that a commit lists, by their path in the folder of the batch; None without a commit."
+    record = committed_files(home, batch_id) or {}
+    if record.get("status") != "committed":
+        return None
+    return {f["path"].removeprefix(f"events/batch_id={batch_id}/") for f in record["events"]}
+
+
+def _only(batch: Batch, listed: set[str]) -> Batch:
+    return replace(batch, files=tuple(f for path, f in batch.by_path().items() if path in listed))
+
+
+# %% ../nbs/34_backfill.ipynb #3fc84d4c
+def _fill(job: Job, batch: Batch, pairs: DataFrame, etl: int | None) -> dict[str, Any]:
     "Claim, look back and commit the keys of one batch of the archive."
-    checksum = f"coalesce(bit_xor(xxhash64({', '.join([*KEY, 'pair'])})), 0) as checksum"
-    total = pairs.selectExpr("count(1) as pairs", "coalesce(sum(n), 0) as rows", checksum).first()
-    token = uuid.uuid4().hex[:12]
+    manifest, total, token = job.manifest, sums_of(pairs), uuid.uuid4().hex[:12]
     claim = manifest.begin(batch.batch_id, etl, {"token": token, "backfill": True})
     try:
-        look = manifest.known(claim, pairs)
-        had = pairs.join(look.keys.select(*KEY, "pair").distinct(), [*KEY, "pair"], "left_semi")
-        seen = had.selectExpr("count(1) as pairs", "coalesce(sum(n), 0) as rows").first()
-        info = {
-            "backfill": True,
-            "counts": {"read": total.rows, "pairs": total.pairs},
-            "pairs": total.pairs,
-            "checksum": total.checksum,
-            "settings": {},
-            "dropped_for": {},
-            "input": record_input(output, batch),
-            "source": batch.source,
-        }
-        manifest.commit(claim, _archived(pairs, look.keys), info)
+        known = manifest.known(claim, pairs).keys
+        seen = sums_of(pairs.join(known, [*KEY, "pair"], "left_semi"))
+        manifest.commit(claim, _archived(pairs, known), _info(job, batch, total))
     except BaseException:
         manifest.give_up(batch.batch_id, token)
         raise
+    more = {"etl_time": utc(claim.etl), "used": dict(manifest.store.used(claim))}
+    return {"batch_id": batch.batch_id, **_numbers(total, seen), **more}
+
+
+def _info(job: Job, batch: Batch, total: Row) -> dict[str, Any]:
+    "What the manifest keeps of the batch."
     return {
-        "batch_id": batch.batch_id,
-        "etl_time": utc(claim.etl),
-        "rows": total.rows,
+        "backfill": True,
+        "counts": {"read": total.rows, "pairs": total.pairs},
         "pairs": total.pairs,
-        "repeats": total.rows - total.pairs,
-        "known": seen.rows,
-        "new": total.pairs - seen.pairs,
-        "used": dict(manifest.store.used(claim)),
+        "checksum": total.checksum,
+        "settings": {},
+        "dropped_for": {},
+        "input": record_input(job.output, batch),
+        "source": batch.source,
     }
 
 
-def _fill_days(
-    batch: Batch, scan: Scan, etl: int | None, manifest: Manifest, output: str, say: Callable[[str], None]
-) -> Iterator[dict[str, Any]]:
+def _numbers(total: Row, seen: Row) -> dict[str, int]:
+    repeats, new = total.rows - total.pairs, total.pairs - seen.pairs
+    return {"rows": total.rows, "pairs": total.pairs, "repeats": repeats, "known": seen.rows, "new": new}
+
+
+def _fill_days(job: Job, batch: Batch, scan: Scan, etl: int | None) -> Iterator[dict[str, Any]]:
     "Each day of a table as a batch of its own, `<name>@<day>`; pairs without a time count to the last day."
-    day = F.expr("hour div 24")
-    listed = scan.pairs.select(day.alias("day")).where("day is not null").distinct().orderBy("day").collect()
-    days = [r.day for r in listed]
-    if not days:
-        yield _fill(batch, scan.pairs, etl, manifest, output)
-    done = {e.batch_id: e.committed for e in manifest.ledger().committed()}
-    for one in days:
-        midnight = one * 86400
-        part = replace(batch, batch_id=f"{batch.batch_id}@{utc(midnight)[:10]}")
-        pairs = scan.pairs.where(F.coalesce(day, F.lit(days[-1])) == one)
-        if part.batch_id not in done:
-            yield _fill(part, pairs, midnight, manifest, output)
-        elif pairs.count() != done[part.batch_id]["pairs"]:
-            say(
-                f"  {part.batch_id} is in the manifest, but the table has other pairs of that day now; "
-                f"to take them: dedup forget {part.batch_id}, then backfill again"
-            )
+    if not (days := _days_of(scan.pairs)):
+        yield _fill(job, batch, scan.pairs, etl)
+    entries = job.manifest.ledger().entries
+    for day in days:
+        midnight = day * 86400
+        part = _day_of(batch, midnight)
+        pairs = scan.pairs.where(f"coalesce(hour div 24, {days[-1]}) = {day}")
+        committed = entries[part.batch_id].committed if part.batch_id in entries else None
+        if not committed:
+            yield _fill(job, part, pairs, midnight)
+        elif pairs.count() != committed["pairs"]:
+            job.say(_changed(part.batch_id))
 
 
-def _filled(
-    spark: SparkSession,
-    batch: Batch,
-    source: Input,
-    recipe: Recipe,
-    given: int | None,
-    manifest: Manifest,
-    output: str,
-    say: Callable[[str], None],
-) -> Iterator[dict[str, Any]]:
+def _day_of(batch: Batch, midnight: int) -> Batch:
+    return replace(batch, batch_id=f"{batch.batch_id}@{utc(midnight)[:10]}")
+
+
+def _changed(name: str) -> str:
+    return (
+        f"  {name} is in the manifest, but the table has other pairs of that day now; "
+        f"to take them: dedup forget {name}, then backfill again"
+    )
+
+
+def _days_of(pairs: DataFrame) -> list[int]:
+    "The days of the pairs, since 1970; not of those without a time."
+    days = pairs.selectExpr("hour div 24 as day").where("day is not null").distinct()
+    return sorted(r.day for r in days.collect())
+
+
+def _filled(job: Job, batch: Batch) -> Iterator[dict[str, Any]]:
     "Commit one run of the archive, or a table day by day; yields what each had."
-    attempt = Attempt.new(output, batch.batch_id)
+    attempt = Attempt.new(job.output, batch.batch_id)
     try:
-        rows = read_batch(spark, batch, source, recipe)
-        keys = fit(recipe, rows.columns, rows.folders)
-        check_columns(rows.schema, recipe, keys)
-        recorded = {**manifest.recipe, "missing_fingerprint": keys.missing}
-        manifest = replace(manifest, recipe=recorded)
-        try:
-            scan = scan_keys(rows, keys, attempt, texts=True)
-        except Exception as wrong:
-            raise explain_read_error(wrong, batch) or wrong from wrong
-        if scan.tally.read and not scan.tally.good:
-            raise InputError(
-                f"None of the {counted(scan.tally.read, 'row')} of {batch.batch_id} is an event of the "
-                f"form {source.format}; nothing is filled. Set the right --input-format; events that "
-                "were loaded are mostly parquet (--input-format parquet --batch-pattern 'batch_id=*')."
-            )
-        etl = time_of_batch(given, batch.batch_id, scan.hours)
-        if source.format in ("delta", "table"):
-            yield from _fill_days(batch, scan, etl, manifest, output, say)
+        source = read_batch(job.spark, batch, job.places.input, job.recipe)
+        keys = fit(job.recipe, source.columns, source.folders)
+        check_columns(source.schema, job.recipe, keys)
+        job, scan = job.taking(keys.missing), _scanned(job, batch, source, keys, attempt)
+        etl = time_of_batch(job.limits.etl_s, batch.batch_id, scan.hours)
+        if batch.files:
+            yield {**_fill(job, batch, scan.pairs, etl), "read": scan.tally.read}
         else:
-            yield {**_fill(batch, scan.pairs, etl, manifest, output), "read": scan.tally.read}
+            yield from _fill_days(job, batch, scan, etl)
     finally:
         remove_folder(attempt.staging)
 
 
-# %% ../nbs/34_backfill.ipynb #e47122e8
+def _scanned(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attempt) -> Scan:
+    "Stage the keys of a run; a run of which no row is an event is in another form than the settings say."
+    try:
+        scan = scan_keys(source, keys, attempt, texts=True)
+    except Exception as wrong:
+        raise explain_read_error(wrong, batch) or wrong from wrong
+    if scan.tally.read and not scan.tally.good:
+        raise InputError(
+            f"None of the {counted(scan.tally.read, 'row')} of {batch.batch_id} is an event of the "
+            f"form {job.places.input.format}; nothing is filled. Set the right --input-format; events that "
+            "were loaded are mostly parquet (--input-format parquet --batch-pattern 'batch_id=*')."
+        )
+    return scan
+
+
+# %% ../nbs/34_backfill.ipynb #66a7b683
 def backfill(
     config: Config,  # input, output, since, until, skip_batches, ...
     spark: SparkSession | None = None,
@@ -174,40 +183,48 @@ def backfill(
     Per batch: batch_id, etl_time; rows: the good ones; pairs; repeats: copies within the batch; known: rows
     of pairs that earlier runs had; new: pairs; used: units and requests, with DynamoDB.
     """
-    if config.manifest == "none":
-        raise ConfigError(
-            "A backfill fills a manifest, but manifest=none. Set manifest=lake or manifest=dynamodb."
-        )
+    _check_has_manifest(config)
     places, limits = door(config, "backfill")
     listed = find_batches(places.input, limits.batch_id)
     found, left = _as_committed(listed.batches, places.input)
     # history is taken whole: max_batches is for what a run moves
     limits = replace(limits, rerun=False, max_batches=max(1, len(found)))
-    spark = spark or get_spark(delta=places.memory.kind == "lake" or places.input.format == "delta")
     # only enriched TSV says how ids are written
     case = "lower" if places.input.format == "enriched_tsv" else None
-    opened = dict(limits=limits, force=force, say=say)
-    manifest, recipe = open_manifest(
-        spark, places.memory, places.output.path, recipe_of(config), case, **opened
-    )
-    output, ledger = places.output.path, manifest.ledger()
-    advice = "To fill them in as well: dedup forget, then backfill again."
-    chosen = compare_with_commits(found, ledger, output, advice=advice)
-    todo = choose_batches(chosen.batches, limits, ledger)
-    for line in (*listed.unfit, *listed.notes, *chosen.notes, *chosen.troubles, *_left_out(left)):
-        say(f"  {line}")
-    made_with = {"input_format": None, "event_id": recipe.event_id, "output_format": None}
-    if todo:
-        record_output(output, {n: v for n, v in made_with.items() if v}, places.memory)
+    more = dict(id_case=case, force=force, say=say)
+    job = open_job(config, places, limits, spark, **more)
+    return _fill_all(job, _todo(job, found, (*listed.unfit, *listed.notes, *_left_out(left))))
+
+
+def _todo(job: Job, found: Sequence[Batch], notes: Sequence[str]) -> list[Batch]:
+    "The runs that are not in the manifest yet; says what is left out."
+    ledger, advice = job.manifest.ledger(), "To fill them in as well: dedup forget, then backfill again."
+    chosen = compare_with_commits(found, ledger, job.output, advice=advice)
+    for line in (*notes, *chosen.notes, *chosen.troubles.values()):
+        job.say(f"  {line}")
+    return choose_batches(chosen.batches, job.limits, ledger)
+
+
+def _check_has_manifest(config: Config) -> None:
+    if config.manifest == "none":
+        raise ConfigError(
+            "A backfill fills a manifest, but manifest=none. Set manifest=lake or manifest=dynamodb."
+        )
+
+
+def _fill_all(job: Job, todo: Sequence[Batch]) -> list[dict[str, Any]]:
+    "One run of the archive after the other."
+    if not todo:
+        job.say("Nothing to do: every run of the archive is in the manifest.")
+        return []
+    record_output(job.output, {"event_id": job.recipe.event_id}, job.places.memory)
     done = []
     for n, batch in enumerate(todo, 1):
         start = time.monotonic()
-        for m in _filled(spark, batch, places.input, recipe, limits.etl_s, manifest, output, say):
+        for m in _filled(job, batch):
             done.append(m)
-            _record(m, batch, output, time.monotonic() - start)
-            say(f"  {n} of {len(todo)} {m['batch_id']}: {_words(m)}")
-    if not done:
-        say("Nothing to do: every run of the archive is in the manifest.")
+            _record(m, batch, job.output, time.monotonic() - start)
+            job.say(f"  {n} of {len(todo)} {m['batch_id']}: {_words(m)}")
     return done
 
 
@@ -220,9 +237,8 @@ def _left_out(names: Sequence[str]) -> list[str]:
     if not names:
         return []
     it, they = ("it", "it") if len(names) == 1 else ("them", "they")
-    return [
-        f"Left out, as no run has committed what lies there: {some_of(names, 5)}. Run {it} again where {they} came from."
-    ]
+    again = f"Run {it} again where {they} came from."
+    return [f"Left out, as no run has committed what lies there: {some_of(names, 5)}. {again}"]
 
 
 def _record(m: dict[str, Any], batch: Batch, output: str, seconds: float) -> None:

@@ -6,47 +6,35 @@
 __all__ = [
     "FIRST",
     "Asked",
+    "Pair",
     "Taking",
     "OWN",
     "LATER",
     "TAKEN",
     "KNOWN",
     "USED",
-    "key_text",
     "Answer",
-    "Claimant",
-    "batch_of",
-    "seq_of",
+    "key_text",
+    "Rows",
     "Claims",
 ]
 
-# %% ../nbs/24_claims.ipynb #33294c74
-import os, zlib
+# %% ../nbs/24_claims.ipynb #2cc9029f
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
+from .claimant import Claimant, seq_of
 from .dynamodb import Item, Key, Table
 from .keys import HEAD, RENAMED, STAYS
-from .ledger import fenced
 
-# %% ../nbs/24_claims.ipynb #31548577
+# %% ../nbs/24_claims.ipynb #0cf7d082
 FIRST = "#"  # fingerprint of head rows
 
 # ids with their fingerprints in the total order; None: only the id
 Asked = Sequence[tuple[str, Sequence[str | None]]]
+Pair = tuple[str, str | None]
 Taking = Callable[[Mapping[Key, Item]], Mapping[Key, Item]]
-
-
-def key_text(text: str) -> str:
-    """An id or fingerprint as part of a key.
-
-    As it is, but hashed where DynamoDB or a row of ours would not bear it.
-    """
-    if text and text[0] != "#" and len(text) <= 256:
-        return text
-    return "#sha256/" + sha256(text.encode()).hexdigest()
-
 
 # kinds of answer: own pair, own later pair of its id, pair of another batch; what others have; counters
 OWN, LATER, TAKEN, KNOWN, USED = range(5)
@@ -65,87 +53,21 @@ class Answer(NamedTuple):
     used: str | None = None  # of USED
 
 
-@dataclass(frozen=True)
-class Claimant:
-    "Who claims, and what counts as alive for it. Times are whole seconds since 1970."
-
-    batch_id: str
-    run: str  # of this attempt: batch_id@sequence
-    etl: int  # time of the batch
-    now: int  # the clock when the attempt began: drives the sweeping of old items only
-    retention: int  # seconds
-    dead: frozenset[str] = frozenset()  # runs that are over and were not committed
-    sees: int = 0  # a rerun does not see runs from this sequence on
-    rerun: bool = False
-    heads: bool = True  # head rows and tails, or a row per pair
-    renames: bool = True  # does a later pair keep the first one alive?
-    writes: bool = True  # or only look?
-
-    @property
-    def until(self) -> int:
-        "The last second at which this batch's pairs live."
-        return self.etl + self.retention
-
-    @property
-    def ttl(self) -> int:
-        """When the table may sweep its rows away.
-
-        Not before an old batch that is processed today is done with.
-        """
-        return max(self.etl, self.now) + self.retention
-
-    def item(self, key: Key, **more: Any) -> Item:
-        "The item that this run would write."
-        own = {
-            "eventId": key[0],
-            "fingerprint": key[1],
-            "etlTime": self.etl,
-            "ttl": self.ttl,
-            "run": self.run,
-        }
-        return own | {n: v for n, v in more.items() if v is not None}
-
-    def judge(self, item: Item) -> str:
-        "Whose is an item: `own`, `live` (another run's), `expired`, or `dead` (of a run that is over)."
-        run = item.get("run")
-        if run == self.run or (run is None and item.get("etlTime") == self.etl):
-            return "own"
-        if run is not None:
-            batch = batch_of(item)
-            if batch == self.batch_id and seq_of(run) > seq_of(self.run):
-                raise fenced(batch)
-            if run in self.dead or batch == self.batch_id:
-                return "dead"
-        return "live" if self.ends(item) >= self.etl else "expired"
-
-    def ends(self, item: Item) -> int:
-        "The last second at which the id of an item is remembered."
-        return max(item.get("etlTime", 0) + self.retention, item.get("until", 0))
-
-    def remembers(self, item: Item) -> bool:
-        """Does the pair of a live item still live?
-
-        A head outlives its pair where later ones do not keep it alive.
-        """
-        lives = item.get("etlTime", 0) + self.retention >= self.etl
-        return lives or (self.renames and item.get("until", 0) >= self.etl)
+def key_text(text: str) -> str:
+    "An id or fingerprint as part of a key: hashed where DynamoDB, or a row of ours, would not bear it."
+    if text and text[0] != "#" and len(text) <= 256:
+        return text
+    return "#sha256/" + sha256(text.encode()).hexdigest()
 
 
-def batch_of(item: Mapping[str, Any]) -> str:
-    "The batch that an item belongs to; rows of the original have only its time."
-    run = item.get("run")
-    return run.rpartition("@")[0] if run else f"snowplow-{item.get('etlTime')}"
+def _print(item: Item) -> str | None:
+    "The fingerprint of a row, if the key holds it as it was."
+    return None if item["fingerprint"].startswith("#") else item["fingerprint"]
 
 
-def seq_of(run: str | None) -> int:
-    "The sequence in the name of a run; 0 for rows of the original."
-    tail = (run or "").rpartition("@")[2]
-    return int(tail) if tail.isdigit() else 0
-
-
-# %% ../nbs/24_claims.ipynb #6a8156a3
-class Claims:
-    "Claim ids with all their fingerprints: plain Python on lists of keys, several threads may share one."
+# %% ../nbs/24_claims.ipynb #58c2b2bc
+class Rows:
+    "Own rows of a table, or find who does. Several threads may share one."
 
     def __init__(
         self,
@@ -156,202 +78,79 @@ class Claims:
         self.table, self.who, self.meter = table, who, table.meter
         self.read_first, self._tries, self._refused = read_first, 0, 0
 
-    def of(self, ids: Asked) -> list[Answer]:
-        "One answer per pair (OWN, LATER or TAKEN), and one KNOWN per live row of another batch that"
-        "matters to it."
-        answers, todo = [], list(ids)
-        writes = self._heads if self.who.heads else self._pairs
-        step = writes if self.who.writes else self._look
-        while todo:  # ids whose head changed hands in between go round again
-            done, todo = step(todo)
-            answers += done
-        return answers
-
-    def _settle(
+    def settle(
         self,
         wanted: Mapping[Key, Item],
         found: Mapping[Key, Item] | None = None,  # what is there, if it was read already
         take: Taking | None = None,  # what to write over stale items
     ) -> dict[Key, Item]:
-        "Own each key, or find who does. A stale key that `take` leaves out is not taken."
+        "Own each key, or find who does. A stale item that `take` leaves out stays, and is what is found."
         held: dict[Key, Item] = {}
-        asked = list(wanted)
         if found is None and self._reads_first():
-            found = self.table.read(asked)
-        while asked:
+            found = self.table.read(list(wanted))
+        left = dict(wanted)
+        while left:
             if found is None:
-                held, asked, found = self._inserted({key: wanted[key] for key in asked}, held)
-            stale = {}
-            for key in (key for key in asked if key in found):
-                judged = self.who.judge(found[key])
-                # a row of the original with the time of this batch is ours, and gets our name
-                if judged == "live" or (judged == "own" and "run" in found[key]):
-                    held[key] = found[key]
-                else:
-                    stale[key] = found[key]
-                self.meter.add(own=judged == "own")
-            if stale:
-                held |= self._take(stale, take(stale) if take else {key: wanted[key] for key in stale})
-            asked, found = [key for key in asked if key not in held], None
+                inserted, found = self._inserted(left)
+                held |= inserted
+            held |= self._owners(left, found, take)
+            left, found = {key: item for key, item in left.items() if key not in held}, None
         return held
 
-    def _inserted(
-        self, items: Mapping[Key, Item], held: dict[Key, Item]
-    ) -> tuple[dict[Key, Item], list[Key], dict[Key, Item]]:
-        "Insert; returns what is held now, what was refused, and what is there instead."
+    def _owners(
+        self, wanted: Mapping[Key, Item], found: Mapping[Key, Item], take: Taking | None
+    ) -> dict[Key, Item]:
+        "Who owns what was found, after stale items were taken; those that changed meanwhile are left out."
+        standing, stale = self._sorted({key: found[key] for key in wanted if key in found})
+        if stale:
+            standing |= self._taken(stale, take(stale) if take else wanted)
+        return standing
+
+    def _inserted(self, items: Mapping[Key, Item]) -> tuple[dict[Key, Item], dict[Key, Item]]:
+        "Insert; what is ours now, and what is there instead of the others."
         refused = self.table.insert(items)
         if self.read_first is None:
             self._tries, self._refused = self._tries + len(items), self._refused + len(refused)
         self.meter.add(claimed=len(items) - len(refused))
-        held = held | {key: item for key, item in items.items() if key not in refused}
         told = {key: item for key, item in refused.items() if item}
-        found = told | self.table.read([key for key in refused if key not in told])
-        return held, list(refused), found
+        there = told | self.table.read([key for key in refused if key not in told])
+        return {key: item for key, item in items.items() if key not in refused}, there
 
-    def _take(self, stale: Mapping[Key, Item], new: Mapping[Key, Item]) -> dict[Key, Item]:
-        "Take stale items over, if they are still as they were read; those that are not to be taken stay."
-        keys = ("eventId", "fingerprint")
-        fields = {k: {"fate": None, **{n: v for n, v in i.items() if n not in keys}} for k, i in new.items()}
-        won = self.table.swap({key: (stale[key], fields[key]) for key in fields})
+    def _sorted(self, found: Mapping[Key, Item]) -> tuple[dict[Key, Item], dict[Key, Item]]:
+        "Items that stand, and those that may be taken."
+        standing, stale = {}, {}
+        for key, item in found.items():
+            judged = self.who.judge(item)
+            # a row of the original with the time of this batch is ours, and gets our name
+            stands = judged == "live" or (judged == "own" and "run" in item)
+            (standing if stands else stale)[key] = item
+            self.meter.add(own=judged == "own")
+        return standing, stale
+
+    def _taken(self, stale: Mapping[Key, Item], new: Mapping[Key, Item]) -> dict[Key, Item]:
+        "Take stale items over that are still as they were read; those that are not in `new` stay."
+        fields = {key: _fields(new[key]) for key in stale if key in new}
+        won = self.table.swap({key: (stale[key], changes) for key, changes in fields.items()})
         self.meter.add(expired=len(won))
-        changed = {key: {**stale[key], **fields[key]} for key in won}
         held = {key: item for key, item in stale.items() if key not in new}
-        return held | {key: {n: v for n, v in item.items() if v is not None} for key, item in changed.items()}
+        return held | {key: _without_none({**stale[key], **fields[key]}) for key in won}
 
     def _reads_first(self) -> bool:
         if self.read_first is None and self._tries >= 200:
             self.read_first = self._refused * 6 > self._tries
         return bool(self.read_first)
 
-    # -- heads and tails --
+    def tail(self, event_id: str, fingerprint: str | None) -> Key:
+        "The key of a pair's own row."
+        # who only claims the id leaves a mark of its batch behind another's head: a rerun finds it again
+        own = f"#{self.who.batch_id}" if fingerprint is None else key_text(fingerprint)
+        return key_text(event_id), own
 
-    def _tail(self, event_id: str, fingerprint: str | None) -> Key:
-        # a row that only claims its id leaves a mark of its batch behind another's head: a rerun
-        # finds it again
-        tail = f"#{self.who.batch_id}" if fingerprint is None else key_text(fingerprint)
-        return key_text(event_id), tail
+    def of_ids(self, ids: Asked) -> dict[str, list[Item]]:
+        "All rows of these ids, by their key."
+        return _by_id(self.table.of_ids([key_text(i) for i, _ in ids]))
 
-    def _heads(self, ids: Asked) -> tuple[list[Answer], list[Any]]:
-        """Heads first.
-
-        Then later fingerprints, as tails. Returns answers, and ids that must be asked for again.
-        """
-        who, by_key = self.who, {(key_text(i), FIRST): (i, prints) for i, prints in ids}
-        wanted = {key: who.item(key, first=prints[0]) for key, (_, prints) in by_key.items()}
-        heads = self._settle(wanted, take=lambda stale: self._over_heads(stale, by_key))
-        answers, inside, behind, known = self._sorted_by_head(heads, by_key)
-        tails = [(i, p) for i, p in inside if p is not None]
-        answers += [Answer(LATER, i, None) for i, p in inside if p is None]
-        if tails:
-            rows = self._settle({self._tail(*pair): who.item(self._tail(*pair)) for pair in tails})
-            answers += self._tails(tails, rows, own_head=True)
-        hidden, again = set(), set()
-        if behind:
-            more, hidden, again = self._behind(behind)
-            answers += more
-        answers += [self._known(i, head) for i, head in known if i not in hidden]
-        done = [a for a in answers if a.event_id not in again]
-        self.meter.add(duplicate=sum(a.kind == TAKEN for a in done))
-        return done, [(i, prints) for i, prints in ids if i in again]
-
-    def _sorted_by_head(
-        self, heads: Mapping[Key, Item], by_key: Mapping[Key, tuple[str, Sequence[str | None]]]
-    ) -> tuple[list[Answer], list[tuple[str, str | None]], list[tuple[str, str | None, Item]], list[Any]]:
-        "Pairs that the heads answer; pairs behind own heads; behind heads of others; and those heads."
-        who, answers, inside, behind, known = self.who, [], [], [], []
-        for key, (i, prints) in by_key.items():
-            head, judged = heads[key], who.judge(heads[key])
-            theirs = judged == "live" and who.remembers(head)
-            for p in prints:
-                first = p == head.get("first")
-                if judged == "own" and first:
-                    answers.append(Answer(OWN, i, p))
-                elif judged == "own":
-                    inside.append((i, p))
-                elif theirs and first and p is not None:
-                    answers.append(Answer(TAKEN, i, p))
-                else:
-                    behind.append((i, p, head))
-            if judged == "live":
-                known.append((i, head))
-        return answers, inside, behind, known
-
-    def _over_heads(
-        self, stale: Mapping[Key, Item], by_key: Mapping[Key, tuple[str, Sequence[str | None]]]
-    ) -> dict[Key, Item]:
-        """What to write over stale heads.
-
-        Once other batches rest on a head, the row of the pair itself decides who has the pair; the head
-        follows. Without any, one change of the head does: whoever wants to rest on it must change it first.
-        """
-        new = {}
-        for key, head in stale.items():
-            i, prints = by_key[key]
-            for p in prints if "until" in head else prints[:1]:
-                tail = self._tail(i, p)
-                if (
-                    "until" in head
-                    and self.who.judge(self._settle({tail: self.who.item(tail)})[tail]) != "own"
-                ):
-                    continue
-                new[key] = {**self.who.item(key), "first": p, "ttl": max(head.get("ttl", 0), self.who.ttl)}
-                break
-        return new
-
-    def _gets(self, key: Key) -> bool:
-        return self.who.judge(self._settle({key: self.who.item(key)})[key]) == "own"
-
-    def _behind(
-        self, pairs: Sequence[tuple[str, str | None, Item]]
-    ) -> tuple[list[Answer], set[str], set[str]]:
-        """Pairs whose head is another's: the head first lives as long as they will, then their own row.
-
-        Returns answers, ids whose head a rerun does not see, ids to ask for again.
-        """
-        who = self.who
-        found = self.table.read([self._tail(i, p) for i, p, _ in pairs])
-        standing = {k: item for k, item in found.items() if who.judge(item) in ("own", "live")}
-        late = {i for i, _, head in pairs if who.rerun and seq_of(head.get("run")) >= who.sees}
-        hidden = {i for i, p, _ in pairs if i in late and p is None and self._tail(i, p) not in standing}
-        settled = [(i, p) for i, p, _ in pairs if self._tail(i, p) in standing]
-        answers = self._tails(settled, standing) + [Answer(LATER, i, None) for i in hidden]
-        self.meter.add(own=sum(who.judge(standing[self._tail(*pair)]) == "own" for pair in settled))
-        new = [x for x in pairs if self._tail(x[0], x[1]) not in standing and x[0] not in hidden]
-        live = {(key_text(i), FIRST): (i, head) for i, _, head in new if who.judge(head) == "live"}
-        again = {i for i, _, head in new if who.judge(head) != "live"} | self._hold(live)
-        free = [(i, p) for i, p, _ in new if i not in again]
-        if free:
-            keys = [self._tail(*pair) for pair in free]
-            read = {k: found[k] for k in keys if k in found}
-            rows = self._settle({k: who.item(k) for k in keys}, found=read)
-            answers += self._tails(free, rows)
-        return answers, hidden, again
-
-    def _hold(self, heads: Mapping[Key, tuple[str, Item]]) -> set[str]:
-        "Let heads live as long as what is to rest on them. Returns the ids whose head changed in between."
-        who, longer = self.who, {}
-        for key, (_, h) in heads.items():
-            if h.get("until", -1) < who.until or h.get("ttl", 0) < who.ttl:
-                extended = {"until": max(who.ends(h), who.until), "ttl": max(h.get("ttl", 0), who.ttl)}
-                longer[key] = (h, extended)
-        done = self.table.swap(longer) if longer else set()
-        return {heads[key][0] for key in longer if key not in done}
-
-    def _tails(
-        self, pairs: Iterable[tuple[str, str | None]], held: Mapping[Key, Item], own_head: bool = False
-    ) -> list[Answer]:
-        "Answers for pairs with a row of their own. Behind an own head nothing makes the id known."
-        answers = []
-        for i, p in pairs:
-            item = held[self._tail(i, p)]
-            if self.who.judge(item) == "own":
-                answers.append(Answer(LATER, i, p))
-            else:
-                known = self._known(i, item, p)
-                answers += [Answer(TAKEN, i, p), known._replace(of_id=not own_head)]
-        return answers
-
-    def _known(self, event_id: str, item: Item, fingerprint: str | None = None) -> Answer:
+    def known(self, event_id: str, item: Item, fingerprint: str | None = None) -> Answer:
         "What another batch has: a head (its pair, while that lives), or the row of a pair."
         head = item["fingerprint"] == FIRST
         if head and self.who.remembers(item):
@@ -360,98 +159,309 @@ class Claims:
         fate, run = item.get("fate", usual), item.get("run")
         return Answer(KNOWN, event_id, fingerprint, fate, run, int(item.get("etlTime", 0)))
 
-    # -- a row per pair --
 
-    def _pairs(self, ids: Asked) -> tuple[list[Answer], list[Any]]:
-        """Read all rows of the ids, then claim what is missing.
+def _fields(item: Item) -> Item:
+    "What a takeover sets, and removes where None."
+    changed = {n: v for n, v in item.items() if n not in ("eventId", "fingerprint")}
+    return {"fate": None, "over": None} | changed
 
-        Two runs at once may both take an id's new fingerprint.
+
+def _without_none(item: Item) -> Item:
+    return {n: v for n, v in item.items() if v is not None}
+
+
+def _by_id(items: Iterable[Item]) -> dict[str, list[Item]]:
+    rows: dict[str, list[Item]] = {}
+    for item in items:
+        rows.setdefault(item["eventId"], []).append(item)
+    return rows
+
+
+# %% ../nbs/24_claims.ipynb #35ec6405
+@dataclass
+class _Behind:
+    "A pair whose head another batch has."
+
+    pair: Pair
+    head: Item
+    key: Key  # of its own row
+    row: Item | None = None  # its own row, once it is known
+
+    @property
+    def event_id(self) -> str:
+        return self.pair[0]
+
+
+@dataclass
+class _Found:
+    "What one go over some ids has found so far."
+
+    answers: list[Answer] = field(default_factory=list)
+    inside: list[Pair] = field(default_factory=list)  # later pairs behind own heads
+    behind: list[_Behind] = field(default_factory=list)
+    heads: list[tuple[str, Item]] = field(default_factory=list)  # live heads of other batches
+    hidden: set[str] = field(default_factory=set)  # ids whose head a rerun does not see
+    again: set[str] = field(default_factory=set)  # ids whose head changed hands in between
+
+
+class _Heads:
+    "Claims in a table with heads and tails."
+
+    def __init__(self, rows: Rows):
+        self.rows, self.who, self.table, self.meter = rows, rows.who, rows.table, rows.meter
+
+    def go(self, ids: Asked) -> tuple[list[Answer], Asked]:
+        "One go over some ids: answers, and the ids that must be asked for again."
+        found, heads = _Found(), self._heads_of(ids)
+        for i, prints in ids:
+            self._by_head(found, i, prints, heads[key_text(i), FIRST])
+        self._take_inside(found)
+        self._take_behind(found)
+        found.answers += [self.rows.known(i, head) for i, head in found.heads if i not in found.hidden]
+        done = [a for a in found.answers if a.event_id not in found.again]
+        return done, [(i, prints) for i, prints in ids if i in found.again]
+
+    def _heads_of(self, ids: Asked) -> dict[Key, Item]:
+        "The heads of these ids, taken where they are free or stale."
+        by_key = {(key_text(i), FIRST): (i, prints) for i, prints in ids}
+        wanted = {key: self.who.item(key, first=prints[0]) for key, (_, prints) in by_key.items()}
+        return self.rows.settle(wanted, take=lambda stale: self._over_stale(stale, by_key))
+
+    def _over_stale(
+        self, stale: Mapping[Key, Item], by_key: Mapping[Key, tuple[str, Sequence[str | None]]]
+    ) -> dict[Key, Item]:
+        """What to write over stale heads.
+
+        Where other batches rest on a head, the row of the pair itself decides who has the pair, and the head
+        follows. Else one change of the head does: whoever wants to rest on it must change it first.
         """
-        who, answers, wanted, others = self.who, [], {}, {}
-        rows = self._rows_of(ids)
-        there = {(i, r["fingerprint"]): r for i, items in rows.items() for r in items}
+        new = {}
+        for key, head in stale.items():
+            i, prints = by_key[key]
+            for first in self._bid(i, prints, head) if "until" in head else prints[:1]:
+                swept = max(head.get("ttl", 0), self.who.ttl)
+                new[key] = {**self.who.item(key), "first": first, "ttl": swept}
+        return new
+
+    def _bid(self, event_id: str, prints: Sequence[str | None], head: Item) -> list[str | None]:
+        "The first of these fingerprints whose row this run gets, as a list; empty if all are others'."
+        for p in prints:
+            tail = self.rows.tail(event_id, p)
+            row = self.rows.settle({tail: self.who.item(tail, over=head["run"])})[tail]
+            if self.who.judge(row) == "own":
+                return [p]
+        return []
+
+    def _by_head(self, found: _Found, event_id: str, prints: Sequence[str | None], head: Item) -> None:
+        "Sort the pairs of an id by what its head says."
+        judged = self.who.judge(head)
+        if judged == "live":
+            found.heads.append((event_id, head))
+        theirs = judged == "live" and self.who.remembers(head)
+        for p in prints:
+            first = p == head.get("first")
+            if judged == "own" and first:
+                found.answers.append(Answer(OWN, event_id, p))
+            elif judged == "own":
+                found.inside.append((event_id, p))
+            elif theirs and first and p is not None:
+                found.answers.append(Answer(TAKEN, event_id, p))
+            else:
+                found.behind.append(_Behind((event_id, p), head, self.rows.tail(event_id, p)))
+
+    def _take_inside(self, found: _Found) -> None:
+        "Later pairs behind own heads."
+        found.answers += [Answer(LATER, i, None) for i, p in found.inside if p is None]
+        pairs = {self.rows.tail(i, p): (i, p) for i, p in found.inside if p is not None}
+        if pairs:
+            held = self.rows.settle({key: self.who.item(key) for key in pairs})
+            for key, pair in pairs.items():
+                # whoever has the head keeps the id, whatever tails others take
+                found.answers += [a._replace(of_id=False) for a in self._of_tail(pair, held[key])]
+
+    def _take_behind(self, found: _Found) -> None:
+        "Pairs whose head is another's: the head first lives as long as they will, then their own row."
+        standing, missing = self._read_tails(found.behind)
+        self._hide(found, missing)
+        new = [x for x in missing if x.event_id not in found.hidden]
+        found.again |= self._hold(new)
+        settled = standing + self._take_tails([x for x in new if x.event_id not in found.again])
+        found.again |= self._help(settled)
+        for x in settled:
+            found.answers += self._of_tail(x.pair, x.row)
+
+    def _hide(self, found: _Found, missing: Sequence[_Behind]) -> None:
+        "Rows that only claim their id, behind a head that a rerun does not see: they are as they were."
+        lone = (x for x in missing if x.pair[1] is None and self.who.came_later(x.head))
+        found.hidden |= {x.event_id for x in lone}
+        found.answers += [Answer(LATER, i, None) for i in sorted(found.hidden)]
+
+    def _read_tails(self, pairs: Sequence[_Behind]) -> tuple[list[_Behind], list[_Behind]]:
+        "The pairs whose own row stands, and those without one, or with a stale one."
+        there = self.table.read([x.key for x in pairs])
+        standing, missing = [], []
+        for x in pairs:
+            x.row = there.get(x.key)
+            judged = self.who.judge(x.row) if x.row else None
+            self.meter.add(own=judged == "own")
+            (standing if judged in ("own", "live") else missing).append(x)
+        return standing, missing
+
+    def _take_tails(self, pairs: list[_Behind]) -> list[_Behind]:
+        "Take the rows of pairs that have none, or a stale one."
+        read = {x.key: x.row for x in pairs if x.row}
+        held = self.rows.settle({x.key: self.who.item(x.key) for x in pairs}, found=read)
+        for x in pairs:
+            x.row = held[x.key]
+        return pairs
+
+    def _help(self, pairs: Sequence[_Behind]) -> set[str]:
+        "Let those who bid for a head have it. Returns the ids to ask for again."
+        bids = {}
+        for x in pairs:
+            if x.row.get("over") == x.head["run"] and self.who.judge(x.row) == "live":
+                theirs = {"etlTime": x.row["etlTime"], "run": x.row["run"], "first": x.pair[1]}
+                swept = max(x.head.get("ttl", 0), x.row.get("ttl", 0))
+                bids.setdefault(x.event_id, (x.head, {**theirs, "ttl": swept, "fate": None}))
+        if bids:
+            self.table.swap({(key_text(i), FIRST): change for i, change in bids.items()})
+        return set(bids)
+
+    def _hold(self, new: Sequence[_Behind]) -> set[str]:
+        "Let heads live as long as what is to rest on them. Returns the ids whose head changed in between."
+        again, longer = set(), {}
+        for x in new:
+            extended = _extended(self.who, x.head)
+            if self.who.judge(x.head) != "live":
+                again.add(x.event_id)
+            elif extended:
+                longer[key_text(x.event_id), FIRST] = (x.event_id, x.head, extended)
+        done = self.table.swap({key: (h, more) for key, (_, h, more) in longer.items()}) if longer else set()
+        return again | {i for key, (i, _, _) in longer.items() if key not in done}
+
+    def _of_tail(self, pair: Pair, row: Item) -> list[Answer]:
+        "Answers for a pair with a row of its own."
+        if self.who.judge(row) == "own":
+            return [Answer(LATER, *pair)]
+        return [Answer(TAKEN, *pair), self.rows.known(pair[0], row, pair[1])]
+
+
+def _extended(who: Claimant, item: Item) -> Item | None:
+    "The item's times, so that it lives as long as what this run rests on it; None if it does already."
+    if item.get("until", -1) >= who.until and item.get("ttl", 0) >= who.ttl:
+        return None
+    return {"until": max(who.ends(item), who.until), "ttl": max(item.get("ttl", 0), who.ttl)}
+
+
+# %% ../nbs/24_claims.ipynb #4e1d03cd
+class _Pairs:
+    "Claims in a table with a row per pair."
+
+    def __init__(self, rows: Rows):
+        self.rows, self.who, self.table = rows, rows.who, rows.table
+
+    def go(self, ids: Asked) -> tuple[list[Answer], Asked]:
+        "Read all rows of the ids, then claim what is missing."
+        wanted, others, there = {}, {}, self.rows.of_ids(ids)
         for i, prints in ids:
-            mine = dict.fromkeys(self._tail(i, p) for p in prints)
-            others[i] = self._others(rows.get(key_text(i), ()), mine)
-            for n, key in enumerate(mine):
-                wanted[key] = who.item(key, fate=RENAMED if n or others[i] else None)
-        held = self._settle(wanted, found={key: there[key] for key in wanted if key in there})
+            others[i] = self._others(i, prints, there.get(key_text(i), ()))
+            wanted |= self._wanted(i, prints, others[i])
+        found = {_key(row): row for rows in there.values() for row in rows}
+        held, answers = self.rows.settle(wanted, found=found), []
         for i, prints in ids:
-            kept = {p: held[self._tail(i, p)] for p in prints}
-            own = [p for p, item in kept.items() if who.judge(item) == "own"]
-            answers += [Answer(LATER if not kept[p].get("fate", HEAD) & HEAD else OWN, i, p) for p in own]
-            for p in (p for p in kept if p not in own):
-                answers += [Answer(TAKEN, i, p), self._known(i, kept[p], p)]
-            strange = (r for r in others[i] if (r["eventId"], r["fingerprint"]) not in wanted)
-            answers += [self._known(i, item, _print(item)) for item in strange]
-            if own and others[i] and who.renames:
-                self._keep_alive(others[i])
-        self.meter.add(duplicate=sum(a.kind == TAKEN for a in answers))
+            answers += self._of_id(i, {p: held[self.rows.tail(i, p)] for p in prints}, others[i])
         return answers, []
 
-    def _rows_of(self, ids: Asked) -> dict[str, list[Item]]:
-        "All rows of these ids, by their key."
-        rows: dict[str, list[Item]] = {}
-        for item in self.table.of_ids([key_text(i) for i, _ in ids]):
-            rows.setdefault(item["eventId"], []).append(item)
-        return rows
+    def _wanted(self, event_id: str, prints: Sequence[str | None], others: Sequence[Item]) -> dict[Key, Item]:
+        "The rows that this run would write: the first of an id that nobody has, the others as later ones."
+        keys = dict.fromkeys(self.rows.tail(event_id, p) for p in prints)
+        return {key: self.who.item(key, fate=RENAMED if n or others else None) for n, key in enumerate(keys)}
 
-    def _others(self, rows: Sequence[Item], mine: Iterable[Key]) -> list[Item]:
+    def _of_id(self, event_id: str, held: Mapping[str | None, Item], others: Sequence[Item]) -> list[Answer]:
+        "Answers for the pairs of an id, and for what others have beside them."
+        answers = [answer for p, item in held.items() for answer in self._of_pair(event_id, p, item)]
+        if others and self.who.renames and any(a.kind in (OWN, LATER) for a in answers):
+            self._keep_alive(others)
+        mine = {_key(item) for item in held.values()}
+        strange = (item for item in others if _key(item) not in mine)
+        return answers + [self.rows.known(event_id, item, _print(item)) for item in strange]
+
+    def _of_pair(self, event_id: str, p: str | None, item: Item) -> list[Answer]:
+        if self.who.judge(item) != "own":
+            return [Answer(TAKEN, event_id, p), self.rows.known(event_id, item, p)]
+        return [Answer(OWN if item.get("fate", HEAD) & HEAD else LATER, event_id, p)]
+
+    def _others(self, event_id: str, prints: Sequence[str | None], rows: Sequence[Item]) -> list[Item]:
         "Live rows of other batches under an id; a rerun sees later ones only if it was not the first itself."
-        mine = set(mine)
-        key = lambda r: (r["eventId"], r["fingerprint"])
-        own = [r for r in rows if key(r) in mine and self.who.judge(r) == "own"]
+        mine = {self.rows.tail(event_id, p) for p in prints}
+        own = [r for r in rows if _key(r) in mine and self.who.judge(r) == "own"]
         was_first = any(r.get("fate", HEAD) & HEAD for r in own) or not own
         live = [r for r in rows if self.who.judge(r) == "live"]
-        hides = self.who.rerun and was_first
-        return [r for r in live if key(r) in mine or not (hides and self._came_later(r))]
-
-    def _came_later(self, row: Item) -> bool:
-        if row.get("run"):
-            return seq_of(row["run"]) >= self.who.sees
-        return row.get("etlTime", 0) > self.who.etl
+        return [r for r in live if _key(r) in mine or not (was_first and self.who.came_later(r))]
 
     def _keep_alive(self, others: Sequence[Item]) -> None:
         "The first pair of an id lives as long as one that is renamed because of it."
-        who = self.who
-        while True:
-            first = min(others, key=lambda r: (seq_of(r.get("run")), r.get("etlTime", 0)))
-            key = first["eventId"], first["fingerprint"]
-            if who.ends(first) >= who.until and first.get("ttl", 0) >= who.ttl:
+        first = min(others, key=lambda r: (seq_of(r.get("run")), r.get("etlTime", 0)))
+        while first is not None and self.who.judge(first) == "live":
+            longer = _extended(self.who, first)
+            if longer is None or self.table.swap({_key(first): (first, longer)}):
                 return
-            longer = {"until": max(who.ends(first), who.until), "ttl": max(first.get("ttl", 0), who.ttl)}
-            if self.table.swap({key: (first, longer)}):
-                return
-            now = self.table.read([key]).get(key)
-            if now is None or who.judge(now) != "live":
-                return
-            others = [now]
+            first = self.table.read([_key(first)]).get(_key(first))
 
-    # -- looking --
 
-    def _look(self, ids: Asked) -> tuple[list[Answer], list[Any]]:
-        "What others have of these ids; nothing is written."
-        answers, rows = [], self._seen(ids)
+def _key(item: Item) -> Key:
+    return item["eventId"], item["fingerprint"]
+
+
+# %% ../nbs/24_claims.ipynb #70939d86
+class _Look:
+    "What others have of some ids; nothing is written."
+
+    def __init__(self, rows: Rows):
+        self.rows, self.who = rows, rows.who
+
+    def go(self, ids: Asked) -> tuple[list[Answer], Asked]:
+        "The live rows of other batches."
+        answers, there = [], self._there(ids)
         for i, prints in ids:
-            named = {self._tail(i, p)[1]: p for p in prints}
-            for item in rows.get(key_text(i), ()):
-                late = self.who.rerun and seq_of(item.get("run")) >= self.who.sees
-                if self.who.judge(item) == "live" and not late:
-                    answers.append(self._known(i, item, named.get(item["fingerprint"], _print(item))))
+            named = {self.rows.tail(i, p)[1]: p for p in prints}
+            for item in there.get(key_text(i), ()):
+                if self.who.judge(item) == "live" and not self.who.came_later(item):
+                    fingerprint = named.get(item["fingerprint"], _print(item))
+                    answers.append(self.rows.known(i, item, fingerprint))
         return answers, []
 
-    def _seen(self, ids: Asked) -> dict[str, list[Item]]:
+    def _there(self, ids: Asked) -> dict[str, list[Item]]:
         "The rows that a look is at, by id."
         if not self.who.heads:
-            return self._rows_of(ids)
+            return self.rows.of_ids(ids)
         heads = [(key_text(i), FIRST) for i, _ in ids]
-        keys = heads + [self._tail(i, p) for i, prints in ids for p in prints]
-        rows: dict[str, list[Item]] = {}
-        for item in self.table.read(list(dict.fromkeys(keys))).values():
-            rows.setdefault(item["eventId"], []).append(item)
-        return rows
+        keys = heads + [self.rows.tail(i, p) for i, prints in ids for p in prints]
+        return _by_id(self.rows.table.read(list(dict.fromkeys(keys))).values())
 
 
-def _print(item: Item) -> str | None:
-    "The fingerprint of a row, if the key holds it as it was."
-    return None if item["fingerprint"].startswith("#") else item["fingerprint"]
+class Claims:
+    "Claim ids with all their fingerprints: plain Python on lists of keys, several threads may share one."
+
+    def __init__(
+        self,
+        table: Table,
+        who: Claimant,
+        read_first: bool | None = False,  # see `Rows`
+    ):
+        self.rows = Rows(table, who, read_first)
+        way = _Look if not who.writes else _Heads if who.heads else _Pairs
+        self.way = way(self.rows)
+
+    def of(self, ids: Asked) -> list[Answer]:
+        """Claim, or only look.
+
+        Returns one answer per pair (OWN, LATER or TAKEN), and one KNOWN for each live row of another batch
+        that matters to it. Raises `FencedError` if a newer attempt of the batch is met.
+        """
+        answers, todo = [], list(ids)
+        while todo:  # ids whose head changed hands in between go round again
+            done, todo = self.way.go(todo)
+            answers += done
+        self.rows.meter.add(duplicate=sum(a.kind == TAKEN for a in answers))
+        return answers

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from .config import GROUPS, Config, default_text, kind_of, settings
 from .errors import ConfigError, DedupError, did_you_mean, masked
 
-# %% ../nbs/90_cli.ipynb #75300ced
+# %% ../nbs/90_cli.ipynb #d53ff929
 _FIND = (  # what leads to a manifest
     "output",
     "manifest",
@@ -108,19 +108,14 @@ _COMMANDS = {
         "rows, minutes, units and dollars before a run, and which manifest suits",
         "dedup plan --events-per-day 10000000",
         ("input", "input_format", "batch_pattern", "batch_id", "retention_days"),
-        tuple(
-            f
-            for f in _FLAGS
-            if f.split("=")[0]
-            in (
-                "--events-per-day",
-                "--duplicate-share",
-                "--batches-per-day",
-                "--region",
-                "--prices",
-                "--from-profile",
-                "--side-by-side",
-            )
+        (
+            "--events-per-day=N",
+            "--duplicate-share=SHARE",
+            "--batches-per-day=N",
+            "--region=NAME",
+            "--prices=FILE",
+            "--from-profile=FILE",
+            "--side-by-side",
         ),
     ),
     "explain": _Command(
@@ -158,22 +153,26 @@ _COMMANDS = {
 }
 
 
-# %% ../nbs/90_cli.ipynb #15115dcc
+# %% ../nbs/90_cli.ipynb #2d63e895
 def _add_settings(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
     "One flag per setting, grouped, with the help, the default and the allowed values of the table."
     for group in GROUPS:
         own = [s for s in settings() if s.name in names and s.metadata["group"] == group]
         section = parser.add_argument_group(group) if own else None
         for s in own:
-            allowed = f" ({', '.join(s.metadata['allowed'])})" if s.metadata["allowed"] else ""
-            default = f" [{text}]" if (text := default_text(s)) not in ("", "false") else ""
             kind = kind_of(s.name)
+            words = dict(metavar=_METAVAR.get(kind, "TEXT"), help=_help_of(s).replace("%", "%%"))
             optional = dict(nargs="?", const="true") if kind is bool else {}
-            metavar = {bool: "BOOL", tuple: "LIST", int: "N", float: "X"}.get(kind, "TEXT")
-            shown = f"{s.metadata['help']}{allowed}{default}".replace("%", "%%")
-            section.add_argument(
-                f"--{s.name.replace('_', '-')}", dest=s.name, metavar=metavar, help=shown, **optional
-            )
+            section.add_argument(f"--{s.name.replace('_', '-')}", dest=s.name, **words, **optional)
+
+
+_METAVAR = {bool: "BOOL", tuple: "LIST", int: "N", float: "X"}
+
+
+def _help_of(setting: Any) -> str:
+    allowed = f" ({', '.join(setting.metadata['allowed'])})" if setting.metadata["allowed"] else ""
+    default = f" [{text}]" if (text := default_text(setting)) not in ("", "false") else ""
+    return f"{setting.metadata['help']}{allowed}{default}"
 
 
 def _add_command(commands: Any, name: str, c: _Command) -> None:
@@ -186,19 +185,19 @@ def _add_command(commands: Any, name: str, c: _Command) -> None:
         parser.add_argument("about", metavar=c.about, nargs="?")
     for flag in c.flags:
         word, _, value = flag.partition("=")
-        named = dict(dest=word.strip("-").replace("-", "_"), help=_FLAGS[flag])
-        parser.add_argument(word, **named, **(dict(metavar=value) if value else dict(action="store_true")))
+        kind = dict(metavar=value) if value else dict(action="store_true")
+        parser.add_argument(word, dest=word.strip("-").replace("-", "_"), help=_FLAGS[flag], **kind)
     if c.takes:
         _add_settings(parser, c.takes)
-        more = parser.add_argument_group("where settings come from")
-        more.add_argument("--profile", help="section of settings.ini to use")
-        more.add_argument(
-            "--settings-file", metavar="FILE", help="instead of settings.ini in the working directory"
-        )
-        more.add_argument(
-            "--set", action="append", default=[], metavar="NAME=VALUE", help="any setting; may be repeated"
-        )
-        more.add_argument("--json", action="store_true", help="print only JSON to standard output")
+        _add_sources(parser.add_argument_group("where settings come from"))
+
+
+def _add_sources(group: Any) -> None:
+    file, pair = "instead of settings.ini in the working directory", "any setting; may be repeated"
+    group.add_argument("--profile", help="section of settings.ini to use")
+    group.add_argument("--settings-file", metavar="FILE", help=file)
+    group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=pair)
+    group.add_argument("--json", action="store_true", help="print only JSON to standard output")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -213,23 +212,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-# %% ../nbs/90_cli.ipynb #92dcc867
+# %% ../nbs/90_cli.ipynb #45a177b6
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     "The settings on the command line: flags, and --set name=value."
     given = {name: value for name in _ALL if (value := getattr(args, name, None)) is not None}
     for name in (n for n in given if kind_of(n) is bool):
-        if given[name].lower() not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
-            flag = name.replace("_", "-")
-            raise ConfigError(
-                f"--{flag} {given[name]}: wanted --{flag} alone, or true or false. "
-                f"If {given[name]} is a batch, name it with --batch-id {given[name]}."
-            )
+        _check_yes_or_no(name.replace("_", "-"), given[name])
     for pair in args.set:
         name, equals, value = pair.partition("=")
         if not equals or not value.strip():
             raise ConfigError(f"--set {pair}: wanted --set name=value, with a value.")
         given[name.strip().replace("-", "_")] = value
     return given
+
+
+def _check_yes_or_no(flag: str, value: str) -> None:
+    if value.lower() not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
+        raise ConfigError(
+            f"--{flag} {value}: wanted --{flag} alone, or true or false. "
+            f"If {value} is a batch, name it with --batch-id {value}."
+        )
 
 
 def _config(args: argparse.Namespace) -> Config:
@@ -253,8 +255,7 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     if words and not words[0].startswith("-") and words[0] not in _COMMANDS:
         raise ConfigError(
             f"Unknown command {words[0]}; there are "
-            f"{', '.join(_COMMANDS)}.{did_you_mean(words[0], _COMMANDS)} "
-            "dedup --help tells them."
+            f"{', '.join(_COMMANDS)}.{did_you_mean(words[0], _COMMANDS)} dedup --help tells them."
         )
     args, unknown = parser.parse_known_args(words)
     if args.command is None:
@@ -273,7 +274,7 @@ def _unknown(command: str, word: str) -> str:
     return f"{said}{did_you_mean(name, flags)} dedup {command} --help lists what it takes."
 
 
-# %% ../nbs/90_cli.ipynb #c90a5867
+# %% ../nbs/90_cli.ipynb #e2cc10f2
 _LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "papermill", "py4j")
 
 
@@ -310,23 +311,31 @@ def _others_apart() -> Iterator[str | None]:
     if sys.stdout is None or sys.stdout is not sys.__stdout__ or sys.stderr is not sys.__stderr__:
         yield None
         return
-    sys.stdout.flush()
-    handle, path = tempfile.mkstemp(prefix="dedup-", suffix=".log")
+    log, path = tempfile.mkstemp(prefix="dedup-", suffix=".log")
     saved = os.dup(1), os.dup(2)
-    for number in (1, 2):
-        os.dup2(handle, number)  # Java and its children inherit them when they start
+    _redirect(log, log)  # Java and its children inherit them when they start
     sys.stdout, sys.stderr = os.fdopen(saved[0], "w"), os.fdopen(saved[1], "w")
     try:
         yield path
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        os.dup2(saved[0], 1), os.dup2(saved[1], 2), os.close(handle)
+        _flush(sys.stdout, sys.stderr)
+        _redirect(*saved)
+        os.close(log)
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
 
 
-# %% ../nbs/90_cli.ipynb #968595d2
+def _flush(*streams: Any) -> None:
+    for stream in streams:
+        with suppress(OSError, ValueError):
+            stream.flush()
+
+
+def _redirect(out: int, err: int) -> None:
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+
+
+# %% ../nbs/90_cli.ipynb #2252e51a
 def _answered(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0) -> int:
     "Print the result, for programs or for people."
     print(json.dumps(numbers) if args.json else words)
@@ -429,29 +438,36 @@ def _demo(args: argparse.Namespace, terminal: _Terminal) -> int:
     "Run the job notebook with papermill on the sample batches of the checkout, then say what happened."
     from dedup_nb.report import Summary
 
-    home = Path(__file__).resolve().parents[1]
-    notebook, samples = home / "nbs" / "run_dedup.ipynb", home / "data_samples"
-    if not notebook.exists() or not samples.exists():
-        raise DedupError(
-            "The demo needs a checkout of the project (nbs/ and data_samples/), which is not here. "
-            "Clone it and run make demo, or use dedup run on your own events."
-        )
-    try:
-        import papermill
-    except ImportError:
-        raise DedupError("The demo needs papermill: pip install 'dedup_nb[run]'.") from None
+    notebook, samples = _checkout("nbs/run_dedup.ipynb", "data_samples")
     output = Path(args.output or "demo_output").absolute()
     (output / "runs").mkdir(parents=True, exist_ok=True)
     terminal.say(f"Running {notebook.name} through papermill on {samples.name}/")
     asked = {"input": str(samples), "output": str(output), "rerun": True}
     with _watched(output, len(list(samples.glob("run=*"))), terminal):
-        papermill.execute_notebook(
-            str(notebook), str(output / "runs" / notebook.name), asked, progress_bar=False
-        )
+        _papermill()(str(notebook), str(output / "runs" / notebook.name), asked, progress_bar=False)
     batches = [json.loads(path.read_text()) for path in sorted(output.glob("runs/*/metrics.json"))]
     print(Summary(batches, args.output or "demo_output"))
     print(f"  runs/{notebook.name} is the executed notebook")
     return 0
+
+
+def _checkout(*wanted: str) -> list[Path]:
+    "Files of the project that are not part of the package."
+    found = [Path(__file__).resolve().parents[1] / name for name in wanted]
+    if not all(path.exists() for path in found):
+        raise DedupError(
+            "The demo needs a checkout of the project (nbs/ and data_samples/), which is not here. "
+            "Clone it and run make demo, or use dedup run on your own events."
+        )
+    return found
+
+
+def _papermill() -> Callable[..., Any]:
+    try:
+        from papermill import execute_notebook
+    except ImportError:
+        raise DedupError("The demo needs papermill: pip install 'dedup_nb[run]'.") from None
+    return execute_notebook
 
 
 @contextmanager
@@ -474,7 +490,7 @@ def _watched(output: Path, batches: int, terminal: _Terminal) -> Iterator[None]:
             terminal.live("")
 
 
-# %% ../nbs/90_cli.ipynb #1164d6f8
+# %% ../nbs/90_cli.ipynb #f133bcd2
 _DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
     "demo": _demo,
     "run": _run,
@@ -512,9 +528,8 @@ def _done(args: argparse.Namespace, log: str | None) -> int:
     except DedupError as wrong:
         return _failed(wrong, log)
     except KeyboardInterrupt:
-        print(
-            "dedup: interrupted; what is committed stays, the rest is done by the next run", file=sys.stderr
-        )
+        said = "dedup: interrupted; what is committed stays, the rest is done by the next run"
+        print(said, file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 0

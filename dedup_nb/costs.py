@@ -27,7 +27,7 @@ from importlib import resources
 from typing import Any
 from .errors import ConfigError, did_you_mean
 
-# %% ../nbs/50_costs.ipynb #15434f3b
+# %% ../nbs/50_costs.ipynb #ec9319db
 _HOME = "us-east-1"  # whose prices count where nobody names a region
 
 
@@ -115,10 +115,9 @@ def _check_region(region: str, own: Mapping[str, Any], found: Mapping[str, Any])
     missing = [name for name in home if name not in {**given, "source": 0, "unverified": 0}]
     if missing:
         raise ConfigError(
-            f"No {', '.join(missing) if given else 'prices'} for region {region}; there are prices for "
-            f"{', '.join(there)}.{did_you_mean(region, there)} Name one of these with --region, or put "
-            "what is "
-            f"missing into a file for --prices, under [regions.{region}]."
+            f"No {', '.join(missing) if given else 'prices'} for region {region}; there are prices "
+            f"for {', '.join(there)}.{did_you_mean(region, there)} Name one of these with "
+            f"--region, or put what is missing into a file for --prices, under [regions.{region}]."
         )
 
 

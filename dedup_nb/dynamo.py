@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["DynamoStore"]
 
-# %% ../nbs/27_dynamo.ipynb #14e4f0c4
+# %% ../nbs/27_dynamo.ipynb #0a75c30e
 import json, time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .aws import Connection
-from .claims import FIRST, KNOWN, LATER, OWN, USED, Claimant, batch_of, key_text
+from .claimant import Claimant, batch_of
+from .claims import FIRST, KNOWN, LATER, OWN, USED, key_text
 from .config import epoch_seconds
 from .dynamodb import LOG, Key, Table, in_parts
 from .files import escaped, filesystem, remove_folder
@@ -48,7 +49,7 @@ from dedup_nb.tasks import (
 from .words import counted, duration, grouped, some_of
 
 
-# %% ../nbs/27_dynamo.ipynb #86e6cdd9
+# %% ../nbs/27_dynamo.ipynb #6ce5689c
 @dataclass
 class DynamoStore:
     "Markers and keys in a DynamoDB table; the answers of claims as files."
@@ -177,8 +178,8 @@ class DynamoStore:
     def known(self, claim: Claim, pairs: DataFrame, retention_s: int) -> Look:
         """Claim the pairs of a batch, and find what other batches have of their ids. The answers are files.
 
-        pairs: `event_id`, `event_fingerprint` (null: only the id), one row per pair; `place`, if there, orders the
-        pairs of an id. Once per call; a repeated one asks the table again.
+        pairs: `event_id`, `event_fingerprint` (null: only the id), one row per pair; `place`, if there,
+        orders the pairs of an id. Once per call; a repeated one asks the table again.
         """
         if not self._is_ready():
             return Look(_known(self.spark.createDataFrame([], ANSWERS)))
@@ -315,8 +316,8 @@ class DynamoStore:
         "How the table is laid out, and the unfinished batches on which drops rest."
         open_ = runs_over(Ledger(self.markers()))[1] & self._rests_on(claim)
         return self._told + [
-            f"rows were dropped or renamed in favour of batch {r.rpartition('@')[0]}, which is not "
-            "committed yet"
+            "rows were dropped or renamed in favour of batch "
+            f"{r.rpartition('@')[0]}, which is not committed yet"
             for r in sorted(open_)
         ]
 
@@ -383,9 +384,8 @@ class DynamoStore:
         lost = self._write(rows, lambda table, part: len(table.mark(dict(part), run)), claim)
         if lost:
             raise FencedError(
-                f"{counted(lost, 'pair')} of batch {claim.batch_id} were taken over by other runs while "
-                "this one "
-                "worked; nothing of this attempt counts. See: dedup runs."
+                f"{counted(lost, 'pair')} of batch {claim.batch_id} were taken over by other "
+                "runs while this one worked; nothing of this attempt counts. See: dedup runs."
             )
 
     def _write(
@@ -414,8 +414,8 @@ class DynamoStore:
     def _release(self, claim: Claim) -> int:
         """Delete the rows of earlier attempts of the batch for pairs that it no longer has.
 
-        Raises `ManifestError` if committed batches dropped rows in favour of the batch: the events might be in no
-        batch then.
+        Raises `ManifestError` if committed batches dropped rows in favour of the batch: the events might be
+        in no batch then.
         """
         kept = self._rows_of(claim.batch_id, claim.token).select("eventId", "fingerprint")
         yielded, freed = Ledger(self._log).yielded_to(claim.batch_id), 0
@@ -511,12 +511,11 @@ class DynamoStore:
         "Nothing to do after a commit."
 
 
-# %% ../nbs/27_dynamo.ipynb #bbb979cf
+# %% ../nbs/27_dynamo.ipynb #d2385bae
 def _released_too_late(batch_id: str, less: str, yielded: Sequence[str]) -> ManifestError:
     return ManifestError(
         f"Batch {batch_id} has {less} less than an attempt before it, and {some_of(yielded)} dropped rows "
-        "in its "
-        "favour meanwhile, which might then be in no batch. Nothing of this attempt is committed. "
+        "in its favour meanwhile, which might then be in no batch. Nothing of this attempt is committed. "
         f"Restore its input, or go on with --force and run {some_of(yielded)} again with --rerun."
     )
 

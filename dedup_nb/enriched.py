@@ -430,7 +430,7 @@ def _written_anew(contexts: Column, context: Column) -> Column:
     return F.when(parsed["data"].isNull(), contexts).otherwise(anew)
 
 
-# %% ../nbs/02_enriched.ipynb #ec52e833
+# %% ../nbs/02_enriched.ipynb #d6f18a41
 def utc_text(time: Column) -> Column:
     "A timestamp as `yyyy-MM-dd HH:mm:ss.SSS` in UTC, with microseconds where it has them."
     start = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
@@ -451,12 +451,13 @@ def decimal_text(number: Column) -> Column:
 def _written_out(text: Column) -> Column:
     "A number with an exponent in decimal form, without its sign."
     mantissa = F.regexp_replace(F.substring_index(text, "E", 1), r"^-|\.0$", "")
-    digits, zero, dot = F.replace(mantissa, F.lit(".")), F.lit("0"), F.lit(".")
+    zero, dot = F.lit("0"), F.lit(".")
+    digits = F.replace(mantissa, dot)
     point = F.length(F.substring_index(mantissa, ".", 1)) + F.substring_index(text, "E", -1).cast("int")
     small = F.concat(zero, dot, F.repeat(zero, -point), digits)
     padded = F.rpad(digits, F.greatest(point + 1, F.length(digits)), zero)
     large = F.concat(F.left(padded, point), dot, F.substr(padded, point + 1))
-    return F.when(point <= 0, small).otherwise(large)
+    return F.when(point > 0, large).otherwise(small)
 
 
 def _field(value: Column, kind: T.DataType) -> Column:

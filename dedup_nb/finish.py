@@ -86,29 +86,35 @@ class Worked:
     moved: Moved
 
 
-# %% ../nbs/31_finish.ipynb #e6215320
+# %% ../nbs/31_finish.ipynb #433bf85b
 def finish(
     job: Job,
     work: Worked,
     progress: Progress,
 ) -> dict[str, Any]:  # the metrics
     "Count, check, record, commit, in this order."
-    attempt, earlier, areas = work.opened.attempt, work.opened.earlier, own_areas(job.places.output.format)
+    attempt, areas = work.opened.attempt, own_areas(job.places.output.format)
     progress.begin("commit")
     files = {area: files_of(attempt, area) for area in AREAS}
     counts = _counted(job, work, files)
     check_shares(job.limits, counts)
-    check_alone(attempt, files, earlier, areas)
+    check_alone(attempt, files, work.opened.earlier, areas)
     if work.opened.kept.waiting:
         files["events"] = _replace_delta(job, work)
     progress.done("commit", sum_in_words(counts))
     m = _metrics(job, work, counts, files, progress)
-    record = commit_record(attempt, files, _status(job) | {"counts": counts})
     _write_record(attempt, m)
-    check_alone(attempt, files, earlier, areas)
+    check_alone(attempt, files, work.opened.earlier, areas)
+    return _published(job, work, files, m)
+
+
+def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, Any]) -> dict[str, Any]:
+    "Commit, tell loaders of it, and remove what no commit lists."
+    record = commit_record(work.opened.attempt, files, _status(job) | {"counts": m["counts"]})
     m = _commit(job, work, record, m) if job.applies else m
     publish(job.output, record)
-    remove_unlisted(attempt, record, areas if job.applies else ["verdicts"])
+    areas = own_areas(job.places.output.format) if job.applies else ["verdicts"]
+    remove_unlisted(work.opened.attempt, record, areas)
     return m
 
 

@@ -27,7 +27,7 @@ from .words import counted, duration, grouped, minute, share, some_of, text_tabl
 from .write import committed_files, publish
 
 
-# %% ../nbs/33_history.ipynb #83ba5c3c
+# %% ../nbs/33_history.ipynb #4044ac40
 @dataclass(frozen=True)
 class Answer:
     "What a command found or did: `str(answer)` for people, `data` for programs."
@@ -40,9 +40,9 @@ class Answer:
         return self.text
 
     def _repr_html_(self) -> str:
-        return (
-            html_table(self.rows[1:], self.rows[0]) if self.rows else f"<pre>{html.escape(self.text)}</pre>"
-        )
+        if self.rows:
+            return html_table(self.rows[1:], self.rows[0])
+        return f"<pre>{html.escape(self.text)}</pre>"
 
 
 def _opened(config: Config, spark: SparkSession | None) -> Manifest:
@@ -56,7 +56,7 @@ def _opened(config: Config, spark: SparkSession | None) -> Manifest:
     return existing_manifest(spark, memory, config.output)
 
 
-# %% ../nbs/33_history.ipynb #1b95b153
+# %% ../nbs/33_history.ipynb #837b3710
 _HEAD = (
     "batch",
     "state",
@@ -96,30 +96,32 @@ def _recorded(output: str) -> list[dict[str, Any]]:
 
 
 def _seconds(told: Mapping[str, Any]) -> str:
-    if not told.get("started_at") or not told.get("finished_at"):
+    times = [told.get(name) for name in ("started_at", "finished_at")]
+    if not all(times):
         return "-"
-    start, end = (
-        datetime.fromisoformat(told[name].replace("Z", "+00:00")) for name in ("started_at", "finished_at")
-    )
+    start, end = map(datetime.fromisoformat, times)
     return duration((end - start).total_seconds())
 
 
 def _row(told: Mapping[str, Any]) -> tuple[str, ...]:
     "A batch as a line of the table."
-    c = told["counts"] or {}
-    number = {name: grouped(c[name]) if name in c else "-" for name in ("kept", "dropped", "bad")}
-    good = c.get("read", 0) - c.get("bad", 0)
-    shares = (
-        share(c["dropped"], good) if "dropped" in c else "-",
-        share(c["bad"], c["read"]) if "bad" in c else "-",
-    )
-    state = told["state"] + (" (backfill)" if told.get("backfill") else "")
-    if told["state"] == "abandoned" and told.get("why"):
-        state += f": {told['why'][:60]}"
     time = (told["etl_time"] or "-")[:16].replace("T", " ")
     by = f"process {told['pid']} on {told['host']}" if told.get("pid") else "-"
-    numbers = (number["kept"], number["dropped"], shares[0], number["bad"], shares[1])
-    return (told["batch_id"], state, time, *numbers, _seconds(told), by)
+    return (told["batch_id"], _state(told), time, *_numbers(told["counts"] or {}), _seconds(told), by)
+
+
+def _state(told: Mapping[str, Any]) -> str:
+    if told["state"] == "abandoned" and told.get("why"):
+        return f"abandoned: {told['why'][:60]}"
+    return told["state"] + (" (backfill)" if told.get("backfill") else "")
+
+
+def _numbers(c: Mapping[str, int]) -> tuple[str, ...]:
+    "Rows kept, dropped and bad, with the shares that the head of the table names."
+    if "kept" not in c:  # a backfill counts no more than what it read
+        return ("-",) * 5
+    dropped, bad = share(c["dropped"], c["read"] - c["bad"]), share(c["bad"], c["read"])
+    return (grouped(c["kept"]), grouped(c["dropped"]), dropped, grouped(c["bad"]), bad)
 
 
 def runs_table(
@@ -139,14 +141,14 @@ def runs(config: Config, spark: SparkSession | None = None) -> Answer:
         if config.output is None:
             raise ConfigError("Name the output whose batches are meant: --output DIR.")
         return runs_table(_recorded(absolute(config.output)))
-    markers = (
-        read_markers(manifest_path(memory, config.output)) if memory.kind == "lake" and not spark else None
-    )
+    # a lake table is read without Spark where that can be done
+    quick = memory.kind == "lake" and not spark
+    markers = read_markers(manifest_path(memory, config.output)) if quick else None
     ledger = Ledger(markers) if markers else _opened(config, spark).ledger()
     return runs_table([_told(e) for e in ledger.entries.values()])
 
 
-# %% ../nbs/33_history.ipynb #6c3b573a
+# %% ../nbs/33_history.ipynb #5ac56872
 _DID = {
     "keep_first": "kept under its own id",
     "rename": "kept under a new id",
@@ -175,9 +177,8 @@ def _said(v: Mapping[str, Any]) -> str:
     elif v["verdict"] == "drop":
         what = f"{grouped(n)} copies, all {did}"
     where = f" (loaded by batch {v['seen_in_batch']})" if v["seen_in_batch"] else ""
-    return (
-        f"  batch {v['batch_id']}: fingerprint {v['event_fingerprint']}, {what}; reason {v['reason']}{where}"
-    )
+    reason = f"reason {v['reason']}{where}"
+    return f"  batch {v['batch_id']}: fingerprint {v['event_fingerprint']}, {what}; {reason}"
 
 
 def _verdicts(spark: SparkSession, output: str, event_ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -188,36 +189,41 @@ def _verdicts(spark: SparkSession, output: str, event_ids: Sequence[str]) -> lis
     path = rows.metadataColumn("_metadata").getField("file_name").alias("file")
     asked = F.col("event_id").isin(*event_ids) | F.col("new_event_id").isin(*event_ids)
     found = [r.asDict() for r in rows.select("*", path).where(asked).collect()]
-    records = {b: committed_files(output, b) or {} for b in {v["batch_id"] for v in found}}
-    listed = {b: {f["path"].rpartition("/")[2] for f in r.get("verdicts", [])} for b, r in records.items()}
-    return [{n: x for n, x in v.items() if n != "file"} for v in found if v["file"] in listed[v["batch_id"]]]
+    listed = {b: _verdict_files(output, b) for b in {v["batch_id"] for v in found}}
+    return [v for v in found if v.pop("file") in listed[v["batch_id"]]]
+
+
+def _verdict_files(output: str, batch_id: str) -> set[str]:
+    "The names of the verdict files that the commit of a batch lists."
+    record = committed_files(output, batch_id) or {}
+    return {f["path"].rpartition("/")[2] for f in record.get("verdicts", [])}
 
 
 def _held(manifest: Manifest, ledger: Ledger, ids: Sequence[str]) -> list[dict[str, Any]]:
     "What the manifest holds of these ids, in the order of the batches."
     place = {b: n for n, b in enumerate(ledger.entries)}
     rows = manifest.store.held(ids, ledger, manifest.retention_s)
-    told = []
-    for r in sorted(
-        rows, key=lambda r: (place.get(r["batch_id"], 0), bool(r["keeps_alive_of"]), not r["fate"] & HEAD)
-    ):
-        entry = ledger.entries.get(r["batch_id"])
-        by = (entry.committed or {}) if entry else {}
-        known = {name: by.get(name) for name in ("token", "pid", "host")}
-        told.append({**r, "fate": _FATE[r["fate"] & 3], "first": bool(r["fate"] & HEAD), **known})
-    return told
+    rows = sorted(rows, key=lambda r: (place.get(r["batch_id"], 0), bool(r["keeps_alive_of"]), -r["fate"]))
+    return [_with_run(r, ledger.entries.get(r["batch_id"])) for r in rows]
+
+
+def _with_run(key: Mapping[str, Any], entry: Entry | None) -> dict[str, Any]:
+    "A key with its fate in words, and the run that claimed it."
+    by = (entry.committed or {}) if entry else {}
+    known = {name: by.get(name) for name in ("token", "pid", "host")}
+    return {**key, "fate": _FATE[key["fate"] & 3], "first": bool(key["fate"] & HEAD), **known}
 
 
 def _claimed(c: Mapping[str, Any]) -> str:
     "One key of the manifest as a line."
-    what = f"claimed {'the id' if c['only_id'] else 'a pair'}{', the first of the id,' if c['first'] else ''} {c['fate']}"
+    first = ", the first of the id," if c["first"] else ""
+    what = f"claimed {'the id' if c['only_id'] else 'a pair'}{first} {c['fate']}"
     if c["keeps_alive_of"]:
         what = f"keeps the pair of batch {c['keeps_alive_of']} alive"
     if c["open"]:
         return f"  manifest: batch {c['batch_id']}, which is not committed yet, {what}"
-    return (
-        f"  manifest: batch {c['batch_id']} {what} (attempt {c['token']}, process {c['pid']} on {c['host']})"
-    )
+    by = f"attempt {c['token']}, process {c['pid']} on {c['host']}"
+    return f"  manifest: batch {c['batch_id']} {what} ({by})"
 
 
 def _once(lines: Iterable[str]) -> list[str]:
@@ -236,45 +242,64 @@ def explain(
     """
     if config.output is None:
         raise ConfigError("An explanation needs the output of the runs: dedup explain EVENT_ID --output DIR.")
-    output, memory = absolute(config.output), memory_of(config)
-    spark = spark or get_spark(delta=True)
-    manifest = existing_manifest(spark, memory, config.output) if memory.kind != "none" else None
+    output, spark = absolute(config.output), spark or get_spark(delta=True)
+    manifest = _opened(config, spark) if memory_of(config).kind != "none" else None
     ledger = manifest.ledger() if manifest else Ledger()
-    batches = [e.batch_id for e in ledger.committed()] or [m["batch_id"] for m in _recorded(output)]
-    if not batches:
-        raise DedupError(
-            f"{config.output} has no committed batch. "
-            f"Correct --output, or run something first: dedup run --output {config.output}."
-        )
+    batches = _committed_batches(ledger, output)
     # enriched events have their ids in lower case, others as they came; which ones these are nobody may say
     asked = list(dict.fromkeys([event_id, event_id.lower()]))
+    originals, verdicts = _story(spark, output, asked, batches)
+    claims = _held(manifest, ledger, originals) if manifest else []
+    lines = _told_story(asked, originals, verdicts, claims)
+    if not lines:
+        lines = [_unknown(len(batches), output, manifest is not None)]
+    shown = _shown(asked, originals, verdicts)
+    data = {"event_id": shown, "originals": originals, "verdicts": verdicts, "claims": claims}
+    return Answer("\n".join([f"Event id {shown}", *lines]), data)
+
+
+def _shown(asked: Sequence[str], originals: Sequence[str], verdicts: Iterable[Mapping[str, Any]]) -> str:
+    "The spelling of the id that is on record, else as it was asked for."
+    known = {*originals, *(v["new_event_id"] for v in verdicts)}
+    return next((i for i in asked if i in known), asked[0])
+
+
+def _told_story(asked: Sequence[str], originals: Sequence[str], verdicts: Any, claims: Any) -> list[str]:
+    "What is recorded, in lines."
+    came = [f"  it is the new id of an event that came as {o}" for o in originals if o not in asked]
+    return [*came, *map(_said, verdicts), *_once(map(_claimed, claims))]
+
+
+def _committed_batches(ledger: Ledger, output: str) -> dict[str, int]:
+    "The committed batches, each with its place among them."
+    names = [e.batch_id for e in ledger.committed()] or [m["batch_id"] for m in _recorded(output)]
+    if not names:
+        raise DedupError(
+            f"{output} has no committed batch. "
+            f"Correct --output, or run something first: dedup run --output {output}."
+        )
+    return {name: place for place, name in enumerate(names)}
+
+
+def _story(
+    spark: SparkSession, output: str, asked: Sequence[str], batches: Mapping[str, int]
+) -> tuple[list[str], list[dict[str, Any]]]:
+    "The ids that events came with which have one of these ids now, and all verdicts on those, in order."
     verdicts = _verdicts(spark, output, asked)
-    originals = sorted({v["event_id"] for v in verdicts}) or asked
+    originals = sorted({v["event_id"] for v in verdicts}) or list(asked)
     if originals != asked:
         verdicts = _verdicts(spark, output, originals)
-    verdicts.sort(
-        key=lambda v: (
-            batches.index(v["batch_id"]) if v["batch_id"] in batches else 0,
-            v["event_fingerprint"],
-        )
-    )
-    claims = _held(manifest, ledger, originals) if manifest else []
-    shown = next(
-        (i for i in asked if i in originals or any(v["new_event_id"] == i for v in verdicts)), event_id
-    )
-    came = [f"  it is the new id of an event that came as {o}" for o in originals if o not in asked]
-    lines = [f"Event id {shown}", *came, *map(_said, verdicts), *_once(map(_claimed, claims))]
-    if not verdicts and not claims:
-        where = counted(len(batches), "committed batch", "committed batches")
-        alone = "" if manifest else ", or it was alone in its batch (there is no manifest to say so)"
-        lines.append(
-            f"  nothing is recorded of it in the {where} of {config.output}: it was in none of them{alone}"
-        )
-    data = {"event_id": shown, "originals": originals, "verdicts": verdicts, "claims": claims}
-    return Answer("\n".join(lines), data)
+    verdicts.sort(key=lambda v: (batches.get(v["batch_id"], 0), v["event_fingerprint"]))
+    return originals, verdicts
 
 
-# %% ../nbs/33_history.ipynb #e3f5ee6f
+def _unknown(batches: int, output: str, has_manifest: bool) -> str:
+    where = counted(batches, "committed batch", "committed batches")
+    alone = "" if has_manifest else ", or it was alone in its batch (there is no manifest to say so)"
+    return f"  nothing is recorded of it in the {where} of {output}: it was in none of them{alone}"
+
+
+# %% ../nbs/33_history.ipynb #3b603c8d
 def abandon(
     batch_id: str,
     config: Config,
@@ -288,83 +313,81 @@ def abandon(
     if not yes:
         manifest.open_claim(batch_id)
         return Answer(
-            f"Would end the open claim of batch {batch_id}; what its attempt wrote is removed by the next "
-            "run of the "
-            "batch. A run that is still at work on it could not commit any more. Do it with --yes.",
+            f"Would end the open claim of batch {batch_id}; the next run of the batch removes what its "
+            "attempt wrote. A run that is still at work on it could not commit any more. Do it with --yes.",
             {"batch_id": batch_id, "done": False},
         )
     yielded = manifest.abandon(batch_id, force=force)
-    words = (
-        f" Batches that had yielded to it: {', '.join(yielded)}; run them again with --rerun."
-        if yielded
-        else ""
-    )
     before = manifest.ledger().entries[batch_id].committed
     left = "its commit before that stays in force" if before else "the batch is still to do"
-    data = {"batch_id": batch_id, "done": True, "yielded": yielded}
-    return Answer(f"The claim of batch {batch_id} is ended; {left}.{words}", data)
+    text = f"The claim of batch {batch_id} is ended; {left}."
+    if yielded:
+        text += f" Batches that had yielded to it: {', '.join(yielded)}; run them again with --rerun."
+    return Answer(text, {"batch_id": batch_id, "done": True, "yielded": yielded})
 
 
 def forget(batch_id: str, config: Config, spark: SparkSession | None = None, *, yes: bool = False) -> Answer:
     "Take a committed batch's pairs out of the manifest; without `yes`, only say what that means."
     manifest = _opened(config, spark)
     relying = manifest.forget(batch_id) if yes else manifest.relying_on(batch_id)
-    words = " No other batch dropped rows in its favour."
+    words = "No other batch dropped rows in its favour."
     if relying:
         words = (
-            f" Batches that dropped rows in its favour: {', '.join(relying)}; if batch {batch_id} is not "
-            "loaded again, "
-            "those rows are in no batch until those are forgotten too, and run."
+            f"Batches that dropped rows in its favour: {', '.join(relying)}; if batch {batch_id} is "
+            "not loaded again, those rows are in no batch until those are forgotten too, and run."
         )
-    where = f" in {config.output}" if config.output else ""
-    done = f"The pairs of batch {batch_id} are out of the manifest; the next run takes it as if for the first time."
-    would = (
-        f"Would take the pairs of batch {batch_id} out of the manifest, so that it can be processed again "
-        "as if for "
-        f"the first time. Its files{where} stay until then."
-    )
-    text = f"{done}{words}" if yes else f"{would}{words} Do it with --yes."
-    return Answer(text, {"batch_id": batch_id, "done": yes, "relying": relying})
+    if yes:
+        said = f"The pairs of batch {batch_id} are out of the manifest; the next run takes it as new. {words}"
+    else:
+        said = (
+            f"Would take the pairs of batch {batch_id} out of the manifest, so that the next run takes it "
+            f"as new. Its files stay until then. {words} Do it with --yes."
+        )
+    return Answer(said, {"batch_id": batch_id, "done": yes, "relying": relying})
 
 
 def expire(
     config: Config,
     spark: SparkSession | None = None,
     *,
-    audit_days: int
-    | None = None,  # also rows of dropped/ and bad/ that are so many days older than the newest batch
+    # also rows of dropped/ and bad/ that are so many days older than the newest batch
+    audit_days: int | None = None,
     yes: bool = False,
 ) -> Answer:
     "Remove keys that no batch from the newest on can see; without `yes`, only say which."
     _check_audit(config, audit_days)
     manifest = _opened(config, spark)
-    times = {e.batch_id: e.etl for e in manifest.ledger().committed() if e.etl is not None}
-    if not times:
-        nothing = {"keys_of": [], "audit_of": [], "done": yes}
-        return Answer("The manifest has no committed batch with a time: nothing to expire.", nothing)
-    newest = max(times.values())
+    times = manifest.ledger().times()
+    newest = max(times.values(), default=None)
+    if newest is None:
+        data = {"keys_of": [], "audit_of": [], "done": yes}
+        return Answer("The manifest has no committed batch with a time: nothing to expire.", data)
     audited = _to_audit(config, times, newest, audit_days)
     keys = manifest.expire(newest) if yes else manifest.expirable(newest)
-    for batch_id in audited if yes else ():
-        _remove_audit(absolute(config.output), batch_id)
-    verb = "Removed" if yes else "Would remove"
-    rows = ""
-    if audit_days is not None:
-        old = f"{counted(len(audited), 'batch', 'batches')} more than {audit_days} days older than that"
-        rows = f"; the rows of dropped/ and bad/ of {old}{_range(audited)}"
-    said = (
-        f"{verb} the keys of {counted(len(keys), 'batch', 'batches')} that nothing from {minute(newest)} "
-        "on can see"
-        f"{_range(keys)}{rows}.{'' if yes else ' Do it with --yes.'}"
-    )
-    return Answer(said, {"keys_of": keys, "audit_of": audited, "done": yes})
+    if yes:
+        _remove_audit(absolute(config.output), audited)
+    what = _expired_words(keys, newest) + _audit_words(audited, audit_days)
+    data = {"keys_of": keys, "audit_of": audited, "done": yes}
+    return Answer(f"Removed {what}." if yes else f"Would remove {what}. Do it with --yes.", data)
+
+
+def _expired_words(keys: Sequence[str], newest: int) -> str:
+    batches = counted(len(keys), "batch", "batches")
+    return f"the keys of {batches} that nothing from {minute(newest)} on can see{_range(keys)}"
+
+
+def _audit_words(audited: Sequence[str], audit_days: int | None) -> str:
+    if audit_days is None:
+        return ""
+    old = f"{counted(len(audited), 'batch', 'batches')} more than {audit_days} days older than that"
+    return f"; the rows of dropped/ and bad/ of {old}{_range(audited)}"
 
 
 def _check_audit(config: Config, audit_days: int | None) -> None:
     if audit_days is not None and audit_days < 0:
         raise ConfigError(
-            f"audit_days = {audit_days}: wanted days from 0. Leave it out to keep all rows of dropped/ "
-            "and bad/."
+            f"audit_days = {audit_days}: wanted days from 0. "
+            "Leave it out to keep all rows of dropped/ and bad/."
         )
     if audit_days is not None and config.output is None:
         raise ConfigError("audit_days removes rows of dropped/ and bad/ of an output. Name it: --output DIR.")
@@ -386,10 +409,11 @@ def _range(found: Sequence[str]) -> str:
     return f" ({found[0]}{f' ... {found[-1]}' if len(found) > 1 else ''})"
 
 
-def _remove_audit(output: str, batch_id: str) -> None:
-    "Remove the whole rows of an old batch that did not go on; the commit then lists none."
-    record = committed_files(output, batch_id)
-    if record:
-        publish(output, {**record, "dropped": [], "bad": [], "audit": "expired"})
-    for area in ("dropped", "bad"):
-        remove_folder(f"{output}/{area}/batch_id={batch_id}")
+def _remove_audit(output: str, batch_ids: Iterable[str]) -> None:
+    "Remove the whole rows of old batches that did not go on; their commits then list none."
+    for batch_id in batch_ids:
+        record = committed_files(output, batch_id)
+        if record:
+            publish(output, {**record, "dropped": [], "bad": [], "audit": "expired"})
+        for area in ("dropped", "bad"):
+            remove_folder(f"{output}/{area}/batch_id={batch_id}")

@@ -17,7 +17,7 @@ from .places import Limits, Places, Recipe, recipe_of
 from .session import get_spark
 
 
-# %% ../nbs/30_job.ipynb #7bf62a05
+# %% ../nbs/30_job.ipynb #a2348d31
 @dataclass(frozen=True)
 class Job:
     "What a run was asked for, resolved at the door."
@@ -79,11 +79,14 @@ def open_job(
     live: Callable[[str], None] | None = None,
 ) -> Job:
     "Open the session and the manifest. Raises `RecipeError` if that was made with another recipe."
-    delta = places.memory.kind == "lake" or "delta" in (places.input.format, places.output.format)
-    spark, recipe = spark or get_spark(delta=delta), recipe_of(config)
-    job = Job(spark, recipe, places, limits, None, config.chosen(), say, live)
+    spark = spark or get_spark(delta=_has_delta(places))
+    job = Job(spark, recipe_of(config), places, limits, None, config.chosen(), say, live)
     if places.memory.kind == "none":
         return job
     more = dict(limits=limits, applies=job.applies, force=force, say=say)
-    manifest, agreed = open_manifest(spark, places.memory, job.output, recipe, id_case, **more)
+    manifest, agreed = open_manifest(spark, places.memory, job.output, job.recipe, id_case, **more)
     return replace(job, manifest=manifest, recipe=agreed)
+
+
+def _has_delta(places: Places) -> bool:
+    return places.memory.kind == "lake" or "delta" in (places.input.format, places.output.format)

@@ -124,7 +124,7 @@ def _surrogate_columns(recipe: Recipe, columns: Sequence[str], apart: set[str | 
     return tuple(c for c in columns if c not in apart | {ORIGINAL})
 
 
-# %% ../nbs/10_keys.ipynb #9b39716d
+# %% ../nbs/10_keys.ipynb #9f19edbc
 _ORDERED = (T.TimestampType, T.TimestampNTZType, T.DateType, T.NumericType, T.StringType)
 
 
@@ -135,10 +135,8 @@ def check_columns(
 ) -> None:
     "Raise `InputError` if the input has names that are ours, or types that do not fit."
     _check_names(schema.fieldNames())
-    kinds = {f.name: f.dataType for f in schema.fields}
     said = {f.name: f.dataType.simpleString() for f in schema.fields}
-    odd = [name for name, _ in keys.order if not isinstance(kinds[name], _ORDERED)]
-    if odd:
+    if odd := [name for name, _ in keys.order if not isinstance(schema[name].dataType, _ORDERED)]:
         raise InputError(
             f"The order column {odd[0]} is {said[odd[0]]}; wanted a timestamp, date, number or string. "
             "Name other columns in order_by."
@@ -147,11 +145,10 @@ def check_columns(
         raise InputError(
             f"{ORIGINAL} is carried on and must be a string, and is {said[ORIGINAL]}. Cast or rename it."
         )
-    own = keys.id[0]
-    if recipe.renames and said[own] != "string":
+    if recipe.renames and said[keys.id[0]] != "string":
         raise InputError(
-            f"synthetic={recipe.synthetic} writes UUIDs into {own}, which is {said[own]}, not string. "
-            "Cast it upstream, or set synthetic=quarantine or off."
+            f"synthetic={recipe.synthetic} writes UUIDs into {keys.id[0]}, which is {said[keys.id[0]]}. "
+            "Cast it to string upstream, or set synthetic=quarantine or off."
         )
 
 

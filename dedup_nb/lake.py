@@ -85,7 +85,7 @@ def _key_rows(claim: Claim, keys: DataFrame) -> DataFrame:
     return keys.select(*_typed({**given, **named}))
 
 
-# %% ../nbs/21_lake.ipynb #1b5643cf
+# %% ../nbs/21_lake.ipynb #2ba76737
 _ENDS = ("commit", "abandon")  # they shared a sequence with their claim, and had the next version
 
 
@@ -96,6 +96,16 @@ def _old_marker(row: Any) -> Marker:
     if row.kind == "recipe":
         info = {**info, "format": FORMAT}
     return marker_of(2 * row.seq + (row.kind in _ENDS), row.kind, row.batch_id, {**info, **doubled})
+
+
+def _old_markers(rows: DataFrame) -> list[Marker]:
+    narrow = rows.where("kind not in ('key', 'ledger')")
+    return [_old_marker(r) for r in narrow.select("batch_id", "kind", "seq", "info").collect()]
+
+
+def _markers_after(rows: DataFrame, place: int) -> list[Marker]:
+    fresh = rows.where(f"kind = 'marker' and seq > {place}").select("batch_id", "marker", "seq", "info")
+    return [marker_of(r.seq, r.marker, r.batch_id, json.loads(r.info)) for r in fresh.collect()]
 
 
 def _old_keys(spark: SparkSession, rows: DataFrame, ledger: Ledger) -> DataFrame:
@@ -113,7 +123,7 @@ def _old_keys(spark: SparkSession, rows: DataFrame, ledger: Ledger) -> DataFrame
     return keys.select(*_typed({name: F.col(name) for name in named}))
 
 
-# %% ../nbs/21_lake.ipynb #3659156e
+# %% ../nbs/21_lake.ipynb #22f8895e
 @dataclass
 class LakeStore:
     "Markers and keys in a Delta table."
@@ -143,15 +153,9 @@ class LakeStore:
             return []
         rows = self._checked()
         if self._is_old:
-            narrow = rows.where("kind not in ('key', 'ledger')")
-            found = narrow.select("batch_id", "kind", "seq", "info").collect()
-            self._read = {m.seq: m for m in map(_old_marker, found)}
+            self._read = {m.seq: m for m in _old_markers(rows)}
         else:
-            after = max(self._read, default=-1)
-            fresh = rows.where(f"kind = 'marker' and seq > {after}")
-            fresh = fresh.select("batch_id", "marker", "seq", "info")
-            new = [marker_of(r.seq, r.marker, r.batch_id, json.loads(r.info)) for r in fresh.collect()]
-            self._read |= {m.seq: m for m in new}
+            self._read |= {m.seq: m for m in _markers_after(rows, max(self._read, default=-1))}
         if self._read and not any(m.kind == "recipe" for m in self._read.values()):
             raise ManifestError(
                 f"{self.path} has the columns of a manifest, but no recipe. "
@@ -189,20 +193,23 @@ class LakeStore:
         live = [e for e in claim.ledger.committed() if _is_seen(e, claim, retention_s)]
         if not live:
             return Look(_nothing(self.spark))
-        # eras that were merged have the number of the first of them
-        oldest = era_of(min(e.first_seq for e in live)) // _ERAS * _ERAS
-        keys = self.keys().where(f"era between {oldest} and {era_of(claim.sees)} and seq < {claim.sees}")
-        keys = keys.where(f"batch_id <> {_text(claim.batch_id)}")
-        if claim.etl is not None:
-            keys = keys.where(f"etl is null or etl >= {claim.etl - retention_s}")
+        keys = self._keys_seen(claim, min(e.first_seq for e in live), retention_s)
         ids = pairs.select(*(F.col(c).alias(f"_{c}") for c in KEY)).distinct()
         if pairs.limit(BROADCAST_IDS + 1).count() <= BROADCAST_IDS:
             ids = F.broadcast(ids)
-        exactly = F.expr("hi = _hi and lo = _lo and packed = _packed")
-        same = (_mixed("hi", "lo") == _mixed("_hi", "_lo")) & exactly
-        found = keys.join(ids, same, "left_semi")
+        found = keys.join(ids, _same_id(), "left_semi")
         whose = ("coalesce(origin, batch_id) as batch_id", "coalesce(origin_seq, seq) as seq")
         return Look(found.selectExpr(*KEY, "pair", "fate", *whose, "true as of_id"))
+
+    def _keys_seen(self, claim: Claim, oldest: int, retention_s: int) -> DataFrame:
+        "The keys of batches from the place `oldest` on that live at the time of the batch."
+        # eras that were merged have the number of the first of them
+        first = era_of(oldest) // _ERAS * _ERAS
+        keys = self.keys().where(f"era between {first} and {era_of(claim.sees)} and seq < {claim.sees}")
+        keys = keys.where(f"batch_id <> {_text(claim.batch_id)}")
+        if claim.etl is None:
+            return keys
+        return keys.where(f"etl is null or etl >= {claim.etl - retention_s}")
 
     def held(self, event_ids: Sequence[str], ledger: Ledger, retention_s: int) -> list[dict[str, Any]]:
         "What the table has of some ids, for people."
@@ -261,10 +268,7 @@ class LakeStore:
         return found is not None and json.dumps(found.info) == json.dumps(dict(marker.info))
 
     def _write(self, rows: DataFrame, version: int, mode: str, **options: str) -> None:
-        """One transaction.
-
-        A version that is taken is passed over, or refused as concurrent: the caller reads back.
-        """
+        "One transaction. If the place is taken it is passed over, or refused: the caller reads back."
         options |= {"txnAppId": _APP, "txnVersion": str(version)}
         writer = rows.write.format("delta").mode(mode).partitionBy("kind", "era").options(**options)
         try:
@@ -291,10 +295,7 @@ class LakeStore:
     # -- keeping it small --
 
     def expire(self, ledger: Ledger, batches: Sequence[str]) -> None:
-        """Remove the keys of these batches.
-
-        Put small files together, remove those that no reader needs any more.
-        """
+        "Remove the keys of these batches; put small files together, remove those that no reader needs."
         if batches:
             listed = ", ".join(map(_text, batches))
             self.spark.sql(f"delete from delta.`{self.path}` where kind = 'key' and batch_id in ({listed})")
@@ -302,10 +303,7 @@ class LakeStore:
         self.spark.sql(f"vacuum delta.`{self.path}`")
 
     def tidy(self, retention_s: int) -> None:
-        """After a commit, where an era became complete.
-
-        Compact it, merge old ones, let expired ones go. Safe to lose.
-        """
+        "Once an era is complete: compact it, merge old ones, let expired ones go. Safe to lose."
         ledger = Ledger(self._in_order())
         commits = [m.seq for m in ledger.markers if m.kind == "commit"]
         now = era_of(commits[-1])
@@ -355,21 +353,24 @@ def _expired_eras(ledger: Ledger, retention_s: int) -> dict[int, list[str]]:
     last = [e.etl for e in committed[-_LAST:] if e.etl is not None]
     if len(last) < _LAST:
         return {}
-    eras: dict[int, list[Entry]] = {}
+    oldest, eras, alive = min(last) - retention_s, {}, set()
     for e in committed:
-        eras.setdefault(era_of(e.first_seq), []).append(e)
-    old = {
-        era: [e.batch_id for e in entries]
-        for era, entries in eras.items()
-        if all(e.etl is not None and e.etl + retention_s < min(last) for e in entries)
-    }
-    return {era: batches for era, batches in old.items() if not gone.issuperset(batches)}
+        era = era_of(e.first_seq)
+        eras.setdefault(era, []).append(e.batch_id)
+        if e.etl is None or e.etl >= oldest:
+            alive.add(era)
+    return {era: names for era, names in eras.items() if era not in alive and not gone.issuperset(names)}
 
 
 def _mixed(hi: str, lo: str) -> Column:
     "One 64-bit join column that differs where either half does: ids with a counter in one half are common."
     turned = F.shiftleft(lo, 1).bitwiseXOR(F.shiftrightunsigned(lo, 63))
     return F.col(hi).bitwiseXOR(turned)
+
+
+def _same_id() -> Column:
+    exactly = F.expr("hi = _hi and lo = _lo and packed = _packed")
+    return (_mixed("hi", "lo") == _mixed("_hi", "_lo")) & exactly
 
 
 def _nothing(spark: SparkSession) -> DataFrame:
@@ -394,7 +395,7 @@ def read_markers(path: str) -> list[Marker] | None:
     return [marker_of(r["seq"], r["marker"], r["batch_id"], json.loads(r["info"])) for r in listed]
 
 
-# %% ../nbs/21_lake.ipynb #b29cc93b
+# %% ../nbs/21_lake.ipynb #31f408f1
 _FIRST_FOLDERS = (
     "_delta_log",
     "kind=marker",
@@ -403,10 +404,7 @@ _FIRST_FOLDERS = (
 
 
 def lake_exists(path: str) -> bool:
-    """Is there a manifest, or anything else?
-
-    What a run leaves that was killed while it made the table is nothing.
-    """
+    "Is there a manifest, or anything else? The rest of a run that was killed while it made one is nothing."
     fs, inner = filesystem(path)
     if fs.get_file_info(inner).type.name == "File":
         return True
@@ -440,6 +438,6 @@ def _explained(wrong: Exception, path: str) -> ManifestError:
             "It is left as it is: choose another manifest_path, or move it away."
         )
     return ManifestError(
-        f"The manifest {path} cannot be used: {first_line(wrong)} "
-        "Nothing was committed; check the path and the rights, then run again."
+        f"The manifest {path} cannot be used: {first_line(wrong)} Nothing "
+        "was committed; check the path and the rights, then run again."
     )

@@ -16,6 +16,7 @@ __all__ = [
     "Ledger",
     "plain_recipe",
     "agreed",
+    "was_now",
     "another_recipe",
     "this_process",
     "who",
@@ -105,7 +106,7 @@ class Claim:
     )  # as it was when the claim was made
 
 
-# %% ../nbs/20_ledger.ipynb #20357bed
+# %% ../nbs/20_ledger.ipynb #9578574b
 _STATE = {"claim": "claimed", "commit": "committed", "abandon": "abandoned", "forget": "forgotten"}
 
 
@@ -117,6 +118,15 @@ class Ledger:
         markers: Sequence[Marker] = (),  # in the order of their places
     ):
         self.markers = tuple(markers)
+
+    def open_claims(self, batch_id: str) -> tuple[list[Entry], list[Entry]]:
+        "The unfinished claims: of this batch, and of others."
+        found = [e for e in self.entries.values() if e.state == "claimed"]
+        return [e for e in found if e.batch_id == batch_id], [e for e in found if e.batch_id != batch_id]
+
+    def times(self) -> dict[str, int]:
+        "The committed batches that have a time."
+        return {e.batch_id: e.etl for e in self.committed() if e.etl is not None}
 
     @cached_property
     def entries(self) -> dict[str, Entry]:
@@ -192,7 +202,7 @@ def _next_entry(before: Entry | None, m: Marker) -> Entry:
     return Entry(m.batch_id, state, m.seq, first, m.info, committed)
 
 
-# %% ../nbs/20_ledger.ipynb #b5829d96
+# %% ../nbs/20_ledger.ipynb #1d232a0a
 FORMAT = 2  # of what is stored; 1 had a table partitioned by batch
 RECIPE_DEFAULTS = {
     "event_id": ["event_id"],
@@ -216,7 +226,7 @@ def plain_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
     found = {**RECIPE_DEFAULTS, **{name: value for name, value in recipe.items() if value is not None}}
     if isinstance(found["event_id"], str):
         found["event_id"] = [found["event_id"]]
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+    return _lists(found)
 
 
 def agreed(
@@ -225,22 +235,49 @@ def agreed(
     given: Iterable[str],  # what somebody set
 ) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
     "The recipe to go by, in what the two differ (as words), and what was taken from the manifest."
-    own = {**mine, **{n: list(v) for n, v in mine.items() if isinstance(v, tuple)}}
+    own = _lists(mine)
     if recorded is None:
         return own, [], {}
-    theirs, given = plain_recipe(recorded), set(given)
-    _check_format(theirs)
-    taken = {n: theirs[n] for n in RECIPE_DEFAULTS if n not in given and theirs[n] != own.get(n)}
-    differ = [
-        f"{n} was {said(theirs[n])}, is now {said(own[n])}"
-        for n in RECIPE_DEFAULTS
-        if n in given and theirs[n] != own[n]
-    ]
+    _check_format(theirs := plain_recipe(recorded))
+    differ, taken = _compared(theirs, own, set(given))
     case, before = own.get("id_case"), theirs.get("id_case")
-    if case and before and case != before:
-        differ.append(f"input_format was {_CASES[before]}, is now {_CASES[case]}")
     merged = {**theirs, **own, **taken, "id_case": case or before}
-    return merged, differ, {n: v for n, v in taken.items() if own.get(n) is not None}
+    return merged, differ + _other_case(before, case), _to_say(taken, own)
+
+
+def _compared(
+    theirs: Mapping[str, Any], own: Mapping[str, Any], given: set[str]
+) -> tuple[list[str], dict[str, Any]]:
+    "What differs: in words where somebody set it, else the value to take."
+    others = [n for n in RECIPE_DEFAULTS if theirs[n] != own.get(n)]
+    differ = [was_now(n, theirs[n], own[n]) for n in others if n in given]
+    return differ, {n: theirs[n] for n in others if n not in given}
+
+
+def _other_case(before: str | None, case: str | None) -> list[str]:
+    "Said of manifests that hold ids as another format writes them."
+    if None in (before, case) or before == case:
+        return []
+    return [was_now("input_format", _CASES[before], _CASES[case])]
+
+
+def was_now(
+    name: str,  # of a setting
+    was: object,
+    now: object,
+) -> str:
+    "A difference in words."
+    return f"{name} was {said(was)}, is now {said(now)}"
+
+
+def _to_say(taken: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    "What was taken though the run had a value of its own: this is to be said."
+    return {name: value for name, value in taken.items() if own.get(name) is not None}
+
+
+def _lists(values: Mapping[str, Any]) -> dict[str, Any]:
+    "Lists for tuples, as JSON gives them back."
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def _check_format(recipe: Mapping[str, Any]) -> None:
@@ -265,7 +302,7 @@ def another_recipe(name: str, differ: Sequence[str], rerun: bool) -> RecipeError
     )
 
 
-# %% ../nbs/20_ledger.ipynb #8f39417c
+# %% ../nbs/20_ledger.ipynb #545daf4a
 def this_process() -> dict[str, Any]:
     "Who claims."
     return {"host": platform.node(), "pid": os.getpid(), "started": _start_of(os.getpid()), "at": _now()}
@@ -276,10 +313,7 @@ def _now() -> str:
 
 
 def _stat_of(pid: int) -> list[str]:
-    """What Linux tells of a process, from its state on (Z.
-
-    Dead, and nobody has asked for its exit code); [] elsewhere.
-    """
+    "What Linux tells of a process, from its state on (Z: dead, its exit code not asked for); [] elsewhere."
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rsplit(")", 1)[1].split()

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ["Look", "Store", "Manifest", "check_rerun"]
 
-# %% ../nbs/20_manifest.ipynb #05413e84
+# %% ../nbs/20_manifest.ipynb #d0af3f7c
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from .errors import BusyError
@@ -26,20 +26,20 @@ from dedup_nb.ledger import (
     holder_in_the_way,
     plain_recipe,
     this_process,
+    was_now,
     who,
 )
 from .places import Limits
-from .words import counted, grouped, minute, said, some_of
+from .words import counted, grouped, minute, some_of
 
 
-# %% ../nbs/20_manifest.ipynb #29dfd7f9
+# %% ../nbs/20_manifest.ipynb #16a2abd4
 @dataclass(frozen=True)
 class Look:
     "What others have of some ids."
 
-    # a frame: KEY, `pair`, `fate`, `batch_id` (of its first commit), `seq` (order of batches), `of_id`
-    # (does the
-    # row make its id known?)
+    # a frame: KEY, `pair`, `fate`, `batch_id` (of its first commit), `seq` (order of batches),
+    # `of_id` (does the row make its id known?)
     keys: Any
     used: Mapping[str, float] = field(default_factory=dict)  # units and counts by name
 
@@ -58,16 +58,13 @@ class Store(Protocol):
         "Put a marker at its place; False if somebody else has that place."
 
     def replace(self, marker: Marker, claim: Claim | None, keys: Any) -> bool:
-        """Put a marker, and make `keys` (None.
+        """Put a marker, and make `keys` all that the batch has, at once.
 
-        Nothing) all that the batch has, at once. False as for `append`.
+        No keys (None): the batch has nothing from then on. False as for `append`.
         """
 
     def known(self, claim: Claim, pairs: Any, retention_s: int) -> Look:
-        """What other batches have of the ids of these pairs.
-
-        Where claims go side by side, this claims the pairs.
-        """
+        "What other batches have of the ids of these pairs. Not exclusive: this claims the pairs."
 
     def held(self, event_ids: Sequence[str], ledger: Ledger, retention_s: int) -> list[dict[str, Any]]:
         "What is held of some ids, for people: event_id, batch_id, fate, only_id, keeps_alive_of, open."
@@ -88,7 +85,7 @@ class Store(Protocol):
         "Keep the store small, after a commit. Safe to lose."
 
 
-# %% ../nbs/20_manifest.ipynb #2d83f751
+# %% ../nbs/20_manifest.ipynb #51bb2a68
 @dataclass
 class Manifest:
     """The memory of earlier batches.
@@ -177,36 +174,32 @@ class Manifest:
         self, ledger: Ledger, batch_id: str, etl: int | None, info: Mapping[str, Any], notes: list[str]
     ) -> Claim | None:
         "Put the next marker that a claim takes; the claim, if that was it."
-        if ledger.recipe is None or (ledger.recipe != self.recipe and self._may_record(ledger)):
+        if self._must_record(ledger):
             self.store.append(Marker(ledger.next, "recipe", "", dict(self.recipe)))
             return None
-        others = ledger.entries.values() if self.store.exclusive else ()
-        dead = next((e for e in others if e.state == "claimed" and e.batch_id != batch_id), None)
-        if dead:
-            closed = Marker(ledger.next, "abandon", dead.batch_id, {**dead.info, "why": "timed out"})
-            if self.store.append(closed):
-                notes.append(self._closed(dead))
+        mine, others = ledger.open_claims(batch_id)
+        if others and self.store.exclusive:
+            self._close_dead(ledger, others[0], notes)
             return None
-        mine = ledger.entries.get(batch_id)
-        if mine and mine.state == "claimed":
-            notes = [*notes, f"took over the unfinished claim of {who(mine.info)}"]
-        claim = self._claim(ledger, batch_id, etl, info["token"], tuple(notes))
-        first = claim.sees if claim.rerun else None
-        marker = Marker(
-            claim.seq, "claim", batch_id, {**info, **this_process(), "etl": claim.etl, "first_seq": first}
-        )
-        return claim if self.store.append(marker) else None
+        took_over = [f"took over the unfinished claim of {who(e.info)}" for e in mine]
+        claim = self._claim(ledger, batch_id, etl, info["token"], (*notes, *took_over))
+        return claim if self.store.append(_claim_marker(claim, info)) else None
 
-    def _may_record(self, ledger: Ledger) -> bool:
+    def _close_dead(self, ledger: Ledger, dead: Entry, notes: list[str]) -> None:
+        "Close a claim that is older than `claim_timeout_minutes`, and note it."
+        closed = Marker(ledger.next, "abandon", dead.batch_id, {**dead.info, "why": "timed out"})
+        if self.store.append(closed):
+            notes.append(
+                f"the claim of batch {dead.batch_id} ({who(dead.info)}) was older than "
+                f"{self.limits.claim_timeout_minutes:g} minutes and is closed; that batch is still to do"
+            )
+
+    def _must_record(self, ledger: Ledger) -> bool:
         "Is what we agreed on more than what is recorded, or does it replace it?"
+        if ledger.recipe is None:
+            return True
         recorded, mine = plain_recipe(ledger.recipe), plain_recipe(self.recipe)
         return recorded != mine and (self.force or not ledger.is_bound or recorded.get("id_case") is None)
-
-    def _closed(self, dead: Entry) -> str:
-        return (
-            f"the claim of batch {dead.batch_id} ({who(dead.info)}) was older than "
-            f"{self.limits.claim_timeout_minutes:g} minutes and is closed; that batch is still to do"
-        )
 
     def _claim(
         self, ledger: Ledger, batch_id: str, etl: int | None, token: str, notes: tuple[str, ...]
@@ -224,9 +217,9 @@ class Manifest:
         return self.store.known(claim, pairs, self.retention_s)
 
     def commit(self, claim: Claim, keys: Any, info: Mapping[str, Any]) -> None:
-        """Commit the batch.
+        """Commit the batch: its keys, and what is to be remembered of it (`info`).
 
-        Its keys, and what is to be remembered of it. Raises `FencedError` if it was taken over.
+        Raises `FencedError` if another attempt has taken it over.
         """
         own = {"token": claim.token, "seq": claim.seq, "etl": claim.etl, "first_seq": claim.sees}
         while True:
@@ -274,8 +267,8 @@ class Manifest:
         entry = self.ledger().entry(batch_id)
         if entry.state != "claimed":
             raise ManifestError(
-                f"Batch {batch_id} is {entry.state}: there is no open claim to abandon. dedup runs lists "
-                "all batches."
+                f"Batch {batch_id} is {entry.state}: there is no "
+                "open claim to abandon. dedup runs lists all batches."
             )
         return entry
 
@@ -290,10 +283,9 @@ class Manifest:
             yielded = ledger.yielded_to(batch_id)
             if yielded and not force:
                 raise ManifestError(
-                    f"Batch {batch_id} cannot be abandoned: {some_of(yielded)} dropped rows in its favour, "
-                    f"which would be in no batch. Finish it (--batch-id {batch_id}), or abandon it with "
-                    "--force "
-                    "and run those again with --rerun."
+                    f"Batch {batch_id} cannot be abandoned: {some_of(yielded)} dropped rows in "
+                    "its favour, which would be in no batch. Finish it (--batch-id "
+                    f"{batch_id}), or abandon it with --force and run those again with --rerun."
                 )
 
         entry = self.open_claim(batch_id)
@@ -349,19 +341,21 @@ class Manifest:
         return old
 
     def _check_idle(self, ledger: Ledger, batch_id: str | None = None) -> None:
-        """What changes keys by hand must not meet a run.
-
-        Of any batch, or where claims go side by side, of this one.
-        """
+        "Raise `BusyError` if a run is at work: on this batch, or on any where only one claim may be open."
         for e in ledger.entries.values():
             if e.state == "claimed" and (self.store.exclusive or e.batch_id == batch_id):
                 raise BusyError(
-                    f"Batch {e.batch_id} is claimed by {who(e.info)}. Let it end, or: dedup abandon "
-                    f"{e.batch_id}."
+                    f"Batch {e.batch_id} is claimed by {who(e.info)}. "
+                    f"Let it end, or: dedup abandon {e.batch_id}."
                 )
 
 
-# %% ../nbs/20_manifest.ipynb #2ed07a2c
+# %% ../nbs/20_manifest.ipynb #bcde2ce9
+def _claim_marker(claim: Claim, info: Mapping[str, Any]) -> Marker:
+    own = {"etl": claim.etl, "first_seq": claim.sees if claim.rerun else None}
+    return Marker(claim.seq, "claim", claim.batch_id, {**info, **this_process(), **own})
+
+
 def _has_committed(ledger: Ledger, batch_id: str, token: str) -> bool:
     mine = ledger.entries.get(batch_id)
     return bool(mine and mine.committed and mine.committed["token"] == token)
@@ -373,27 +367,30 @@ def check_rerun(
     now: Mapping[str, Any],  # `settings`, `pairs`, `checksum`
     exclusive: bool = True,  # is the order of commits that of claims?
 ) -> None:
-    "Raise `ManifestError` unless a rerun has the settings and the pairs of the first time, and sees what"
-    "it saw."
-    ledger, dropped_for = claim.ledger, was.get("dropped_for", {})
-    seqs = {e.batch_id: e.first_seq for e in ledger.committed()}
-    anew = [b for b in dropped_for if b in seqs and seqs[b] >= claim.sees]
-    gone = [b for b in dropped_for if b not in seqs] if exclusive else []
-    for which, since, after in (
-        *((b, "forgotten and loaded again since", "both would have them") for b in anew),
-        *((b, "forgotten since", "a later one may have them") for b in gone),
-    ):
-        raise ManifestError(
-            f"Batch {claim.batch_id} dropped rows because batch {which} had them, which was {since}: "
-            f"{after}, and a rerun would not see it. "
-            f"Take this one out too, so that it comes after: dedup forget {claim.batch_id}, then run it."
-        )
-    differ = _rerun_differs(was, now)
-    if differ:
+    "Raise `ManifestError` unless a rerun has the settings and the pairs of before, and sees what was seen."
+    _check_still_there(claim, was.get("dropped_for", {}), exclusive)
+    if differ := _rerun_differs(was, now):
         raise ManifestError(
             f"A rerun of batch {claim.batch_id} must be the same batch with the same settings: "
             f"{'; '.join(differ)}. "
             f"Restore them, or take it out of the manifest first: dedup forget {claim.batch_id}."
+        )
+
+
+def _check_still_there(claim: Claim, dropped_for: Iterable[str], exclusive: bool) -> None:
+    "The batches in whose favour rows were dropped must be there, and before this one."
+    seqs = {e.batch_id: e.first_seq for e in claim.ledger.committed()}
+    for batch in dropped_for:
+        if batch in seqs and seqs[batch] >= claim.sees:
+            since = "forgotten and loaded again since: both would have them"
+        elif batch not in seqs and exclusive:
+            since = "forgotten since: a later one may have them"
+        else:
+            continue
+        raise ManifestError(
+            f"Batch {claim.batch_id} dropped rows because batch {batch} had them, which was {since}, "
+            "and a rerun would not see it. Take this one out too, so that it comes after: "
+            f"dedup forget {claim.batch_id}, then run it."
         )
 
 
@@ -404,11 +401,8 @@ def _rerun_differs(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     before = {**was.get("settings", {})}
     if isinstance(before.get("event_id"), str):
         before["event_id"] = [before["event_id"]]
-    changed = {n: v for n, v in now["settings"].items() if n in before and before[n] != v}
-    differ = [f"{n} was {said(before[n])}, is now {said(v)}" for n, v in changed.items()]
+    settings = now["settings"]
+    differ = [was_now(n, before[n], v) for n, v in settings.items() if before.get(n, v) != v]
     if (was["pairs"], was["checksum"]) != (now["pairs"], now["checksum"]):
-        others = ", others" if was["pairs"] == now["pairs"] else ""
-        differ.append(
-            f"the batch had {counted(was['pairs'], 'pair')}, has now {grouped(now['pairs'])}{others}"
-        )
+        differ.append(f"the batch had {counted(was['pairs'], 'pair')}, now other {grouped(now['pairs'])}")
     return differ

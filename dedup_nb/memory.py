@@ -18,7 +18,7 @@ __all__ = [
     "id_case",
 ]
 
-# %% ../nbs/28_memory.ipynb #60ef45c3
+# %% ../nbs/28_memory.ipynb #c8251008
 import json, re, uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -28,14 +28,14 @@ from pyspark.sql import SparkSession
 from .errors import ConfigError, InputError
 from .files import absolute, is_inside, names_in, read_json, remove_file, write_text
 from .lake import LakeStore
-from .ledger import FORMAT, Ledger, ManifestError, agreed, another_recipe
+from .ledger import FORMAT, Ledger, ManifestError, agreed, another_recipe, was_now
 from .manifest import Manifest, Store
 from .config import Config
 from .places import Limits, Memory, Places, Recipe, limits_of, places_of
 from .words import said
 
 
-# %% ../nbs/28_memory.ipynb #7eda75d6
+# %% ../nbs/28_memory.ipynb #b64bb374
 def manifest_path(memory: Memory, output: str | None) -> str:
     "Where the lake manifest of an output lies, or the files of its claims on DynamoDB."
     if not memory.path and not output:
@@ -108,16 +108,23 @@ def open_manifest(
     Raises `RecipeError` with the difference if it was made with another recipe. What nobody gave is taken
     from it, and said.
     """
-    folder = manifest_path(memory, output) if applies or memory.kind == "lake" else looked_folder(output)
-    store = _store(spark, memory, folder, recipe.renames, force, say)
+    store = _store(spark, memory, _folder(memory, output, applies), recipe.renames, force, say)
     ledger = Ledger(store.markers())
     merged, differ, taken = agreed(ledger.recipe, recipe_record(recipe, id_case), recipe.given)
     if differ and ledger.is_bound and (limits.rerun or not force):
         raise another_recipe(store.name, differ, limits.rerun)
     if taken and ledger.is_bound:
-        shown = ", ".join(f"{name}={said(value)}" for name, value in taken.items())
-        say(f"taken from the manifest: {shown}")
+        say(f"taken from the manifest: {_listed(taken)}")
     return Manifest(store, merged, limits, force, say), _with(recipe, merged if ledger.recipe else {})
+
+
+def _folder(memory: Memory, output: str | None, applies: bool) -> str:
+    leaves_nothing = memory.kind == "dynamodb" and not applies
+    return looked_folder(output) if leaves_nothing else manifest_path(memory, output)
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={said(value)}" for name, value in values.items())
 
 
 def _with(recipe: Recipe, recorded: Mapping[str, Any]) -> Recipe:
@@ -158,7 +165,7 @@ def existing_manifest(
     return Manifest(store, recipe, say=say)
 
 
-# %% ../nbs/28_memory.ipynb #ba8fe257
+# %% ../nbs/28_memory.ipynb #d0467f44
 def _recipe_path(output: str) -> str:
     return f"{output}/runs/recipe.json"
 
@@ -183,12 +190,8 @@ def check_output(
     theirs = read_json(path) or {}
     if isinstance(theirs.get("event_id"), str):
         theirs["event_id"] = [theirs["event_id"]]
-    mine = {name: list(value) if isinstance(value, tuple) else value for name, value in made_with.items()}
-    differ = [
-        f"{name} was {said(theirs[name])}, is now {said(value)}"
-        for name, value in mine.items()
-        if theirs.get(name, value) != value
-    ]
+    mine = json.loads(json.dumps(made_with))
+    differ = [was_now(n, theirs[n], value) for n, value in mine.items() if theirs.get(n, value) != value]
     if differ and _is_bound(output):
         raise ConfigError(
             f"The output {output} was made with another recipe: {'; '.join(differ)}. "
@@ -226,7 +229,7 @@ def noted_memory(output: str) -> Memory | None:
     return Memory(noted["manifest"], **{name: noted.get(key) for name, key in names.items()})
 
 
-# %% ../nbs/28_memory.ipynb #5ba59104
+# %% ../nbs/28_memory.ipynb #e808ba02
 _MEMORY_SETTINGS = {
     "manifest",
     "manifest_path",
@@ -255,9 +258,8 @@ def door(
     for name, path in inside.items():
         if path and config.input_format != "table" and is_inside(path, config.input):
             raise ConfigError(
-                f"The {name} {path} is the same folder as the input, or lies in it, and would be read by "
-                "the next "
-                "run: choose another."
+                f"The {name} {path} is the same folder as the input, or lies "
+                "in it, and would be read by the next run: choose another."
             )
     output = replace(places.output, path=absolute(config.output))
     return replace(places, output=output, memory=memory_of(config)), limits_of(config)

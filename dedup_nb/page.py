@@ -27,7 +27,7 @@ from typing import Any
 from .errors import ConfigError
 from .words import grouped
 
-# %% ../nbs/30_page.ipynb #3a3a0cf5
+# %% ../nbs/30_page.ipynb #bd76ffa8
 KEPT, DROPPED, RENAMED, BAD = "#0072b2", "#d55e00", "#56b4e9", "#7f7f7f"
 _DPI = 192  # twice the pixels of a screen
 
@@ -53,10 +53,13 @@ class Chart:
         self.figure.set_layout_engine("none")
 
     def png(self) -> bytes:
-        "As a picture, at twice the pixels."
-        out = io.BytesIO()
-        self.figure.savefig(out, format="png", dpi=_DPI, facecolor="white", metadata={"Software": None})
-        return out.getvalue()
+        "As a picture, at twice the pixels; in few colours, so that a notebook stays small."
+        from PIL import Image
+
+        drawn, small = io.BytesIO(), io.BytesIO()
+        self.figure.savefig(drawn, format="png", dpi=_DPI, facecolor="white")
+        Image.open(drawn).convert("RGB").quantize(32, dither=0).save(small, "png", optimize=True)
+        return small.getvalue()
 
     def svg(self) -> str:
         "As SVG, the same text each time."
@@ -101,7 +104,9 @@ def bars(
     "Draw one bar for each value, with its number at its end."
     figure, axes = canvas(title, height=0.8 + 0.36 * len(values))
     names, numbers, colours = zip(*reversed(values))
-    axes.barh(names, numbers, color=colours)
+    places = range(len(values))  # by place: two bars may have the same name
+    axes.barh(places, numbers, color=colours)
+    axes.set_yticks(places, names)
     for y, text in enumerate(reversed(labels or [grouped(n) for _, n, _ in values])):
         axes.text(numbers[y], y, f" {text}", va="center", fontsize=9)
     axes.set_xlabel(unit)
@@ -109,13 +114,14 @@ def bars(
     return Chart(figure)
 
 
-# %% ../nbs/30_page.ipynb #e1012a8a
+# %% ../nbs/30_page.ipynb #9c6543ea
 _STYLE = """
 :root{color-scheme:light dark;--line:#8885;--soft:#8881}
 body{font:16px/1.5 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem}
 table{border-collapse:collapse;margin:1rem 0}
 td,th{padding:.25rem .9rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
+td.number{white-space:nowrap}
 pre{white-space:pre-wrap;background:var(--soft);padding:.8rem;border-radius:4px}
 svg{max-width:100%;height:auto;background:#fff;border-radius:4px}
 h2{margin-top:2.2rem;font-size:1.15rem}

@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ["process", "run"]
 
-# %% ../nbs/31_pipeline.ipynb #a4048ec0
-from collections.abc import Callable, Iterator, Sequence
+# %% ../nbs/31_pipeline.ipynb #b99921bd
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession
-from .choose import choose_batches, compare_with_commits
+from .choose import Chosen, choose_batches, compare_with_commits
 from .config import Config
 from .errors import ConfigError, DedupError, masked
 from .files import Batch, Found, files_below, find_batches, has_files, names_in, remove_folder
@@ -39,7 +39,7 @@ from dedup_nb.stages import (
     write_retractions,
     write_suspects,
 )
-from .words import counted, first_line, grouped, some_of
+from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
 
@@ -160,40 +160,48 @@ class _Moving:
         return tally
 
 
-# %% ../nbs/31_pipeline.ipynb #9bf2a9a9
+# %% ../nbs/31_pipeline.ipynb #ae28aeea
 def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     "Take one batch through all stages, and commit it."
     attempt = Attempt.new(job.output, batch.batch_id)
     job.say(f"batch {batch.batch_id}")
     stages = 6 + job.applies + (job.manifest is not None)
-    with (
-        Progress(stages, job.say, job.live, lambda: _written(attempt)) as progress,
-        _tidied(job, batch, attempt),
-    ):
+    progress = Progress(stages, job.say, job.live, lambda: _written(attempt))
+    with progress, _tidied(job, batch, attempt):
         opened = _opened(job, batch, attempt, progress)
         job = job.taking(opened.keys.missing)
-        scan, etl = _scan(job, opened, progress)
-        looked = _look_back(job, opened, scan, etl, progress) if job.manifest else None
-        moved = _Moving(job, opened, scan, looked, progress).moved()
-        return finish(job, Worked(opened, scan, etl, looked, moved), progress)
+        work = _worked(job, opened, progress)
+        return finish(job, work, progress)
+
+
+def _worked(job: Job, opened: Opened, progress: Progress) -> Worked:
+    "All stages up to the commit."
+    scan, etl = _scan(job, opened, progress)
+    looked = _look_back(job, opened, scan, etl, progress) if job.manifest else None
+    moved = _Moving(job, opened, scan, looked, progress).moved()
+    return Worked(opened, scan, etl, looked, moved)
 
 
 def _opened(job: Job, batch: Batch, attempt: Attempt, progress: Progress) -> Opened:
     "Open a batch; whatever does not fit is said before any work."
     earlier = committed_files(job.output, batch.batch_id) or {}
-    if not job.applies and earlier.get("status") == "committed":
-        raise ConfigError(
-            f"Batch {batch.batch_id} is already applied in {job.output}, and mode=decide would replace "
-            "its record. Choose another output to see what would happen."
-        )
+    _check_not_applied(job, batch, earlier)
     progress.begin("read")
     source = read_batch(job.spark, batch, job.places.input, job.recipe)
     keys = fit(job.recipe, source.columns, source.folders)
     check_columns(source.schema, job.recipe, keys)
     check_columns_fit(job.spark, source.schema, job.places.output)
-    size = f"{batch.bytes / 1e6:.1f} MB, {counted(len(source.columns), 'column')}"
-    progress.done("read", f"{counted(len(batch.files), 'file')}, {size}")
+    columns = counted(len(source.columns), "column")
+    progress.done("read", f"{counted(len(batch.files), 'file')}, {megabytes(batch.bytes)}, {columns}")
     return Opened(batch, source, keys, Kept(attempt, job.places.output), earlier.get("attempt"))
+
+
+def _check_not_applied(job: Job, batch: Batch, earlier: Mapping[str, Any]) -> None:
+    if not job.applies and earlier.get("status") == "committed":
+        raise ConfigError(
+            f"Batch {batch.batch_id} is already applied in {job.output}, and mode=decide would replace "
+            "its record. Choose another output to see what would happen."
+        )
 
 
 def _written(attempt: Attempt) -> int:
@@ -256,7 +264,7 @@ def _overtaken(job: Job, attempt: Attempt) -> DedupError | None:
     )
 
 
-# %% ../nbs/31_pipeline.ipynb #892894af
+# %% ../nbs/31_pipeline.ipynb #071b78fb
 def run(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -277,15 +285,18 @@ def run(
     found = find_batches(places.input, _folder_of(limits.batch_id))
     case = id_case(places.input.format)
     job = open_job(config, places, limits, spark, id_case=case, force=force, say=say, live=live)
-    ledger = job.manifest.ledger() if job.manifest else Ledger()
-    if job.manifest and not accept_empty_manifest:
-        _check_filled(job, ledger)
+    ledger = _ledger(job, accept_empty_manifest)
     todo, notes, troubles = _todo(job, found, ledger, late_files)
-    for line in (*notes, *troubles):
-        say(line)
     check_output(job.output, job.made_with)
+    return Summary(_all(job, todo, [*notes, *troubles]), job.output, notes, troubles)
+
+
+def _all(job: Job, todo: Sequence[Batch], words: Sequence[str]) -> list[dict[str, Any]]:
+    "One batch after the other; what is to be said of the others comes first."
+    for line in words:
+        job.say(line)
     try:
-        return Summary([process(job, batch) for batch in todo], job.output, notes, troubles)
+        return [process(job, batch) for batch in todo]
     finally:
         remove_folder(looked_folder(job.output))
 
@@ -303,18 +314,20 @@ def _todo(
     limits = job.limits
     chosen = compare_with_commits(found.batches, ledger, job.output, take_late=late_files)
     finished = publish_pending(job.output, ledger) if job.applies else []
-    is_finished = limits.batch_id in finished and not limits.rerun
-    todo = [] if is_finished else choose_batches(chosen.batches, limits, ledger)
+    todo = choose_batches(chosen.batches, limits, ledger)
+    if limits.batch_id in finished and not limits.rerun:
+        todo = []
+    _check_unchanged(todo, chosen)
+    notes = [*found.notes, *chosen.notes, *map(_finished_now, finished)]
+    troubles = [*found.unfit, *chosen.troubles.values()]
+    return todo[: limits.max_batches], notes + _left(job, chosen.batches, ledger, todo), troubles
+
+
+def _check_unchanged(todo: Sequence[Batch], chosen: Chosen) -> None:
+    "A batch that is asked for by name must be what was committed."
     changed = [words for b in todo if (words := chosen.troubles.get(b.batch_id))]
     if changed:
         raise ManifestError(changed[0])
-    notes = [
-        *found.notes,
-        *chosen.notes,
-        *map(_finished_now, finished),
-        *_left(job, chosen.batches, ledger, todo),
-    ]
-    return todo[: limits.max_batches], notes, [*found.unfit, *chosen.troubles.values()]
 
 
 def _finished_now(batch_id: str) -> str:
@@ -352,10 +365,18 @@ def _grown(job: Job, batches: Sequence[Batch], ledger: Ledger) -> list[str]:
     return notes
 
 
+def _ledger(job: Job, accept_empty: bool) -> Ledger:
+    "The ledger; raises `ManifestError` beside events that a manifest should know, and does not."
+    if not job.manifest:
+        return Ledger()
+    ledger = job.manifest.ledger()
+    if not accept_empty:
+        _check_filled(job, ledger)
+    return ledger
+
+
 def _check_filled(job: Job, ledger: Ledger) -> None:
-    "Refuse to begin without memory beside events that a manifest should know."
-    strange = _strange_events(job.output, ledger)
-    if not strange:
+    if not (strange := _strange_events(job.output, ledger)):
         return
     filled = "filled in part" if ledger.committed() else "empty"
     raise ManifestError(

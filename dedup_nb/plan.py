@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["Plan", "plan_workload", "plan_input"]
 
-# %% ../nbs/51_plan.ipynb #fc74cfcf
+# %% ../nbs/51_plan.ipynb #20dd70d5
 import html, math, re
 import pyarrow.parquet as pq
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from .errors import ConfigError, InputError
 from .files import Batch, InputFile, filesystem, find_batches, read_json
 from .page import html_table, paragraph
 from .places import Input
-from .words import counted, first_line, grouped, some_of, text_table
+from .words import counted, first_line, grouped, megabytes, some_of, text_table
 
 # %% ../nbs/51_plan.ipynb #c910edb8
 _WAYS = {"lake": "lake manifest", "on_demand": "DynamoDB on demand", "provisioned": "DynamoDB provisioned"}
@@ -70,7 +70,7 @@ def _recommended(month: Month, side_by_side: bool = False) -> dict[str, Any]:
     }
 
 
-# %% ../nbs/51_plan.ipynb #9c804f46
+# %% ../nbs/51_plan.ipynb #0ba909d5
 @dataclass(frozen=True)
 class Plan:
     "A plan: `numbers` for programs (dollars, seconds, units), `str()` for people."
@@ -117,15 +117,13 @@ def _words(n: Mapping[str, Any]) -> list[str]:
     return [
         f"Recommended: {_WAYS[best['choice']]}; {best['reason']}",
         f"A batch takes {grouped(b['write_units'])} write and {grouped(b['read_units'])} read units. "
-        "Minutes are "
-        f"an estimate, for {b['cores']:g} cores, and on demand for what a new table takes at once. "
-        "Dollars are "
-        "the manifest's; the cores of the batch itself come on top.",
+        f"Minutes are an estimate, for {b['cores']:g} cores, and on demand for what a new table "
+        "takes at once. Dollars are the manifest's; the cores of the batch itself come on top.",
         *(f"Input: {line}." for line in n["estimated"]),
         f"Prices: {region}, {date}, {source}.{doubt}",
         *(f"Note: {line}." for line in n["notes"]),
-        f"Provisioned capacity, {100 * UTILISATION:.0f} % used, is set by this command; dedup itself sets "
-        "none:",
+        f"Provisioned capacity, {100 * UTILISATION:.0f} % "
+        "used, is set by this command; dedup itself sets none:",
     ]
 
 
@@ -215,7 +213,7 @@ def plan_workload(
     return _plan(given, load_prices(region, prices_file), side_by_side)
 
 
-# %% ../nbs/51_plan.ipynb #4fcf7fa8
+# %% ../nbs/51_plan.ipynb #58f8da08
 _FOOTERS = 5  # that are read
 _PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 
@@ -255,7 +253,7 @@ def _rows_by_size(files: Sequence[InputFile], kind: str, prices: Prices) -> tupl
     packed = sum(f.size for f in files if f.path.endswith(_PACKED))
     size = sum(f.size for f in files)
     rows = packed / prices[f"{kind}_gz_row_bytes"] + (size - packed) / prices[f"{kind}_row_bytes"]
-    return rows, f"by {size / 1e6:.1f} MB in {counted(len(files), 'file')}, {size / rows:.0f} bytes a row"
+    return rows, f"by {megabytes(size)} in {counted(len(files), 'file')}, {size / rows:.0f} bytes a row"
 
 
 def _listed(source: Input, prices: Prices) -> _Seen:

@@ -14,7 +14,7 @@ __all__ = [
     "Summary",
 ]
 
-# %% ../nbs/32_report.ipynb #a98ed987
+# %% ../nbs/32_report.ipynb #3f6a94ed
 import html, json, platform, threading, time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -34,10 +34,10 @@ from dedup_nb.page import (
     page,
     section,
 )
-from .words import counted, grouped, minute, share
+from .words import counted, grouped, megabytes, minute, share
 
 
-# %% ../nbs/32_report.ipynb #2a9744e3
+# %% ../nbs/32_report.ipynb #46fd8dfd
 class Progress:
     "Say one line as each stage ends, keep the times, and show what is at work."
 
@@ -45,8 +45,8 @@ class Progress:
         self,
         stages: int,  # how many there will be
         say: Callable[[str], None] = print,  # where finished lines go
-        live: Callable[[str], None]
-        | None = None,  # shows a line that the next one replaces; "" takes it away
+        # shows a line that the next one replaces; "" takes it away
+        live: Callable[[str], None] | None = None,
         written: Callable[[], int] = lambda: 0,  # bytes that the stage at work has written
     ):
         self.stages, self.say, self.live, self.written = stages, say, live, written
@@ -83,7 +83,7 @@ class Progress:
             if stage and took > 1:
                 with suppress(Exception):  # a folder may go while it is listed
                     size = self.written()
-                    wrote = f", {size / 1e6:.0f} MB written" if size >= 1e6 else ""
+                    wrote = f", {megabytes(size)} written" if size >= 1e6 else ""
                     self.live(f"  {len(self.seconds) + 1} of {self.stages} {stage} ... {took:.0f} s{wrote}")
 
 
@@ -134,7 +134,7 @@ def metrics(
     }
 
 
-# %% ../nbs/32_report.ipynb #9271734a
+# %% ../nbs/32_report.ipynb #08a3bad6
 _REASONS = {
     "natural": "natural duplicate{s} in the batch",
     "synthetic": "synthetic duplicate{s}",
@@ -168,49 +168,63 @@ def in_words(
     m: Mapping[str, Any],  # from `metrics`
 ) -> str:
     "Say what happened to a batch, in a few lines."
-    c, cross = m["counts"], m.get("cross_batch") or {}
-    good = c["read"] - c["bad"]
-    decided = " (decided only: nothing was moved)" if m["status"] == "decided" else ""
+    c, decided = m["counts"], " (decided only: nothing was moved)" if m["status"] == "decided" else ""
     lines = [f"Batch {m['batch_id']}: {sum_in_words(c)}{decided}."]
-    for reason, n in m["reasons"].items():
-        lines.append(f"  dropped   {grouped(n)} {_reason(reason, n)} ({share(n, good)} of the good rows)")
-    if c["renamed"]:
-        earlier = cross.get("renamed", 0)
-        of_them = f", {grouped(earlier)} of them with an event of an earlier batch" if earlier else ""
-        events = counted(c["renamed"], "event")
-        lines.append(
-            f"  renamed   {events} with the id of another event ({share(c['renamed'], good)} of the good "
-            f"rows){of_them}"
-        )
-    if cross.get("dropped_for"):
-        lines.append(f"  earlier   rows dropped for {largest(cross['dropped_for'])}")
     if not c["dropped"] and not c["renamed"]:
         lines.append("  no duplicates" if c["read"] else "  the input is empty")
+    return "\n".join([*lines, *(f"  {what:9} {text}" for what, text in _told(m))])
+
+
+def _told(m: Mapping[str, Any]) -> list[tuple[str, str]]:
+    "What became of rows, in words."
+    c, cross = m["counts"], m.get("cross_batch") or {}
+    good = c["read"] - c["bad"]
+    told = [("dropped", _dropped_words(r, n, good)) for r, n in m["reasons"].items()]
+    if c["renamed"]:
+        told.append(("renamed", _renamed_words(c["renamed"], good, cross.get("renamed", 0))))
+    if cross.get("dropped_for"):
+        told.append(("earlier", f"rows dropped for {largest(cross['dropped_for'])}"))
     if c["bad"]:
-        lines.append(
-            f"  bad       {counted(c['bad'], 'row that is no event', 'rows that are no events')} "
-            f"({share(c['bad'], c['read'])} of the rows)"
-        )
-    return "\n".join(lines + [f"  note      {note}" for note in m["notes"]])
+        told.append(("bad", _bad_words(c)))
+    return told + [("note", note) for note in m["notes"]]
 
 
-# %% ../nbs/32_report.ipynb #9f13b1fc
+def _dropped_words(reason: str, n: int, good: int) -> str:
+    return f"{grouped(n)} {_reason(reason, n)} ({share(n, good)} of the good rows)"
+
+
+def _renamed_words(renamed: int, good: int, earlier: int) -> str:
+    of_them = f", {grouped(earlier)} of them with an event of an earlier batch" if earlier else ""
+    of_good = f"({share(renamed, good)} of the good rows)"
+    return f"{counted(renamed, 'event')} with the id of another event {of_good}{of_them}"
+
+
+def _bad_words(c: Mapping[str, int]) -> str:
+    rows = counted(c["bad"], "row that is no event", "rows that are no events")
+    return f"{rows} ({share(c['bad'], c['read'])} of the rows)"
+
+
+# %% ../nbs/32_report.ipynb #4af8641b
 def fate_chart(
     m: Mapping[str, Any],  # from `metrics`
 ) -> Chart:
     "Draw what happened to the rows that are not simply kept: one bar per reason."
+    c = m["counts"]
+    values = [v for v in _fates(m) if v[1]] or [("none", 0, KEPT)]
+    kept = f"{share(c['kept'], c['read'])} of {counted(c['read'], 'row')} are kept"
+    labels = [f"{grouped(n)} ({share(n, c['read'])})" for _, n, _ in values]
+    return bars(f"{kept}; this is the rest, and the renamed", values, unit="rows", labels=labels)
+
+
+def _fates(m: Mapping[str, Any]) -> list[tuple[str, int, str]]:
+    "What became of rows, how many, and the colour of that."
     c, earlier = m["counts"], (m.get("cross_batch") or {}).get("renamed", 0)
-    values = [
+    return [
         ("renamed, kept", c["renamed"] - earlier, RENAMED),
         ("renamed, id of an earlier batch", earlier, RENAMED),
         *((_reason(reason), n, DROPPED) for reason, n in m["reasons"].items()),
         ("bad rows", c["bad"], BAD),
     ]
-    values = [v for v in values if v[1]] or [("none", 0, KEPT)]
-    kept = f"{share(c['kept'], c['read'])} of {counted(c['read'], 'row')} are kept"
-    title = f"{kept}; this is the rest, and the renamed"
-    labels = [f"{grouped(n)} ({share(n, c['read'])})" for _, n, _ in values]
-    return bars(title, values, unit="rows", labels=labels)
 
 
 def _plain(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,7 +268,7 @@ def report_html(
     )
 
 
-# %% ../nbs/32_report.ipynb #8e5a5279
+# %% ../nbs/32_report.ipynb #ae253da1
 _NAMES = ("read", "bad", "kept", "dropped", "renamed", "suspects")
 
 
@@ -278,16 +292,15 @@ class Summary:
         return 1 if self.troubles else 0
 
     def __str__(self) -> str:
-        said = [f"  note      {note}" for note in self.notes] + [f"  TROUBLE   {t}" for t in self.troubles]
+        said = [f"  TROUBLE   {text}" for text in self.troubles]  # the notes were said before the work
         if not self.batches:
             nothing = "Nothing was processed." if said else "Nothing to do: no batch is left to process."
             return "\n".join([nothing, *said])
         words = [in_words(m) for m in self.batches]
         if len(words) > 1:
             c = self.counts
-            words.append(
-                f"All {len(words)} batches: {sum_in_words(c)}; {grouped(c['renamed'])} renamed.{self._earlier()}"
-            )
+            total = f"All {len(words)} batches: {sum_in_words(c)}; {grouped(c['renamed'])} renamed."
+            words.append(total + self._earlier())
         return "\n".join([*words, *said, f"Results are in {self.output}", *self._where()])
 
     def _where(self) -> list[str]:

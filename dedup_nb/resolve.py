@@ -147,7 +147,7 @@ def dropped_rows(
     return only(exploded.withColumn("dedup", dedup), [*columns, "dedup"])
 
 
-# %% ../nbs/14_resolve.ipynb #2e5972cb
+# %% ../nbs/14_resolve.ipynb #ea2f3e7c
 @dataclass(frozen=True)
 class Deduplicated:
     "What `deduplicate` returns; rows read = bad + kept + dropped."
@@ -210,19 +210,18 @@ def deduplicate(
     """
     config = _config_of(events, settings)
     recipe, columns = recipe_of(config), events.columns
-    keys = fit(recipe, columns)
-    check_columns(events.schema, recipe, keys)
+    check_columns(events.schema, recipe, keys := fit(recipe, columns))
     rows = with_ids(events, keys.id)
-    good, bad = rows.where("_dd_id is not null"), rows.where("_dd_id is null").drop("_dd_id")
-    suspects, clean = _parted(good, columns, keys, recipe.natural != "off")
+    bad = rows.where("_dd_id is null").drop("_dd_id")
+    suspects, clean = _parted(rows.where("_dd_id is not null"), columns, keys, recipe.natural != "off")
     decisions = decide(suspects, recipe.synthetic, unique=keys.unique, batch_id=config.batch_id)
     resolved = met(suspects, decisions)
-    return Deduplicated(
-        clean_rows(clean, columns).unionByName(kept_rows(resolved, columns, keys.id)),
-        dropped_rows(resolved, columns),
-        bad,
-        decisions.where("verdict is not null").select(*VERDICTS),
-    )
+    kept = clean_rows(clean, columns).unionByName(kept_rows(resolved, columns, keys.id))
+    return Deduplicated(kept, dropped_rows(resolved, columns), bad, _verdicts(decisions))
+
+
+def _verdicts(decisions: DataFrame) -> DataFrame:
+    return decisions.where("verdict is not null").select(*VERDICTS)
 
 
 def _parted(good: DataFrame, columns: list[str], keys: Keys, look: bool) -> tuple[DataFrame, DataFrame]:

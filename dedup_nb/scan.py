@@ -98,7 +98,7 @@ def _found(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(counts[name] for name in sorted(counts) if name.startswith("_dd_hour"))
 
 
-# %% ../nbs/31_scan.ipynb #91e66958
+# %% ../nbs/31_scan.ipynb #e6dd7daf
 @dataclass(frozen=True)
 class Tally:
     "Rows of a part of the batch."
@@ -187,12 +187,17 @@ def _scanned(rows: DataFrame, columns: Sequence[str], hours: int, attempt: Attem
     staged = attempt.stage(rows, "keys")
     total = staged.agg(*row_counts(), *_medians(hours)).first()
     good = staged.where("_dd_good").select(*columns)
-    by_id = good.groupBy("_dd_hash").agg(F.expr("count(1) > 1 as several"), F.expr("count(own) > 0 as fed"))
-    repeated = attempt.stage(by_id.where("several or fed"), "repeated")
+    repeated = attempt.stage(_repeated(good), "repeated")
     pairs = _distinct_pairs(good, repeated.where("several").select("_dd_hash"), columns)
-    sums, ids = sums_of(pairs), repeated.select("_dd_hash")
-    tally, found = Tally(total.rows, total.good), _found(total.asDict())
-    return Scan(ids, found, tally, good, pairs, sums.pairs, sums.checksum)
+    sums, tally = sums_of(pairs), Tally(total.rows, total.good)
+    hours_found = _found(total.asDict())
+    return Scan(repeated.select("_dd_hash"), hours_found, tally, good, pairs, sums.pairs, sums.checksum)
+
+
+def _repeated(good: DataFrame) -> DataFrame:  # `_dd_hash`, `several`, `fed`
+    "The ids that stand in several rows, or that a row which is fed back brings."
+    several, fed = F.expr("count(1) > 1 as several"), F.expr("count(own) > 0 as fed")
+    return good.groupBy("_dd_hash").agg(several, fed).where("several or fed")
 
 
 def sums_of(

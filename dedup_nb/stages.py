@@ -189,7 +189,7 @@ def synthetic_words(d: Decided) -> str:
     return f"{grouped(left)} in, {grouped(d.renamed)} renamed, {grouped(d.dropped - natural)} dropped"
 
 
-# %% ../nbs/31_stages.ipynb #0170d5a7
+# %% ../nbs/31_stages.ipynb #e174b12d
 def differing_words(
     suspects: DataFrame,  # with keys
     decisions: DataFrame,
@@ -200,7 +200,8 @@ def differing_words(
     said = "the id alone says what is the same event (missing_fingerprint=id)"
     if not rows:
         return f"{said}: all dropped copies equal the one that stays"
-    named = ", ".join(f"{name}: {grouped(n)}" for name, n in list(by_column.items())[:5])
+    most = sorted(by_column.items(), key=lambda item: (-item[1], item[0]))[:5]
+    named = ", ".join(f"{name}: {grouped(n)}" for name, n in most)
     more = f" and {counted(len(by_column) - 5, 'other column')}" if len(by_column) > 5 else ""
     copies = counted(rows, "dropped copy differs", "dropped copies differ")
     return (
@@ -214,12 +215,11 @@ def _differing(
 ) -> tuple[int, dict[str, int]]:
     "Dropped copies that differ from the first row of their pair; and by column."
     names = {c: f"c{i}" for i, c in enumerate(columns)}
-    differs = {c: f"{n} <> first.{n}" for c, n in names.items()}
-    counts = [F.expr(f"count_if({text}) as {names[c]}") for c, text in differs.items()]
-    either = F.expr(f"count_if({' or '.join(differs.values())}) as rows")
-    found = _beside_first(suspects, decisions, names).agg(either, *counts).first()
-    by_column = {c: found[n] for c, n in names.items() if found[n]}
-    return found.rows, dict(sorted(by_column.items(), key=lambda item: (-item[1], item[0])))
+    counts = [F.expr(f"count_if({n} <> first.{n}) as {n}") for n in names.values()]
+    either = " or ".join(f"{n} <> first.{n}" for n in names.values())
+    beside = _beside_first(suspects, decisions, names)
+    found = beside.agg(F.expr(f"count_if({either}) as rows"), *counts).first()
+    return found.rows, {c: found[n] for c, n in names.items() if found[n]}
 
 
 def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[str, str]) -> DataFrame:

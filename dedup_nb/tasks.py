@@ -17,7 +17,7 @@ __all__ = [
     "slots",
 ]
 
-# %% ../nbs/26_tasks.ipynb #a49deaed
+# %% ../nbs/26_tasks.ipynb #543711ed
 import json, os, re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +27,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession, functions as F
 from .aws import IN_FLIGHT, Connection
-from .claims import USED, Answer, Claimant, Claims
+from .claimant import Claimant
+from .claims import USED, Answer, Claims
 from .dynamodb import DeniedError, Key, Pace, Table, in_parts
 from .errors import ConfigError, DedupError
 from .ledger import FencedError, ManifestError

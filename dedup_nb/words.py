@@ -10,6 +10,7 @@ __all__ = [
     "duration",
     "some_of",
     "said",
+    "megabytes",
     "first_line",
     "utc",
     "minute",
@@ -63,7 +64,7 @@ def duration(
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
-# %% ../nbs/00_words.ipynb #2922b1e5
+# %% ../nbs/00_words.ipynb #30eb646d
 def some_of(
     names: Iterable[str],  # any number of names
     most: int = 3,  # how many are said
@@ -78,6 +79,13 @@ def said(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value)) or "-"
     return "-" if value is None else str(value)
+
+
+def megabytes(
+    number: int,  # bytes
+) -> str:
+    "A size, `12.3 MB`."
+    return f"{number / 1e6:.1f} MB"
 
 
 def first_line(

@@ -1,27 +1,38 @@
-"""Claims of several runs, mixed step by step: each call on one item is a step, and a seeded dice says whose turn it is."""
-import random, threading
+"Claims of several runs, mixed step by step: each call on one item is a step, and a seeded dice says whose turn it is."
+
+import random
+import threading
 from collections import Counter
+from dataclasses import dataclass, field
+
 import pytest
-from dedup_nb.dynamodb import KNOWN, LATER, OWN, Claimant, Claims, Meter
+
+from dedup_nb.claimant import Claimant
+from dedup_nb.claims import KNOWN, LATER, OWN, TAKEN, Claims
+from dedup_nb.dynamodb import Meter
+from dedup_nb.keys import RENAMED, STAYS
 
 DAY = 86400
+X = "x"  # the id that all of them are after
 
 
 class Steps:
     "Lets one of several threads go on at a time, by dice."
 
     def __init__(self, seed, actors):
-        self.dice, self.waiting, self.all, self.free = random.Random(seed), {}, set(range(actors)), threading.Condition()
+        self.dice, self.all, self.free = random.Random(seed), set(range(actors)), threading.Condition()
+        self.waiting = {}  # actor -> is it its turn?
 
     def turn(self, me):
         with self.free:
             self.waiting[me] = False
             self.choose()
-            while not self.waiting.get(me): self.free.wait(10)
+            while not self.waiting.get(me):
+                self.free.wait(10)
             del self.waiting[me]
 
     def choose(self):
-        if set(self.waiting) == self.all and not any(self.waiting.values()) and self.waiting:
+        if self.waiting and set(self.waiting) == self.all and not any(self.waiting.values()):
             self.waiting[self.dice.choice(sorted(self.waiting))] = True
             self.free.notify_all()
 
@@ -32,42 +43,49 @@ class Steps:
 
 
 class Memory:
-    "The calls of a table on a dictionary; each item of a call is a step, and an answer may be lost, so that the call is repeated."
-    partiql = True
+    "A table as a dictionary. Each item of a call is a step; an answer may be lost, then the call is repeated."
 
-    def __init__(self, rows, steps=None, me=None, lost=0.0): self.rows, self.steps, self.me, self.lost, self.meter = rows, steps, me, lost, Meter()
+    def __init__(self, rows, steps=None, me=None, lost=0.0):
+        self.rows, self.steps, self.me, self.lost, self.meter = rows, steps, me, lost, Meter()
 
     def step(self):
-        if self.steps: self.steps.turn(self.me)
+        if self.steps:
+            self.steps.turn(self.me)
 
-    def repeated(self, work):
+    def repeated(self, work, *words):
         self.step()
-        found = work()
+        found = work(*words)
         if self.steps and self.steps.dice.random() < self.lost:
             self.step()
-            found = work()
+            found = work(*words)
         return found
 
     def insert(self, items):
-        def one(key, item):
-            if key in self.rows: return key
-            self.rows[key] = dict(item)
-        return {key: None for key, item in items.items() if self.repeated(lambda: one(key, item)) is not None}
+        return {key: None for key, item in items.items() if not self.repeated(self.inserted, key, item)}
+
+    def inserted(self, key, item):
+        if key in self.rows:
+            return False
+        self.rows[key] = dict(item)
+        return True
 
     def read(self, keys):
         found = {}
         for key in keys:
             self.step()
-            if key in self.rows: found[key] = dict(self.rows[key])
+            if key in self.rows:
+                found[key] = dict(self.rows[key])
         return found
 
     def swap(self, changes):
-        def one(key, old, new):
-            now = self.rows.get(key)
-            if now is None or any(now.get(n) != old.get(n) for n in ("etlTime", "run", "until")): return False
-            self.rows[key] = {n: v for n, v in {**now, **new}.items() if v is not None}
-            return True
-        return {key for key, (old, new) in changes.items() if self.repeated(lambda: one(key, old, new))}
+        return {key for key, (old, new) in changes.items() if self.repeated(self.swapped, key, old, new)}
+
+    def swapped(self, key, old, new):
+        now = self.rows.get(key)
+        if now is None or any(now.get(n) != old.get(n) for n in ("etlTime", "run", "until")):
+            return False
+        self.rows[key] = {n: v for n, v in {**now, **new}.items() if v is not None}
+        return True
 
     def of_ids(self, ids):
         self.step()
@@ -76,68 +94,166 @@ class Memory:
     def delete(self, keys, run):
         for key in keys:
             self.step()
-            if key in self.rows and self.rows[key].get("run") == run and "until" not in self.rows[key]: del self.rows[key]
+            if key in self.rows and self.rows[key].get("run") == run and "until" not in self.rows[key]:
+                del self.rows[key]
 
 
-def who(batch, seq, day=0, **more): return Claimant(batch, f"{batch}@{seq}", 1_800_000_000 + day * DAY, 1_800_000_000 + day * DAY, 180 * DAY, sees=seq, **more)
+@dataclass(frozen=True)
+class Actor:
+    "A run that claims some fingerprints of the id, in its order."
+
+    batch: str
+    seq: int
+    day: int
+    prints: str
+    more: dict = field(default_factory=dict, hash=False)
+
+    @property
+    def run(self):
+        return f"{self.batch}@{self.seq}"
+
+    def claims(self, table, heads=True, read_first=False):
+        etl = 1_800_000_000 + self.day * DAY
+        more = dict(sees=self.seq, heads=heads, **self.more)
+        who = Claimant(self.batch, self.run, etl, etl, 180 * DAY, **more)
+        return Claims(table, who, read_first).of([(X, list(self.prints))])
 
 
-OVER = frozenset({"old@1"})
-X = "x"
-# rows that are there, (run, prints) of the actors, the pairs of which exactly one of them must keep; None = old@1 may have it
+def old(day, prints, batch="old"):
+    return Actor(batch, 1, day, prints)
+
+
+OVER, KEEPS_IDS = {"dead": frozenset({"old@1"})}, {"renames": False}
+A, B = Actor("a", 2, 0, "fg"), Actor("b", 3, 0, "gf")
+# what is there before, and who comes then
 CASES = {
-    "two runs, one pair": ([], [("a", 2, 0, {}, "f"), ("b", 3, 0, {}, "f")]),
-    "two runs, two prints each, in other orders": ([], [("a", 2, 0, {}, "fg"), ("b", 3, 0, {}, "gf")]),
-    "three runs, shared prints": ([], [("a", 2, 0, {}, "fg"), ("b", 3, 1, {}, "gh"), ("c", 4, 2, {}, "hf")]),
-    "an expired head": ([("old", 1, -200, "f")], [("a", 2, 0, {}, "f"), ("b", 3, 0, {}, "gf")]),
-    "an expired head with tails": ([("old", 1, -200, "f"), ("older", 1, -190, "g")], [("a", 2, 0, {}, "fg"), ("b", 3, 0, {}, "gf"), ("c", 4, 1, {}, "g")]),
-    "a run that is over for one and not for the other": ([("old", 1, -1, "f")], [("a", 2, 0, {}, "g"), ("b", 3, 0, {"dead": OVER}, "g")]),
-    "the same with more": ([("old", 1, -1, "fh")], [("a", 2, 0, {}, "gh"), ("b", 3, 0, {"dead": OVER}, "gh"), ("c", 4, 0, {"dead": OVER}, "hg")]),
-    "a run that is over and is younger": ([("old", 1, 1, "f")], [("a", 2, 0, {}, "g"), ("b", 3, 0, {"dead": OVER}, "g")]),
-    "expired for the later batch only": ([("old", 1, -179, "f")], [("a", 2, 0, {}, "g"), ("b", 3, 9, {}, "g")]),
-    "a task twice beside another run": ([("old", 1, -200, "g")], [("a", 2, 0, {}, "fg"), ("a", 2, 0, {}, "fg"), ("b", 3, 0, {}, "gf")]),
-    "without renames": ([("old", 1, -170, "f"), ("mid", 1, -10, "g")], [("a", 2, 15, {"renames": False}, "fg"), ("b", 3, 15, {"renames": False}, "gf")]),
+    "two runs, one pair": ([], [Actor("a", 2, 0, "f"), Actor("b", 3, 0, "f")]),
+    "two runs, two prints each, in other orders": ([], [A, B]),
+    "three runs, shared prints": ([], [A, Actor("b", 3, 1, "gh"), Actor("c", 4, 2, "hf")]),
+    "an expired head": ([old(-200, "f")], [Actor("a", 2, 0, "f"), B]),
+    "an expired head with tails": (
+        [old(-200, "f"), old(-190, "g", "older")],
+        [A, B, Actor("c", 4, 1, "g")],
+    ),
+    "a run that is over for one and not for the other": (
+        [old(-1, "f")],
+        [Actor("a", 2, 0, "g"), Actor("b", 3, 0, "g", OVER)],
+    ),
+    "the same with more": (
+        [old(-1, "fh")],
+        [Actor("a", 2, 0, "gh"), Actor("b", 3, 0, "gh", OVER), Actor("c", 4, 0, "hg", OVER)],
+    ),
+    "a run that is over and is younger": (
+        [old(1, "f")],
+        [Actor("a", 2, 0, "g"), Actor("b", 3, 0, "g", OVER)],
+    ),
+    "a run that is over, and others rest on its head": (
+        [old(-1, "f"), old(-1, "g", "mid")],
+        [Actor("a", 2, 0, "gf", OVER), Actor("b", 3, 0, "fg", OVER), Actor("c", 4, 0, "hg", OVER)],
+    ),
+    "expired for the later batch only": ([old(-179, "f")], [Actor("a", 2, 0, "g"), Actor("b", 3, 9, "g")]),
+    "a task twice beside another run": ([old(-200, "g")], [A, A, B]),
+    "without renames": (
+        [old(-170, "f"), old(-10, "g", "mid")],
+        [Actor("a", 2, 15, "fg", KEEPS_IDS), Actor("b", 3, 15, "gf", KEEPS_IDS)],
+    ),
 }
 
 
-def play(case, seed, heads=True, lost=0.0, sweep=False):
-    before, actors = CASES[case]
+def play(before, actors, seed, heads=True):
+    "The rows at the end, and the answers of each actor."
     rows = {}
-    for batch, seq, day, prints in before: Claims(Memory(rows), who(batch, seq, day, heads=heads)).of([(X, list(prints))])
+    for one in before:
+        one.claims(Memory(rows), heads)
+    over = any(a.more is OVER for a in actors)
+    lost, sweep = (0.2 if seed % 2 else 0.0), over and seed % 4 == 1
     steps, results = Steps(seed, len(actors) + sweep), [None] * len(actors)
 
     def act(n):
-        batch, seq, day, more, prints = actors[n]
-        try: results[n] = Claims(Memory(rows, steps, n, lost), who(batch, seq, day, heads=heads, **more), read_first=bool(seed % 3 == 0)).of([(X, list(prints))])
-        finally: steps.done(n)
+        try:
+            results[n] = actors[n].claims(Memory(rows, steps, n, lost), heads, read_first=seed % 3 == 0)
+        finally:
+            steps.done(n)
 
     def sweeper():  # deletes what is over and nobody rests on, as a release or forget would
-        try: Memory(rows, steps, len(actors)).delete(list(rows), "old@1")
-        finally: steps.done(len(actors))
+        try:
+            Memory(rows, steps, len(actors)).delete(list(rows), "old@1")
+        finally:
+            steps.done(len(actors))
 
-    threads = [threading.Thread(target=act, args=(n,)) for n in range(len(actors))] + ([threading.Thread(target=sweeper)] if sweep else [])
-    for t in threads: t.start()
-    for t in threads: t.join(30)
-    return rows, results, actors
+    threads = [threading.Thread(target=act, args=(n,)) for n in range(len(actors))]
+    threads += [threading.Thread(target=sweeper)] * sweep
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return rows, results
 
 
-def kept(answers): return {a.fingerprint for a in answers if a.kind in (OWN, LATER)}
+def kept(answers):
+    return {a.fingerprint for a in answers if a.kind in (OWN, LATER)}
 
 
-@pytest.mark.parametrize("heads", [True, False])
+def ids_of(actor, answers):
+    "What a batch does with its pairs: print -> the id under which it stays; of dropped ones that of the copy that stays."
+    taken = {a.fingerprint for a in answers if a.kind == TAKEN}
+    known = {a.fingerprint: a for a in answers if a.kind == KNOWN}
+    stay = [p for p in dict.fromkeys(actor.prints) if p not in taken]
+    new = stay if any(a.kind == KNOWN and a.of_id for a in answers) else stay[1:]
+    gone = {p: (known[p].run, X if known[p].fate & 3 == STAYS else f"{X}/{p}") for p in taken}
+    return {p: f"{X}/{p}" if p in new else X for p in stay}, gone
+
+
+def check_kept_once(before, actors, results):
+    runs = {a.run: kept(r) for a, r in zip(actors, results)}
+    count = Counter(p for prints in runs.values() for p in prints)
+    lost = set("".join(a.prints for a in actors)) - set(count)
+    live_before = {p for b in before if b.day > -180 and b.batch != "old" for p in b.prints}
+    there = {b.run for b in before}
+    owners = (x.run for r in results for x in r if x.kind == KNOWN)
+    assert max(count.values(), default=1) == 1, "kept twice"
+    assert lost <= live_before or there & set(owners), "lost"
+
+
+def check_ids(before, actors, rows, results):
+    "Whoever has the head keeps its id, and nobody else; what was dropped points at what is kept."
+    decided = {a.run: ids_of(a, r) for a, r in zip(actors, results)}
+    head, keepers = rows[X, "#"], [run for run, (stay, _) in decided.items() if X in stay.values()]
+    over = any(a.more is OVER for a in actors)  # a batch that rests on a run that is over is not committed
+    if head["run"] in decided:
+        assert keepers == [head["run"]] and decided[head["run"]][0][head["first"]] == X, "the id"
+    elif not over:
+        assert keepers == [], "the id is another's"
+    for _, gone in decided.values():
+        for p, (run, event_id) in gone.items():
+            if run in decided:
+                assert decided[run][0].get(p) == event_id, f"{p} points at nothing"
+
+
+def check_again(actors, rows, results, heads, read_first):
+    "A rerun of each gets what it got; but what another run deletes because it is over may be had by then."
+    for actor, result in zip(actors, results):
+        if any(a.more is OVER for a in actors) and any(x.run == "old@1" for x in result):
+            continue
+        again = actor.claims(Memory(rows), heads, read_first)
+        assert kept(again) == kept(result), "a rerun disagrees"
+        if heads and actor.more is not KEEPS_IDS:
+            assert ids_of(actor, again)[0] == ids_of(actor, result)[0], "a rerun gives other ids"
+
+
+def check_all(before, actors, seed, heads):
+    rows, results = play(before, actors, seed, heads)
+    try:
+        check_kept_once(before, actors, results)
+        if heads and all(a.more is not KEEPS_IDS for a in actors):
+            check_ids(before, actors, rows, results)
+        check_again(actors, rows, results, heads, read_first=bool(seed % 2))
+    except AssertionError as wrong:
+        raise AssertionError(f"{wrong}; seed {seed}: {actors} {results} {rows}") from None
+
+
+@pytest.mark.parametrize("heads", [True, False], ids=["heads", "pairs"])
 @pytest.mark.parametrize("case", CASES)
 def test_however_runs_are_mixed_each_pair_is_kept_once_and_a_rerun_agrees(case, heads):
     for seed in range(200):
-        rows, results, actors = play(case, seed, heads, lost=0.2 if seed % 2 else 0.0, sweep="over" in case and seed % 4 == 1)
-        runs = {f"{a[0]}@{a[1]}": r for a, r in zip(actors, results)}
-        count, wanted = Counter(p for r in runs.values() for p in kept(r)), set("".join(a[4] for a in actors))
-        live_before = {p for batch, seq, day, prints in CASES[case][0] if day > -180 and seq != 1 for p in prints}
-        assert max(count.values(), default=1) == 1, (case, seed, "kept twice", results)
-        lost_ = wanted - set(count)
-        yielded = {p for a, r in zip(actors, results) for p in lost_ if any(x.kind == KNOWN and x.run in ("old@1", "older@1", "mid@1") for x in r)}
-        assert lost_ <= yielded | live_before, (case, seed, "lost", results)
-        for n, (batch, seq, day, more, prints) in enumerate(actors):
-            again = Claims(Memory(rows), who(batch, seq, day, heads=heads, **more), read_first=bool(seed % 2)).of([(X, list(prints))])
-            assert kept(again) == kept(results[n]), (case, seed, "a rerun disagrees")
-            if heads: assert {a.fingerprint for a in again if a.kind == OWN} <= set(prints)
-        if heads: assert sum(a.kind == OWN for r in runs.values() for a in r) <= len({r for r in runs}), (case, seed)
+        check_all(*CASES[case], seed, heads)

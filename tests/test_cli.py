@@ -1,64 +1,286 @@
-"""The command: its words, its exit codes, its help."""
-import subprocess, sys
+"""The command: its words, its exit codes, its help. No Spark."""
+
+import json
+import os
+import re
+import resource
+import shlex
+import subprocess
+import sys
+import time
 from pathlib import Path
+
 import pytest
-from dedup_nb import __version__
+
+from dedup_nb import __version__, errors, ledger
 from dedup_nb.cli import main
-from dedup_nb.config import settings
+from dedup_nb.config import GROUPS, settings
+from dedup_nb.report import Summary
+
+# a Java that is not there: whoever starts Spark fails
+NO_SPARK = {"JAVA_HOME": "/nowhere", "PATH": ""}
 
 
-def test_version(capsys):
-    with pytest.raises(SystemExit) as done: main(["--version"])
-    assert done.value.code == 0 and capsys.readouterr().out.strip() == f"dedup_nb {__version__}"
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    "No settings.ini in reach, nothing left behind."
+    monkeypatch.chdir(tmp_path)
 
 
-def test_help_lists_every_setting_with_its_help(capsys):
-    with pytest.raises(SystemExit) as done: main(["run", "--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert done.value.code == 0
-    for s in settings(): assert f"--{s.name.replace('_', '-')}" in text and " ".join(s.metadata["help"].split()) in text
+def exit_code(words):
+    with pytest.raises(SystemExit) as done:
+        main(shlex.split(words))
+    return done.value.code
 
 
-@pytest.mark.parametrize("words, said", [
-    ([], "Name a command"),
-    (["run"], "A run needs input and output"),
-    (["rnu"], "Unknown command rnu; there are run, backfill, runs, explain, forget, abandon, expire"),
-    (["rnu"], "Did you mean run"),
-    (["forget", "--output", "out"], "Wanted dedup forget BATCH --output DIR. dedup runs --output DIR lists the batches."),
-    (["explain", "--output", "out"], "Wanted dedup explain EVENT_ID"),
-    (["explain", "a"], "dedup explain EVENT_ID --output DIR"),
-    (["expire", "--yess"], "Did you mean --yes?"),
-    (["backfill", "--input", "x"], "A backfill needs output. Give --output DIR, DEDUP_OUTPUT or a line in settings.ini."),
-    (["backfill", "--input", "x", "--output", "y", "--manifest", "none"], "Set manifest=lake"),
-    (["runs"], "--output DIR"),
-    (["run", "--ordr-by", "x"], "Unknown argument --ordr-by. Did you mean --order-by?"),
-    (["run", "--set", "synthetic"], "wanted --set name=value"),
-    (["run", "--set", "synthetc=off"], "Did you mean synthetic?"),
-    (["run", "--synthetic", "renam_all"], "Did you mean rename_all?"),
-    (["run", "--natural", "off"], "set synthetic=off too"),
-    (["run", "--profile", "prod"], "settings.ini"),
-])
+def apart(*words, **env):
+    "The command in a process of its own."
+    asked = [sys.executable, "-m", "dedup_nb", *words]
+    return subprocess.run(asked, capture_output=True, text=True, env={**os.environ, **env})
+
+
+# --- help
+
+
+COMMANDS = {  # an option that it has, and one that would do nothing for it
+    "demo": ("--output", "--input"),
+    "run": ("--late-files", "--yes"),
+    "profile": ("--since", "--retention-days"),
+    "backfill": ("--synthetic", "--output-format"),
+    "plan": ("--events-per-day", "--output"),
+    "explain": ("--dynamodb-table", "--synthetic"),
+    "runs": ("--manifest-path", "--retention-days"),
+    "abandon": ("--force", "--input"),
+    "forget": ("--yes", "--force"),
+    "expire": ("--audit-days", "--input"),
+    "iam": ("--for", "--output"),
+}
+
+
+def test_help_names_every_command(capsys):
+    assert exit_code("--help") == 0
+    listed = re.findall(r"^    (\w+) +\w", capsys.readouterr().out, re.M)
+    assert listed == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_the_commands_own_options_and_an_example(command, capsys):
+    assert exit_code(f"{command} --help") == 0
+    text = capsys.readouterr().out
+    has, has_not = COMMANDS[command]
+    assert f"\n  {has}" in text and has_not not in text
+    assert f"Example:\n  dedup {command}" in text
+
+
+def test_help_of_run_shows_every_setting_in_its_group(capsys):
+    assert exit_code("run --help") == 0
+    parts = re.split(r"^(\w[\w ]*):\n", capsys.readouterr().out, flags=re.M)
+    section = {name: " ".join(text.split()) for name, text in zip(parts[1::2], parts[2::2])}
+    assert [name for name in section if name in GROUPS] == list(GROUPS)
+    for s in settings():
+        shown = section[s.metadata["group"]]
+        assert f"--{s.name.replace('_', '-')}" in shown and " ".join(s.metadata["help"].split()) in shown
+        assert all(word in shown for word in s.metadata["allowed"])
+
+
+# --- exit code 2: what was typed does not fit
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("", "Name a command"),
+        ("rnu", "Unknown command rnu; there are demo, run, profile, "),
+        ("rnu", "Did you mean run?"),
+        ("run", "A run needs input and output. Give --input DIR, DEDUP_INPUT or a line in settings.ini."),
+        ("run --input x", "A run needs output. Give --output DIR"),
+        ("backfill --input x", "A backfill needs output"),
+        ("backfill --input x --output y --manifest none", "Set manifest=lake"),
+        ("forget --output out", "Wanted dedup forget BATCH --output DIR. dedup runs --output DIR lists"),
+        ("explain --output out", "Wanted dedup explain EVENT_ID"),
+        ("explain a", "dedup explain EVENT_ID --output DIR"),
+        ("runs", "--output DIR"),
+        ("runs --manifest none", "--output DIR"),
+        ("run --ordr-by x", "Unknown argument --ordr-by. Did you mean --order-by? dedup run --help"),
+        ("run --ordr-by=x", "Did you mean --order-by?"),
+        ("expire --yess", "Did you mean --yes?"),
+        ("forget b --force --output out", "dedup forget takes no --force"),
+        ("runs --synthetic off", "dedup runs takes no --synthetic"),
+        ("run events", "Unknown argument events."),
+        ("run --set synthetic", "--set synthetic: wanted --set name=value, with a value."),
+        ("run --set input=", "--set input=: wanted --set name=value, with a value."),
+        ("run --set synthetc=off", "Did you mean synthetic?"),
+        ("run --synthetic renam_all", "wanted one of rename_later, rename_all"),
+        ("run --natural off", "set synthetic=off too"),
+        ("run --profile prod", "settings.ini"),
+        ("run --rerun 2026-11-20", "If 2026-11-20 is a batch, name it with --batch-id 2026-11-20."),
+        ("run --rerun 1 --input x --output y", "name it with --batch-id 1"),
+        ("run --create-table maybe", "wanted --create-table alone, or true or false"),
+        ("expire --audit-days many --output out", "--audit-days many: wanted a whole number of days"),
+        ("expire --audit-days -1 --output out", "wanted days from 0"),
+        ("plan", "A plan needs --input DIR, --from-profile FILE or --events-per-day N"),
+        ("plan --events-per-day 9 --input x", "not both"),
+        ("iam", "dedup iam --table NAME"),
+        ("iam --table t --for rnu", "Did you mean run?"),
+        ("run --input", "expected one argument"),
+    ],
+)
 def test_wrong_usage_is_exit_code_2_and_one_message(words, said, capsys):
-    assert main(words) == 2
-    out = capsys.readouterr()
-    assert said in out.err and "Traceback" not in out.err and out.out == ""
+    assert exit_code(words) == 2
+    shown = capsys.readouterr()
+    assert said in " ".join(shown.err.split()) and "Traceback" not in shown.err and shown.out == ""
 
 
-def test_a_missing_input_is_said_before_spark_starts(capsys):
+def test_wrong_arguments_are_answered_in_under_a_second():
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    wrong = (["rnu"], ["run", "--ordr-by", "x"], ["run", "--input", "a", "--max-batches", "many"])
+    assert [apart(*words).returncode for words in wrong] == [2, 2, 2]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert seconds < len(wrong)
+
+
+def test_a_missing_input_is_said_before_spark_starts():
     Path("events").mkdir()
-    assert main(["run", "--input", "evnts", "--output", "out"]) == 1
+    done = apart("run", "--input", "evnts", "--output", "out", **NO_SPARK)
+    assert done.returncode == 2 and "Wanted the input evnts; it is not there" in done.stderr
+    assert "Did you mean events? Correct input (--input)." in done.stderr and not Path("out").exists()
+
+
+# --- what a scheduler can act on
+
+
+@pytest.mark.parametrize(
+    "wrong, code",
+    [
+        (errors.DedupError, 1),
+        (errors.InputError, 1),
+        (errors.OutputError, 1),
+        (errors.ConservationError, 1),
+        (ledger.ManifestError, 1),
+        (ZeroDivisionError, 1),
+        (errors.ConfigError, 2),
+        (errors.MissingInputError, 2),
+        (errors.MissingColumnError, 2),
+        (errors.FormatError, 2),
+        (ledger.RecipeError, 2),
+        (errors.AlarmError, 3),
+        (errors.BusyError, 4),
+        (ledger.FencedError, 4),
+        (KeyboardInterrupt, 130),
+        (BrokenPipeError, 0),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_code(wrong, code, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise wrong("what went wrong")
+
+    monkeypatch.setattr("dedup_nb.history.runs", fail)
+    assert exit_code("runs --output out") == code
     said = capsys.readouterr().err
-    assert "evnts" in said and "events" in said and "Traceback" not in said
+    named = f"dedup: {'DedupError: ' * (wrong is ZeroDivisionError)}{wrong.__name__}: what went wrong\n"
+    assert code in (0, 130) or named in said
+    assert "Traceback" not in said or wrong is ZeroDivisionError
 
 
-def test_the_command_is_installed():
-    done = subprocess.run([str(Path(sys.executable).parent / "dedup"), "--version"], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.strip() == f"dedup_nb {__version__}"
+@pytest.mark.parametrize("troubles, code", [((), 0), (("Batch 1 is committed, and its input changed",), 1)])
+def test_what_was_left_out_shows_in_the_exit_code(troubles, code, monkeypatch, capsys):
+    made = Summary([], "out", troubles=troubles)
+    monkeypatch.setattr("dedup_nb.pipeline.run", lambda *_, **__: made)
+    assert exit_code("run --input in --output out --json") == code
+    assert json.loads(capsys.readouterr().out)["troubles"] == list(troubles)
+    assert exit_code("run --input in --output out") == code
+    assert all(words in capsys.readouterr().out for words in troubles)
 
 
-def test_with_json_what_java_prints_is_no_part_of_the_answer():
-    words = "import os; from dedup_nb.cli import _java_apart\nwith _java_apart(True): os.system('echo java'); print('json')\nprint('after'); os.system('echo too')"
-    done = subprocess.run([sys.executable, "-u", "-c", words], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("json\nafter\ntoo\n", "java\n")
-    gone = subprocess.run(["sh", "-c", f"{sys.executable} -c 'from dedup_nb.cli import main; import sys; sys.exit(main(sys.argv[1:]))' plan --events-per-day 1e6 --json >&-"], capture_output=True, text=True)
-    assert gone.returncode == 0 and "Traceback" not in gone.stderr
+def test_the_command_the_module_and_the_function_are_the_same():
+    script = Path(sys.executable).parent / "dedup"
+    asked = [[script], [sys.executable, "-m", "dedup_nb"]]
+    told = [subprocess.run([*a, "--version"], capture_output=True, text=True) for a in asked]
+    assert [(t.returncode, t.stdout) for t in told] == [(0, f"dedup_nb {__version__}\n")] * 2
+    told = [subprocess.run([*a, "rnu"], capture_output=True, text=True) for a in asked]
+    assert told[0].stderr == told[1].stderr and told[0].returncode == told[1].returncode == 2
+
+
+# --- what goes where
+
+
+def test_what_java_prints_goes_to_a_log_that_is_named_when_something_fails():
+    words = (
+        "import os, sys\n"
+        "from dedup_nb import history, errors\n"
+        "from dedup_nb.cli import main\n"
+        "def runs(config):\n"
+        "    os.system('echo java; echo grumbles >&2')\n"
+        "    if config.output == 'fine': return history.Answer('told', {})\n"
+        "    raise errors.InputError('broken') if config.output == 'broken' else KeyError('AKIAABCDEFGH')\n"
+        "history.runs = runs\n"
+        "main(['runs', '--output', sys.argv[1]])"
+    )
+    told = {o: subprocess.run([sys.executable, "-c", words, o], capture_output=True, text=True)
+            for o in ("fine", "broken", "bug")}  # fmt: skip
+    assert (told["fine"].stdout, told["fine"].stderr, told["fine"].returncode) == ("told\n", "", 0)
+    for output, last in (("broken", "grumbles\n"), ("bug", "KeyError: '***'\n")):
+        done = told[output]
+        lines = done.stderr.splitlines()
+        assert (done.stdout, done.returncode, len(lines)) == ("", 1, 2) and "AKIA" not in done.stderr
+        log = Path(lines[1].removeprefix("What Spark and others said is in "))
+        text = log.read_text()
+        log.unlink()
+        assert text.startswith("java\ngrumbles\n") and text.endswith(last)
+
+
+def test_with_json_only_json_goes_to_standard_output_even_when_that_is_closed():
+    done = apart("plan", "--events-per-day", "1e6", "--json", **NO_SPARK)
+    assert json.loads(done.stdout)["workload"]["events_per_day"] == 1_000_000 and done.returncode == 0
+    words = f"{sys.executable} -m dedup_nb plan --events-per-day 1e6 --json >&-"
+    closed = subprocess.run(["sh", "-c", words], capture_output=True, text=True)
+    assert closed.returncode == 0 and "Traceback" not in closed.stderr
+
+
+# --- dedup runs, without Spark
+
+
+def put(path, found):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(json.dumps(found))
+
+
+def test_runs_of_an_output_without_a_manifest():
+    put("out/runs/recipe.json", {"manifest": "none", "output_format": "parquet"})
+    counts = {"read": 40_010, "bad": 10, "kept": 39_999, "dropped": 1, "renamed": 0, "suspects": 2}
+    one = {"batch_id": "1", "status": "committed", "etl_time": "2026-11-20T10:00:00Z", "counts": counts}
+    put("out/runs/1/metrics.json", {**one, "started_at": "2026-11-20T11:00:00Z",
+                                    "finished_at": "2026-11-20T11:02:03Z"})  # fmt: skip
+    none = dict.fromkeys(counts, 0)
+    put("out/runs/2/metrics.json", {**one, "batch_id": "2", "status": "decided", "etl_time": None,
+                                    "counts": none})  # fmt: skip
+    Path("out/runs/3").mkdir()  # of a run that failed
+    told = apart("runs", "--output", "out", **NO_SPARK)
+    head, *rows = [re.split("  +", line) for line in told.stdout.splitlines()]
+    assert head[3:] == ["kept", "dropped", "of the good", "bad", "of all", "took", "by"], told.stderr
+    assert rows == [
+        ["1", "committed", "2026-11-20 10:00", "39 999", "1", "below 0.01 %", "10", "0.025 %", "2 minutes", "-"],
+        ["2", "decided", "-", "0", "0", "0 %", "0", "0 %", "-", "-"],
+    ]  # fmt: skip
+    told = apart("runs", "--output", "out", "--json", **NO_SPARK)
+    assert [m["counts"] for m in json.loads(told.stdout)] == [counts, none]
+
+
+def test_runs_finds_the_table_that_the_output_is_noted_with(dynamodb):
+    from dedup_nb.aws import Connection
+    from dedup_nb.dynamo import DynamoStore
+    from dedup_nb.manifest import Manifest
+    from dedup_nb.memory import record_output
+    from dedup_nb.places import Memory
+
+    memory = Memory("dynamodb", None, f"cli_{time.monotonic_ns()}", dynamodb, "us-east-1")
+    record_output("out", {"output_format": "parquet"}, memory)
+    store = DynamoStore(None, Connection(memory.table, memory.region, dynamodb), "out/manifest", create=True)
+    manifest = Manifest(store, {"format": 2, "retention_days": 180})
+    for batch in ("good", "poor"):
+        manifest.begin(batch, 0, {"token": f"t_{batch}"})
+    manifest.give_up("poor", "t_poor", "AlarmError: 50 % of the rows is bad, above max_bad_share = 0.1")
+    told = apart("runs", "--output", "out", **NO_SPARK)
+    assert told.returncode == 0, told.stderr
+    assert "abandoned: AlarmError: 50 % of the rows is bad" in told.stdout and "claimed" in told.stdout

@@ -1,15 +1,36 @@
-"""How duplicated events are, and why: against the planted truth, and at the edges."""
-import json, re
-from pathlib import Path
+"""How duplicated events are, and why: against the planted truth, on literal rows, and what the page says."""
+
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
 import pandas as pd
 import pytest
-from pyspark.sql import functions as F
 from conftest import ROOT
-from dedup_nb import Config, deduplicate
-from dedup_nb.cli import main
-from dedup_nb.config import ConfigError, MissingColumnError
-from dedup_nb.distribution import DISTRIBUTION_SQL, REASONS, events_per_id, knee, profile, profile_events, profile_html, window_title
-from dedup_nb.report import page
+from pyspark.sql import Row, functions as F
+from dedup_nb.charts import conclusions
+from dedup_nb.config import Config
+from dedup_nb.copies import Compared, Ids, Look
+from dedup_nb.distribution import REASONS, WINDOWS, Measures, by_id, collisions, placed
+from dedup_nb.errors import ConfigError, MissingColumnError, MissingInputError
+from dedup_nb.keys import Keys
+from dedup_nb.numbers import gaps, knee, numbers_of, quantiles, split_by, windows
+from dedup_nb.profile import Profile, profile, profile_events
+from dedup_nb.resolve import deduplicate
+
+HOUR, DAY = 3_600_000, 86_400_000
+COUNTS = ("events", "ids", "repeated_ids", "natural_excess", "synthetic_excess", "hottest_id_events", "bad")
+
+
+def headline(found):
+    return {name: found.numbers[name] for name in COUNTS}
+
+
+def quietly(line):
+    pass
+
+
+# the samples, with known truth
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +41,10 @@ def planted():
 
 
 @pytest.fixture(scope="module")
-def found(spark, tmp_path_factory):
+def samples(spark, tmp_path_factory):
     output = tmp_path_factory.mktemp("profile")
-    return profile(Config(input=str(ROOT / "data_samples"), output=str(output)), spark, say=lambda line: None), output
+    config = Config(input=str(ROOT / "data_samples"), output=str(output))
+    return profile(config, spark, say=quietly), output
 
 
 def more(planted, reasons, *kinds):
@@ -31,261 +53,553 @@ def more(planted, reasons, *kinds):
     return len(rows[rows["kind"].isin(kinds)] if kinds else rows)
 
 
-NATURAL, SYNTHETIC = ("natural", "natural_cross_batch"), ("synthetic", "synthetic_cross_batch")
+NATURAL, SYNTHETIC = REASONS[:2], REASONS[2:]
 
 
-def test_the_headline_is_what_was_planted(found, planted):
-    n, sizes = found[0].numbers, planted["event_id"].value_counts()
-    assert {name: n[name] for name in ("events", "ids", "repeated_ids", "natural_excess", "synthetic_excess", "hottest_id_events", "bad")} == {
-        "events": len(planted), "ids": len(sizes), "repeated_ids": int((sizes > 1).sum()), "natural_excess": more(planted, NATURAL), "synthetic_excess": more(planted, SYNTHETIC),
-        "hottest_id_events": int(sizes.max()), "bad": sum(1 for line in (ROOT / "data_samples" / "truth.csv").open()) - 1 - len(planted)}
-    assert n["without_fingerprint"] == int((planted["event_fingerprint"] == "").sum())
+def test_the_headline_is_what_was_planted(samples, planted):
+    sizes = planted["event_id"].value_counts()
+    lines = sum(1 for _ in (ROOT / "data_samples" / "truth.csv").open()) - 1
+    assert headline(samples[0]) == {
+        "events": len(planted),
+        "ids": len(sizes),
+        "repeated_ids": int((sizes > 1).sum()),
+        "natural_excess": more(planted, NATURAL),
+        "synthetic_excess": more(planted, SYNTHETIC),
+        "hottest_id_events": int(sizes.max()),
+        "bad": lines - len(planted),
+    }
+    assert samples[0].numbers["without_fingerprint"] == int((planted["event_fingerprint"] == "").sum())
 
 
-def test_every_size_of_id_is_what_was_planted(found, planted):
+def test_every_size_of_id_is_what_was_planted(samples, planted):
     sizes = planted["event_id"].value_counts().value_counts()
-    assert {r.events_per_id: r.ids for r in found[0].frames["distribution"].itertuples()} == sizes.to_dict()
+    told = {size["events_per_id"]: size["ids"] for size in samples[0].numbers["distribution"]}
+    assert told == sizes.to_dict()
 
 
-@pytest.mark.parametrize("name, key", [("split", None), ("per_batch", "batch_id"), ("per_day", None)])
-def test_the_split_is_what_was_planted(found, planted, name, key):
-    frame = found[0].frames[name]
-    if name == "split":
-        told = planted[planted["reason_known"] != ""].groupby("reason_known")["event_id"].agg(["size", "nunique"])
-        shown = frame.set_index("what")
-        assert {r: (int(shown.loc[r, "rows"]), int(shown.loc[r, "ids"])) for r in REASONS.values()} == {r: tuple(map(int, told.loc[r])) for r in REASONS.values()}
-        assert shown["rows"].sum() == len(planted)
-    elif key:
-        told = planted.groupby([key, "reason_known"]).size().unstack(fill_value=0)
-        assert {r.batch: [r.first, *(getattr(r, x) for x in REASONS.values())] for r in frame.itertuples()} == {b: [t[""], *(t[x] for x in REASONS.values())] for b, t in told.iterrows()}
-    else:
-        assert frame["events"].sum() == len(planted) and all(frame[r].sum() == more(planted, [r]) for r in REASONS.values())
+def test_the_split_is_what_was_planted(samples, planted):
+    shown = samples[0].frames["split"].set_index("what")
+    told = planted[planted["reason_known"] != ""].groupby("reason_known")["event_id"].agg(["size", "nunique"])
+    for reason in REASONS:
+        assert shown.loc[reason, ["rows", "ids"]].tolist() == told.loc[reason].tolist(), reason
+    assert shown["rows"].sum() == len(planted)
 
 
-def test_the_causes_are_those_that_were_planted(found, planted):
-    rows = {(r.kind, r.cause): r.rows for r in found[0].frames["causes"].itertuples()}
+def test_every_batch_is_what_was_planted(samples, planted):
+    told = planted.groupby(["batch_id", "reason_known"]).size().unstack(fill_value=0)
+    for batch in samples[0].numbers["per_batch"]:
+        wanted = told.loc[batch["batch"]]
+        assert batch["first"] == wanted[""] and batch["events"] == wanted.sum()
+        assert {reason: batch[reason] for reason in REASONS} == {reason: wanted[reason] for reason in REASONS}
+
+
+def test_the_days_add_up_to_what_was_planted(samples, planted):
+    days = samples[0].frames["per_day"]
+    assert days["events"].sum() == len(planted)
+    assert all(days[reason].sum() == more(planted, [reason]) for reason in REASONS)
+
+
+def test_the_causes_are_those_that_were_planted(samples, planted):
+    rows = {(c["kind"], c["cause"]): c["rows"] for c in samples[0].numbers["causes"]}
     assert rows["natural", "exact"] == more(planted, NATURAL, "exact", "cross_exact")
     assert rows["natural", "replayed"] == more(planted, NATURAL, "replayed", "cross_replayed")
     # copies with both timestamps equal and another address: nothing says why
-    assert rows["natural", "unexplained"] == sum(more(planted, NATURAL, k) // n for k, n in (("tie", 2), ("mixed_tie", 1), ("cross_tie", 2)))
-    assert rows["synthetic", "weak_id"] == more(planted, SYNTHETIC, "weak_id") and rows["synthetic", "clock_skew"] == more(planted, SYNTHETIC, "clock_skew")
+    ties = (("tie", 2), ("mixed_tie", 1), ("cross_tie", 2))
+    assert rows["natural", "unexplained"] == sum(more(planted, NATURAL, kind) // n for kind, n in ties)
+    assert rows["synthetic", "weak_id"] == more(planted, SYNTHETIC, "weak_id")
+    assert rows["synthetic", "clock_skew"] == more(planted, SYNTHETIC, "clock_skew")
     assert rows["synthetic", "robot"] == more(planted, SYNTHETIC, "bot", "hot_mixed")
-    assert sum(n for (kind, _), n in rows.items() if kind == "natural") == more(planted, NATURAL) and sum(rows.values()) == more(planted, NATURAL + SYNTHETIC)
+    assert sum(n for (kind, _), n in rows.items() if kind == "natural") == more(planted, NATURAL)
+    assert sum(rows.values()) == more(planted, REASONS) and ("natural", "changed") not in rows
 
 
-def test_the_examples_are_of_the_kind(found, planted):
+def test_the_examples_are_of_the_kind(samples, planted):
     kinds = planted.groupby("event_id")["kind"].agg(set)
-    examples = {r.cause: set().union(*(kinds[i] for i in r.examples)) for r in found[0].frames["causes"].itertuples()}
-    assert examples["replayed"] <= {"replayed", "cross_replayed"} and examples["weak_id"] == {"weak_id"} and examples["robot"] <= {"bot", "hot_mixed"}
+    causes = samples[0].numbers["causes"]
+    shown = {c["cause"]: set().union(*(kinds[i] for i in c["examples"])) for c in causes}
+    assert shown["replayed"] <= {"replayed", "cross_replayed"}
+    assert shown["weak_id"] == {"weak_id"} and shown["robot"] <= {"bot", "hot_mixed"}
 
 
-def test_the_columns_are_those_that_were_changed(found, planted):
-    sets = {tuple(r.columns): r.rows for r in found[0].frames["column_sets"].itertuples()}
-    # a pre-fetcher sends no referrer and no size; a title is changed; a twin without a fingerprint differs in nothing that the client sent
-    assert {("page_referrer", "br_viewwidth", "br_viewheight"), ("page_title",), ()} <= set(sets)
-    natural = found[0].frames["columns"].query("kind == 'natural'").set_index("column")
+def test_the_columns_are_those_that_were_changed(samples, planted):
+    frames = samples[0].frames
+    sets = {tuple(names) for names in frames["column_sets"]["columns"]}
+    # a pre-fetcher sends no referrer and no size; a title is changed; a twin without a fingerprint differs in
+    # nothing that the client sent
+    assert {("page_referrer", "br_viewwidth", "br_viewheight"), ("page_title",), ()} <= sets
+    natural = frames["columns"].query("kind == 'natural'").set_index("column")
     assert natural["rows"].idxmax() == "etl_tstamp" and not natural["sent"].any()
-    causes = found[0].frames["causes"].query("kind == 'natural'").set_index("cause")["rows"]
-    assert natural.loc["collector_tstamp", "rows"] == sum(n for cause, n in causes.items() if cause.startswith("resent")) == more(planted, NATURAL) - causes["exact"] - causes["replayed"] - causes["unexplained"]
+    causes = frames["causes"].query("kind == 'natural'").set_index("cause")["rows"]
+    resent = sum(n for cause, n in causes.items() if cause.startswith("resent"))
+    assert natural.loc["collector_tstamp", "rows"] == resent
 
 
-def test_the_hot_ids_are_those_that_were_planted(found, planted):
+def test_the_hot_ids_are_those_that_were_planted(samples, planted):
     sizes = planted["event_id"].value_counts()
-    shown = found[0].frames["hot_ids"]
-    assert shown["rows"].tolist() == sorted(sizes[sizes > 1], reverse=True)[:len(shown)] and all(sizes[i] == n for i, n in zip(shown["id"], shown["rows"]))
-    assert shown["natural"].iloc[0] + shown["synthetic"].iloc[0] + 1 == shown["rows"].iloc[0]
+    hot = samples[0].frames["hot_ids"]
+    assert hot["rows"].tolist() == sorted(sizes[sizes > 1], reverse=True)[: len(hot)]
+    assert all(sizes[i] == n for i, n in zip(hot["id"], hot["rows"]))
+    assert (hot["natural"] + hot["synthetic"] + 1 == hot["rows"]).all()
+    top = samples[0].numbers["hot_shares"][1]
+    assert top["excess"] == sizes[:10].sum() - 10 and top["share"] == top["excess"] / more(planted, REASONS)
 
 
-def test_joins_are_what_plain_sql_gives(found, spark):
-    "Events and web pages of the repeated ids, joined on the id."
-    from dedup_nb.read import find_batches, read_batch
-    config = Config(input=str(ROOT / "data_samples"))
-    events = None
-    for batch in find_batches(config):
-        source = read_batch(spark, batch, config)
-        good = source.decode(source.raw).where("_dd_good").selectExpr("event_id", "size(regexp_extract_all(contexts, '(snowplow/web_page/)', 1)) as pages")
-        events = good if events is None else events.unionAll(good)
-    by_id = events.groupBy("event_id").agg(F.count("*").alias("n"), F.sum("pages").alias("pages")).where("n > 1")
-    assert found[0].frames["joins"].set_index("entity").loc["com.snowplowanalytics.snowplow/web_page", "before"] == by_id.agg(F.sum(F.col("n") * F.col("pages"))).first()[0]
+# the page and the charts
 
 
-def test_the_files_hold_the_numbers_and_fetch_nothing(found):
-    numbers, text = json.loads((found[1] / "profile.json").read_text()), (found[1] / "profile.html").read_text()
-    assert numbers == json.loads(json.dumps(found[0].numbers)) and all(isinstance(numbers[n], int) for n in ("events", "ids", "repeated_ids", "natural_excess", "synthetic_excess", "hottest_id_events"))
-    assert len(text) < 2_000_000 and text.count("<svg") == len(found[0].charts()) == 11 and "width=device-width" in text
+class Structure(HTMLParser):
+    "What a page is made of, and whether its elements close in order."
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen, self.wrong = [], Counter(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.seen[tag] += 1
+        if tag not in ("meta", "path", "use", "rect", "image", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.seen[tag] += 1
+
+    def handle_endtag(self, tag):
+        if tag in self.open and self.open.pop() != tag:
+            self.wrong.append(tag)
+
+
+def test_the_files_hold_the_numbers_and_fetch_nothing(samples):
+    found, output = samples
+    numbers, text = json.loads((output / "profile.json").read_text()), (output / "profile.html").read_text()
+    assert numbers == json.loads(json.dumps(found.numbers))
+    assert all(isinstance(numbers[name], int) for name in COUNTS)
+    assert {path.name for path in output.iterdir()} - {".staging"} == {"profile.json", "profile.html"}
+    assert len(text) < 2_000_000 and "width=device-width" in text
     # names of namespaces are no addresses: nothing loads them
     assert not re.search(r"""(?:src|href)\s*=\s*["']?[^"'#\s]|url\((?!#)|@import|<script|<link""", text)
 
 
-def test_every_title_is_a_conclusion_with_a_number(found):
-    said = found[0].conclusions()
-    assert len(said) == 13 and all(re.search(r"\d|^No natural repeat", line) for line in said)
+def test_the_page_has_every_chart_and_its_numbers(samples):
+    page = Structure(samples[0].html())
+    assert page.seen["svg"] == len(samples[0].charts) == 11 and not page.wrong
+    assert page.seen["h2"] == 10 and page.seen["details"] == page.seen["table"] == 12
+    for line in samples[0].conclusions():
+        assert line.replace("'", "&#x27;") in samples[0]._repr_html_()
+
+
+def test_every_conclusion_has_a_number(samples):
+    said = samples[0].conclusions()
+    assert len(said) == 12 and all(re.search(r"\d|^No natural repeat", line) for line in said)
     assert said[0] == "7.8 % of 11 906 events are repeats, on 2.4 % of the ids; the hottest id has 378"
+    assert str(samples[0]).splitlines()[0].endswith("; 94 rows are no events")
 
 
-EVENT = "event_id string, event_fingerprint string, collector_tstamp string, etl_tstamp string, user_ipaddress string, useragent string, page_url string"
-ROWS = [("a", "f1", "2026-11-20 10:00:00", "2026-11-20 10:05:00", "1.1.1.1", "Firefox", "/home"), ("a", "f1", "2026-11-20 10:00:01", "2026-11-20 10:05:00", "1.1.1.1", "Firefox", "/home"),
-        ("a", "f2", "2026-11-20 11:00:00", "2026-11-20 11:05:00", "1.1.1.1", "Firefox", "/cart"), ("b", "f9", "2026-11-20 10:00:00", "2026-11-20 10:05:00", "2.2.2.2", "Firefox", "/home"),
-        (None, "f9", "2026-11-20 10:00:00", "2026-11-20 10:05:00", "2.2.2.2", "Firefox", "/home")]
+def unreadable(figure):
+    "Texts that leave the picture; an axis without a name; a plot that its labels squeeze."
+    (axes,) = figure.axes
+    inside = [figure._suptitle, axes.xaxis.label, axes.yaxis.label, *axes.texts, *axes.get_yticklabels()]
+    boxes = {text.get_text(): text.get_window_extent() for text in inside if text.get_text()}
+    wrong = [text for text, box in boxes.items() if box.x0 < -3 or box.x1 > figure.bbox.x1 + 3]
+    if not axes.get_xlabel():
+        wrong.append("x axis")
+    if axes.bbox.width < figure.bbox.width / 4:
+        wrong.append("narrow")
+    return wrong
 
 
-def events(spark, rows=ROWS):
+def test_charts_say_their_conclusion_and_stay_in_the_picture(samples):
+    for name, chart in samples[0].charts.items():
+        title = chart.figure.get_suptitle().replace("\n", " ").replace("\\$", "$")
+        assert title == conclusions(samples[0].numbers)[name]
+        assert not unreadable(chart.figure), name
+    picture = samples[0].charts["causes"].png()
+    assert picture[1:4] == b"PNG" and len(picture) < 60_000
+
+
+def test_names_that_are_no_formulas_and_long_ones_can_be_drawn(samples):
+    "A pair of dollar signs is a formula to matplotlib, and this one no valid one."
+    n = samples[0].numbers
+    strange = "${id}_${ts}" + "x" * 60
+    changed = {
+        "hot_ids": [{**hot, "id": strange} for hot in n["hot_ids"]],
+        "per_batch": [{**n["per_batch"][i % 3], "batch": f"{strange}{i}"} for i in range(70)],
+        "columns": [{**column, "column": strange + column["column"]} for column in n["columns"]],
+    }
+    odd = Profile({**n, **changed})
+    assert not [name for name, chart in odd.charts.items() if unreadable(chart.figure)]
+    assert "(the last 60 of 70 shown)" in odd.charts["per_batch"].figure.get_suptitle().replace("\n", " ")
+    assert strange in odd.html()
+
+
+def test_without_matplotlib_the_page_has_words_and_tables(samples, monkeypatch):
+    monkeypatch.setattr("dedup_nb.profile.has_charts", lambda: False)
+    page = Structure(samples[0].html())
+    assert page.seen["svg"] == 0 and page.seen["table"] == 12 and page.seen["h2"] == 10
+
+
+# two batches as Parquet, under another time zone
+
+EVENT = (
+    "event_id string, event_fingerprint string, collector_tstamp string, etl_tstamp string, "
+    "user_ipaddress string, useragent string, page_url string, original_event_id string"
+)
+TIMES = ("collector_tstamp", "etl_tstamp")
+
+
+def events(spark, rows):
+    "Rows of EVENT; times without a date are of 2026-11-16."
     frame = spark.createDataFrame(rows, EVENT)
-    return frame.withColumns({c: F.expr(f"cast(concat({c}, 'Z') as timestamp)") for c in ("collector_tstamp", "etl_tstamp")})
+    dated = "cast(concat(if({0} like '%-%', '', '2026-11-16 '), {0}, 'Z') as timestamp)".format
+    return frame.withColumns({name: F.expr(dated(name)) for name in TIMES})
 
 
-def headline(found):
-    return tuple(found.numbers[n] for n in ("events", "ids", "repeated_ids", "natural_excess", "synthetic_excess", "hottest_id_events", "bad"))
+MONDAY = [
+    ("a", "f1", "10:00:00", "10:05:00", "1.1.1.1", "Firefox", "/home", None),
+    ("a", "f1", "10:00:01", "10:05:00", "1.1.1.1", "Firefox", "/home", None),  # sent again
+    ("a", "f2", "10:40:00", "10:45:00", "1.1.1.1", "Firefox", "/cart", None),  # another event, the same id
+    ("b", "f3", "11:00:00", "11:05:00", "1.1.1.7", "Firefox", "/home", None),
+    ("c", "f4", "12:00:00", "12:05:00", "1.1.1.8", "BeanBot/2.1", "/home", None),
+    (None, "f4", "12:00:00", "12:05:00", "1.1.1.8", "BeanBot/2.1", "/home", None),
+]
+TUESDAY = [
+    ("b", "f3", "11:00:00", "2026-11-17 09:00:00", "1.1.1.7", "Firefox", "/home", None),  # replayed
+    ("r", "f3", "11:00:00", "2026-11-17 09:00:00", "1.1.1.7", "Firefox", "/home", "b"),  # once renamed
+    ("c", "f5", "2026-11-17 12:00:00", "2026-11-17 12:05:00", "1.1.1.9", "BeanBot/2.1", "/cart", None),
+    ("d", "f6", "2026-11-17 23:00:00", "2026-11-17 23:05:00", "1.1.1.4", "Firefox", "/home", None),
+]
 
 
-def test_one_batch_says_nothing_across_batches(spark):
-    found = profile_events(events(spark))
-    assert headline(found) == (4, 2, 1, 1, 1, 3, 1)
-    assert found.frames["per_batch"].to_dict("records") == [{"batch": "all", "events": 4, "first": 2, "natural": 1, "natural_cross_batch": 0, "synthetic": 1, "synthetic_cross_batch": 0}]
-    assert any("one batch" in note for note in found.numbers["notes"]) and not found.frames["quantiles"]["where"].eq("across batches").any()
-    assert {(r.kind, r.cause) for r in found.frames["causes"].itertuples()} == {("natural", "resent_seconds"), ("synthetic", "few_columns")}
-    assert "<svg" in profile_html(found) and "Joins are not counted" in str(found)
+@pytest.fixture(scope="module")
+def week(spark, tmp_path_factory):
+    "Both days as Parquet, profiled in another time zone: what it found, its Spark jobs, what it said."
+    folder = tmp_path_factory.mktemp("week")
+    for name, rows in (("mon", MONDAY), ("tue", TUESDAY)):
+        events(spark, rows).coalesce(1).write.parquet(f"{folder}/in/run={name}")
+    config = Config(input=f"{folder}/in", output=f"{folder}/out", input_format="parquet")
+    tracker, said = spark.sparkContext.statusTracker(), []
+    before = len(tracker.getJobIdsForGroup(None))
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        found = profile(config, spark, say=said.append)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    return found, len(tracker.getJobIdsForGroup(None)) - before, said
 
 
-def test_two_batches(spark):
-    later = [("a", "f1", "2026-11-21 10:00:00", "2026-11-21 10:05:00", "1.1.1.1", "Firefox", "/home"), ("b", "f8", "2026-11-21 10:00:00", "2026-11-21 10:05:00", "2.2.2.2", "Firefox", "/cart")]
-    found = profile_events({"d1": events(spark), "d2": events(spark, later)})
-    assert headline(found)[:5] == (6, 2, 2, 2, 2)
-    assert found.frames["per_batch"].drop(columns="events").values.tolist() == [["d1", 2, 1, 0, 1, 0], ["d2", 0, 0, 1, 0, 1]]
-    assert found.frames["per_day"].drop(columns="events").values.tolist() == [["2026-11-20", 2, 1, 0, 1, 0], ["2026-11-21", 0, 0, 1, 0, 1]]
-    windows_ = found.frames["window"].set_index("window")["caught"]
-    assert (windows_["1 hour"], windows_["12 hours"], windows_["1 day"]) == (1, 1, 2)
-    assert set(found.frames["quantiles"]["where"]) == {"within a batch", "across batches"}
+def test_a_row_that_was_renamed_counts_under_the_id_it_came_with(week):
+    assert list(headline(week[0]).values()) == [9, 4, 3, 3, 2, 3, 1]
 
 
-@pytest.mark.parametrize("columns", [["event_fingerprint"], ["etl_tstamp"], ["user_ipaddress", "useragent"]])
-def test_a_missing_optional_column_is_one_line_that_names_it(spark, columns):
-    found = profile_events(events(spark).drop(*columns))
-    for column in columns: assert sum(f"no {column}" in note for note in found.numbers["notes"]) == 1
-    assert headline(found)[:3] == (4, 2, 1) and headline(found)[3] + headline(found)[4] == 2
+def test_each_row_is_in_its_batch_and_its_day(week):
+    columns, frames = ["first", *REASONS], week[0].frames
+    batches = frames["per_batch"][["batch", *columns]].values.tolist()
+    assert batches == [["mon", 3, 1, 0, 1, 0], ["tue", 1, 0, 2, 0, 1]]
+    # a day is that of the collector, in UTC: the replayed rows were collected on Monday
+    days = frames["per_day"][["day", *columns]].values.tolist()
+    assert days == [["2026-11-16", 3, 1, 2, 1, 0], ["2026-11-17", 1, 0, 0, 0, 1]]
 
 
-def test_without_any_time_there_are_no_days_no_gaps_and_no_windows(spark):
-    found = profile_events(events(spark).drop("collector_tstamp", "etl_tstamp", "user_ipaddress", "useragent"))
-    assert headline(found) == (4, 2, 1, 1, 1, 3, 1)
-    assert all(len(found.frames[name]) == 0 for name in ("per_day", "gaps", "window", "quantiles")) and any("no collector_tstamp" in note for note in found.numbers["notes"])
-    assert {"per_day", "gaps", "window"}.isdisjoint(found.charts()) and found.numbers["knee"] is None
+def test_each_repeat_has_its_cause_and_its_example(week):
+    told = {(c["kind"], c["cause"]): (c["rows"], c["examples"]) for c in week[0].numbers["causes"]}
+    assert told == {
+        ("natural", "exact"): (1, ["b"]),
+        ("natural", "replayed"): (1, ["b"]),
+        ("natural", "resent_seconds"): (1, ["a"]),
+        ("synthetic", "robot"): (1, ["c"]),
+        ("synthetic", "few_columns"): (1, ["a"]),
+    }
 
 
-def test_all_unique(spark):
-    found = profile_events(events(spark, ROWS[2:4]))
-    assert headline(found) == (2, 2, 0, 0, 0, 1, 0) and len(found.frames["causes"]) == len(found.frames["gaps"]) == len(found.frames["hot_ids"]) == 0
-    assert found.conclusions()[0] == "All 2 ids are unique" and "No event shares its id" in str(found)
+def test_the_columns_that_differ_are_counted_alone_and_together(week):
+    columns = week[0].frames["columns"]
+    told = {(c.kind, c.column): (c.sent, c.rows) for c in columns.itertuples()}
+    assert told["natural", "etl_tstamp"] == (False, 2) and told["natural", "collector_tstamp"] == (False, 1)
+    assert told["synthetic", "page_url"] == (True, 2) and told["synthetic", "user_ipaddress"] == (True, 1)
+    sets = sorted((s["columns"], s["rows"], s["share"]) for s in week[0].numbers["column_sets"])
+    assert sets == [(["page_url"], 1, 0.5), (["user_ipaddress", "page_url"], 1, 0.5)]
 
 
-def test_all_the_same_id(spark):
-    rows = [("00000000-0000-4000-8000-000000000000", f"f{i}", "2026-11-20 10:00:00", "2026-11-20 10:05:00", f"1.1.1.{i}", "Firefox", f"/{i}") for i in range(5)]
-    found = profile_events(events(spark, rows))
-    assert headline(found) == (5, 1, 1, 0, 4, 5, 0)
-    assert [(r.cause, r.rows) for r in found.frames["causes"].itertuples()] == [("weak_id", 4)]
+def test_a_replay_must_be_remembered_for_as_long_as_the_batches_are_apart(week):
+    caught = {w["window"]: w["caught"] for w in week[0].numbers["window"]}
+    # a came a second later; b was processed again after 21 h 55 min, though its gap is 0
+    assert (caught["1 hour"], caught["12 hours"], caught["1 day"]) == (1, 1, 3)
+    zero = [bar for bar in week[0].numbers["gaps"] if bar["to_ms"] == 0]
+    assert [(bar["across"], bar["rows"]) for bar in zero] == [(True, 2)]
+
+
+def test_a_profile_takes_no_more_jobs_than_it_should(week):
+    assert week[1] <= 26
+    assert [line.split()[3].strip(":") for line in week[2]] == ["read", "profile", "report"]
+
+
+# one batch, with all that may be missing
+
+MIXED = [
+    *MONDAY[:4],
+    (None, "f9", "10:00:00", "10:05:00", "1.1.1.1", "Firefox", "/home", None),
+    *[("c", None, "10:00:00", "10:05:00", "3.3.3.3", "Firefox", "/home", None)] * 3,
+    ("never", "f", None, "10:05:00", "1.1.1.1", "Firefox", "/home", None),
+    ("late", "f", "9999-12-31 10:00:00", "10:05:00", "1.1.1.1", "Firefox", "/home", None),
+]
+
+
+@pytest.fixture(scope="module")
+def mixed(spark):
+    return profile_events(events(spark, MIXED))
+
+
+def test_one_batch_says_nothing_across_batches(mixed):
+    n = mixed.numbers
+    assert list(headline(mixed).values()) == [9, 5, 2, 3, 1, 3, 1] and n["without_fingerprint"] == 3
+    reasons = dict(zip(REASONS, (3, 0, 1, 0)))
+    assert n["per_batch"] == [{"batch": "all", "events": 9, "first": 5, **reasons}]
+    assert any("one batch" in note for note in n["notes"]) and "per_batch" not in conclusions(n)
+    assert {q["where"] for q in n["quantiles"]} == {"within a batch"}
+
+
+def test_times_that_no_event_has_are_counted(mixed):
+    assert mixed.frames["per_day"]["day"].tolist() == ["2026-11-16", "9999-12-31"]
+    assert any(note.startswith("1 event has no collector_tstamp") for note in mixed.numbers["notes"])
+
+
+def test_each_strategy_has_its_outcome(mixed):
+    "One copy of a, two of c without a fingerprint, one more event of a."
+    names = ["missing_fingerprint", "synthetic", "kept", "renamed", "quarantined", "dropped"]
+    assert mixed.frames["outcomes"][names].values.tolist() == [
+        ["surrogate", "rename_later", 6, 1, 0, 3],
+        ["surrogate", "rename_all", 6, 2, 0, 3],
+        ["surrogate", "quarantine", 5, 0, 1, 3],
+        ["surrogate", "delete_all", 4, 0, 0, 5],
+        ["surrogate", "off", 6, 0, 0, 3],
+        ["unique", "rename_later", 8, 3, 0, 1],
+        ["unique", "rename_all", 8, 5, 0, 1],
+        ["unique", "quarantine", 5, 0, 3, 1],
+        ["unique", "delete_all", 3, 0, 0, 6],
+        ["unique", "off", 8, 0, 0, 1],
+    ]
+
+
+@pytest.mark.parametrize(
+    "missing, strategy", [("surrogate", "rename_all"), ("unique", "rename_later"), ("unique", "delete_all")]
+)
+def test_a_run_does_what_was_forecast(spark, mixed, missing, strategy):
+    forecasts = mixed.frames["outcomes"].set_index(["missing_fingerprint", "synthetic"])
+    told = forecasts.loc[missing, strategy]
+    result = deduplicate(events(spark, MIXED), synthetic=strategy, missing_fingerprint=missing)
+    original = [row[0] for row in result.kept.select("original_event_id").collect()]
+    assert (len(original), len(original) - original.count(None)) == (told["kept"], told["renamed"])
+
+
+# the least that an input may have
+
+
+@pytest.fixture(scope="module")
+def bare(spark):
+    rows = [("x", "/home", "Firefox"), ("x", "/cart", "Firefox"), *[("y", "/home", "Opera")] * 2]
+    monday = spark.createDataFrame(rows, "order_id string, page string, useragent string")
+    tuesday = spark.createDataFrame([("z", "/home"), ("", "/home")], "order_id string, page string")
+    return profile_events({"monday": monday, "tuesday": tuesday}, event_id="order_id")
+
+
+def test_without_fingerprints_the_id_alone_says_what_is_the_same(bare):
+    assert list(headline(bare).values()) == [5, 3, 2, 2, 0, 2, 1]
+    assert {c["cause"]: c["examples"] for c in bare.numbers["causes"]} == {"exact": ["y"], "changed": ["x"]}
+    assert {o["missing_fingerprint"] for o in bare.numbers["outcomes"]} == {"id", "unique"}
+    assert bare.numbers["columns"] == [
+        {"kind": "natural", "column": "page", "sent": True, "rows": 1, "share": 0.5}
+    ]
+    note = "rows with the same id are the same event; 1 copy differs from the first in other columns."
+    assert any(line.endswith(note) for line in bare.numbers["notes"])
+
+
+def test_without_any_time_there_are_no_days_no_gaps_and_no_windows(bare):
+    n = bare.numbers
+    assert n["per_day"] == n["gaps"] == n["window"] == n["quantiles"] == []
+    assert n["knee"] is n["span_ms"] is None
+    assert {"per_day", "gaps_natural", "window"}.isdisjoint(conclusions(bare.numbers))
+    assert any("no collector_tstamp" in note for note in n["notes"])
+
+
+def test_each_column_that_is_missing_is_one_line_that_names_it(bare):
+    for column in ("event_fingerprint", "etl_tstamp", "user_ipaddress", "dvce_sent_tstamp"):
+        assert sum(f"no {column}" in note for note in bare.numbers["notes"]) == 1, column
+    line = "1 of the 2 batches, tuesday first, have no useragent"
+    assert any(note.startswith(line) for note in bare.numbers["notes"])
 
 
 def test_an_empty_input(spark):
     found = profile_events(events(spark, []))
-    assert headline(found) == (0, 0, 0, 0, 0, 0, 0) and "<svg" in profile_html(found) and json.dumps(found.numbers)
+    assert list(headline(found).values()) == [0] * 7 and json.dumps(found.numbers)
+    assert not found.charts and not found.conclusions() and "<h2" not in found.html()
+    assert found.numbers["notes"][0] == "The input has no rows."
 
 
-def test_wrong_input_is_said_clearly(spark, capsys):
-    Path("events").mkdir()
-    assert main(["profile", "--input", "evnts", "--output", "out"]) == 1 and "evnts; it is not there" in capsys.readouterr().err and not Path("out").exists()
-    assert main(["profile", "--output", "out"]) == 2 and "A profile needs input" in capsys.readouterr().err
-    with pytest.raises(MissingColumnError, match="uid"): profile_events(events(spark), event_id="uid")
-    with pytest.raises(MissingColumnError, match="finger"): profile_events(events(spark), event_fingerprint="finger")
-    with pytest.raises(ConfigError, match="Write 5 % as 0.05"): profile_events(events(spark), sample=5)
+# why: on narrow literal rows
+
+COPY = (
+    "id string, fp string, batch int, missing boolean, at bigint, skew bigint, processed bigint, "
+    "ip int, agent int, robot boolean, values array<int>"
+)
+COMPARED = Compared(("collector_tstamp", "page"), ("page",))
 
 
-def test_plain_sql_gives_the_same_distribution(spark, found):
-    frame = spark.createDataFrame([("a",), ("a",), ("a",), ("b",), ("b",), ("c",), ("d",), (None,), ("",)], "event_id string")
-    frame.createOrReplaceTempView("events")
-    told = lambda rows: sorted(tuple(r) for r in rows.collect())
-    assert told(spark.sql(DISTRIBUTION_SQL)) == told(events_per_id(frame)) == [(1, 2), (2, 1), (3, 1)]
+def copied(spark, *rows):
+    "Rows of copies: id, fp, batch, at, processed, values, and what else there is to say."
+    said = ("id", "fp", "batch", "at", "processed", "values")
+    usual = {"missing": False, "skew": 0, "ip": 1, "agent": 1, "robot": False}
+    made = [{**usual, **dict(zip(said, row)), **more} for *row, more in rows]
+    return spark.createDataFrame([tuple(row[c.split()[0]] for c in COPY.split(", ")) for row in made], COPY)
 
 
-@pytest.mark.parametrize("policy", ["surrogate", "unique"])
-def test_each_strategy_does_what_was_forecast(spark, policy):
-    rows = ROWS[:4] + [("c", None, "2026-11-20 10:00:00", "2026-11-20 10:05:00", "3.3.3.3", "Firefox", "/home")] * 3
-    told = profile_events(events(spark, rows)).frames["outcomes"].query("missing_fingerprint == @policy").set_index("synthetic")
-    for strategy in {"surrogate": ["rename_all"], "unique": ["rename_later", "delete_all"]}[policy]:
-        result = deduplicate(events(spark, rows), synthetic=strategy, missing_fingerprint=policy)
-        kept = result.kept.select("original_event_id").collect()
-        assert (len(kept), sum(r[0] is not None for r in kept)) == (told.loc[strategy, "kept"], told.loc[strategy, "renamed"]), strategy
+def test_a_copy_has_its_gap_its_age_and_its_cause(spark):
+    same = [1, 1, 1]  # collector_tstamp, page, etl_tstamp
+    rows = copied(
+        spark,
+        ("replay", "f", 0, 0, 0, same, {}),
+        ("replay", "f", 1, 0, 30 * DAY, [1, 1, 2], {}),  # collected once, processed a month apart
+        ("replay", "f", 1, 0, 30 * DAY, [1, 1, 2], {}),
+        ("early", "f", 0, 4 * DAY, 4 * DAY, same, {}),
+        ("early", "f", 1, 0, 8 * DAY, [2, 1, 2], {}),  # the later batch holds what was collected first
+        ("backfill", "f", 0, 0, 9 * DAY, same, {}),
+        ("backfill", "f", 1, HOUR, DAY, [2, 1, 2], {}),  # a later batch, processed before
+        ("nobody", "f", 0, None, None, same, {}),
+        ("nobody", "f", 1, None, None, [2, 1, 2], {}),
+        ("versions", "f", 0, 5, None, same, {}),
+        ("versions", "f", 1, 5 + HOUR, None, [2, 1, 1], {}),  # ordered by what is no time
+    )
+    told = {(r.id, r.gap, r.age, r.cause) for r in placed(rows, COMPARED).where("nth > 1").collect()}
+    assert told == {
+        ("replay", 0, 30 * DAY, "replayed"),
+        ("replay", 0, 30 * DAY, "exact"),
+        ("early", 4 * DAY, 4 * DAY, "resent_days"),
+        ("backfill", HOUR, 0, "resent_hours"),
+        ("nobody", None, None, "unexplained"),
+        ("versions", HOUR, HOUR, "resent_hours"),
+    }
 
 
-def test_a_sample_keeps_groups_whole_and_says_how_far_off_it_may_be(spark):
-    ids = spark.range(4000).selectExpr("concat('id', id % 2000) as event_id", "concat('f', id % 2000) as event_fingerprint", "timestamp_seconds(1795000000 + id) as collector_tstamp")
-    found, exact = profile_events(ids, sample=0.25), (4000, 2000, 2000, 2000, 0)
-    errors = found.numbers["sample"]["errors"]
-    for name, truth in zip(("events", "ids", "repeated_ids", "natural_excess", "synthetic_excess"), exact): assert abs(found.numbers[name] - truth) <= errors[name]
-    assert found.numbers["hottest_id_events"] == 2 and 0 < errors["ids"] < 400 and any("Estimated from 25 %" in note for note in found.numbers["notes"])
+def test_an_id_is_shared_for_a_reason(spark):
+    weak, strong = "00000000-0000-4000-8000-000000000000", "9dbd8f50-9fa9-419d-a008-519c3b5e0269"
+    pairs = {
+        "robot": (strong, {}, {"robot": True}),
+        "weak_id": (weak, {}, {}),
+        "clock_skew": (strong.replace("9", "8"), {}, {"skew": 2 * HOUR}),
+        "shared_id": (strong.replace("9", "7"), {"ip": 2}, {"ip": 3}),
+        "unexplained": (strong.replace("9", "6"), {}, {}),
+    }
+    rows = [
+        (event_id, f"f{i}", 0, i, i, [i, i, 1], more)
+        for event_id, second, third in pairs.values()
+        for i, more in enumerate(({}, second, third))
+    ]
+    rows += [("order-17", "f1", 0, 0, 0, [0, 0, 1], {}), ("order-17", "f2", 0, 1, 1, [1, 1, 1], {})]
+    rows = placed(copied(spark, *rows), COMPARED)
+    again = collisions(rows, by_id(rows), COMPARED, random_ids=True).select("id", "cause").distinct()
+    ids = {event_id: cause for cause, (event_id, _, _) in pairs.items()}
+    assert {r.id: r.cause for r in again.collect()} == {**ids, "order-17": "weak_id"}
 
 
-def test_with_json_only_json_goes_to_standard_output(spark, capsys):
-    events(spark).write.parquet(str(Path("in").absolute()))
-    assert main(["profile", "--input", "in", "--output", "out", "--input-format", "parquet", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["events"] == 4 and Path("out/profile.json").exists() and Path("out/profile.html").exists()
-    assert sorted(p.name for p in Path("out").iterdir() if p.name != ".staging") == ["profile.html", "profile.json"]
+@pytest.mark.parametrize("rows, random", [((5, 5), True), ((5, 6), False), ((0, 0), False)])
+def test_ids_should_be_random_where_most_are(rows, random):
+    known = [Row(batch=0, random=is_random, rows=n) for is_random, n in zip((True, False), rows)]
+    assert Ids(None, known).are_random is random
 
 
-def test_the_knee_is_where_more_hours_bring_little():
-    frame = pd.DataFrame({"window": ["1 hour", "1 day", "7 days", "30 days", "180 days"], "hours": [1, 24, 168, 720, 4320], "share": [.70, .97, .98, .985, .99], "seen": [1, .99, .9, .5, 0], "lake_usd": [1., 2, 3, 4, 5], "dynamodb_usd": [5.] * 5})
-    assert knee(frame) == 1
-    assert window_title(frame) == "1 day catches 97.0 % at $2.00 a month on the lake; 30 days catch 98.5 % at $4.00 a month on the lake; 180 days cost $5.00, but gaps longer than the data cannot be seen"
+# numbers, without Spark
 
 
-def again(spark, row, **changes):
-    "The row twice: as it is, and changed, each a batch."
-    names = [c.split()[0] for c in EVENT.split(", ")]
-    return {"monday": events(spark, [row]), "later": events(spark, [tuple(changes.get(n, v) for n, v in zip(names, row))])}
+class Counted:
+    "As `measure` leaves them."
+
+    def __init__(self, tallies=(), alone=(), batches=("b",), span_ms=None):
+        self.tallies = [Row(**dict(zip(("by", "what", "slot", "rows"), tally))) for tally in tallies]
+        self.alone, self.batches, self.span_ms = list(alone), batches, span_ms
 
 
-def test_a_replay_is_as_old_as_the_batches_are_apart(spark):
-    "The gap of a replayed row is 0, and yet a window of an hour does not hold it: the manifest counts from when its batch was processed."
-    found = profile_events(again(spark, ROWS[0], etl_tstamp="2026-12-20 10:05:00"))
-    curve = found.frames["window"].set_index("window")["share"]
-    assert found.frames["gaps"]["to_ms"].tolist() == [0] and (curve["14 days"], curve["30 days"]) == (0, 1)
-    assert not any("1 hour catches" in line for line in found.conclusions())
+def test_where_all_ids_are_unique_nothing_else_is_said():
+    alone = [Row(batch=0, missing=False, day=1, rows=2)]
+    keys = Keys(("event_id",), None, (), "surrogate", ())
+    numbers = numbers_of(Measures(("b",), alone, 0, 0, [], [], [], []), Look((), (), keys, COMPARED))
+    assert [numbers[name] for name in COUNTS] == [2, 2, 0, 0, 0, 1, 0]
+    assert conclusions(numbers) == {"distribution": "All 2 ids are unique"}
 
 
-def test_a_late_copy_has_a_gap_too(spark):
-    "The first batch holds the copy that was collected last."
-    found = profile_events(again(spark, ROWS[0], collector_tstamp="2026-11-16 10:00:00", etl_tstamp="2026-11-24 10:05:00"))
-    assert found.frames["causes"]["cause"].tolist() == ["resent_days"]
-    assert found.frames["gaps"]["from_ms"].iloc[0] < 4 * 86_400_000 <= found.frames["gaps"]["to_ms"].iloc[0]
+def test_windows_say_how_much_of_the_data_could_show_them():
+    caught = [("window", "natural", slot, n) for slot, n in (("0", 70), ("4", 27), ("12", 2), ("13", 1))]
+    found = Counted([("gap", "natural", "3", 100), *caught], span_ms=10 * DAY)
+    curve = windows(found)
+    assert [w["window"] for w in curve] == list(WINDOWS)
+    assert [w["caught"] for w in curve] == [70] * 4 + [97] * 8 + [99]
+    assert curve[4]["share"] == 0.97 and curve[4]["seen"] == 0.9 and curve[-1]["seen"] == 0
+    assert knee(curve) == "1 day" and knee([]) is None and windows(Counted()) == []
 
 
-def test_an_id_that_twenty_addresses_use_is_shared(spark):
-    rows = [("undefined", f"f{i}", f"2026-11-20 10:00:{i:02}", "2026-11-20 11:00:00", f"1.1.1.{i}", f"Firefox {i}", f"/{i}") for i in range(20)]
-    assert profile_events(events(spark, rows)).frames["causes"]["cause"].tolist() == ["shared_id"]
+def test_the_knee_is_where_more_hours_bring_little(samples):
+    shares = {
+        "1 hour": (0.7, 1),
+        "1 day": (0.97, 0.99),
+        "7 days": (0.98, 0.9),
+        "30 days": (0.985, 0.4),
+        "180 days": (0.99, 0),
+    }
+    curve = [
+        {"window": name, "hours": WINDOWS[name], "caught": 0, "share": share, "seen": seen}
+        for name, (share, seen) in shares.items()
+    ]
+    assert knee(curve) == "1 day"
+    assert conclusions({**samples[0].numbers, "window": curve, "knee": "1 day"})["window"] == (
+        "A memory of 1 day catches 97.0 % of the copies; "
+        "30 days, 98.5 % of the copies, as far as 40 % of the data can tell"
+    )
 
 
-def test_a_template_that_nobody_filled_is_an_id_like_others(spark):
-    "A pair of dollar signs is a formula to matplotlib, and this one no valid one."
-    rows = [("${id}_${ts}", "f1", *ROWS[0][2:]), ("${id}_${ts}", "f2", *ROWS[1][2:])]
-    assert "${id}_${ts}" in profile_html(profile_events({"a${b}$": events(spark, rows), "c": events(spark, rows)}))
+def test_gaps_are_read_at_the_ends_of_their_bars():
+    rows = (("natural", "-1", 5), ("natural", "60", 4), ("synthetic_cross_batch", "20", 1))
+    bars = gaps(Counted([("gap", *row) for row in rows]))
+    assert [(b["kind"], b["across"], b["from_ms"], b["to_ms"]) for b in bars] == [
+        ("natural", False, 0.0, 0.0),
+        ("natural", False, 891.251, 1000.0),
+        ("synthetic", True, 8.913, 10.0),
+    ]
+    natural, synthetic = quantiles(bars)
+    assert (natural["p50"], natural["p75"], natural["p100"]) == (0.0, 1000.0, 1000.0)
+    assert (synthetic["where"], synthetic["rows"], synthetic["p10"]) == ("across batches", 1, 10.0)
 
 
-def test_times_that_no_event_has_are_counted(spark):
-    rows = [(f"i{i}", "f", f"{year}-12-31 10:00:00" if year else None, "2026-11-20 11:00:00", "1.1.1.1", "Firefox", "/") for i, year in enumerate(("2026", "2026", "9999", None))]
-    found = profile_events(events(spark, rows))
-    assert found.frames["per_day"]["day"].tolist() == ["2026-12-31", "9999-12-31"]
-    assert any(line.startswith("1 events have no collector_tstamp") for line in found.numbers["notes"])
+def test_days_of_any_year_have_a_name():
+    alone = [Row(batch=0, missing=False, day=day, rows=1) for day in (-719_529, 0, None, 2_932_897)]
+    days = [d["day"] for d in split_by(Counted(alone=alone), "day")]
+    assert days == ["-0001-12-31", "1970-01-01", "+10000-01-01"]
 
 
-def test_a_column_that_some_batches_lack_is_named(spark):
-    found = profile_events({"monday": events(spark), "tuesday": events(spark).drop("useragent")})
-    assert any(line.startswith("1 of the 2 batches, tuesday first, have no useragent") for line in found.numbers["notes"])
+# what is refused
 
 
-def test_a_sample_without_repeats_says_how_many_there_may_be(spark):
-    rows = [(f"i{i}", "f", *ROWS[0][2:]) for i in range(200)] + [("hot", f"f{i}", *ROWS[0][2:]) for i in range(3)]
-    found = profile_events(events(spark, rows), sample=0.3)
-    assert found.numbers["sample"]["errors"]["natural_excess"] == 7
+def test_wrong_input_is_said_clearly(spark, tmp_path):
+    output = tmp_path / "out"
+    (tmp_path / "events").mkdir()
+    with pytest.raises(MissingInputError, match="evnts; it is not there.*Did you mean events?"):
+        profile(Config(input=str(tmp_path / "evnts"), output=str(output)), spark)
+    assert not output.exists()
+    with pytest.raises(ConfigError, match="A profile needs input"):
+        profile(Config(output="out"), spark)
+    with pytest.raises(ConfigError, match="nothing to profile"):
+        profile_events({})
 
 
-def test_nothing_to_profile_is_said():
-    with pytest.raises(ConfigError, match="nothing to profile"): profile_events({})
+@pytest.mark.parametrize("column", ["event_id", "event_fingerprint"])
+def test_a_column_that_was_named_must_be_there(spark, column):
+    with pytest.raises(MissingColumnError, match="needs uid"):
+        profile_events(events(spark, MONDAY), **{column: "uid"})
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ({"skip_batches": "2026-11-18"}, "skip_batches names 2026-11-18, .* mean 2026-11-18-00-00-00"),
+        ({"since": "2027"}, "No batch is left"),
+    ],
+)
+def test_batches_that_are_not_there_are_named(spark, wrong, words):
+    with pytest.raises(ConfigError, match=words):
+        profile(Config(input=str(ROOT / "data_samples"), output="out", **wrong), spark, say=quietly)

@@ -1,0 +1,209 @@
+"""The house itself: which way imports point, how long functions are, and that notebooks and package agree."""
+
+import ast
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from dedup_nb.config import settings
+
+BIN = Path(sys.executable).parent
+NOTEBOOKS = sorted((ROOT / "nbs").glob("*.ipynb"))
+JOBS = [p for p in NOTEBOOKS if p.name.startswith("run_")]
+CHAPTERS = {p.stem[3:]: int(p.stem[0]) for p in NOTEBOOKS if p.stem[:2].isdigit()}
+TREES = {name: ast.parse((ROOT / f"dedup_nb/{name}.py").read_text()) for name in CHAPTERS}
+
+
+def imports(name):
+    "All (module, name) that a module imports from the package, inside functions too."
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Import):
+            yield from ((a.name[9:], None) for a in node.names if a.name.startswith("dedup_nb."))
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        module = f"dedup_nb.{node.module or ''}" if node.level else node.module
+        home, _, module = module.partition(".")
+        if home == "dedup_nb":
+            yield from ((module.strip(".") or a.name, a.name) for a in node.names)
+
+
+def rooms(name):
+    "The modules of the package that a module imports."
+    return {module for module, _ in imports(name)} & set(CHAPTERS)
+
+
+def public(name):
+    "What a module offers."
+    assigned = (n for n in TREES[name].body if isinstance(n, ast.Assign))
+    return next(ast.literal_eval(n.value) for n in assigned if n.targets[0].id == "__all__")
+
+
+def cells(path):
+    return json.loads(path.read_text())["cells"]
+
+
+def code(path):
+    return ["".join(c["source"]) for c in cells(path) if c["cell_type"] == "code"]
+
+
+def ours():
+    "The files of the tree that people wrote, or will commit."
+    words = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [name for name in listed if (ROOT / name).is_file()]
+
+
+def run_python(code, *more):
+    return subprocess.run([sys.executable, "-c", code, *more], capture_output=True, text=True)
+
+
+# --- modules
+
+
+def test_imports_point_down_the_listing_and_never_in_a_circle():
+    up = {n: {m for m in rooms(n) if CHAPTERS[m] > CHAPTERS[n]} for n in CHAPTERS}
+    assert not {n: m for n, m in up.items() if m}
+    left = {n: rooms(n) for n in CHAPTERS}
+    while ready := [n for n, used in left.items() if not used & set(left)]:
+        for n in ready:
+            del left[n]
+    assert not left, "these import each other"
+
+
+def test_no_private_name_crosses_a_module():
+    faults = [(n, name) for n in CHAPTERS for _, name in imports(n) if name and re.match("_[^_]", name)]
+    for module, tree in TREES.items():
+        nodes = list(ast.walk(tree))
+        own = {n.name for n in nodes if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+        own |= {n.id for n in nodes if isinstance(n, ast.Name)}
+        asked = [n for n in nodes if isinstance(n, ast.Attribute) and re.match("_[^_]", n.attr)]
+        own |= {n.attr for n in asked if isinstance(n.ctx, ast.Store)}
+        of_tuples = {"_replace", "_asdict", "_fields", "_make"}
+        faults += [(module, name) for name in {n.attr for n in asked} - own - of_tuples]
+    assert not faults
+
+
+def test_one_public_name_stands_in_one_module():
+    homes = Counter(name for module in CHAPTERS for name in public(module))
+    assert not [(name, m) for m in CHAPTERS for name in public(m) if homes[name] > 1]
+
+
+def test_only_what_spark_connect_has_is_used():
+    found = re.compile(r"\.(rdd|sparkContext|_jvm|_jdf|_jsparkSession)\b")
+    below = {n: found.findall((ROOT / f"dedup_nb/{n}.py").read_text()) for n in CHAPTERS}
+    assert not {n: words for n, words in below.items() if words}
+
+
+def test_functions_are_short():
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = ((name, n) for name, tree in TREES.items() for n in ast.walk(tree) if isinstance(n, kinds))
+    sizes = ((f"{name}.{n.name}", sum(1 for _ in ast.walk(n))) for name, n in found)
+    assert not [(name, nodes) for name, nodes in sizes if nodes > 200]
+
+
+def test_no_line_is_wider_than_110():
+    files = [*(ROOT / "dedup_nb").glob("*.py"), *(ROOT / "tests").glob("*.py")]
+    texts = {p.name: p.read_text() for p in files if p.stem != "_modidx"}
+    texts |= {p.name: "\n".join(code(p)) for p in NOTEBOOKS}
+    wide = Counter(n for n, text in texts.items() for line in text.splitlines() if len(line) > 110)
+    assert not wide
+
+
+# --- notebooks
+
+
+def test_the_package_is_what_the_notebooks_export_and_all_is_formatted(tmp_path):
+    # in a copy: other tests import the package while this one runs
+    for name in ("nbs", "dedup_nb", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    did = []
+    for words in (["ruff", "format", "--check", "nbs", "tests"], ["nbdev-export"], ["ruff", "format"]):
+        words = [BIN / words[0], *words[1:], *(["dedup_nb"] if words == ["ruff", "format"] else [])]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+        did.append(done.stdout + done.stderr if done.returncode else "")
+    package = [{p.name: p.read_text() for p in (r / "dedup_nb").glob("*.py")} for r in (tmp_path, ROOT)]
+    names = sorted(set(package[0]) | set(package[1]))
+    changed = [name for name in names if package[0].get(name) != package[1].get(name)]
+    assert not changed and not any(did), f"{changed} {did}: make export, and commit"
+
+
+def test_notebooks_are_small_and_know_no_machine():
+    faults = {
+        "200 kB": lambda text: len(text) > 200_000,
+        "a path of a machine": re.compile(r"/(root|home|work|tmp|Users)/").search,
+        "an error": re.compile(r'"output_type": "error"').search,
+        "a cell that is left out": re.compile("#[|] eval: false").search,
+    }
+    texts = {p.stem: p.read_text() for p in NOTEBOOKS}
+    assert not [(name, what) for name, text in texts.items() for what, has in faults.items() if has(text)]
+    rooms = [p for p in NOTEBOOKS if p.stem[:2].isdigit()]
+    assert not [p.stem for p in rooms if not any(c.get("outputs") for c in cells(p))], "run them"
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda p: p.stem)
+def test_a_job_notebook_offers_every_setting_with_its_help(path):
+    found = cells(path)
+    assert found[0]["cell_type"] == "raw" and "skip_exec: true" in "".join(found[0]["source"])
+    [cell] = [c for c in found if "parameters" in c["metadata"].get("tags", [])]
+    source = "".join(cell["source"])
+    given = [n for n in ast.parse(source).body if isinstance(n, ast.Assign)]
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    words = [t.string[2:] for t in tokens if t.type == tokenize.COMMENT]
+    offered = dict(zip((n.targets[0].id for n in given), words))
+    assert len(words) == len(given) and all(n.value.value is None for n in given)
+    helps = {s.name: s.metadata["help"] for s in settings()}
+    assert list(offered)[: len(helps) + 1] == ["profile", *helps]
+    assert {name: offered[name] for name in helps} == helps
+
+
+# --- the tree
+
+
+def test_no_file_names_a_machine_or_a_registry():
+    home = re.compile(r"(?<![\w.:])/(?:work|root|farm|home/\w+|Users)/")
+    registry = re.compile(r"https?://[^ ]*(pypi|pythonhosted|maven2|npmjs|debian|jfrog|nexus|artifactory)\b")
+    for name in ours():
+        text = (ROOT / name).read_bytes().decode(errors="replace")
+        if name != "tests/test_house.py":
+            assert not home.search(text) and not registry.search(text), name
+
+
+# --- what is imported when
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--help"], ["run", "--help"], ["run", "--ordr-by", "x"], ["run", "--synthetic", "renam"], ["rnu"]],
+    ids=" ".join,
+)
+def test_nothing_heavy_is_imported_to_answer(words):
+    told = run_python(
+        "import dedup_nb, sys\n"
+        "try: sys.argv[1:] and __import__('dedup_nb.cli').cli.main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'pyspark', 'boto3', 'botocore', 'matplotlib', 'pandas', 'pyarrow', 'papermill'}\n"
+        "print('heavy:', sorted(heavy & set(sys.modules)))",
+        *words,
+    )
+    assert told.stdout.endswith("heavy: []\n"), told.stdout + told.stderr
+
+
+def test_deduplicate_needs_no_more_than_spark():
+    told = run_python(
+        "import sys\n"
+        "missing = ['boto3', 'botocore', 'matplotlib', 'papermill', 'IPython', 'deltalake', 'nbdev']\n"
+        "sys.modules.update(dict.fromkeys(missing))  # importing them fails\n"
+        "from dedup_nb import Config, deduplicate, get_spark, run\n"
+        "print(deduplicate.__module__, run.__module__)"
+    )
+    assert told.stdout == "dedup_nb.resolve dedup_nb.pipeline\n", told.stderr
