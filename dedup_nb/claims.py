@@ -353,7 +353,7 @@ def _extended(who: Claimant, item: Item) -> Item | None:
     return {"until": max(who.ends(item), who.until), "ttl": max(item.get("ttl", 0), who.ttl)}
 
 
-# %% ../nbs/24_claims.ipynb #4e1d03cd
+# %% ../nbs/24_claims.ipynb #d21efb90
 class _Pairs:
     "Claims in a table with a row per pair."
 
@@ -367,22 +367,22 @@ class _Pairs:
             others[i] = self._others(i, prints, there.get(key_text(i), ()))
             wanted |= self._wanted(i, prints, others[i])
         found = {_key(row): row for rows in there.values() for row in rows}
-        held, answers = self.rows.settle(wanted, found=found), []
-        for i, prints in ids:
-            answers += self._of_id(i, {p: held[self.rows.tail(i, p)] for p in prints}, others[i])
-        return answers, []
+        held = self.rows.settle(wanted, found=found)
+        return [answer for i, prints in ids for answer in self._of_id(i, prints, held, others[i])], []
 
     def _wanted(self, event_id: str, prints: Sequence[str | None], others: Sequence[Item]) -> dict[Key, Item]:
         "The rows that this run would write: the first of an id that nobody has, the others as later ones."
         keys = dict.fromkeys(self.rows.tail(event_id, p) for p in prints)
         return {key: self.who.item(key, fate=RENAMED if n or others else None) for n, key in enumerate(keys)}
 
-    def _of_id(self, event_id: str, held: Mapping[str | None, Item], others: Sequence[Item]) -> list[Answer]:
+    def _of_id(
+        self, event_id: str, prints: Sequence[str | None], held: Mapping[Key, Item], others: Sequence[Item]
+    ) -> list[Answer]:
         "Answers for the pairs of an id, and for what others have beside them."
-        answers = [answer for p, item in held.items() for answer in self._of_pair(event_id, p, item)]
+        mine = {self.rows.tail(event_id, p): p for p in prints}
+        answers = [answer for key, p in mine.items() for answer in self._of_pair(event_id, p, held[key])]
         if others and self.who.renames and any(a.kind in (OWN, LATER) for a in answers):
             self._keep_alive(others)
-        mine = {_key(item) for item in held.values()}
         strange = (item for item in others if _key(item) not in mine)
         return answers + [self.rows.known(event_id, item, _print(item)) for item in strange]
 

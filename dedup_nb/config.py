@@ -79,7 +79,7 @@ def setting(
     return field(default=_UNSET, repr=shown, metadata={**meta, **limits})
 
 
-# %% ../nbs/00_config.ipynb #f1f8e910
+# %% ../nbs/00_config.ipynb #3e1764b5
 @dataclass(frozen=True)
 class Config:
     """All settings of a run, checked.
@@ -96,7 +96,7 @@ class Config:
     input_schema: str | None = setting(
         "input",
         None,
-        "columns of JSON events, else inferred, or folder columns of Parquet, else text: 'n int, ...'",
+        "columns of JSON events, or of Parquet folders (else text): 'n int, ...'",
     )
     input_where: str | None = setting("input", None, "SQL filter that takes a slice (not for enriched_tsv)")
     output_format: str = setting(
@@ -142,8 +142,7 @@ class Config:
     missing_fingerprint: str | None = setting(
         "decisions",
         None,
-        "rows without one: hash what the client sent, take each "
-        "as unique, or go by the id alone; else by the input",
+        "rows without one: hash the client's fields, take each as unique, or the id alone",
         allowed="surrogate unique id",
     )
     fingerprint_columns: Words = setting(

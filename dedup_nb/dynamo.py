@@ -5,22 +5,21 @@
 # %% auto #0
 __all__ = ["DynamoStore"]
 
-# %% ../nbs/27_dynamo.ipynb #0a75c30e
-import json, time
+# %% ../nbs/27_dynamo.ipynb #2f375744
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .aws import Connection
 from .claimant import Claimant, batch_of
-from .claims import FIRST, KNOWN, LATER, OWN, USED, key_text
+from .claims import FIRST, KNOWN, LATER, OWN, key_text
 from .config import epoch_seconds
-from .dynamodb import LOG, Key, Table, in_parts
-from .files import escaped, filesystem, remove_folder
+from .dynamodb import LOG, Table
+from .files import filesystem, remove_folder
 from .keys import HEAD, KEY, RENAMED, STAYS, id_key, pair_key
-from .ledger import Claim, FencedError, Ledger, ManifestError, Marker
+from .ledger import Claim, Entry, FencedError, Ledger, ManifestError, Marker, fenced
 from .manifest import Look
 from dedup_nb.tables import (
     check_table,
@@ -34,29 +33,20 @@ from dedup_nb.tables import (
     table_exists,
     write_rate,
 )
-from dedup_nb.tasks import (
-    ANSWERS,
-    ARROW,
-    CHUNK,
-    Task,
-    claiming,
-    deleting,
-    in_our_words,
-    key_column,
-    slots,
-    writing,
-)
+from .tasks import ANSWERS, Crew, Gathered, Writing, deleting, key_column
 from .words import counted, duration, grouped, some_of
 
+# %% ../nbs/27_dynamo.ipynb #8131479b
+_OF_PAIRS = ("claimed", "own", "duplicate", "expired", "throttled", "retried")  # counters of a claim
 
-# %% ../nbs/27_dynamo.ipynb #6ce5689c
+
 @dataclass
 class DynamoStore:
     "Markers and keys in a DynamoDB table; the answers of claims as files."
 
     spark: SparkSession
     connection: Connection
-    folder: str  # for the claimed keys of each batch
+    folder: str  # for the answers of each batch's claims
     create: bool = False  # make the table if it is not there
     max_wcu: float | None = None  # write units a second for the whole job; else from the table
     as_snowplow: bool = False  # lay an empty table out as Snowplow does: a row per pair, no heads
@@ -70,14 +60,14 @@ class DynamoStore:
     exclusive: bool = False
     texts: bool = True
     _table: Table | None = field(default=None, repr=False)
+    _crew: Crew | None = field(default=None, repr=False)
     _log: list[Marker] = field(default_factory=list, repr=False)
     _told: list[str] = field(default_factory=list, repr=False)
-    _calls: dict[str, int] = field(default_factory=dict, repr=False)  # token -> how often it has claimed
-    _meters: dict[str, Counter] = field(default_factory=dict, repr=False)
-    _settled: dict[str, int] = field(
-        default_factory=dict, repr=False
-    )  # token -> rows released before its commit
     _layout: str | None = field(default=None, repr=False)
+    # by the token of an attempt: how often it has claimed, what that took, rows released before its commit
+    _calls: dict[str, int] = field(default_factory=dict, repr=False)
+    _meters: dict[str, Counter] = field(default_factory=dict, repr=False)
+    _settled: dict[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -90,29 +80,30 @@ class DynamoStore:
         "Find the table, or make it; False if it is yet to be made."
         if self._table:
             return True
-        table = Table(
-            self.connection, patience_s=min(30, self.patience_s)
-        )  # who answers nothing at all is said soon
+        # who answers nothing at all is said soon
+        table = Table(self.connection, patience_s=min(30, self.patience_s))
         there = not self.create or table_exists(table)
         if not there and not create:
             return False
         if not there:
             create_table(table)
+        self._open(table)
+        return True
+
+    def _open(self, table: Table) -> None:
+        "Check a table, and take from it what the settings leave open."
         description = described(table)
         self._told += check_table(table, description, self.create)
         table.patience_s = self.patience_s
         # the tasks talk to the same region, whatever their own settings say
         self.connection = replace(self.connection, region=table.client.meta.region_name)
         self.max_wcu = self.max_wcu or write_rate(description)
-        self._table = table
+        limits = (self.max_wcu, self.patience_s, self.tasks, self.on_driver)
+        self._table, self._crew = table, Crew(self.spark, self.connection, *limits)
         self._probe()
-        return True
 
     def _probe(self) -> None:
-        """See at once whether the policy allows what a run needs.
-
-        `DeniedError` names the command that prints one.
-        """
+        "See at once whether the policy allows what a run needs; `DeniedError` names the command for one."
         key = ("#probe", "#")
         nobody = {"eventId": key[0], "fingerprint": key[1], "etlTime": 0}
         self._table.swap({key: (nobody, {"etlTime": 0})})
@@ -146,15 +137,16 @@ class DynamoStore:
         self._is_ready(create=True)
         if marker.kind == "recipe":
             marker = replace(marker, info={**marker.info, "layout": self.layout})
-            how = "with heads" if self.layout == "heads" else "as Snowplow does, a row per pair"
-            self._told.append(f"the table {self.name} is laid out {how}")
         item = log_item(marker)
         key = (LOG, item["fingerprint"])
         self._table.meter.add(write_units=len(item["info"]) // 1024)
         refused = self._table.insert({key: item})
-        if not refused:
-            return True
-        return (refused[key] or self._table.read([key])[key]).get("info") == item["info"]
+        if refused and (refused[key] or self._table.read([key])[key]).get("info") != item["info"]:
+            return False
+        if marker.kind == "recipe":
+            how = "with heads" if self.layout == "heads" else "as Snowplow does, a row per pair"
+            self._told.append(f"the table {self.name} is laid out {how}")
+        return True
 
     def replace(self, marker: Marker, claim: Claim | None, keys: DataFrame | None) -> bool:
         "Commit a batch: what became of its pairs first, its marker last. Or forget it: its marker first."
@@ -169,9 +161,8 @@ class DynamoStore:
         self._check_rests(claim)
         if released:
             self._check_yielded(claim)
-        return self.append(
-            replace(marker, info={**marker.info, "released": released, "used": self.used(claim)})
-        )
+        noted = {"released": released, "used": self.used(claim)}
+        return self.append(replace(marker, info={**marker.info, **noted}))
 
     # -- claims --
 
@@ -184,74 +175,49 @@ class DynamoStore:
         if not self._is_ready():
             return Look(_known(self.spark.createDataFrame([], ANSWERS)))
         who = self._claimant(claim, retention_s)
-        path = f"{self._folder(claim.batch_id, claim.token)}/call={self._calls.get(claim.token, 0)}"
         order = [c for c in ("place", "pair") if c in pairs.columns]
-        self._claim(claim, who, pairs.select("event_id", "event_fingerprint", *order), path)
-        self._calls[claim.token] = self._calls.get(claim.token, 0) + 1
+        asked = self._crew.gathered(pairs.select("event_id", "event_fingerprint", *order))
+        path = self._claim(claim, who, asked, tells=who.writes)
         if who.writes:
             self.say(f"  {self.summary(claim)}")
-        return Look(_known(self._read(path)), self.used(claim))
+        return Look(_known(self._crew.answers(path)), self.used(claim))
 
-    def _claim(self, claim: Claim, who: Claimant, pairs: DataFrame, path: str) -> None:
-        "Claim pairs, few by the driver itself and many by tasks; write the answers."
-        few = pairs.limit(self.on_driver + 1).collect() if self.on_driver else []
-        on_driver = self.on_driver and len(few) <= self.on_driver
-        total = len(few) if on_driver else pairs.count()
-        if total and claim.etl is None:
+    def _claim(self, claim: Claim, who: Claimant, pairs: Gathered, tells: bool = False) -> str:
+        "Claim pairs, and count what that took. Returns the folder of the answers."
+        if pairs.total and claim.etl is None:
             raise ManifestError(
                 f"Nobody knows when batch {claim.batch_id} was, and a row of the table lives by the time "
-                "of its batch. "
-                "Give etl_time, or name a time in order_by."
+                "of its batch. Give etl_time, or name a time in order_by."
             )
-        if who.writes and total:
-            took = duration(total / self.max_wcu)
-            self.say(
-                f"  {counted(total, 'pair')} to claim at {grouped(int(self.max_wcu))} write units a "
-                f"second: about {took}"
-            )
+        if pairs.total and tells:
+            self._tell(pairs.total)
+        call = self._calls.get(claim.token, 0)
+        path = f"{self._folder(claim.batch_id, claim.token)}/call={call}"
         # a rerun mostly finds its own rows
         read_first = True if claim.rerun or self._tried_before(claim) else None
-        if on_driver:
-            done = self._claimed_here(few, who, read_first)
-            self._count(claim, Counter(json.loads(done["used"][-1].as_py())))
-            answers = self.spark.createDataFrame(done)
-        else:
-            tasks = max(1, min(self._at_most(), -(-total // CHUNK)))
-            order = [c for c in pairs.columns if c not in ("event_id", "event_fingerprint")]
-            sorted_ = pairs.repartition(tasks, "event_id").sortWithinPartitions("event_id", *order)
-            body = claiming(self._task(tasks), who, read_first)
-            answers = sorted_.select("event_id", "event_fingerprint").mapInArrow(body, ANSWERS)
-        with in_our_words():
-            answers.write.mode("overwrite").parquet(path)
-        if not on_driver:
-            self._count(claim, self._used(self._read(path).where(F.col("kind") == USED)))
+        self._count(claim, self._crew.claim(pairs, who, read_first, path))
+        self._calls[claim.token] = call + 1
+        return path
 
-    def _claimed_here(self, few: Sequence[Any], who: Claimant, read_first: bool | None) -> pa.Table:
-        "Claim a few pairs without starting workers."
-        rows = sorted(few, key=lambda r: [(x is not None, x) for x in (r.event_id, *r[2:])])
-        columns = [pa.array([r[n] for r in rows], pa.string()) for n in (0, 1)]
-        batch = pa.RecordBatch.from_arrays(columns, names=["event_id", "event_fingerprint"])
-        answers = claiming(self._task(1), who, read_first)(iter([batch]))
-        return pa.Table.from_batches(list(answers), schema=ARROW)
+    def _tell(self, total: int) -> None:
+        rate, took = grouped(int(self.max_wcu)), duration(total / self.max_wcu)
+        self.say(f"  {counted(total, 'pair')} to claim at {rate} write units a second: about {took}")
 
     def _claimant(self, claim: Claim, retention_s: int) -> Claimant:
         "Who claims: an attempt that the ledger knows, or one that only looks."
         ledger = Ledger(self.markers())
         begun = any(m.info.get("token") == claim.token for m in ledger.markers if m.kind == "claim")
         if begun and not ledger.holds(claim.batch_id, claim.token):
-            raise FencedError(
-                f"Batch {claim.batch_id} was taken over, or its claim ended, while this run worked; "
-                "nothing of this attempt counts. See: dedup runs."
-            )
+            raise fenced(claim.batch_id)
         return Claimant(
-            claim.batch_id,
-            f"{claim.batch_id}@{claim.sees}",
-            claim.etl or 0,
-            int(self.now()),
-            retention_s,
-            runs_over(ledger)[0],
-            claim.sees,
-            claim.rerun,
+            batch_id=claim.batch_id,
+            run=f"{claim.batch_id}@{claim.sees}",
+            etl=claim.etl or 0,
+            now=int(self.now()),
+            retention=retention_s,
+            dead=runs_over(ledger)[0],
+            sees=claim.sees,
+            rerun=claim.rerun,
             heads=self.layout == "heads",
             renames=self.renames,
             writes=begun,
@@ -276,13 +242,6 @@ class DynamoStore:
     def _folder(self, batch_id: str, token: str) -> str:
         return f"{self.folder}/claims/batch_id={batch_id}/{token}"
 
-    def _at_most(self) -> int:
-        "Tasks at once: each needs a write unit a second at least."
-        return max(1, min(self.tasks or slots(self.spark), int(self.max_wcu)))
-
-    def _task(self, tasks: int) -> Task:
-        return Task(self.connection, self.max_wcu / tasks, self.patience_s)
-
     def _tried_before(self, claim: Claim) -> bool:
         return any(
             m.kind == "claim" and m.batch_id == claim.batch_id and m.seq < claim.seq for m in self._log
@@ -291,73 +250,52 @@ class DynamoStore:
     def _count(self, claim: Claim, used: Counter) -> None:
         self._meters[claim.token] = self._meters.get(claim.token, Counter()) + used
 
-    def _read(self, path: str) -> DataFrame:
-        return self.spark.read.schema(ANSWERS).parquet(escaped(path)).select(*ARROW.names)
-
-    def _used(self, rows: DataFrame) -> Counter:
-        "The sum of the tasks' counters."
-        told = rows.where("used is not null").select("used").collect()
-        return sum((Counter(json.loads(r.used)) for r in told), Counter())
-
     def used(self, claim: Claim) -> dict[str, float]:
         "What an attempt took: requests, write and read units, and what became of its pairs."
         counts = self._meters.get(claim.token, Counter())
-        pairs = ("claimed", "own", "duplicate", "expired", "throttled", "retried")
-        return {n: counts.get(n, 0) for n in (*pairs, "requests", "write_units", "read_units")}
+        return {n: counts.get(n, 0) for n in (*_OF_PAIRS, "requests", "write_units", "read_units")}
 
     def summary(self, claim: Claim) -> str:
         "One line on what the claims of an attempt took."
         u = {n: grouped(int(value)) for n, value in self.used(claim).items()}
-        pairs = ("claimed", "own", "duplicate", "expired", "throttled", "retried")
-        words = ", ".join(f"{n} {u[n]}" for n in pairs)
+        words = ", ".join(f"{n} {u[n]}" for n in _OF_PAIRS)
         return f"{words}; {u['requests']} requests, {u['write_units']} write and {u['read_units']} read units"
 
     def notes(self, claim: Claim) -> list[str]:
         "How the table is laid out, and the unfinished batches on which drops rest."
         open_ = runs_over(Ledger(self.markers()))[1] & self._rests_on(claim)
-        return self._told + [
-            "rows were dropped or renamed in favour of batch "
-            f"{r.rpartition('@')[0]}, which is not committed yet"
-            for r in sorted(open_)
-        ]
+        yielded = [f"batch {run.rpartition('@')[0]}, which is not committed yet" for run in sorted(open_)]
+        return self._told + [f"rows were dropped or renamed in favour of {name}" for name in yielded]
 
     def _rests_on(self, claim: Claim) -> set[str]:
         "The runs whose rows decided something."
         if claim.token not in self._calls:
             return set()
-        answers = self._read(self._folder(claim.batch_id, claim.token))
+        answers = self._crew.answers(self._folder(claim.batch_id, claim.token))
         rested = answers.where(f"kind = {KNOWN} and run is not null").select("run").distinct()
         return {r.run for r in rested.collect()}
 
     # -- the end of a batch --
 
     def _settle(self, claim: Claim, keys: DataFrame) -> int:
-        """What has to be in the table before the commit.
-
-        Returns how many rows of earlier attempts were released.
-        """
+        "Write what has to be in the table before the commit. Returns how many rows of earlier attempts went."
         retention_s = int(claim.ledger.recipe["retention_days"]) * 86400
         if claim.token not in self._calls:
             self.known(claim, keys, retention_s)
         if "event_id" in keys.columns:
             # the ids that renamed events get are ids like others; whoever has one already keeps it
-            self._claim_new_ids(claim, keys, retention_s)
+            new = self._crew.gathered(keys.where("is_new_id").select("event_id", "event_fingerprint"))
+            if new.total:
+                self._claim(claim, self._claimant(claim, retention_s), new)
         self._mark(claim, keys)
         return self._release(claim)
 
-    def _claim_new_ids(self, claim: Claim, keys: DataFrame, retention_s: int) -> None:
-        new = keys.where("is_new_id").select("event_id", "event_fingerprint")
-        if not new.isEmpty():
-            path = f"{self._folder(claim.batch_id, claim.token)}/call={self._calls[claim.token]}"
-            self._claim(claim, self._claimant(claim, retention_s), new, path)
-            self._calls[claim.token] += 1
-
     def _rows_of(self, batch_id: str, token: str) -> DataFrame:
-        """The pairs that an attempt owned.
+        """The pairs that an attempt owned, with their rows' keys.
 
-        KEY, `pair`, `kind`, and the key of its row in `eventId`, `fingerprint`.
+        KEY, `pair`, `kind`, `eventId`, `fingerprint`, and `only_id`: has it no fingerprint?
         """
-        rows = self._read(self._folder(batch_id, token)).where(F.col("kind").isin(OWN, LATER))
+        rows = self._crew.answers(self._folder(batch_id, token)).where(F.col("kind").isin(OWN, LATER))
         tail = F.coalesce(key_column("event_fingerprint"), F.lit(f"#{batch_id}"))
         at_head = F.when(F.col("kind") == OWN, F.lit(FIRST)).otherwise(tail)
         return rows.select(
@@ -371,86 +309,64 @@ class DynamoStore:
 
     def _mark(self, claim: Claim, keys: DataFrame) -> None:
         "Write the fates that differ from what the place of a row says."
-        new = keys.where("origin is null").select(*[F.col(c).alias(f"_{c}") for c in (*KEY, "pair", "fate")])
         own = self._rows_of(claim.batch_id, claim.token).where("not only_id")
-        usual = f"if(kind = {LATER}, {RENAMED}, {STAYS | HEAD})"
-        same = F.expr(f"hi = _hi and lo = _lo and packed = _packed and pair <=> _pair and _fate <> {usual}")
-        plain = f"_fate = {STAYS | HEAD}"
-        # both joins have a small side: odd fates, and later pairs
-        odd = own.join(new.where(f"not {plain}"), same)
-        odd = odd.unionAll(own.where(f"kind = {LATER}").join(new.where(plain), same))
         run = f"{claim.batch_id}@{claim.sees}"
-        rows = odd.select("eventId", "fingerprint", F.col("_fate").alias("fate"))
-        lost = self._write(rows, lambda table, part: len(table.mark(dict(part), run)), claim)
+        lost = self._write(_odd_fates(own, keys), lambda table, part: len(table.mark(dict(part), run)), claim)
         if lost:
             raise FencedError(
                 f"{counted(lost, 'pair')} of batch {claim.batch_id} were taken over by other "
                 "runs while this one worked; nothing of this attempt counts. See: dedup runs."
             )
 
-    def _write(
-        self,
-        rows: DataFrame,
-        write: Callable[[Table, list[tuple[Key, int]]], int],
-        claim: Claim | None = None,
-    ) -> int:
-        "Send rows (eventId, fingerprint, fate) to the table; repeating it changes nothing."
-        few = rows.limit(self.on_driver + 1).collect() if self.on_driver else []
-        if self.on_driver and not few:
-            return 0
-        if self.on_driver and len(few) <= self.on_driver:
-            batch = pa.RecordBatch.from_pylist([r.asDict() for r in few])
-            [done] = writing(self._task(1), write)(iter([batch]))
-            used = Counter(json.loads(done.column("used")[0].as_py()))
-        else:
-            tasks = self._at_most()
-            with in_our_words():
-                spread = rows.repartition(tasks, "eventId")
-                used = self._used(spread.mapInArrow(writing(self._task(tasks), write), ANSWERS))
+    def _write(self, rows: DataFrame, write: Writing, claim: Claim | None = None) -> int:
+        "Send rows (eventId, fingerprint, fate) to the table. Returns what `write` sums up to."
+        used = self._crew.write(rows, write)
         if claim:
             self._count(claim, used)
         return int(used.get("left", 0))
 
     def _release(self, claim: Claim) -> int:
-        """Delete the rows of earlier attempts of the batch for pairs that it no longer has.
+        """Delete the rows of earlier attempts of the batch for pairs that it no longer has; returns how many.
 
         Raises `ManifestError` if committed batches dropped rows in favour of the batch: the events might be
         in no batch then.
         """
         kept = self._rows_of(claim.batch_id, claim.token).select("eventId", "fingerprint")
         yielded, freed = Ledger(self._log).yielded_to(claim.batch_id), 0
-        claims = [m for m in self._log if m.kind == "claim" and m.batch_id == claim.batch_id]
-        for m in claims:
-            run, folder = run_of(m), self._folder(m.batch_id, m.info["token"])
-            # what an attempt took that was killed meanwhile matters only to those who yielded to it
-            whole = _is_complete(folder)
-            if m.seq >= claim.seq or run == f"{claim.batch_id}@{claim.sees}" or not (whole or yielded):
-                continue
-            took = self._rows_of(m.batch_id, m.info["token"]) if whole else self._scanned(run)
+        for run, took in self._earlier_attempts(claim, bool(yielded)):
             rows = took.select("eventId", "fingerprint").join(kept, ["eventId", "fingerprint"], "left_anti")
             if yielded and not self.force and (n := rows.count()):
                 raise _released_too_late(claim.batch_id, counted(n, "pair"), yielded)
             freed += self._write(rows.withColumn("fate", F.lit(0)), deleting(run), claim)
         return freed
 
+    def _earlier_attempts(self, claim: Claim, killed_too: bool) -> Iterator[tuple[str, DataFrame]]:
+        "The runs of earlier attempts of a batch, each with its rows."
+        own = f"{claim.batch_id}@{claim.sees}"
+        for m in self._log:
+            if m.kind != "claim" or m.batch_id != claim.batch_id or m.seq >= claim.seq or run_of(m) == own:
+                continue
+            token = m.info["token"]
+            if _is_complete(self._folder(m.batch_id, token)):
+                yield run_of(m), self._rows_of(m.batch_id, token)
+            elif killed_too:  # it listed nothing, which matters only to those who yielded to it
+                yield run_of(m), self._scanned(run_of(m))
+
     def _check_yielded(self, claim: Claim) -> None:
-        "Stop if a batch that was committed since the claim dropped rows for pairs that were released."
+        "Stop if a batch that was committed since the claim dropped rows in favour of this one."
         before = set(claim.ledger.yielded_to(claim.batch_id))
         late = [b for b in Ledger(self._log).yielded_to(claim.batch_id) if b not in before]
         if late and not self.force:
             raise _released_too_late(claim.batch_id, "pairs", late)
 
     def _check_rests(self, claim: Claim) -> None:
-        "Stop if a run on which drops rest is over, and its batch will not come back with the same pairs"
-        "for certain."
+        """Stop if a run on which drops rest is over.
+
+        A batch that only failed comes back with the same pairs; one that was given up, forgotten or loaded by
+        another attempt may not.
+        """
         ledger = Ledger(self._log)
-        over = {
-            e.batch_id
-            for e in ledger.entries.values()
-            if e.committed
-            or e.state == "forgotten"
-            or (e.state == "abandoned" and e.info.get("why") == "by hand")
-        }
+        over = {e.batch_id for e in ledger.entries.values() if _is_settled(e)}
         rests = sorted({r.rpartition("@")[0] for r in self._rests_on(claim) & runs_over(ledger)[0]} & over)
         if rests:
             raise ManifestError(
@@ -460,10 +376,7 @@ class DynamoStore:
             )
 
     def _scanned(self, run: str) -> DataFrame:
-        """The keys of a run's rows by a scan of the whole table.
-
-        For one that was killed before it listed them.
-        """
+        "The keys of a run's rows by a scan of the table: for one that was killed before it listed them."
         text = f'SELECT "eventId", "fingerprint" FROM "{self.name}" WHERE "run"=?'
         found = [(i["eventId"], i["fingerprint"]) for i in self._table.select(text, run)]
         return self.spark.createDataFrame(found, "eventId string, fingerprint string")
@@ -511,13 +424,34 @@ class DynamoStore:
         "Nothing to do after a commit."
 
 
-# %% ../nbs/27_dynamo.ipynb #d2385bae
+# %% ../nbs/27_dynamo.ipynb #9a8db1fd
 def _released_too_late(batch_id: str, less: str, yielded: Sequence[str]) -> ManifestError:
     return ManifestError(
-        f"Batch {batch_id} has {less} less than an attempt before it, and {some_of(yielded)} dropped rows "
-        "in its favour meanwhile, which might then be in no batch. Nothing of this attempt is committed. "
+        f"Batch {batch_id} lacks {less} that an earlier attempt had, and {some_of(yielded)} dropped rows "
+        "in its favour meanwhile: those events might be in no batch. Nothing of this attempt is committed. "
         f"Restore its input, or go on with --force and run {some_of(yielded)} again with --rerun."
     )
+
+
+def _is_settled(entry: Entry) -> bool:
+    "Is a batch committed, forgotten or given up? Then an attempt that is over will not come back as it was."
+    given_up = entry.state == "abandoned" and entry.info.get("why") == "by hand"
+    return bool(entry.committed) or entry.state == "forgotten" or given_up
+
+
+def _odd_fates(
+    own: DataFrame,  # rows of a run, from `_rows_of`
+    keys: DataFrame,  # what is to be remembered, from `to_remember`
+) -> DataFrame:  # eventId, fingerprint, fate
+    "The fates that the place of a row does not say: a head stays under its id, a tail under a new one."
+    new = keys.where("origin is null").select(*[F.col(c).alias(f"_{c}") for c in (*KEY, "pair", "fate")])
+    usual = f"if(kind = {LATER}, {RENAMED}, {STAYS | HEAD})"
+    same = F.expr(f"hi = _hi and lo = _lo and packed = _packed and pair <=> _pair and _fate <> {usual}")
+    plain = f"_fate = {STAYS | HEAD}"
+    # both joins have a small side: odd fates, and later pairs
+    odd = own.join(new.where(f"not {plain}"), same)
+    odd = odd.unionAll(own.where(f"kind = {LATER}").join(new.where(plain), same))
+    return odd.select("eventId", "fingerprint", F.col("_fate").alias("fate"))
 
 
 def _known(answers: DataFrame) -> DataFrame:

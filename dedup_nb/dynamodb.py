@@ -15,7 +15,7 @@ from typing import Any
 from .aws import BODY, Connection, client_of
 from .ledger import ManifestError
 
-# %% ../nbs/23_dynamodb.ipynb #8b9eca03
+# %% ../nbs/23_dynamodb.ipynb #4ceec623
 _BUSY = {
     "ProvisionedThroughputExceeded",
     "Throttling",
@@ -44,15 +44,37 @@ _HOLDS = {
     "describe_table": "Table",
     "describe_time_to_live": "TimeToLiveDescription",
 }
+_CUT = "an answer that was cut"
 _ON_TABLE = {"describe_table", "create_table", "describe_time_to_live", "update_time_to_live"}
 
 
 class DeniedError(ManifestError):
-    "The policy allows no such call."
+    "A call that the AWS policy does not allow."
 
 
 def _short(code: str | None) -> str | None:
     return code and code.removesuffix("Exception")
+
+
+def _is_cut(code: str | None, message: str) -> bool:
+    "Is an error without a code of AWS what is left of one? botocore gives its status and its text then."
+    return bool(code) and code.isdigit() and (not message or message.startswith("{"))
+
+
+def _unusable_keys(wrong: Exception, table: str) -> ManifestError:
+    "What botocore says of credentials, in our words."
+    from botocore.exceptions import NoCredentialsError, PartialCredentialsError
+
+    if isinstance(wrong, (NoCredentialsError, PartialCredentialsError)):
+        return ManifestError(
+            "There are no AWS credentials for DynamoDB. Set up a profile, a role "
+            "or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and run again."
+        )
+    return ManifestError(
+        f"The AWS credentials or settings for the DynamoDB table {table} cannot be used: "
+        f"{type(wrong).__name__}. Nothing of this batch is committed: "
+        "renew them (aws sso login, AWS_PROFILE) and run again."
+    )
 
 
 def _refused(code: str | None, message: str, doing: str, connection: Connection) -> ManifestError:
@@ -72,8 +94,7 @@ def _refused(code: str | None, message: str, doing: str, connection: Connection)
         at = f" at {connection.endpoint}" if connection.endpoint else ""
         return ManifestError(
             f"There is no {table.removeprefix('the ')} in region "
-            f"{connection.region or 'of the AWS configuration'}"
-            f"{at}. Nothing of this batch is committed. "
+            f"{connection.region or 'of the AWS configuration'}{at}. Nothing of this batch is committed. "
             "Correct --dynamodb-table or --aws-region, or let it be made: --create-table true."
         )
     return ManifestError(
@@ -188,11 +209,12 @@ def in_parts(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
         yield things[start : start + size]
 
 
-# %% ../nbs/23_dynamodb.ipynb #c6015113
+# %% ../nbs/23_dynamodb.ipynb #fe8cbac4
 class Table:
     """All calls on items: bounded in time, paced, counted.
 
-    Throttled members are sent again alone; an unknown outcome is asked for, never guessed.
+    Throttled members are sent again alone; an unknown outcome is asked for, never guessed. A table that stays
+    busy, a refusal and a missing table raise `ManifestError`, a missing right `DeniedError`.
     """
 
     def __init__(
@@ -209,7 +231,7 @@ class Table:
     # -- requests --
 
     def ask(self, operation: str, *expected: str, writes: int = 0, **words: Any) -> dict[str, Any]:
-        """One request; again while the table is busy or nobody knows what became of it.
+        """Send one request; send it again while the table is busy, or nobody knows what became of it.
 
         expected: codes that are raised as they are. writes: the units that sending it once more may cost.
         """
@@ -237,39 +259,30 @@ class Table:
         from botocore import exceptions as aws
 
         named = {"TableName": self.name, **words} if operation in _ON_TABLE else words
-        lost = (aws.HTTPClientError, aws.ConnectionError)
         no_keys_yet = (aws.CredentialRetrievalError, aws.MetadataRetrievalError)
         try:
             answer = getattr(self.client, operation)(**named)
         except aws.ClientError as wrong:
             return {}, self._code_of(wrong, operation, expected, renewals)
-        except (*lost, *no_keys_yet) as wrong:
+        except (aws.HTTPClientError, aws.ConnectionError, *no_keys_yet) as wrong:
             return {}, type(wrong).__name__
-        except (aws.NoCredentialsError, aws.PartialCredentialsError):
-            raise ManifestError(
-                "There are no AWS credentials for DynamoDB. Set up a profile, a role "
-                "or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and run again."
-            ) from None
         except aws.BotoCoreError as wrong:
-            raise ManifestError(
-                f"The AWS credentials or settings for the DynamoDB table {self.name} cannot be used: "
-                f"{type(wrong).__name__}. Nothing of this batch is committed: "
-                "renew them (aws sso login, AWS_PROFILE) and run again."
-            ) from None
+            raise _unusable_keys(wrong, self.name) from None
         cut = operation in _HOLDS and _HOLDS[operation] not in answer
-        return answer, "an answer that was cut" if cut else None
+        return answer, _CUT if cut else None
 
     def _code_of(self, wrong: Any, operation: str, expected: Sequence[str], renewals: int) -> str:
         "The code of an error that may pass; raises the others."
-        code = _short(wrong.response["Error"].get("Code"))
+        code, said = _short(wrong.response["Error"].get("Code")), wrong.response["Error"].get("Message", "")
         if code in expected:
             raise wrong
         if code in _STALE_KEYS and not self.connection.access_key and (code in _EXPIRED or renewals < 2):
             self._renew()
             return code
+        if _is_cut(code, said):
+            return _CUT
         status = wrong.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if code not in _AGAIN and status < 500:
-            said = wrong.response["Error"].get("Message", "")
             raise _refused(code, said, operation, self.connection) from None
         return code or f"HTTP {status}"
 
@@ -290,27 +303,36 @@ class Table:
         patience.wait(self.name, "throttling")
 
     def statements(self, members: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        "Run writes, 25 a request, each on its own. One answer each, an error only if it is final."
-        answers: list[Any] = [None] * len(members)
-        todo, patience = list(range(len(members))), _Patience(self.patience_s)
+        "Run writes, 25 a request, each on its own. One answer each; a refusal that is final has an `Error`."
+        answers: dict[int, dict[str, Any]] = {}
+        todo, patience = range(len(members)), _Patience(self.patience_s)
         while todo:
-            left = []
-            for part in in_parts(todo, 25):
-                for i, answer in zip(part, self._sent([members[i] for i in part])):
-                    code = _short(answer["Error"]["Code"]) if "Error" in answer else None
-                    if code in _AGAIN:
-                        left.append(i)
-                    elif code in _FINAL:
-                        answers[i] = answer
-                    else:
-                        doing = members[i]["Statement"].split()[0]
-                        raise _refused(code, answer["Error"].get("Message", ""), doing, self.connection)
-            self.meter.add(write_units=len(todo) - len(left))
+            answers |= self._tried(members, todo)
+            left = [i for i in todo if i not in answers]
+            self.meter.add(write_units=len(todo) - len(left), retried=len(left))
             if left:
-                self.meter.add(retried=len(left))
                 self._once_more(left, todo, patience)
             todo = left
+        return [answers[i] for i in range(len(members))]
+
+    def _tried(self, members: Sequence[dict[str, Any]], todo: Sequence[int]) -> dict[int, dict[str, Any]]:
+        "The answers that are final, of the members at these places."
+        answers = {}
+        for part in in_parts(todo, 25):
+            for i, answer in zip(part, self._sent([members[i] for i in part])):
+                if self._is_final(answer, members[i]):
+                    answers[i] = answer
         return answers
+
+    def _is_final(self, answer: Mapping[str, Any], member: Mapping[str, Any]) -> bool:
+        "Is this the last word on a member? Raises what is neither that nor worth another try."
+        error = answer.get("Error", {})
+        code = _short(error.get("Code"))
+        if code in _AGAIN:
+            return False
+        if code not in _FINAL:
+            raise _refused(code, error.get("Message", ""), member["Statement"].split()[0], self.connection)
+        return True
 
     def _sent(self, members: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         "One request of at most 25 statements."
@@ -324,10 +346,7 @@ class Table:
     # -- items --
 
     def insert(self, items: Mapping[Key, Item]) -> dict[Key, Item | None]:
-        """Put items where there are none.
-
-        Returns the keys that were refused, with what is there if it is said.
-        """
+        "Put items where there are none. Returns the refused keys, with what is there if that is said."
         members = [
             {
                 "Statement": _insert_text(self.name, tuple(item)),
@@ -341,39 +360,35 @@ class Table:
         return {key: _plain(error["Item"]) if error.get("Item") else None for key, error in errors.items()}
 
     def read(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        "What is there now (strongly consistent)."
+        "What is there now (strongly consistent); keys without an item are left out."
         found: dict[Key, Item] = {}
         for part in in_parts(keys, 100):
             asked = [{"eventId": {"S": i}, "fingerprint": {"S": f}} for i, f in part]
             patience = _Patience(self.patience_s)
             while asked:
-                wanted = {self.name: {"Keys": asked, "ConsistentRead": True}}
-                answer = self.ask("batch_get_item", RequestItems=wanted)
-                left = answer.get("UnprocessedKeys", {}).get(self.name, {}).get("Keys", [])
-                items = map(_plain, answer["Responses"].get(self.name, []))
+                items, left = self._read_some(asked)
                 found |= {(i["eventId"], i["fingerprint"]): i for i in items}
-                self.meter.add(read_units=len(asked) - len(left))
                 if left:
                     self._once_more(left, asked, patience)
                 asked = left
         return found
 
-    def swap(self, changes: Mapping[Key, tuple[Item, Item]]) -> set[Key]:
-        """Change items (what was read, what to set.
+    def _read_some(self, asked: Sequence[Any]) -> tuple[list[Item], list[Any]]:
+        "The items of some keys, and the keys that the table put off."
+        wanted = {self.name: {"Keys": asked, "ConsistentRead": True}}
+        answer = self.ask("batch_get_item", RequestItems=wanted)
+        left = answer.get("UnprocessedKeys", {}).get(self.name, {}).get("Keys", [])
+        self.meter.add(read_units=len(asked) - len(left))
+        return [_plain(item) for item in answer["Responses"].get(self.name, [])], left
 
-        None removes) if they are as they were. Returns those changed.
-        """
-        answers = self.statements([self._swapped(key, *change) for key, change in changes.items()])
+    def swap(
+        self,
+        changes: Mapping[Key, tuple[Item, Item]],  # what was read, and what to set; None removes
+    ) -> set[Key]:
+        "Change items that are still as they were read. Returns the keys of those changed."
+        members = [_swapping(self.name, key, *change) for key, change in changes.items()]
+        answers = self.statements(members)
         return {key for key, answer in zip(changes, answers) if "Error" not in answer}
-
-    def _swapped(self, key: Key, old: Item, new: Item) -> dict[str, Any]:
-        sets = {n: v for n, v in new.items() if v is not None}
-        gone = [n for n, v in new.items() if v is None and n in old]
-        same = {n: old[n] for n in _CHECKED if n in old}
-        changed = "".join(f' SET "{n}"=?' for n in sets) + "".join(f' REMOVE "{n}"' for n in gone)
-        checked = "".join(f' AND "{n}"=?' if n in old else f' AND "{n}" IS MISSING' for n in _CHECKED)
-        text = f'UPDATE "{self.name}"{changed} WHERE "eventId"=? AND "fingerprint"=?{checked}'
-        return {"Statement": text, "Parameters": [_typed(v) for v in (*sets.values(), *key, *same.values())]}
 
     def mark(self, fates: Mapping[Key, int], run: str) -> set[Key]:
         "Write the fate of items of a run. Returns the keys that are no longer of this run."
@@ -422,3 +437,21 @@ class Table:
 @lru_cache(maxsize=64)
 def _insert_text(table: str, names: tuple[str, ...]) -> str:
     return f'INSERT INTO "{table}" VALUE {{{",".join(f"{chr(39)}{n}{chr(39)}:?" for n in names)}}}'
+
+
+def _swapping(table: str, key: Key, old: Item, new: Item) -> dict[str, Any]:
+    "The statement that changes an item, if it is as it was."
+    sets = {n: v for n, v in new.items() if v is not None}
+    gone = [n for n, v in new.items() if v is None and n in old]
+    same = {n: old[n] for n in _CHECKED if n in old}
+    values = (*sets.values(), *key, *same.values())
+    text = _update_text(table, tuple(sets), tuple(gone), tuple(same))
+    return {"Statement": text, "Parameters": [_typed(v) for v in values]}
+
+
+@lru_cache(maxsize=64)
+def _update_text(table: str, sets: tuple[str, ...], gone: tuple[str, ...], same: tuple[str, ...]) -> str:
+    changed = [f'SET "{n}"=?' for n in sets] + [f'REMOVE "{n}"' for n in gone]
+    checked = [f'"{n}"=?' if n in same else f'"{n}" IS MISSING' for n in _CHECKED]
+    where = " AND ".join(['"eventId"=?', '"fingerprint"=?', *checked])
+    return f'UPDATE "{table}" {" ".join(changed)} WHERE {where}'

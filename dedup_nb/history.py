@@ -148,7 +148,7 @@ def runs(config: Config, spark: SparkSession | None = None) -> Answer:
     return runs_table([_told(e) for e in ledger.entries.values()])
 
 
-# %% ../nbs/33_history.ipynb #5ac56872
+# %% ../nbs/33_history.ipynb #86a59d6d
 _DID = {
     "keep_first": "kept under its own id",
     "rename": "kept under a new id",
@@ -199,8 +199,11 @@ def _verdict_files(output: str, batch_id: str) -> set[str]:
     return {f["path"].rpartition("/")[2] for f in record.get("verdicts", [])}
 
 
-def _held(manifest: Manifest, ledger: Ledger, ids: Sequence[str]) -> list[dict[str, Any]]:
+def _held(manifest: Manifest | None, ids: Sequence[str]) -> list[dict[str, Any]]:
     "What the manifest holds of these ids, in the order of the batches."
+    if manifest is None:
+        return []
+    ledger = manifest.ledger()
     place = {b: n for n, b in enumerate(ledger.entries)}
     rows = manifest.store.held(ids, ledger, manifest.retention_s)
     rows = sorted(rows, key=lambda r: (place.get(r["batch_id"], 0), bool(r["keeps_alive_of"]), -r["fate"]))
@@ -240,21 +243,18 @@ def explain(
 
     Each batch it was in, copies, verdict, reason, new ids, and which run claimed it.
     """
-    if config.output is None:
-        raise ConfigError("An explanation needs the output of the runs: dedup explain EVENT_ID --output DIR.")
+    _check_output_named(config)
     output, spark = absolute(config.output), spark or get_spark(delta=True)
-    manifest = _opened(config, spark) if memory_of(config).kind != "none" else None
-    ledger = manifest.ledger() if manifest else Ledger()
-    batches = _committed_batches(ledger, output)
+    manifest = _opened(config, spark) if _has_manifest(config) else None
+    batches = _committed_batches(manifest, output)
     # enriched events have their ids in lower case, others as they came; which ones these are nobody may say
     asked = list(dict.fromkeys([event_id, event_id.lower()]))
     originals, verdicts = _story(spark, output, asked, batches)
-    claims = _held(manifest, ledger, originals) if manifest else []
+    claims = _held(manifest, originals)
     lines = _told_story(asked, originals, verdicts, claims)
-    if not lines:
-        lines = [_unknown(len(batches), output, manifest is not None)]
+    lines = lines or [_unknown(len(batches), output, manifest)]
     shown = _shown(asked, originals, verdicts)
-    data = {"event_id": shown, "originals": originals, "verdicts": verdicts, "claims": claims}
+    data = dict(event_id=shown, originals=originals, verdicts=verdicts, claims=claims)
     return Answer("\n".join([f"Event id {shown}", *lines]), data)
 
 
@@ -270,9 +270,19 @@ def _told_story(asked: Sequence[str], originals: Sequence[str], verdicts: Any, c
     return [*came, *map(_said, verdicts), *_once(map(_claimed, claims))]
 
 
-def _committed_batches(ledger: Ledger, output: str) -> dict[str, int]:
+def _has_manifest(config: Config) -> bool:
+    return memory_of(config).kind != "none"
+
+
+def _check_output_named(config: Config) -> None:
+    if config.output is None:
+        raise ConfigError("An explanation needs the output of the runs: dedup explain EVENT_ID --output DIR.")
+
+
+def _committed_batches(manifest: Manifest | None, output: str) -> dict[str, int]:
     "The committed batches, each with its place among them."
-    names = [e.batch_id for e in ledger.committed()] or [m["batch_id"] for m in _recorded(output)]
+    committed = manifest.ledger().committed() if manifest else []
+    names = [e.batch_id for e in committed] or [m["batch_id"] for m in _recorded(output)]
     if not names:
         raise DedupError(
             f"{output} has no committed batch. "
@@ -293,9 +303,9 @@ def _story(
     return originals, verdicts
 
 
-def _unknown(batches: int, output: str, has_manifest: bool) -> str:
+def _unknown(batches: int, output: str, manifest: Manifest | None) -> str:
     where = counted(batches, "committed batch", "committed batches")
-    alone = "" if has_manifest else ", or it was alone in its batch (there is no manifest to say so)"
+    alone = "" if manifest else ", or it was alone in its batch (there is no manifest to say so)"
     return f"  nothing is recorded of it in the {where} of {output}: it was in none of them{alone}"
 
 

@@ -35,7 +35,7 @@ from .places import Limits, Memory, Places, Recipe, limits_of, places_of
 from .words import said
 
 
-# %% ../nbs/28_memory.ipynb #b64bb374
+# %% ../nbs/28_memory.ipynb #f7cb6c34
 def manifest_path(memory: Memory, output: str | None) -> str:
     "Where the lake manifest of an output lies, or the files of its claims on DynamoDB."
     if not memory.path and not output:
@@ -111,10 +111,10 @@ def open_manifest(
     store = _store(spark, memory, _folder(memory, output, applies), recipe.renames, force, say)
     ledger = Ledger(store.markers())
     merged, differ, taken = agreed(ledger.recipe, recipe_record(recipe, id_case), recipe.given)
-    if differ and ledger.is_bound and (limits.rerun or not force):
-        raise another_recipe(store.name, differ, limits.rerun)
-    if taken and ledger.is_bound:
-        say(f"taken from the manifest: {_listed(taken)}")
+    if ledger.is_bound:
+        if differ and (limits.rerun or not force):
+            raise another_recipe(store.name, differ, limits.rerun)
+        _say_taken(taken, say)
     return Manifest(store, merged, limits, force, say), _with(recipe, merged if ledger.recipe else {})
 
 
@@ -123,8 +123,10 @@ def _folder(memory: Memory, output: str | None, applies: bool) -> str:
     return looked_folder(output) if leaves_nothing else manifest_path(memory, output)
 
 
-def _listed(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={said(value)}" for name, value in values.items())
+def _say_taken(taken: Mapping[str, Any], say: Callable[[str], None]) -> None:
+    if taken:
+        listed = ", ".join(f"{name}={said(value)}" for name, value in taken.items())
+        say(f"taken from the manifest: {listed}")
 
 
 def _with(recipe: Recipe, recorded: Mapping[str, Any]) -> Recipe:

@@ -264,7 +264,7 @@ def _overtaken(job: Job, attempt: Attempt) -> DedupError | None:
     )
 
 
-# %% ../nbs/31_pipeline.ipynb #071b78fb
+# %% ../nbs/31_pipeline.ipynb #9c43a643
 def run(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -311,23 +311,24 @@ def _todo(
     job: Job, found: Found, ledger: Ledger, late_files: bool
 ) -> tuple[list[Batch], list[str], list[str]]:
     "The batches that are taken now, what to say of the others, and what is wrong with some."
-    limits = job.limits
     chosen = compare_with_commits(found.batches, ledger, job.output, take_late=late_files)
     finished = publish_pending(job.output, ledger) if job.applies else []
-    todo = choose_batches(chosen.batches, limits, ledger)
-    if limits.batch_id in finished and not limits.rerun:
-        todo = []
-    _check_unchanged(todo, chosen)
+    todo = _unchanged(job, chosen, ledger, finished)
     notes = [*found.notes, *chosen.notes, *map(_finished_now, finished)]
     troubles = [*found.unfit, *chosen.troubles.values()]
-    return todo[: limits.max_batches], notes + _left(job, chosen.batches, ledger, todo), troubles
+    left = _left(job, chosen.batches, ledger, todo)
+    return todo[: job.limits.max_batches], notes + left, troubles
 
 
-def _check_unchanged(todo: Sequence[Batch], chosen: Chosen) -> None:
-    "A batch that is asked for by name must be what was committed."
+def _unchanged(job: Job, chosen: Chosen, ledger: Ledger, finished: Sequence[str]) -> list[Batch]:
+    "The batches to do. One that is asked for by name must be what was committed, and may be finished now."
+    if job.limits.batch_id in finished and not job.limits.rerun:
+        return []
+    todo = choose_batches(chosen.batches, job.limits, ledger)
     changed = [words for b in todo if (words := chosen.troubles.get(b.batch_id))]
     if changed:
         raise ManifestError(changed[0])
+    return todo
 
 
 def _finished_now(batch_id: str) -> str:

@@ -16,15 +16,16 @@ __all__ = [
     "run_of",
 ]
 
-# %% ../nbs/25_tables.ipynb #64a18e28
+# %% ../nbs/25_tables.ipynb #a0622a1a
 import base64, json, time, zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from .dynamodb import LOG, DeniedError, Table
 from .ledger import Ledger, ManifestError, Marker, marker_of
 from .words import grouped
 
-# %% ../nbs/25_tables.ipynb #e76b3430
+# %% ../nbs/25_tables.ipynb #4be8e43e
 _LAYOUT = [("eventId", "HASH"), ("fingerprint", "RANGE")]
 _NEW_WCU = 4000  # write units a second that a new table on demand takes at once
 
@@ -36,24 +37,21 @@ def create_table(table: Table) -> None:
     keys = [{"AttributeName": n, "KeyType": k} for n, k in _LAYOUT]
     types = [{"AttributeName": n, "AttributeType": "S"} for n, _ in _LAYOUT]
     made = dict(KeySchema=keys, AttributeDefinitions=types, BillingMode="PAY_PER_REQUEST")
-    try:
+    with suppress(ClientError):  # the other run was quicker
         table.ask("create_table", "ResourceInUse", **made)
-    except ClientError:
-        pass
     described(table, coming=True)
-    expiry = {"Enabled": True, "AttributeName": "ttl"}
-    try:
-        if _ttl_of(table) is None:
+    if _ttl_of(table) is None:
+        expiry = {"Enabled": True, "AttributeName": "ttl"}
+        with suppress(ClientError):
             table.ask("update_time_to_live", "Validation", TimeToLiveSpecification=expiry)
-    except ClientError:
-        pass  # the other run was quicker
 
 
-def described(table: Table, coming: bool = False, minutes: float = 10) -> dict[str, Any]:
-    """The description of a table, once it may be used.
-
-    Coming: it was just made, AWS may not know of it for a moment.
-    """
+def described(
+    table: Table,
+    coming: bool = False,  # it was just made: AWS may not know of it for a moment
+    minutes: float = 10,  # to wait for it
+) -> dict[str, Any]:
+    "The description of a table, once it may be used. Raises `ManifestError` if it does not get there."
     from botocore.exceptions import ClientError
 
     end = time.monotonic() + 60 * minutes
@@ -80,7 +78,7 @@ def _ttl_of(table: Table) -> str | None:
 
 
 def table_exists(table: Table) -> bool:
-    "Is the table there?"
+    "Is the table there, in whatever state?"
     from botocore.exceptions import ClientError
 
     try:
@@ -96,25 +94,14 @@ def check_table(
     made_now: bool = False,  # may another run still be switching its expiry on?
 ) -> list[str]:  # what to say of it
     "Raise `ManifestError` for a table with other keys or another expiry."
-    types = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
-    keys = [(k["AttributeName"], k["KeyType"]) for k in description["KeySchema"]]
-    if keys != _LAYOUT or any(types.get(n) != "S" for n, _ in keys):
-        shown = ", ".join(f"{n} ({k}, {types.get(n)})" for n, k in keys)
-        raise ManifestError(
-            f"The DynamoDB table {table.name} has the keys {shown}; a manifest has eventId (HASH, S), "
-            "fingerprint (RANGE, S). It is left as it is: name another with --dynamodb-table."
-        )
+    _check_keys(table.name, description)
     try:
-        ttl = _ttl_of(table)
-        for _ in range(10 if made_now and not ttl else 0):
-            time.sleep(0.3)
-            ttl = ttl or _ttl_of(table)
+        ttl = _settled_ttl(table, made_now)
     except DeniedError:
         return []
     if ttl is None:
-        return [
-            f"the table {table.name} expires nothing (TTL is off): old items are ignored, and cost storage"
-        ]
+        off = "expires nothing (TTL is off): old items are ignored, and cost storage"
+        return [f"the table {table.name} {off}"]
     if ttl != "ttl":
         raise ManifestError(
             f"The DynamoDB table {table.name} expires items by the attribute {ttl}, not by ttl. "
@@ -123,13 +110,30 @@ def check_table(
     return []
 
 
+def _check_keys(table: str, description: Mapping[str, Any]) -> None:
+    types = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
+    keys = [(k["AttributeName"], k["KeyType"]) for k in description["KeySchema"]]
+    if keys != _LAYOUT or any(types.get(n) != "S" for n, _ in keys):
+        shown = ", ".join(f"{n} ({k}, {types.get(n)})" for n, k in keys)
+        raise ManifestError(
+            f"The DynamoDB table {table} has the keys {shown}; a manifest has eventId (HASH, S), "
+            "fingerprint (RANGE, S). It is left as it is: name another with --dynamodb-table."
+        )
+
+
+def _settled_ttl(table: Table, made_now: bool) -> str | None:
+    "The attribute by which the table expires items; a moment is given to who is just switching it on."
+    ttl = _ttl_of(table)
+    for _ in range(10 if made_now and not ttl else 0):
+        time.sleep(0.3)
+        ttl = ttl or _ttl_of(table)
+    return ttl
+
+
 def write_rate(
     description: Mapping[str, Any],  # of DescribeTable
 ) -> int:  # write units a second
-    """The pace that a table stands.
-
-    Provisioned, else its limit on demand, else warm, else that of a new table.
-    """
+    "The pace that a table stands: provisioned, else its limit, else warm, else that of a new table."
     rates = (
         description.get("ProvisionedThroughput", {}).get("WriteCapacityUnits"),
         description.get("OnDemandThroughput", {}).get("MaxWriteRequestUnits"),
@@ -138,12 +142,13 @@ def write_rate(
     return next((int(r) for r in rates if r and r > 0), _NEW_WCU)
 
 
-# %% ../nbs/25_tables.ipynb #9c1a35b2
+# %% ../nbs/25_tables.ipynb #afc6acaa
 _PACKED = "zlib:"  # a long text, packed
 _LONGEST = 380_000  # bytes of an item
 
 
 def place(number: int) -> str:
+    "The key of a place: twelve digits, so that keys sort as the places do."
     return f"{number:012d}"
 
 
@@ -160,7 +165,7 @@ def _unpacked(text: str) -> str:
 
 
 def log_item(marker: Marker) -> dict[str, Any]:
-    "A marker as an item of the table."
+    "A marker as an item of the table. Raises `ManifestError` for a record that no item can hold."
     text = _packed(json.dumps(dict(marker.info)))
     if len(text) > _LONGEST:
         raise ManifestError(
@@ -172,6 +177,7 @@ def log_item(marker: Marker) -> dict[str, Any]:
 
 
 def log_marker(item: Mapping[str, Any]) -> Marker:
+    "The marker that an item holds."
     batch_id = "" if item["batch"] == "-" else item["batch"]
     return marker_of(int(item["fingerprint"]), item["kind"], batch_id, json.loads(_unpacked(item["info"])))
 

@@ -7,34 +7,39 @@ __all__ = [
     "ANSWERS",
     "ARROW",
     "CHUNK",
+    "Writing",
     "whole_ids",
     "Task",
     "claiming",
     "writing",
+    "deleting",
     "key_column",
     "in_our_words",
-    "deleting",
     "slots",
+    "Gathered",
+    "Crew",
 ]
 
-# %% ../nbs/26_tasks.ipynb #543711ed
+# %% ../nbs/26_tasks.ipynb #ddf11e43
 import json, os, re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 import pyarrow as pa
-from pyspark.sql import Column, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from .aws import IN_FLIGHT, Connection
 from .claimant import Claimant
 from .claims import USED, Answer, Claims
 from .dynamodb import DeniedError, Key, Pace, Table, in_parts
 from .errors import ConfigError, DedupError
+from .files import escaped
 from .ledger import FencedError, ManifestError
 from .words import utc
 
-# %% ../nbs/26_tasks.ipynb #69da0a73
+# %% ../nbs/26_tasks.ipynb #ed8eff06
 ANSWERS = (
     "kind tinyint, event_id string, event_fingerprint string, fate tinyint, run string, etl_time string, "
     "of_id boolean, used string"
@@ -53,6 +58,7 @@ ARROW = pa.schema(
 )
 CHUNK = 500  # pairs that one thread works on
 _Batches = Iterator[pa.RecordBatch]
+Writing = Callable[[Table, list[tuple[Key, int]]], int]  # sends keys with fates; says how many were left
 
 
 def _as_arrow(answers: Sequence[Answer]) -> pa.RecordBatch:
@@ -105,6 +111,7 @@ class Task:
     patience_s: float
 
     def table(self) -> Table:
+        "The table, at the pace of this task."
         return Table(self.connection, Pace(self.rate), self.patience_s)
 
 
@@ -121,9 +128,7 @@ def claiming(task: Task, who: Claimant, read_first: bool | None) -> Callable[[_B
     return claim
 
 
-def writing(
-    task: Task, write: Callable[[Table, list[tuple[Key, int]]], int]
-) -> Callable[[_Batches], _Batches]:
+def writing(task: Task, write: Writing) -> Callable[[_Batches], _Batches]:
     "The body of a task: eventId, fingerprint, fate in; one row with the counters and `left` out."
 
     def run(batches: _Batches) -> _Batches:
@@ -136,13 +141,20 @@ def writing(
     return run
 
 
-def key_column(column: str) -> Column:
-    "`claims.key_text` as an expression."
+def deleting(run: str) -> Writing:
+    "Delete the rows of a run; says how many there were."
+    return lambda table, part: table.delete([key for key, _ in part], run)
+
+
+def key_column(
+    column: str,  # an id or a fingerprint
+) -> Column:
+    "The text of a column as part of a key: `claims.key_text` as an expression."
     plain = f"not startswith({column}, '#') and length({column}) between 1 and 256"
     return F.expr(f"if({plain}, {column}, '#sha256/' || sha2({column}, 256))")
 
 
-# %% ../nbs/26_tasks.ipynb #a6757600
+# %% ../nbs/26_tasks.ipynb #030bd123
 @contextmanager
 def in_our_words() -> Iterator[None]:
     "What a task raised, instead of Spark's account of it."
@@ -158,10 +170,6 @@ def in_our_words() -> Iterator[None]:
         raise
 
 
-def deleting(run: str) -> Callable[[Table, list[tuple[Key, int]]], int]:
-    return lambda table, part: table.delete([key for key, _ in part], run)
-
-
 def slots(spark: SparkSession) -> int:
     "How many tasks run at once, as far as the session says; never more than 64."
     local = (spark.conf.get("spark.master", None) or "").removeprefix("local[").rstrip("]")
@@ -171,3 +179,91 @@ def slots(spark: SparkSession) -> int:
         return int(local)
     executors, cores = (spark.conf.get(f"spark.executor.{name}", None) for name in ("instances", "cores"))
     return min(64, int(executors or 4) * int(cores or 2))
+
+
+@dataclass(frozen=True)
+class Gathered:
+    "Rows that are to be sent, and how many they are."
+
+    frame: DataFrame
+    few: Sequence[Any] | None  # the rows themselves, if they are few
+    total: int
+
+
+@dataclass(frozen=True)
+class Crew:
+    "Sends keys to the table: few by the driver itself, many by tasks."
+
+    spark: SparkSession
+    connection: Connection
+    max_wcu: float  # write units a second for the whole job
+    patience_s: float
+    tasks: int | None = None  # at once; None: the cores of the session
+    on_driver: int = 2000  # up to so many rows are sent by the driver
+
+    def gathered(self, frame: DataFrame) -> Gathered:
+        "Count the rows of a frame, and fetch them if they are few."
+        few = frame.limit(self.on_driver + 1).collect() if self.on_driver else []
+        if self.on_driver and len(few) <= self.on_driver:
+            return Gathered(frame, few, len(few))
+        return Gathered(frame, None, frame.count())
+
+    def claim(self, pairs: Gathered, who: Claimant, read_first: bool | None, path: str) -> Counter:
+        """Claim pairs, and write the answers to a folder.
+
+        pairs: `event_id`, `event_fingerprint`, then what orders the pairs of an id. Returns the counters.
+        """
+        if pairs.few is not None:
+            done = self._claimed_here(pairs.few, who, read_first)
+            self.spark.createDataFrame(done).write.mode("overwrite").parquet(path)
+            return Counter(json.loads(done["used"][-1].as_py()))
+        answers = self._spread(pairs, who, read_first)
+        with in_our_words():
+            answers.write.mode("overwrite").parquet(path)
+        return _summed(self.answers(path).where(F.col("kind") == USED))
+
+    def _spread(self, pairs: Gathered, who: Claimant, read_first: bool | None) -> DataFrame:
+        "The answers to pairs that tasks claim."
+        tasks = max(1, min(self._at_most(), -(-pairs.total // CHUNK)))
+        spread = pairs.frame.repartition(tasks, "event_id")
+        whole = spread.sortWithinPartitions("event_id", *pairs.frame.columns[2:])
+        body = claiming(self._task(tasks), who, read_first)
+        return whole.select("event_id", "event_fingerprint").mapInArrow(body, ANSWERS)
+
+    def _claimed_here(self, few: Sequence[Any], who: Claimant, read_first: bool | None) -> pa.Table:
+        rows = sorted(few, key=lambda r: [(x is not None, x) for x in (r.event_id, *r[2:])])
+        columns = [pa.array([r[n] for r in rows], pa.string()) for n in (0, 1)]
+        batch = pa.RecordBatch.from_arrays(columns, names=["event_id", "event_fingerprint"])
+        answers = claiming(self._task(1), who, read_first)(iter([batch]))
+        return pa.Table.from_batches(list(answers), schema=ARROW)
+
+    def answers(self, path: str) -> DataFrame:
+        "What claims were answered, from their files."
+        return self.spark.read.schema(ANSWERS).parquet(escaped(path)).select(*ARROW.names)
+
+    def write(self, rows: DataFrame, write: Writing) -> Counter:
+        "Send rows (eventId, fingerprint, fate); may be repeated. Returns the counters, and `left`."
+        sent = self.gathered(rows)
+        if sent.few is None:
+            tasks = self._at_most()
+            spread = rows.repartition(tasks, "eventId")
+            with in_our_words():
+                return _summed(spread.mapInArrow(writing(self._task(tasks), write), ANSWERS))
+        if not sent.few:
+            return Counter()
+        batch = pa.RecordBatch.from_pylist([r.asDict() for r in sent.few])
+        [done] = writing(self._task(1), write)(iter([batch]))
+        return Counter(json.loads(done.column("used")[0].as_py()))
+
+    def _at_most(self) -> int:
+        "Tasks at once: each needs a write unit a second at least."
+        return max(1, min(self.tasks or slots(self.spark), int(self.max_wcu)))
+
+    def _task(self, tasks: int) -> Task:
+        return Task(self.connection, self.max_wcu / tasks, self.patience_s)
+
+
+def _summed(rows: DataFrame) -> Counter:
+    "The sum of the tasks' counters."
+    told = rows.where("used is not null").select("used").collect()
+    return sum((Counter(json.loads(r.used)) for r in told), Counter())

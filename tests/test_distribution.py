@@ -4,10 +4,13 @@ import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
+
 import pandas as pd
 import pytest
 from conftest import ROOT
-from pyspark.sql import Row, functions as F
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
 from dedup_nb.charts import conclusions
 from dedup_nb.config import Config
 from dedup_nb.copies import Compared, Ids, Look

@@ -1,14 +1,19 @@
-"""The samples: the same on any cluster, every kind there, good lines good, bad lines bad, and the truth true."""
+"""The samples: the same on any cluster, each kind there, good lines good, bad lines bad, the truth true."""
 
-import csv, gzip, json, re
+import csv
+import gzip
+import json
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
+
 import pytest
 from pyspark.sql import functions as F
+from spread import COMPILED, configured
+
 from dedup_nb.enriched import ENRICHED, NAMES, REQUIRED
 from dedup_nb.errors import ConfigError
 from dedup_nb.samples import KINDS, sample_rows, truth, write_samples
-from spread import COMPILED, configured
 
 SAMPLES = Path(__file__).resolve().parents[1] / "data_samples"
 KIND_OF = dict(ENRICHED)
