@@ -36,11 +36,11 @@ bench: setup  ## measure against a plain Spark copy, in the benchmark notebook
 	@$(BIN)/papermill --log-output --no-progress-bar nbs/bench.ipynb bench_output.ipynb
 
 samples: setup  ## write ROWS sample events with known truth to DIR
-	@$(BIN)/python -c "from dedup_nb.config import get_spark; from dedup_nb.samples import write_samples; write_samples(get_spark(), '$(DIR)', events=$(ROWS), batches=1)"
+	@$(BIN)/python -c "from dedup_nb.session import get_spark; from dedup_nb.samples import write_samples; write_samples(get_spark(), '$(DIR)', events=$(ROWS), batches=1)"
 	@echo "$(ROWS) events are in $(DIR)"
 
-export: setup  ## notebooks to package
-	@$(BIN)/nbdev-export && $(BIN)/nbdev-clean
+export: setup  ## format the notebooks and tests, write the package from the notebooks
+	@$(BIN)/ruff format --quiet nbs tests && $(BIN)/nbdev-export && $(BIN)/ruff format --quiet dedup_nb && $(BIN)/nbdev-clean
 
 notebooks: setup  ## run every notebook in one process, as make test does
 	@$(BIN)/python -m pytest -n 0 tests/test_notebooks.py -k every_notebook

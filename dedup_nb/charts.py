@@ -16,7 +16,7 @@ from .numbers import Records, reached
 from .page import BAD, DROPPED, KEPT, RENAMED, Chart, bars, canvas
 from .words import counted, grouped, share
 
-# %% ../nbs/41_charts.ipynb #484f22a5
+# %% ../nbs/41_charts.ipynb #4ed26d6b
 Numbers = Mapping[str, Any]  # as in profile.json
 _KIND = {"natural": DROPPED, "synthetic": RENAMED}
 _LATE = {"natural": "#8c3d00", "synthetic": "#1f6f9f"}  # dark: the first one came in an earlier batch
@@ -31,7 +31,8 @@ def time_text(ms: float) -> str:
     "A time in words: 1.3 s, 17 min, 2.4 days."
     unit, name = next(u for u in _UNITS if ms >= u[0])
     number = ms / (unit or 1)
-    return f"{number:.2g} {name}" if number < 99.5 else f"{number:.0f} {name}"
+    said = f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
+    return "1 day" if (said, name) == ("1", "days") else f"{said} {name}"
 
 
 def _big(n: float, _: Any = None) -> str:

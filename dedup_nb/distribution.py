@@ -149,7 +149,7 @@ def by_id(
     return in_batch.groupBy("id").agg(*map(F.expr, _OF_AN_ID))
 
 
-# %% ../nbs/40_distribution.ipynb #fde99c03
+# %% ../nbs/40_distribution.ipynb #6d4d3801
 MANY = 3  # different addresses or browsers on one id that make it shared
 FEW = 5  # differing columns that the client sent, at most
 SKEW_MS = 3_600_000  # by which a device's clock was changed between copies, at least
@@ -185,7 +185,7 @@ def collisions(
     random_ids: bool = True,  # are most ids UUIDs of version 4?
 ) -> (
     DataFrame
-):  # the first rows of all pairs but the first of their id; across, gap, age, cause, differs: of the id
+):  # the first row of each of them, plus across, gap, age, cause, differs: against the id's first
     "Find the events that share an id with an earlier one, and why."
     of_the_id = "first.head as head", "robot", "skew", "addresses", "browsers"
     several = ids.where("pairs > 1").selectExpr("id", *of_the_id)

@@ -36,7 +36,7 @@ from dedup_nb.tables import (
 from .tasks import ANSWERS, Crew, Gathered, Writing, deleting, key_column
 from .words import counted, duration, grouped, some_of
 
-# %% ../nbs/27_dynamo.ipynb #8131479b
+# %% ../nbs/27_dynamo.ipynb #822fd774
 _OF_PAIRS = ("claimed", "own", "duplicate", "expired", "throttled", "retried")  # counters of a claim
 
 
@@ -103,7 +103,7 @@ class DynamoStore:
         self._probe()
 
     def _probe(self) -> None:
-        "See at once whether the policy allows what a run needs; `DeniedError` names the command for one."
+        "See at once whether the policy allows what a run needs. Raises `DeniedError`."
         key = ("#probe", "#")
         nobody = {"eventId": key[0], "fingerprint": key[1], "etlTime": 0}
         self._table.swap({key: (nobody, {"etlTime": 0})})

@@ -5,25 +5,25 @@
 # %% auto #0
 __all__ = ["Profile", "profile_events", "profile"]
 
-# %% ../nbs/41_profile.ipynb #a3742efe
+# %% ../nbs/41_profile.ipynb #b8fa57b9
 import html, json, time, uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from .charts import charts, conclusions, time_text
+from .choose import choose_batches
 from .config import Config
 from .copies import Look, Opened, look_at, open_frame, open_source, persisted, time_column
 from .distribution import measure
-from .errors import ConfigError, DedupError, did_you_mean
+from .errors import ConfigError, DedupError
 from dedup_nb.files import (
     Batch,
     absolute,
     escaped,
     find_batches,
-    is_asked_for,
     remove_folder,
     write_text,
 )
@@ -104,7 +104,7 @@ class Profile:
         return page("How duplicated are these events?", *top, *(_section(self, *table) for table in _TABLES))
 
 
-# %% ../nbs/41_profile.ipynb #9a0107a1
+# %% ../nbs/41_profile.ipynb #649276d4
 def _listed(lines: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>" if lines else ""
 
@@ -116,7 +116,8 @@ def _cell(name: str, value: Any) -> Any:
         return "yes" if value else "no"
     if name in ("share", "seen"):
         return f"{100 * value:.3g} %"
-    return time_text(value) if name in QUANTILES else value
+    # a number and its unit stay on one line
+    return time_text(value).replace(" ", "\u00a0") if name in QUANTILES else value
 
 
 def _table(numbers: Mapping[str, Any], name: str) -> str:
@@ -221,7 +222,7 @@ def _no_new_ids(look: Look, recipe: Recipe) -> list[str]:
     return [f"A run could not rename: {why}. Choose synthetic=quarantine, or make it a string."]
 
 
-# %% ../nbs/41_profile.ipynb #1e016095
+# %% ../nbs/41_profile.ipynb #bfa7c0c7
 _Stage = Callable[[DataFrame, str], DataFrame]  # keeps a frame under a name
 
 
@@ -230,10 +231,11 @@ def _profiled(
     recipe: Recipe,
     settings: Mapping[str, Any],  # as they may be shown
     stage: _Stage = persisted,
+    seen: Sequence[str] = (),  # what the listing has to say
 ) -> Profile:
     look = look_at(batches, recipe)
     numbers = {**numbers_of(measure(look, stage), look), "settings": settings}
-    return Profile({**numbers, "notes": _notes(numbers, look, recipe)})
+    return Profile({**numbers, "notes": [*seen, *_notes(numbers, look, recipe)]})
 
 
 # %% ../nbs/41_profile.ipynb #498c7422
@@ -254,7 +256,7 @@ def profile_events(
     return _profiled(opened, recipe, config.chosen())
 
 
-# %% ../nbs/41_profile.ipynb #51ce9c55
+# %% ../nbs/41_profile.ipynb #552d9ffc
 def _check_given(config: Config) -> None:
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     if missing:
@@ -264,22 +266,15 @@ def _check_given(config: Config) -> None:
         )
 
 
-def _batches(source: Input, limits: Limits, say: Callable[[str], None]) -> list[Batch]:
-    "The batches that are asked for, oldest first."
+def _batches(source: Input, limits: Limits) -> tuple[list[Batch], list[str]]:
+    "The batches that are asked for, oldest first, and what the listing has to say."
     found = find_batches(source, limits.batch_id)
-    for line in (*found.notes, *found.unfit):
-        say(line)
-    ids = [batch.batch_id for batch in found.batches]
-    unknown = [name for name in limits.skip_batches if name not in ids]
-    if unknown and limits.batch_id is None:
-        hint = did_you_mean(unknown[0], ids)
-        raise ConfigError(
-            f"skip_batches names {', '.join(unknown)}, which the input has not.{hint} Correct it."
-        )
-    asked = [batch for batch in found.batches if is_asked_for(batch.batch_id, limits)]
+    # a look moves nothing, so it may be long
+    asked = choose_batches(found.batches, replace(limits, max_batches=len(found.batches)))
     if not asked:
-        raise ConfigError("No batch is left to profile: see since, until and skip_batches.")
-    return asked
+        why = " ".join([*found.unfit, "See since, until and skip_batches."])
+        raise ConfigError(f"No batch is left to profile. {why}")
+    return asked, [*found.notes, *found.unfit]
 
 
 @contextmanager
@@ -332,7 +327,7 @@ def _steps(say: Callable[[str], None], number: int) -> Callable[[str, str], None
     return step
 
 
-# %% ../nbs/41_profile.ipynb #f9aa546a
+# %% ../nbs/41_profile.ipynb #b0376730
 def profile(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -346,12 +341,12 @@ def profile(
     _check_given(config)
     place, recipe = places_of(config).input, recipe_of(config)
     step = _steps(say, 3)
-    batches = _batches(place, limits_of(config), say)
+    batches, seen = _batches(place, limits_of(config))
     output = absolute(config.output)
     with _in_our_words(batches), _staging(output) as stage:
         opened = _opened(spark or get_spark(place.format == "delta"), batches, place, recipe)
         step("read", counted(len(opened), "batch", "batches"))
-        found = _profiled(opened, recipe, config.chosen(), stage)
+        found = _profiled(opened, recipe, config.chosen(), stage, seen)
     step("profile", found.headline())
     _leave(found, output)
     step("report", f"profile.json and profile.html are in {config.output}")

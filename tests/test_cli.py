@@ -277,7 +277,7 @@ def test_runs_finds_the_table_that_the_output_is_noted_with(dynamodb):
     memory = Memory("dynamodb", None, f"cli_{time.monotonic_ns()}", dynamodb, "us-east-1")
     record_output("out", {"output_format": "parquet"}, memory)
     store = DynamoStore(None, Connection(memory.table, memory.region, dynamodb), "out/manifest", create=True)
-    manifest = Manifest(store, {"format": 2, "retention_days": 180})
+    manifest = Manifest(store, {"format": 2, "retention_days": 180, "layout": "heads"})
     for batch in ("good", "poor"):
         manifest.begin(batch, 0, {"token": f"t_{batch}"})
     manifest.give_up("poor", "t_poor", "AlarmError: 50 % of the rows is bad, above max_bad_share = 0.1")

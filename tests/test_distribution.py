@@ -278,6 +278,7 @@ def week(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("week")
     for name, rows in (("mon", MONDAY), ("tue", TUESDAY)):
         events(spark, rows).coalesce(1).write.parquet(f"{folder}/in/run={name}")
+    (folder / "in" / "run=a wed").mkdir()
     config = Config(input=f"{folder}/in", output=f"{folder}/out", input_format="parquet")
     tracker, said = spark.sparkContext.statusTracker(), []
     before = len(tracker.getJobIdsForGroup(None))
@@ -328,6 +329,10 @@ def test_a_replay_must_be_remembered_for_as_long_as_the_batches_are_apart(week):
     assert (caught["1 hour"], caught["12 hours"], caught["1 day"]) == (1, 1, 3)
     zero = [bar for bar in week[0].numbers["gaps"] if bar["to_ms"] == 0]
     assert [(bar["across"], bar["rows"]) for bar in zero] == [(True, 2)]
+
+
+def test_a_folder_that_is_left_out_is_named(week):
+    assert any("'a wed' cannot name a batch" in note for note in week[0].numbers["notes"])
 
 
 def test_a_profile_takes_no_more_jobs_than_it_should(week):
