@@ -16,27 +16,31 @@ __all__ = [
     "iam_policy",
 ]
 
-# %% ../nbs/22_aws.ipynb #e860f1b3
-import base64, json, os, threading
+# %% ../nbs/22_aws.ipynb #b9394059
+import base64, json, os, re, threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from .errors import ConfigError, did_you_mean, keep_secret
+from .errors import ConfigError, did_you_mean, keep_secret, masked
 from .places import Memory
 
 
-# %% ../nbs/22_aws.ipynb #3bf3e022
-@dataclass(frozen=True)
+# %% ../nbs/22_aws.ipynb #5fa04035
+@dataclass(frozen=True, repr=False)
 class Connection:
     "Where the table is and how to reach it. Keys are used, and never shown."
 
     table: str
     region: str | None = None  # else from the AWS configuration
     endpoint: str | None = None  # else AWS's own
-    access_key: str | None = field(default=None, repr=False)  # None: the default credential chain
-    secret_key: str | None = field(default=None, repr=False)
+    access_key: str | None = None  # None: the default credential chain
+    secret_key: str | None = None
+
+    def __repr__(self) -> str:
+        where = f"table={self.table!r}, region={self.region!r}, endpoint={self.endpoint!r}"
+        return masked(f"Connection({where})")
 
 
 _VENDOR = "iglu:com.snowplowanalytics.snowplow.storage/amazon_dynamodb_config/jsonschema/"
@@ -51,7 +55,7 @@ _VERSIONS = {  # version: required, optional, purpose
 
 
 def _self_describing(text: str) -> tuple[str, dict[str, Any]]:
-    "Version and data of a configuration: a file, base64, or the JSON itself."
+    "The version and the data of a configuration."
     where, found = _read_config(text)
     whole = isinstance(found, dict) and set(found) == {"schema", "data"}
     if not whole or not isinstance(found["data"], dict) or not isinstance(found["schema"], str):
@@ -139,7 +143,7 @@ def connection_of(
 
 
 def region_of(memory: Memory) -> str | None:
-    "The region that the settings name, else Snowplow's configuration, the environment, or that of AWS."
+    "The region of the settings, else of Snowplow's configuration, the environment or AWS; None if none."
     theirs = snowplow_config(memory.storage_config).region if memory.storage_config else None
     named = memory.region or theirs or os.environ.get("AWS_REGION")
     if named:
@@ -151,7 +155,7 @@ def region_of(memory: Memory) -> str | None:
         return None  # said where the client is made
 
 
-# %% ../nbs/22_aws.ipynb #3df1fa15
+# %% ../nbs/22_aws.ipynb #a8f30127
 IN_FLIGHT = 4  # requests of one task at a time
 BODY = threading.local()  # what this thread is about to send
 
@@ -165,11 +169,13 @@ def _boto3() -> Any:
 
 
 def new_client(connection: Connection) -> Any:
-    "A client of its own. Raises `ConfigError` for settings that name no table of anybody's."
+    "A client of its own. Raises `ConfigError` for settings that no client can be made of."
     boto3 = _boto3()
-    from botocore.config import Config as Options
     from botocore.exceptions import BotoCoreError
 
+    # an address without a scheme is refused as it is: its password must not be in the message
+    if user := re.match(r"(?:\w+://)?([^/@]+)@", connection.endpoint or ""):
+        keep_secret(user[1], *user[1].split(":"))
     keys = (connection.access_key, connection.secret_key)
     try:
         session = boto3.session.Session(*keys, region_name=connection.region)
@@ -180,22 +186,8 @@ def new_client(connection: Connection) -> Any:
     region = session.region_name or os.environ.get("AWS_REGION")
     if not region:
         raise ConfigError("DynamoDB needs a region: --aws-region NAME, or AWS_REGION in the environment.")
-    # one attempt: repeating, pacing and counting are ours, or members that failed inside a good answer
-    # would not be
-    # seen; a lost answer must not hold a thread for a minute; checking parameters costs more than
-    # sending them
-    options = Options(
-        retries={"mode": "standard", "total_max_attempts": 1},
-        connect_timeout=5,
-        read_timeout=10,
-        max_pool_connections=IN_FLIGHT + 2,
-        tcp_keepalive=True,
-        parameter_validation=False,
-        user_agent="dedup_nb",
-    )
     try:
-        where = dict(region_name=region, endpoint_url=connection.endpoint)
-        client = session.client("dynamodb", config=options, **where)
+        client = session.client("dynamodb", region, endpoint_url=connection.endpoint, config=_options())
     except (ValueError, BotoCoreError) as wrong:
         raise ConfigError(
             f"DynamoDB cannot be reached with these settings: {str(wrong).rstrip('.')}. "
@@ -206,11 +198,23 @@ def new_client(connection: Connection) -> Any:
     return client
 
 
-def _with_body(params: dict[str, Any], **_: Any) -> None:
-    """Our text instead of what the client would write, which takes it longer than all the rest.
+def _options() -> Any:
+    from botocore.config import Config as Options
 
-    Signing comes later.
-    """
+    return Options(
+        # repeating, pacing and counting are ours: members that failed inside a good answer would not be seen
+        retries={"mode": "standard", "total_max_attempts": 1},
+        connect_timeout=5,
+        read_timeout=10,  # a lost answer must not hold a thread for a minute
+        max_pool_connections=IN_FLIGHT + 2,
+        tcp_keepalive=True,
+        parameter_validation=False,  # it costs more than sending
+        user_agent="dedup_nb",
+    )
+
+
+def _with_body(params: dict[str, Any], **_: Any) -> None:
+    "Send our own text, before it is signed: writing it takes the client longer than all the rest."
     if (text := getattr(BODY, "text", None)) is not None:
         params["body"] = text
 

@@ -177,7 +177,7 @@ def _by_id(items: Iterable[Item]) -> dict[str, list[Item]]:
     return rows
 
 
-# %% ../nbs/24_claims.ipynb #35ec6405
+# %% ../nbs/24_claims.ipynb #24c03259
 @dataclass
 class _Behind:
     "A pair whose head another batch has."
@@ -249,6 +249,8 @@ class _Heads:
             tail = self.rows.tail(event_id, p)
             row = self.rows.settle({tail: self.who.item(tail, over=head["run"])})[tail]
             if self.who.judge(row) == "own":
+                if row.get("over") != head["run"]:  # it was taken before, or for another head
+                    self.table.swap({tail: (row, {"over": head["run"]})})
                 return [p]
         return []
 

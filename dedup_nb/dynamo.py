@@ -36,7 +36,7 @@ from dedup_nb.tables import (
 from .tasks import ANSWERS, Crew, Gathered, Writing, deleting, key_column
 from .words import counted, duration, grouped, some_of
 
-# %% ../nbs/27_dynamo.ipynb #822fd774
+# %% ../nbs/27_dynamo.ipynb #63493794
 _OF_PAIRS = ("claimed", "own", "duplicate", "expired", "throttled", "retried")  # counters of a claim
 
 
@@ -112,9 +112,6 @@ class DynamoStore:
     @property
     def layout(self) -> str:
         "`heads`, or `pairs` as Snowplow writes them: what the ledger says, else what the table holds."
-        recorded = Ledger(self._log).recipe
-        if recorded and "layout" in recorded:
-            return recorded["layout"]
         if self._layout is None:
             any_row = f'SELECT "eventId" FROM "{self.name}"'
             strange = not self._log and next(self._table.select(any_row, limit=1), None) is not None
@@ -129,7 +126,13 @@ class DynamoStore:
             return []
         # '0' sorts before all places, which have twelve digits
         after = place(self._log[-1].seq) if self._log else "0"
-        self._log += map(log_marker, self._table.log_after(after))
+        for marker in map(log_marker, self._table.log_after(after)):
+            if marker.kind == "recipe":
+                # the layout is a matter of this store, and no part of what runs agree on
+                plain = {name: value for name, value in marker.info.items() if name != "layout"}
+                self._layout = marker.info.get("layout", self._layout)
+                marker = replace(marker, info=plain)
+            self._log.append(marker)
         return list(self._log)
 
     def append(self, marker: Marker) -> bool:

@@ -148,7 +148,7 @@ def runs(config: Config, spark: SparkSession | None = None) -> Answer:
     return runs_table([_told(e) for e in ledger.entries.values()])
 
 
-# %% ../nbs/33_history.ipynb #86a59d6d
+# %% ../nbs/33_history.ipynb #079d073a
 _DID = {
     "keep_first": "kept under its own id",
     "rename": "kept under a new id",
@@ -243,16 +243,14 @@ def explain(
 
     Each batch it was in, copies, verdict, reason, new ids, and which run claimed it.
     """
-    _check_output_named(config)
-    output, spark = absolute(config.output), spark or get_spark(delta=True)
+    output, spark = _named_output(config), spark or get_spark(delta=True)
     manifest = _opened(config, spark) if _has_manifest(config) else None
     batches = _committed_batches(manifest, output)
     # enriched events have their ids in lower case, others as they came; which ones these are nobody may say
     asked = list(dict.fromkeys([event_id, event_id.lower()]))
     originals, verdicts = _story(spark, output, asked, batches)
     claims = _held(manifest, originals)
-    lines = _told_story(asked, originals, verdicts, claims)
-    lines = lines or [_unknown(len(batches), output, manifest)]
+    lines = _told_story(asked, originals, verdicts, claims) or [_unknown(len(batches), output, manifest)]
     shown = _shown(asked, originals, verdicts)
     data = dict(event_id=shown, originals=originals, verdicts=verdicts, claims=claims)
     return Answer("\n".join([f"Event id {shown}", *lines]), data)
@@ -274,9 +272,10 @@ def _has_manifest(config: Config) -> bool:
     return memory_of(config).kind != "none"
 
 
-def _check_output_named(config: Config) -> None:
+def _named_output(config: Config) -> str:
     if config.output is None:
         raise ConfigError("An explanation needs the output of the runs: dedup explain EVENT_ID --output DIR.")
+    return absolute(config.output)
 
 
 def _committed_batches(manifest: Manifest | None, output: str) -> dict[str, int]:

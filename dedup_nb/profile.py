@@ -222,7 +222,7 @@ def _no_new_ids(look: Look, recipe: Recipe) -> list[str]:
     return [f"A run could not rename: {why}. Choose synthetic=quarantine, or make it a string."]
 
 
-# %% ../nbs/41_profile.ipynb #bfa7c0c7
+# %% ../nbs/41_profile.ipynb #0198e186
 _Stage = Callable[[DataFrame, str], DataFrame]  # keeps a frame under a name
 
 
@@ -231,11 +231,11 @@ def _profiled(
     recipe: Recipe,
     settings: Mapping[str, Any],  # as they may be shown
     stage: _Stage = persisted,
-    seen: Sequence[str] = (),  # what the listing has to say
+    unfit: Sequence[str] = (),  # folders that are left out
 ) -> Profile:
     look = look_at(batches, recipe)
     numbers = {**numbers_of(measure(look, stage), look), "settings": settings}
-    return Profile({**numbers, "notes": [*seen, *_notes(numbers, look, recipe)]})
+    return Profile({**numbers, "notes": [*unfit, *_notes(numbers, look, recipe)]})
 
 
 # %% ../nbs/41_profile.ipynb #498c7422
@@ -256,7 +256,7 @@ def profile_events(
     return _profiled(opened, recipe, config.chosen())
 
 
-# %% ../nbs/41_profile.ipynb #552d9ffc
+# %% ../nbs/41_profile.ipynb #5bc9e339
 def _check_given(config: Config) -> None:
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     if missing:
@@ -266,15 +266,19 @@ def _check_given(config: Config) -> None:
         )
 
 
-def _batches(source: Input, limits: Limits) -> tuple[list[Batch], list[str]]:
-    "The batches that are asked for, oldest first, and what the listing has to say."
+def _batches(
+    source: Input, limits: Limits, say: Callable[[str], None]
+) -> tuple[list[Batch], tuple[str, ...]]:
+    "The batches that are asked for, oldest first, and which folders are left out."
     found = find_batches(source, limits.batch_id)
     # a look moves nothing, so it may be long
     asked = choose_batches(found.batches, replace(limits, max_batches=len(found.batches)))
     if not asked:
         why = " ".join([*found.unfit, "See since, until and skip_batches."])
         raise ConfigError(f"No batch is left to profile. {why}")
-    return asked, [*found.notes, *found.unfit]
+    for line in found.notes:
+        say(f"  note: {line}")
+    return asked, found.unfit
 
 
 @contextmanager
@@ -327,7 +331,7 @@ def _steps(say: Callable[[str], None], number: int) -> Callable[[str, str], None
     return step
 
 
-# %% ../nbs/41_profile.ipynb #b0376730
+# %% ../nbs/41_profile.ipynb #469fbc62
 def profile(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -341,12 +345,12 @@ def profile(
     _check_given(config)
     place, recipe = places_of(config).input, recipe_of(config)
     step = _steps(say, 3)
-    batches, seen = _batches(place, limits_of(config))
+    batches, unfit = _batches(place, limits_of(config), say)
     output = absolute(config.output)
     with _in_our_words(batches), _staging(output) as stage:
         opened = _opened(spark or get_spark(place.format == "delta"), batches, place, recipe)
         step("read", counted(len(opened), "batch", "batches"))
-        found = _profiled(opened, recipe, config.chosen(), stage, seen)
+        found = _profiled(opened, recipe, config.chosen(), stage, unfit)
     step("profile", found.headline())
     _leave(found, output)
     step("report", f"profile.json and profile.html are in {config.output}")

@@ -98,7 +98,7 @@ def _found(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(counts[name] for name in sorted(counts) if name.startswith("_dd_hour"))
 
 
-# %% ../nbs/31_scan.ipynb #e6dd7daf
+# %% ../nbs/31_scan.ipynb #53fea0a3
 @dataclass(frozen=True)
 class Tally:
     "Rows of a part of the batch."
@@ -137,15 +137,26 @@ def scan_ids(source: Source, keys: Keys, attempt: Attempt, natural: bool) -> Sca
     names = time_columns(schema, keys)
     narrow = source.narrow(names)
     rows = narrow.select("_dd_id", "_dd_fed", *_hours(narrow, names))
-    watch = Observation("ids")
-    ids = suspect_ids(rows.observe(watch, F.count(F.lit(1)).alias("rows"), *_medians(len(names))))
-    if not natural:  # nothing is looked for, but the rows are counted
-        ids = ids.where("_dd_hash is null")
-    staged, counts = attempt.stage(ids, "ids"), watch.get
+    numbers = [F.count(F.lit(1)).alias("rows"), *_medians(len(names))]
+    staged, counts = _ids_and_counts(rows, numbers, attempt, natural)
     tally = None
     if source.cheap:
         tally = Tally(counts["rows"], source.raw.where("_dd_id is not null").count())
     return Scan(staged, _found(counts), tally)
+
+
+def _ids_and_counts(
+    rows: DataFrame, numbers: Sequence[Column], attempt: Attempt, natural: bool
+) -> tuple[DataFrame, dict[str, Any]]:
+    "Stage the ids that need a look, and count the rows on the way. With `natural=off` none needs a look."
+    if not natural:
+        none = suspect_ids(rows.select("_dd_id").limit(0))
+        return attempt.stage(none, "ids"), rows.agg(*numbers).first().asDict()
+    watch = Observation("ids")
+    counted = rows.observe(watch, *numbers).select("_dd_id", "_dd_fed")
+    # adaptive execution cuts an empty shuffle away, with what is counted before it: one more id keeps it
+    one = rows.sparkSession.range(1).selectExpr("'' as _dd_id", "false as _dd_fed")
+    return attempt.stage(suspect_ids(counted.unionByName(one)), "ids"), watch.get
 
 
 def scan_keys(

@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ["delta_settings", "check_spark", "get_spark"]
 
-# %% ../nbs/00_session.ipynb #b7ea3fbb
+# %% ../nbs/00_session.ipynb #e091a235
 import os, sys
+from collections.abc import Mapping
 from .errors import ConfigError
 
-# %% ../nbs/00_session.ipynb #dd6647b8
+# %% ../nbs/00_session.ipynb #b2f86a48
 # the Delta release that fits each Spark release (Maven coordinates)
 _DELTA = {
     "4.0": "io.delta:delta-spark_2.13:4.0.1",
@@ -72,6 +73,7 @@ def check_spark() -> None:
 
 def get_spark(
     delta: bool = False,  # also load Delta, if the session is ours to build
+    settings: Mapping[str, str] = {},  # more of them, likewise
 ) -> "SparkSession":  # noqa: F821
     "Return the active session, else one from the launcher (spark-submit, SPARK_REMOTE), else a local one."
     check_spark()
@@ -83,7 +85,7 @@ def get_spark(
         return SparkSession.builder.getOrCreate()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the first python3 in PATH
     builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[*]")).appName("dedup_nb")
-    for name, value in {**_LOCAL, **(delta_settings() if delta else {})}.items():
+    for name, value in {**_LOCAL, **(delta_settings() if delta else {}), **settings}.items():
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()

@@ -1,4 +1,4 @@
-"""One Spark session a worker, one DynamoDB, and where the peers' recorded cases lie (where they are absent, those tests skip)."""
+"""One Spark session a worker, one DynamoDB, and the peers' recorded cases (where they are absent, tests skip)."""
 
 import os
 import sys
@@ -38,6 +38,9 @@ def pytest_collection_modifyitems(config, items):
     "The longest files first; without --long, leave out what takes minutes."
     place = {f"test_{name}": n for n, name in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+    for item in items:  # a file stays with one worker, but for what names a group of its own
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     if config.getoption("--long"):
         return
     left = [item for item in items if item.get_closest_marker("long")]

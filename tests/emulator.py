@@ -27,7 +27,7 @@ SWEEPING = (
 
 @contextmanager
 def ministack(*, sweeping=False):
-    "A server process on a free port of loopback: its address. Sweeping: expired items go after half a second."
+    "A server process on a free port of loopback. Sweeping: expired items go after half a second."
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]

@@ -1,47 +1,79 @@
-"""Run a job that dies, or halts, at a named point, Spark and all: python killed_run.py POINT INPUT OUTPUT [SETTING=VALUE ...]."""
-import os, signal, sys, threading, time
+"""Run a job that dies, or halts, at a named point, Spark and all.
+
+python killed_run.py POINT INPUT OUTPUT [SETTING=VALUE ...]
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
 from pathlib import Path
+
+from dedup_nb import Config, finish, pipeline, run
+from dedup_nb.errors import DedupError
+from dedup_nb.manifest import Manifest
+from dedup_nb.session import get_spark
 
 point, source, output, *more = sys.argv[1:]
 
 
-def die(*_args, **_more): os.killpg(0, signal.SIGKILL)
+def die(*_args, **_more):
+    os.killpg(0, signal.SIGKILL)
 
 
-def halt(*_args, **_more): os.kill(os.getpid(), signal.SIGSTOP)
+def halt(*_args, **_more):
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def die_once_a_file_is_half_written():
-    while not list(Path(output, "events").rglob("_temporary/**/*.parquet")): time.sleep(0.002)
+    while not list(Path(output, "events").rglob("_temporary/**/*.parquet")):
+        time.sleep(0.002)
     die()
 
 
-def before(module, name, then=die):
-    "Die, or halt, where the pipeline is about to call this function."
-    real = getattr(module, name)
-    def first(*args, **more): then(); return real(*args, **more)
-    setattr(module, name, first)
+def before(place, name, then=die):
+    "Die, or halt, where this function is about to be called."
+    real = getattr(place, name)
+
+    def first(*args, **more):
+        then()
+        return real(*args, **more)
+
+    setattr(place, name, first)
 
 
-def after(module, name):
+def after(place, name):
     "Die where this function has just returned."
-    real = getattr(module, name)
-    def then_die(*args, **more): real(*args, **more); die()
-    setattr(module, name, then_die)
+    real = getattr(place, name)
+
+    def then_die(*args, **more):
+        real(*args, **more)
+        die()
+
+    setattr(place, name, then_die)
 
 
-from dedup_nb import Config, manifest, pipeline, run
-from dedup_nb.config import DedupError, get_spark
+POINTS = {
+    "the batch is claimed": lambda: after(Manifest, "begin"),
+    "dropped rows are written": lambda: before(pipeline, "write_clean"),
+    "a file of events is half written": threading.Thread(
+        target=die_once_a_file_is_half_written, daemon=True
+    ).start,
+    "metrics are written, the commit is not": lambda: before(Manifest, "commit"),
+    "the manifest has the commit, files.json is not written": lambda: before(finish, "publish"),
+    "the commit is written, old files are not removed": lambda: before(finish, "remove_unlisted"),
+    "halt before the commit": lambda: before(Manifest, "commit", halt),
+}
 
-if point == "the batch is claimed": after(manifest.LakeManifest, "begin")
-if point == "dropped rows are written": before(pipeline, "_write_events")
-if point == "a file of events is half written": threading.Thread(target=die_once_a_file_is_half_written, daemon=True).start()
-if point == "metrics are written, the commit is not": before(manifest.LakeManifest, "commit")
-if point == "the manifest has the commit, files.json is not written": before(pipeline, "publish")
-if point == "the commit is written, old files are not removed": before(pipeline, "remove_unlisted")
-if point == "halt before the commit": before(manifest.LakeManifest, "commit", halt)
-spark = get_spark(delta=point != "a session without Delta")
-spark.sql("select 1").collect()
-print("ready", flush=True)
-try: run(Config(input=source, output=output, input_format="parquet", **dict(word.split("=", 1) for word in more)), spark)
-except DedupError as wrong: sys.exit(f"{type(wrong).__name__}: {wrong}")
+if __name__ == "__main__":
+    POINTS.get(point, lambda: None)()
+    spark = get_spark(delta=point != "a session without Delta")
+    spark.sql("select 1").collect()
+    print("ready", flush=True)
+    settings = dict(word.split("=", 1) for word in more)
+    try:
+        run(Config(input=source, output=output, input_format="parquet", **settings), spark)
+    except DedupError as wrong:
+        print(f"{type(wrong).__name__}: {wrong}", file=sys.stderr)
+        sys.exit(wrong.exit_code)

@@ -1,41 +1,73 @@
-"""A driver of its own: deduplicates the same events in a Connect session or on a cluster, and leaves the rows as JSON.
+"""A driver of its own: deduplicates events in a Connect session or on a cluster, and leaves the rows as JSON.
 
-    python spread.py connect+lake OUT.json       every frame, and what stayed of two batches with that manifest (or connect+ADDRESS: with the DynamoDB there)
-    python spread.py spark://HOST:PORT OUT.json  kept and dropped at two partitionings, and how many executors there were
+python spread.py connect+lake OUT.json       every frame, and what stayed of two batches with that manifest
+python spread.py connect+ADDRESS OUT.json    the same with the DynamoDB there
+python spread.py spark://HOST:PORT OUT.json  kept and dropped at two partitionings; how many executors
 """
-import json, os, signal, subprocess, sys
+
+import json
+import os
+import signal
+import subprocess
+import sys
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
-from pyspark.sql import SparkSession, functions as F
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 JSON = {"ignoreNullFields": "false", "timeZone": "UTC"}
 FRAMES = ("kept", "dropped", "bad", "verdicts")
 PARTITIONS = (2, 9)
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # plans for a few rows cost more to compile than to run
-INTERPRETED = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-COMPILED = {"spark.sql.adaptive.enabled": "true", "spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+INTERPRETED = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+COMPILED = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
 
 
 @contextmanager
 def configured(spark, conf):
     "Settings of the session for a while."
     before = {name: spark.conf.get(name, None) for name in conf}
-    for name, value in conf.items(): spark.conf.set(name, value)
-    try: yield
+    for name, value in conf.items():
+        spark.conf.set(name, value)
+    try:
+        yield
     finally:
-        for name, value in before.items(): spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+        for name, value in before.items():
+            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 def rows_of(spark, events, *, partitions=2, frames=FRAMES):
     "All rows of the frames that `deduplicate` gives for `events` events full of ties, sorted."
-    from dedup_nb.pipeline import deduplicate
+    from dedup_nb import deduplicate
+
     n = F.col("id") % (events * 2 // 3)  # every second row comes again, equal in all columns
-    id_of = F.when(n % 97 == 0, None).when(n % 7 == 0, "hot").otherwise(F.concat(F.lit("id"), n * 13 % (events // 4)))
-    frame = spark.range(events).repartition(partitions).select(
-        id_of.alias("event_id"), F.when(n % 5 == 0, "").otherwise((n % 3).cast("string")).alias("event_fingerprint"),
-        F.timestamp_seconds(n % 2).alias("etl_tstamp"), (n % 11).alias("app"), F.create_map(F.lit("k"), n % 2).alias("m"))
+    id_of = (
+        F.when(n % 97 == 0, None)
+        .when(n % 7 == 0, "hot")
+        .otherwise(F.concat(F.lit("id"), n * 13 % (events // 4)))
+    )
+    frame = (
+        spark.range(events)
+        .repartition(partitions)
+        .select(
+            id_of.alias("event_id"),
+            F.when(n % 5 == 0, "").otherwise((n % 3).cast("string")).alias("event_fingerprint"),
+            F.timestamp_seconds(n % 2).alias("etl_tstamp"),
+            (n % 11).alias("app"),
+            F.create_map(F.lit("k"), n % 2).alias("m"),
+        )
+    )
     with configured(spark, INTERPRETED):
         result = deduplicate(frame)
         parts = [getattr(result, name).select(F.lit(name), F.to_json(F.struct("*"), JSON)) for name in frames]
@@ -43,44 +75,79 @@ def rows_of(spark, events, *, partitions=2, frames=FRAMES):
 
 
 def through_connect(manifest, folder):
+    from runs import TWO, config, on_dynamodb, stayed, write
+
     from dedup_nb import run
-    from dedup_nb.config import delta_settings
-    from test_cross_batch import TWO, config, on_dynamodb, stayed, write
+    from dedup_nb.session import delta_settings
+
     # the server that this starts reads its settings from here; one that runs elsewhere has Delta already
     os.environ["SPARK_CONF_DIR"] = str(folder)
-    (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in delta_settings().items()))
+    (folder / "spark-defaults.conf").write_text(
+        "".join(f"{name} {value}\n" for name, value in delta_settings().items())
+    )
     settings = {"spark.sql.shuffle.partitions": "2", **INTERPRETED}
-    spark = reduce(lambda builder, item: builder.config(*item), settings.items(), SparkSession.builder.remote("local[2]")).getOrCreate()
+    spark = reduce(
+        lambda builder, item: builder.config(*item), settings.items(), SparkSession.builder.remote("local[2]")
+    ).getOrCreate()
     write(spark, folder / "in", TWO)
-    run(config(folder, **({} if manifest == "lake" else on_dynamodb(manifest))), spark)
+    run(config(folder, **({} if manifest == "lake" else on_dynamodb(manifest, "connect"))), spark)
     return spark, {"rows": rows_of(spark, 60), "stayed": stayed(spark, folder)}
 
 
 def on_cluster(master):
-    conf = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false", "spark.log.level": "ERROR",
-            "spark.cores.max": "2", "spark.executor.cores": "1", "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "4",
-            # no task before both executors are there
-            "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.scheduler.maxRegisteredResourcesWaitingTime": "30s"}
-    spark = reduce(lambda builder, item: builder.config(*item), conf.items(), SparkSession.builder.master(master)).getOrCreate()
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.cores.max": "2",
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
+        "spark.sql.shuffle.partitions": "4",
+        # no task before both executors are there
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "30s",
+    }
+    spark = reduce(
+        lambda builder, item: builder.config(*item), conf.items(), SparkSession.builder.master(master)
+    ).getOrCreate()
     rows = [rows_of(spark, 1500, partitions=partitions, frames=FRAMES[:2]) for partitions in PARTITIONS]
-    return spark, {"rows": rows, "executors": spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1}
+    return spark, {
+        "rows": rows,
+        "executors": spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1,
+    }
 
 
 def driver_of_its_own(where, folder, *, within_s):
     "What the driver leaves; it and the JVMs it started are gone afterwards."
     # optimising code that runs for seconds would take most of the time
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_TOOL_OPTIONS": SHORT_LIVED}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "JAVA_TOOL_OPTIONS": SHORT_LIVED,
+    }
     with open(folder / "driver.log", "wb") as log:
-        driver = subprocess.Popen([sys.executable, __file__, where, str(folder / "found.json")], stdout=log, stderr=log, start_new_session=True, env=env)
-        try: driver.wait(within_s)
-        finally: kill_group(driver)
+        driver = subprocess.Popen(
+            [sys.executable, __file__, where, str(folder / "found.json")],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=env,
+        )
+        try:
+            driver.wait(within_s)
+        finally:
+            kill_group(driver)
     assert driver.returncode == 0, (folder / "driver.log").read_text(errors="replace")[-3000:]
     return json.loads((folder / "found.json").read_text())
 
 
 def kill_group(leader):
-    try: os.killpg(leader.pid, signal.SIGKILL)
-    except ProcessLookupError: pass
+    try:
+        os.killpg(leader.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
     leader.wait()
 
 
@@ -91,4 +158,5 @@ def main(where, out):
     spark.stop()
 
 
-if __name__ == "__main__": main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"Claims of several runs, mixed step by step: each call on one item is a step, and a seeded dice says whose turn it is."
+"Claims of several runs, mixed step by step: a step is a call on one item, and a dice says whose turn it is."
 
 import random
 import threading
@@ -10,7 +10,7 @@ import pytest
 from dedup_nb.claimant import Claimant
 from dedup_nb.claims import KNOWN, LATER, OWN, TAKEN, Claims
 from dedup_nb.dynamodb import Meter
-from dedup_nb.keys import RENAMED, STAYS
+from dedup_nb.keys import STAYS
 
 DAY = 86400
 X = "x"  # the id that all of them are after
@@ -43,7 +43,7 @@ class Steps:
 
 
 class Memory:
-    "A table as a dictionary. Each item of a call is a step; an answer may be lost, then the call is repeated."
+    "A table as a dictionary. Each item of a call is a step; if an answer is lost, the call is repeated."
 
     def __init__(self, rows, steps=None, me=None, lost=0.0):
         self.rows, self.steps, self.me, self.lost, self.meter = rows, steps, me, lost, Meter()
@@ -195,7 +195,7 @@ def kept(answers):
 
 
 def ids_of(actor, answers):
-    "What a batch does with its pairs: print -> the id under which it stays; of dropped ones that of the copy that stays."
+    "Under which id each print of a batch stays; of those that go, who has the copy that stays, and its id."
     taken = {a.fingerprint for a in answers if a.kind == TAKEN}
     known = {a.fingerprint: a for a in answers if a.kind == KNOWN}
     stay = [p for p in dict.fromkeys(actor.prints) if p not in taken]

@@ -25,6 +25,7 @@ NO_SPARK = {"JAVA_HOME": "/nowhere", "PATH": ""}
 def own_folder(tmp_path, monkeypatch):
     "No settings.ini in reach, nothing left behind."
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
 def exit_code(words):
@@ -104,7 +105,7 @@ def test_help_of_run_shows_every_setting_in_its_group(capsys):
         ("run --ordr-by x", "Unknown argument --ordr-by. Did you mean --order-by? dedup run --help"),
         ("run --ordr-by=x", "Did you mean --order-by?"),
         ("expire --yess", "Did you mean --yes?"),
-        ("forget b --force --output out", "dedup forget takes no --force"),
+        ("forget b --force --output out", "Unknown argument --force. dedup forget --help"),
         ("runs --synthetic off", "dedup runs takes no --synthetic"),
         ("run events", "Unknown argument events."),
         ("run --set synthetic", "--set synthetic: wanted --set name=value, with a value."),
@@ -205,29 +206,32 @@ def test_the_command_the_module_and_the_function_are_the_same():
 # --- what goes where
 
 
+GRUMBLING = """
+import os, sys
+from dedup_nb import cli, errors, plan
+def answer(region, **_):
+    os.system("echo java; echo grumbles >&2")
+    if region == "fine": return plan.Plan({})
+    raise errors.InputError("broken") if region == "broken" else KeyError("AKIAABCDEFGH")
+plan.Plan.__str__ = lambda self: "told"
+plan.plan_workload = answer
+cli.main(["plan", "--events-per-day", "9", "--region", sys.argv[1]])
+"""
+
+
 def test_what_java_prints_goes_to_a_log_that_is_named_when_something_fails():
-    words = (
-        "import os, sys\n"
-        "from dedup_nb import history, errors\n"
-        "from dedup_nb.cli import main\n"
-        "def runs(config):\n"
-        "    os.system('echo java; echo grumbles >&2')\n"
-        "    if config.output == 'fine': return history.Answer('told', {})\n"
-        "    raise errors.InputError('broken') if config.output == 'broken' else KeyError('AKIAABCDEFGH')\n"
-        "history.runs = runs\n"
-        "main(['runs', '--output', sys.argv[1]])"
-    )
-    told = {o: subprocess.run([sys.executable, "-c", words, o], capture_output=True, text=True)
-            for o in ("fine", "broken", "bug")}  # fmt: skip
+    python = [sys.executable, "-c", GRUMBLING]
+    told = {
+        w: subprocess.run([*python, w], capture_output=True, text=True) for w in ("fine", "broken", "bug")
+    }
     assert (told["fine"].stdout, told["fine"].stderr, told["fine"].returncode) == ("told\n", "", 0)
-    for output, last in (("broken", "grumbles\n"), ("bug", "KeyError: '***'\n")):
-        done = told[output]
+    for word, last in (("broken", "grumbles\n"), ("bug", "KeyError: '***'\n")):
+        done = told[word]
         lines = done.stderr.splitlines()
         assert (done.stdout, done.returncode, len(lines)) == ("", 1, 2) and "AKIA" not in done.stderr
-        log = Path(lines[1].removeprefix("What Spark and others said is in "))
-        text = log.read_text()
-        log.unlink()
+        text = Path(lines[1].removeprefix("What Spark and others said is in ")).read_text()
         assert text.startswith("java\ngrumbles\n") and text.endswith(last)
+    assert len(list(Path().glob("dedup-*.log"))) == 2
 
 
 def test_with_json_only_json_goes_to_standard_output_even_when_that_is_closed():
@@ -246,7 +250,7 @@ def put(path, found):
     Path(path).write_text(json.dumps(found))
 
 
-def test_runs_of_an_output_without_a_manifest():
+def test_runs_of_an_output_without_a_manifest(capsys):
     put("out/runs/recipe.json", {"manifest": "none", "output_format": "parquet"})
     counts = {"read": 40_010, "bad": 10, "kept": 39_999, "dropped": 1, "renamed": 0, "suspects": 2}
     one = {"batch_id": "1", "status": "committed", "etl_time": "2026-11-20T10:00:00Z", "counts": counts}
@@ -263,8 +267,8 @@ def test_runs_of_an_output_without_a_manifest():
         ["1", "committed", "2026-11-20 10:00", "39 999", "1", "below 0.01 %", "10", "0.025 %", "2 minutes", "-"],
         ["2", "decided", "-", "0", "0", "0 %", "0", "0 %", "-", "-"],
     ]  # fmt: skip
-    told = apart("runs", "--output", "out", "--json", **NO_SPARK)
-    assert [m["counts"] for m in json.loads(told.stdout)] == [counts, none]
+    assert exit_code("runs --output out --json") == 0
+    assert [m["counts"] for m in json.loads(capsys.readouterr().out)] == [counts, none]
 
 
 def test_runs_finds_the_table_that_the_output_is_noted_with(dynamodb):
@@ -277,7 +281,7 @@ def test_runs_finds_the_table_that_the_output_is_noted_with(dynamodb):
     memory = Memory("dynamodb", None, f"cli_{time.monotonic_ns()}", dynamodb, "us-east-1")
     record_output("out", {"output_format": "parquet"}, memory)
     store = DynamoStore(None, Connection(memory.table, memory.region, dynamodb), "out/manifest", create=True)
-    manifest = Manifest(store, {"format": 2, "retention_days": 180, "layout": "heads"})
+    manifest = Manifest(store, {"format": 2, "retention_days": 180})
     for batch in ("good", "poor"):
         manifest.begin(batch, 0, {"token": f"t_{batch}"})
     manifest.give_up("poor", "t_poor", "AlarmError: 50 % of the rows is bad, above max_bad_share = 0.1")

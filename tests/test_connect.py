@@ -1,7 +1,8 @@
-"""Through Spark Connect the four frames hold the same rows as in a classic session, and batches know one another."""
+"""Through Spark Connect the frames hold the rows of a classic session, and batches know one another."""
+
 import pytest
+from runs import STAYED
 from spread import driver_of_its_own, rows_of
-from test_cross_batch import STAYED
 
 
 @pytest.mark.parametrize("manifest", [pytest.param("lake", marks=pytest.mark.long), "dynamodb"])

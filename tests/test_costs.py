@@ -1,12 +1,28 @@
 """Units, capacity, dollars, and the plan made of them. No Spark."""
-import json, math, subprocess, sys
+
+import json
+import math
+import subprocess
+import sys
 from pathlib import Path
-import pyarrow as pa, pyarrow.parquet as pq
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, strategies as st
 from conftest import ROOT
-from dedup_nb.costs import Units, Workload, capacity_usd, claim_units, hours_to_write, load_prices, month_of
-from dedup_nb.costs import usd
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup_nb.costs import (
+    Units,
+    Workload,
+    capacity_usd,
+    claim_units,
+    hours_to_write,
+    load_prices,
+    month_of,
+    usd,
+)
 from dedup_nb.errors import ConfigError, InputError
 from dedup_nb.places import Input
 from dedup_nb.plan import plan_input, plan_workload
@@ -21,8 +37,23 @@ TABLE = {
     10e6: (349, 81, 191, 272, 116, 55, 79, 2, 18, 206, 0.4, 381, 27.8, 0.7, 0.07),
     100e6: (3487, 865, 1909, 2774, 1158, 549, 785, 21, 185, 2060, 3.6, 388, 278, 6.9, 0.7),
     1e9: (34869, 8711, 19086, 27797, 11575, 5492, 7846, 212, 1846, 20603, 36, 389, 2778, 69, 6.9),
-    10e9: (348687, 87166, 190865, 278030, 115741, 54919, 78456, 2118, 18460, 206034, 365, 389,
-           27778, 694, 69),
+    10e9: (
+        348687,
+        87166,
+        190865,
+        278030,
+        115741,
+        54919,
+        78456,
+        2118,
+        18460,
+        206034,
+        365,
+        389,
+        27778,
+        694,
+        69,
+    ),
 }
 
 
@@ -54,12 +85,15 @@ def test_a_month_by_hand():
     assert [usd(x) for x in (0, 0.001, 0.0151, 1234.5)] == ["$0.00", "under $0.01", "$0.02", "$1 234.50"]
 
 
-@pytest.mark.parametrize("known, write, read, dollars", [
-    (0.02, 1e6, 20_000, 0.6275),  # insert first: 0.625 + 0.125 * 0.02
-    (0.16, 1e6, 160_000, 0.645),
-    (0.17, 830_000, 1e6, 0.64375),  # read first from a sixth on: 0.625 * 0.83 + 0.125
-    (1, 0, 1e6, 0.125),
-])
+@pytest.mark.parametrize(
+    "known, write, read, dollars",
+    [
+        (0.02, 1e6, 20_000, 0.6275),  # insert first: 0.625 + 0.125 * 0.02
+        (0.16, 1e6, 160_000, 0.645),
+        (0.17, 830_000, 1e6, 0.64375),  # read first from a sixth on: 0.625 * 0.83 + 0.125
+        (1, 0, 1e6, 0.125),
+    ],
+)
 def test_units_of_a_million_claims(known, write, read, dollars):
     units = claim_units(1e6, known, P)
     assert units == Units(pytest.approx(write), pytest.approx(read))
@@ -90,22 +124,30 @@ def test_a_file_replaces_single_values_and_adds_regions():
     table = "\n".join(f"{n} = {v}" for n, v in own.items())
     Path("mine.toml").write_text(
         "date = 2027-01-01\n[quotas]\ntable_wcu = 300\n[regions.us-east-1]\ncore_usd_per_hour = 0.1\n"
-        f"[regions.eu-west-1]\nsource = 'our bill'\n{table}\n")
+        f"[regions.eu-west-1]\nsource = 'our bill'\n{table}\n"
+    )
     mine = load_prices(file="mine.toml")
     assert (mine["core_usd_per_hour"], mine["table_wcu"], mine["cores"]) == (0.1, 300, 8)
     assert "core_usd_per_hour" not in mine.unverified and "standard_free_gb" in mine.unverified
     told = plan_workload(events_per_day=1e7, region="eu-west-1", prices_file="mine.toml").numbers["prices"]
-    assert told == {"region": "eu-west-1", "date": "2027-01-01", "source": "our bill with mine.toml",
-                    "unverified": P.unverified[4:]}  # the rates
+    assert told == {
+        "region": "eu-west-1",
+        "date": "2027-01-01",
+        "source": "our bill with mine.toml",
+        "unverified": P.unverified[4:],
+    }  # the rates
 
 
-@pytest.mark.parametrize("text, words", [
-    ("[regions.us-east-1]\ncore_usd_per_hou = 1", "Did you mean regions.us-east-1.core_usd_per_hour?"),
-    ("[rate]\ncores = 1", "what nothing uses: rate.cores. Did you mean rates.cores?"),
-    ("quotas = 1", "what nothing uses: quotas."),
-    ("[regions.us-east-1]\nia_write = 1\n[quota]\nx = 1", "regions.us-east-1.ia_write.*quota.x"),
-    ("[regions", "mine.toml cannot be read as prices"),
-])
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("[regions.us-east-1]\ncore_usd_per_hou = 1", "Did you mean regions.us-east-1.core_usd_per_hour?"),
+        ("[rate]\ncores = 1", "what nothing uses: rate.cores. Did you mean rates.cores?"),
+        ("quotas = 1", "what nothing uses: quotas."),
+        ("[regions.us-east-1]\nia_write = 1\n[quota]\nx = 1", "regions.us-east-1.ia_write.*quota.x"),
+        ("[regions", "mine.toml cannot be read as prices"),
+    ],
+)
 def test_a_price_file_with_unknown_names_is_refused(text, words):
     Path("mine.toml").write_text(text)
     with pytest.raises(ConfigError, match=words):
@@ -123,15 +165,21 @@ def test_a_region_without_prices_is_refused_and_never_free():
 
 
 # numbers
-@pytest.mark.parametrize("numbers, words", [
-    (dict(events_per_day="many"), "--events-per-day many: wanted a number from 1 to 10 000 000 000 000."),
-    (dict(events_per_day=math.nan), "--events-per-day nan: wanted"),
-    (dict(events_per_day=1e6, duplicate_share=7), "--duplicate-share 7: wanted a share from 0 to 1"),
-    (dict(events_per_day=1e6, batches_per_day="0"), "--batches-per-day 0: wanted a number from 0.001"),
-    (dict(events_per_day=1e6, retention_days=-1), "--retention-days -1: wanted"),
-    (dict(events_per_day=10, batches_per_day=100), "--batches-per-day 100: wanted at most 10, the events"),
-    (dict(events_per_day=0, duplicate_share=2), "(?s)--events-per-day 0: .*--duplicate-share 2: "),
-])
+@pytest.mark.parametrize(
+    "numbers, words",
+    [
+        (dict(events_per_day="many"), "--events-per-day many: wanted a number from 1 to 10 000 000 000 000."),
+        (dict(events_per_day=math.nan), "--events-per-day nan: wanted"),
+        (dict(events_per_day=1e6, duplicate_share=7), "--duplicate-share 7: wanted a share from 0 to 1"),
+        (dict(events_per_day=1e6, batches_per_day="0"), "--batches-per-day 0: wanted a number from 0.001"),
+        (dict(events_per_day=1e6, retention_days=-1), "--retention-days -1: wanted"),
+        (
+            dict(events_per_day=10, batches_per_day=100),
+            "--batches-per-day 100: wanted at most 10, the events",
+        ),
+        (dict(events_per_day=0, duplicate_share=2), "(?s)--events-per-day 0: .*--duplicate-share 2: "),
+    ],
+)
 def test_wrong_numbers_say_what_was_wanted(numbers, words):
     with pytest.raises(ConfigError, match=words):
         plan_workload(**numbers)
@@ -156,15 +204,28 @@ def test_the_page_is_short_and_says_what_matters():
     assert title.startswith("Plan for 10 000 000 rows a day in 1 batch of 10 000 000; 2 % known")
     assert head.split() == "a month a batch takes of it writing write units a second".split()
     assert [" ".join(row.split()) for row in rows[:3]] == [
-        "lake manifest $2.12 7 min - -", "DynamoDB on demand $271.79 46 min 42 min 4 000",
-        "DynamoDB provisioned $160.07 16.8 h 16.7 h 166"]
+        "lake manifest $2.12 7 min - -",
+        "DynamoDB on demand $271.79 46 min 42 min 4 000",
+        "DynamoDB provisioned $160.07 16.8 h 16.7 h 166",
+    ]
     assert len(rows) < 20 and all(len(row) <= 110 for row in rows[:-1])
-    assert rows[-1] == plan.numbers["provisioned"]["command"] == (
-        "aws dynamodb update-table --table-name TABLE --billing-mode PROVISIONED "
-        "--provisioned-throughput ReadCapacityUnits=4,WriteCapacityUnits=166")
+    assert (
+        rows[-1]
+        == plan.numbers["provisioned"]["command"]
+        == (
+            "aws dynamodb update-table --table-name TABLE --billing-mode PROVISIONED "
+            "--provisioned-throughput ReadCapacityUnits=4,WriteCapacityUnits=166"
+        )
+    )
     page, shown = plan._repr_html_(), " ".join(" ".join(rows).split())
-    for words in ("Recommended: lake manifest; it costs $2.12 a", "Minutes are an estimate, for 8 cores",
-                  "us-east-1, 2026-11-20", "Not verified: standard_free_gb", "--duplicate-share", rows[-1]):
+    for words in (
+        "Recommended: lake manifest; it costs $2.12 a",
+        "Minutes are an estimate, for 8 cores",
+        "us-east-1, 2026-11-20",
+        "Not verified: standard_free_gb",
+        "--duplicate-share",
+        rows[-1],
+    ):
         assert words in shown and words in page, words
 
 
@@ -241,7 +302,11 @@ def test_a_profile_tells_rows_and_share():
     Path("profile.json").write_text(json.dumps(counts))
     n = plan_input(Input(None), profile="profile.json", batches_per_day=24).numbers
     assert n["workload"] | {"retention_days": 0} == {
-        "events_per_day": 480_000, "duplicate_share": 0.025, "batches_per_day": 24, "retention_days": 0}
+        "events_per_day": 480_000,
+        "duplicate_share": 0.025,
+        "batches_per_day": 24,
+        "retention_days": 0,
+    }
     assert n["estimated"] == ["40 000 events in 2 batches, counted by profile.json"] and n["notes"] == []
     both = plan_input(Input(str(SAMPLES)), profile="profile.json", duplicate_share=0.5).numbers["workload"]
     assert (both["events_per_day"], both["duplicate_share"], both["batches_per_day"]) == (20_000, 0.5, 1)

@@ -6,6 +6,7 @@ import random
 import re
 from datetime import datetime
 from decimal import Decimal
+from functools import cache
 
 import pytest
 from conftest import CONFORMANCE
@@ -361,6 +362,40 @@ RECORDED = {case: CONFORMANCE / "snowplow" / case for case in CASES if CONFORMAN
 RECORDED_LINES = {case: (folder / "input.tsv").read_text().splitlines() for case, folder in RECORDED.items()}
 
 
+MINIMUM = "2026-11-20 10:00"
+OLD_TIMES = {  # a time of a line -> how it is printed
+    "2026-11-20 09:59:59.999999": "2026-11-20T09:59:59.999999Z",
+    "2026-11-20T09:59:59": "2026-11-20T09:59:59Z",
+    "2026-01-01 00:00:00.12": "2026-01-01T00:00:00.120Z",
+    "2026-01-01 00:00:00.123456789": "2026-01-01T00:00:00.123456789Z",
+    "2026-01-01 00:00:00.1234": "2026-01-01T00:00:00.123400Z",
+    "2026-01-01 00:00:00.000": "2026-01-01T00:00:00Z",
+    "2026-01-01 00:00:00.": "2026-01-01T00:00:00Z",
+    "-0044-03-15 12:00:00": "-0044-03-15T12:00:00Z",
+}
+OLD = dict(
+    app_id="old",
+    collector_tstamp="2026-11-20 09:59:59.999999",
+    true_tstamp="2026-01-01 00:00:00.123456789",
+    dvce_sent_tstamp="2026-01-01 00:00:00.12",
+    etl_tstamp="2026-11-20 10:00:00",
+    txn_id="-007",
+    se_value="1e7",
+    br_cookies="1",
+    page_title='say "\\ü"',
+    contexts=contexts(),
+)
+
+
+def old_line(time):
+    return line(app_id=time, collector_tstamp=time, derived_tstamp=TIME)
+
+
+OLD_LINES = [line(**OLD), *map(old_line, OLD_TIMES)]
+YOUNG = line(collector_tstamp=TIME)
+OLD_AND_BAD = line(txn_id="x", etl_tstamp="2020-01-01 00:00:00")
+
+
 # --- all lines in one frame --------------------------------------------------------------------------------
 
 MUTANTS = mutants(3000, 20261120)
@@ -368,6 +403,7 @@ LINES = [line(**{"app_id": f"cell {i}", name: cell}) for i, (name, cell, _) in e
 LINES += [line(app_id=f"joined {i}", **cells) for i, cells in enumerate(JOINED)]
 LINES += [line(derived_contexts=text, app_id=f"fed {i}") for i, text in enumerate(FED_BACK)]
 LINES += [line(**MANY_FAULTS), line(**TYPED), line()[:-1], line() + "\t", "", "x", *MUTANTS]
+LINES += [*OLD_LINES, YOUNG, OLD_AND_BAD]
 LINES += dict.fromkeys(text for lines in RECORDED_LINES.values() for text in lines)
 TIMES = ["etl_tstamp", "collector_tstamp"]
 SHOWN = ["event_id", *(name for name in TYPED if name not in TIMES)]
@@ -385,7 +421,6 @@ def failure_of(bad):
 
 
 def judge(spark, lines, minimum=None):
-    "The decoded rows by line, and the bad-row records by line."
     frame = frame_of(spark, lines)
     own, looked_up = line_ids()
     carried = frame.selectExpr("n", "value", f"{own} as _own", f"{looked_up} as _dd_id")
@@ -393,30 +428,45 @@ def judge(spark, lines, minimum=None):
     times = [F.unix_micros(name).alias(name) for name in TIMES]
     rows = decoded(carried, minimum).select("n", "_dd_good", "_own", "_dd_id", *SHOWN, *times).collect()
     bad = [json.loads(r.value) for r in bad_lines(frame.select("value"), minimum).collect()]
-    return {lines[r.n]: r for r in rows}, {b["data"]["payload"]: b for b in bad}
+    old = [b["data"] for b in bad if "/generic_error/jsonschema/1-0-0" in b["schema"]]
+    unparsed = {b["data"]["payload"]: b for b in bad if "/loader_parsing_error/" in b["schema"]}
+    assert len(bad) == len(rows) - sum(r._dd_good for r in rows)
+    return {lines[r.n]: r for r in rows}, unparsed, [(b, json.loads(b["payload"])) for b in old]
 
 
 SESSIONS = {
     "ANSI, UTC": ({"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}, None),
     "not ANSI, New York, a minimum": (
         {"spark.sql.ansi.enabled": "false", "spark.sql.session.timeZone": "America/New_York"},
-        "-0100-01-01",
+        MINIMUM,
     ),
 }
 
 
-@pytest.fixture(scope="module", params=SESSIONS.values(), ids=SESSIONS)
-def judged(spark, request):
-    conf, minimum = request.param
-    with configured(spark, conf):
-        return judge(spark, LINES, minimum)
+@pytest.fixture(scope="module")
+def in_session(spark):
+    @cache
+    def judged_in(name):
+        conf, minimum = SESSIONS[name]
+        with configured(spark, conf):
+            return judge(spark, LINES, minimum)
+
+    return judged_in
+
+
+@pytest.fixture(scope="module", params=SESSIONS)
+def judged(in_session, request):
+    "The decoded rows by line, the records of lines that are no events by line, and those of old events."
+    return in_session(request.param)
 
 
 @pytest.mark.parametrize("i", range(len(CELLS)), ids=[f"{name}: {cell[:60]!r}" for name, cell, _ in CELLS])
 def test_each_cell_is_judged_by_its_column(judged, i):
-    rows, bad = judged
+    rows, bad, old = judged
     name, cell, right = CELLS[i]
-    assert rows[LINES[i]]._dd_good is right
+    is_old = f"cell {i}" in {event["app_id"] for _, event in old}
+    assert rows[LINES[i]]._dd_good is (right and not is_old)
+    assert right and cell < DAY if is_old else True
     found = [] if right else bad[LINES[i]]["data"]["failure"]["errors"]
     assert [(e["type"], e["key"], e["value"]) for e in found] == (
         [] if right else [("InvalidValue", name, cell)]
@@ -426,16 +476,20 @@ def test_each_cell_is_judged_by_its_column(judged, i):
 @pytest.mark.parametrize("i", range(len(JOINED)))
 def test_cells_that_are_json_only_together_are_bad(judged, i):
     text = line(app_id=f"joined {i}", **JOINED[i])
-    rows, bad = judged
+    rows, bad, _ = judged
     assert not rows[text]._dd_good
     errors = bad[text]["data"]["failure"]["errors"]
     assert {e["key"] for e in errors} == set(JOINED[i])
     assert {e["message"] for e in errors if e["value"] != "0"} == {f"ParsingFailure: {JAVA_NOTES}"}
 
 
-def test_every_line_is_an_event_or_a_bad_row(judged):
-    rows, bad = judged
-    assert set(rows) == set(LINES) and set(bad) == {text for text, r in rows.items() if not r._dd_good}
+def test_every_line_is_an_event_or_bad_or_old(judged):
+    rows, bad, old = judged
+    ids = {event["app_id"] for _, event in old}
+    kinds = {text: (r._dd_good, text in bad, text.partition("\t")[0] in ids) for text, r in rows.items()}
+    assert set(rows) == set(LINES) and set(bad) < set(LINES)
+    recorded = {text for lines in RECORDED_LINES.values() for text in lines}
+    assert {sum(kind) for text, kind in kinds.items() if text not in recorded and text not in MUTANTS} == {1}
 
 
 def test_mutated_lines_get_the_verdict_of_a_plain_decoder(judged):
@@ -527,63 +581,19 @@ def test_a_filter_on_good_does_not_parse_twice(spark):
 
 # --- minimum_timestamp, and the recorded cases -------------------------------------------------------------
 
-MINIMUM = "2026-11-20 10:00"
-OLD_TIMES = {  # a time of a line -> how it is printed
-    "2026-11-20 09:59:59.999999": "2026-11-20T09:59:59.999999Z",
-    "2026-11-20T09:59:59": "2026-11-20T09:59:59Z",
-    "2026-01-01 00:00:00.12": "2026-01-01T00:00:00.120Z",
-    "2026-01-01 00:00:00.123456789": "2026-01-01T00:00:00.123456789Z",
-    "2026-01-01 00:00:00.1234": "2026-01-01T00:00:00.123400Z",
-    "2026-01-01 00:00:00.000": "2026-01-01T00:00:00Z",
-    "2026-01-01 00:00:00.": "2026-01-01T00:00:00Z",
-    "-0044-03-15 12:00:00": "-0044-03-15T12:00:00Z",
-}
-OLD = dict(
-    app_id="old",
-    collector_tstamp="2026-11-20 09:59:59.999999",
-    true_tstamp="2026-01-01 00:00:00.123456789",
-    dvce_sent_tstamp="2026-01-01 00:00:00.12",
-    etl_tstamp="2026-11-20 10:00:00",
-    txn_id="-007",
-    se_value="1e7",
-    br_cookies="1",
-    page_title='say "\\ü"',
-    contexts=contexts(),
-)
-
-
-def old_line(time):
-    return line(app_id=time, collector_tstamp=time, derived_tstamp=TIME)
-
-
-OLD_LINES = [line(**OLD), *map(old_line, OLD_TIMES)]
-YOUNG = line(collector_tstamp=TIME)
-OLD_AND_BAD = line(txn_id="x", etl_tstamp="2020-01-01 00:00:00")
-
 
 @pytest.fixture(scope="module")
-def older(spark):
-    "What is said of events before the minimum, in a session far from UTC; the recorded ones are all older."
-    recorded = [text for lines in RECORDED_LINES.values() for text in lines]
-    lines = [*OLD_LINES, YOUNG, OLD_AND_BAD, *dict.fromkeys(recorded)]
-    with configured(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
-        rows, bad = judge(spark, lines, MINIMUM)
-    assert len(bad) == len(lines) - 1
-    return {text: r._dd_good for text, r in rows.items()}, bad
+def old_events(in_session):
+    "The records of events that are too old, and the events in them."
+    return in_session("not ANSI, New York, a minimum")[2]
 
 
-@pytest.fixture(scope="module")
-def old_events(older):
-    "The bad-row records of events that are too old, by app_id; and the events."
-    old = [b["data"] for b in older[1].values() if "generic_error/jsonschema/1-0-0" in b["schema"]]
-    return [(bad, json.loads(bad["payload"])) for bad in old]
-
-
-def test_events_before_the_minimum_are_bad(older, old_events):
-    assert [text for text, good in older[0].items() if good] == [YOUNG]
-    assert older[1][OLD_AND_BAD]["data"]["failure"]["type"] == "RowDecodingError"
-    found = [event["app_id"] for _, event in old_events]
-    assert set(found) >= {"old", *OLD_TIMES}
+def test_events_before_the_minimum_are_bad(in_session, old_events):
+    rows, bad, _ = in_session("not ANSI, New York, a minimum")
+    assert rows[YOUNG]._dd_good and not any(rows[text]._dd_good for text in OLD_LINES)
+    assert bad[OLD_AND_BAD]["data"]["failure"]["type"] == "RowDecodingError"
+    assert {event["app_id"] for _, event in old_events} >= {"old", *OLD_TIMES}
+    assert not in_session("ANSI, UTC")[2]
 
 
 def test_the_bad_row_of_an_old_event_names_its_times_in_order_of_the_columns(old_events):
@@ -653,7 +663,7 @@ def test_recorded_bad_rows_are_met(judged, conformance, case, good):
     found = [judged[1][text] for text in lines if text in judged[1]]
     expected = (RECORDED[case] / "expected_bad.txt").read_text().splitlines()
     assert sorted(map(comparable, found)) == sorted(comparable(json.loads(x)) for x in expected)
-    assert sum(judged[0][text]._dd_good for text in lines) == good
+    assert len(lines) - len(found) == good
 
 
 def comparable(bad):
@@ -697,7 +707,17 @@ ENVELOPE_TEXTS = {  # derived_contexts -> the schema of the envelope and the ite
         [{"n": 1.5, "t": "a\tb", "u": "é"}, {"l": [1, "2"]}],
     ),
 }
-NO_ENVELOPES = ["&&&", "[1]", '"x"', '{"schema":"s","data":{"k":1}}', '{"schema":"s"}', '{"x":{"data":[]}}']
+NO_ENVELOPES = [
+    "&&&",
+    "[1]",
+    '"x"',
+    '{"schema":"s","data":{"k":1}}',
+    '{"schema":"s"}',
+    '{"x":{"data":[]}}',
+    '{"x":1,"data":[{"k":1}]}',
+    '{"x":1,"schema":"s","data":["text"]}',
+    '{"x":1,"schema":"s","data":[null]}',
+]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """What must hold for every frame: nothing is lost, nothing depends on the cluster, the reference agrees.
 
-Ids are independent of each other, so many small worlds lie side by side in one frame, each with ids of its own.
+Ids are independent of each other, so many small worlds lie side by side in one frame.
 """
 
 import json
@@ -10,7 +10,7 @@ from functools import reduce
 
 import pytest
 import reference
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 from spread import configured
@@ -22,12 +22,21 @@ from dedup_nb.resolve import decide, deduplicate, kept_rows, met
 from dedup_nb.synthetic import NAMESPACE
 
 COLUMNS = ["event_id", "event_fingerprint", "etl_tstamp", "collector_tstamp", "app"]
+WIDE = [*COLUMNS, "original_event_id"]
 FRAMES = ["kept", "dropped", "bad", "verdicts"]
 STRATEGIES = list(reference.STRATEGIES)
 POLICIES = ["surrogate", "unique", "id"]
 T = ["2026-11-20T00:00:00.000000Z", "2026-11-20T00:00:00.000001Z", "2026-11-21T07:00:00.500000Z"]
 JSON = {"ignoreNullFields": "false", "timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-ZONES = ["UTC", "America/New_York", "Asia/Kolkata"]
+ZONES = ["America/New_York", "Asia/Kolkata", "UTC"]
+# for plans that are longer than their data: what Spark does to plans for large data, and its checks of itself
+SMALL = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+}
 
 
 def law(examples):
@@ -37,7 +46,7 @@ def law(examples):
         deadline=None,
         derandomize=True,
         database=None,
-        phases=[Phase.explicit, Phase.generate],
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
 
@@ -69,9 +78,9 @@ def deduplicated(spark, rows, columns=COLUMNS, partitions=1, **chosen):
     events = frame_of(spark, rows, columns)
     if partitions > 1:
         events = events.repartition(partitions)
-    # else every shuffle and the rows themselves are made anew for each of the four frames
+    # else the rows are made anew for each of the four frames
     events = events.cache()
-    with configured(spark, {"spark.sql.shuffle.partitions": str(min(partitions, 5))}):
+    with configured(spark, SMALL | {"spark.sql.shuffle.partitions": str(min(partitions, 5))}):
         found = rows_found(deduplicate(events, **chosen))
     events.unpersist()
     return found
@@ -194,46 +203,50 @@ choices = st.fixed_dictionaries(
         "batch_id": st.just("b1"),
     },
 )
+# the simplest draw comes first: far from UTC, forgiving casts, several partitions
 sessions = st.fixed_dictionaries(
     {
         "spark.sql.session.timeZone": st.sampled_from(ZONES),
-        "spark.sql.ansi.enabled": st.sampled_from(["true", "false"]),
+        "spark.sql.ansi.enabled": st.sampled_from(["false", "true"]),
     }
 )
 
 # --- any frame, any settings, any session ------------------------------------------------------------------
 
 
-def any_frame_agrees(spark, rows, chosen, session, seed, partitions):
+def any_frame_agrees(spark, rows, again, chosen, session, seed, partitions):
+    columns = WIDE if again else COLUMNS
+    rows = shuffled(came_again(rows, seed), seed)
+    if not again:  # nothing says that a row was renamed before
+        rows = [
+            row for row in rows if not row["event_id"] or row["original_event_id"] in (None, row["event_id"])
+        ]
     with configured(spark, session):
-        found = deduplicated(spark, shuffled(rows, seed), partitions=partitions, **chosen)
-    assert_agrees(found, rows_expected(rows, **chosen), rows)
+        found = deduplicated(spark, rows, columns, partitions=partitions, **chosen)
+    assert_agrees(found, rows_expected(rows, columns, **chosen), rows)
 
 
 any_frame = given(
     rows=worlds,
+    again=st.sampled_from([True, False]),
     chosen=choices,
     session=sessions,
     seed=st.integers(0, 99),
-    partitions=st.sampled_from([1, 2, 3]),
+    partitions=st.sampled_from([2, 3, 1]),
 )
-FAR_OFF = {"spark.sql.session.timeZone": "America/New_York", "spark.sql.ansi.enabled": "false"}
 
 
 @law(2)
-@example(rows=crowded(20), chosen={}, session=FAR_OFF, seed=1, partitions=3)
 @any_frame
-def test_any_frame_under_any_settings_in_any_session_agrees_with_the_reference(
-    spark, rows, chosen, session, seed, partitions
-):
-    any_frame_agrees(spark, rows, chosen, session, seed, partitions)
+def test_any_frame_under_any_settings_in_any_session_agrees_with_the_reference(spark, **drawn):
+    any_frame_agrees(spark, **drawn)
 
 
 @pytest.mark.long
 @law(60)
 @any_frame
-def test_many_frames_agree_with_the_reference(spark, rows, chosen, session, seed, partitions):
-    any_frame_agrees(spark, rows, chosen, session, seed, partitions)
+def test_many_frames_agree_with_the_reference(spark, **drawn):
+    any_frame_agrees(spark, **drawn)
 
 
 @pytest.mark.long
@@ -256,21 +269,18 @@ KEPT_AGAIN = [
 ]
 
 
-@pytest.mark.parametrize(
-    "chosen",
-    [KEPT_AGAIN[0], *(pytest.param(chosen, marks=pytest.mark.long) for chosen in KEPT_AGAIN[1:])],
-    ids=lambda chosen: "-".join(chosen.values()) or "defaults",
-)
+@pytest.mark.long
+@pytest.mark.parametrize("chosen", KEPT_AGAIN, ids=lambda chosen: "-".join(chosen.values()) or "defaults")
 def test_kept_of_kept_is_kept_under_the_same_ids_and_nothing_is_dropped(spark, chosen):
-    columns, rows = [*COLUMNS, "original_event_id"], crowded(30, 150)
+    rows = crowded(30, 150)
     for i, row in enumerate(rows):
         row["collector_tstamp"] = (
             f"2026-11-20T00:00:00.{i:06}Z"  # no ties: the row itself changes when it is renamed
         )
     kept = outcome_of(rows, **chosen).kept
-    found = deduplicated(spark, shuffled(kept, 2), columns, **chosen)
+    found = deduplicated(spark, shuffled(kept, 2), WIDE, **chosen)
     assert not found["dropped"] and not found["bad"]
-    assert_agrees(found, rows_expected(kept, columns, **chosen), kept)
+    assert_agrees(found, rows_expected(kept, WIDE, **chosen), kept)
     assert found["kept"] == Counter(map(text_of, kept))
 
 
@@ -292,8 +302,8 @@ def cut(rows, pick, parts):
 def kept_of_batches(spark, batches, strategy):
     "The kept rows of batches that see each other's keys as a manifest would give them."
     keys, found = fit(Recipe(synthetic=strategy), COLUMNS), Counter()
-    ddl = "hi bigint, lo bigint, packed boolean, pair bigint, fate int, batch_id string, seq bigint, of_id boolean"
-    memory = []
+    key = "hi bigint, lo bigint, packed boolean, pair bigint"
+    ddl, memory = f"{key}, fate int, batch_id string, seq bigint, of_id boolean", []
     for seq, rows in enumerate(batches):
         suspects = with_keys(with_ids(frame_of(spark, rows), keys.id), keys).cache()
         known = spark.createDataFrame(memory, ddl)
@@ -311,12 +321,12 @@ def kept_of_batches(spark, batches, strategy):
 @pytest.mark.parametrize(
     "strategy, seed, parts",
     [
-        ("rename_later", 1, 3),
+        ("rename_later", 1, 2),
         *(
             pytest.param(strategy, seed, parts, marks=pytest.mark.long)
             for strategy in ("rename_later", "quarantine")
             for seed in range(4)
-            for parts in (2, 5)
+            for parts in (3, 5)
         ),
     ],
 )
@@ -326,7 +336,7 @@ def test_any_cut_along_the_total_order_keeps_the_same_events_with_the_same_ids(s
     rows = [r for r in crowded(seed, 150) if r["event_id"]]
     rows.sort(key=lambda row: reference.place_of(row, order, row_hash))
     expected = rows_expected(rows, synthetic=strategy)["kept"]
-    with configured(spark, {"spark.sql.shuffle.partitions": "1"}):
+    with configured(spark, SMALL):
         found = kept_of_batches(spark, cut(rows, random.Random(seed), parts), strategy)
     assert_agrees({"kept": found} | NOTHING, {"kept": expected} | NOTHING, rows)
 

@@ -1,290 +1,223 @@
-"""The protocol of a manifest: what holds before and after each call. One suite for all back ends."""
-import os, shutil, threading, time
-from datetime import datetime, timedelta, timezone
+"""The lake manifest as a table: what its rules in `test_ledger` stand on, an old table, other people's tables."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import uuid
+from hashlib import sha256
+
 import pytest
+from conftest import ROOT
 from pyspark.sql import functions as F
-from emulator import items
-from dedup_nb import dynamodb as dynamo, manifest as module
-from dedup_nb.dynamodb import Connection, DynamoManifest
-from dedup_nb.manifest import GONE, HEAD, RENAMED, STAYS, BusyError, FencedError, LakeManifest, ManifestError, id_key, pair_key
+from runs import config, files, go, shown, silent
 
-RECIPE = {"format": 1, "retention_days": 180}
+from dedup_nb.backfill import backfill
+from dedup_nb.errors import ConfigError
+from dedup_nb.history import forget, runs
+from dedup_nb.keys import HEAD, RENAMED, STAYS, id_key, pair_key
+from dedup_nb.lake import LakeStore, read_markers
+from dedup_nb.ledger import FORMAT, ManifestError, Marker
+from dedup_nb.manifest import Manifest
+from dedup_nb.memory import recipe_record
+from dedup_nb.places import Recipe
 
-
-def at(day): return datetime(2026, 11, 1, tzinfo=timezone.utc) + timedelta(days=day)
-
-
-@pytest.fixture(params=["lake", "dynamodb", pytest.param("dynamodb, a row per pair", marks=pytest.mark.long)])
-def make(request, spark, tmp_path):
-    "Open the manifest of this test, again and again, as separate runs would."
-    def lake(**more): return LakeManifest(spark, str(tmp_path / "manifest"), recipe={**RECIPE, **more.pop("recipe", {})}, say=lambda line: None, **more)
-    def dynamodb(**more): return DynamoManifest(spark, connection, str(tmp_path / "manifest"), recipe={**RECIPE, **more.pop("recipe", {})}, say=lambda line: None, create=True, layout=layout, tasks=1, **more)
-    if request.param == "lake": return lake
-    layout = "pairs" if "pair" in request.param else "heads"
-    connection = Connection(f"dedup_test_{os.getpid()}_{time.monotonic_ns()}", None, request.getfixturevalue("dynamodb"))
-    return dynamodb
+DAY = 86400
+T = 20_777 * DAY  # 2026-11-20
+FIRST = STAYS | HEAD
+RECIPE = recipe_record(Recipe(missing_fingerprint="surrogate", retention_days=10), "lower")
 
 
-def stored(manifest):
-    "How many keys the back end holds."
-    return manifest.rows().where("kind = 'key'").count() if isinstance(manifest, LakeManifest) else sum(f == "#" or f[0] != "#" for _, f in items(manifest._table))
+def keys(spark, *rows):
+    "Keys (id, fingerprint, fate, and of whose pair that is kept alive: batch and sequence)."
+    schema = "id string, fp string, fate int, origin string, origin_seq bigint"
+    frame = spark.createDataFrame([(*row, *[None] * (5 - len(row))) for row in rows], schema)
+    pair = pair_key(F.col("id"), F.col("fp"))
+    return frame.select(
+        *id_key(F.col("id")), pair, "fate", "origin", "origin_seq", F.col("id").alias("event_id")
+    )
 
-
-@pytest.fixture
-def elsewhere(monkeypatch):
-    "Claims seem to come from this host or process for a while."
-    def claimed_by(**who):
-        for m in (module, dynamo): monkeypatch.setattr(m, "this_process", lambda: {"host": module.platform.node(), "pid": os.getpid(), "started": "", **who})
-    return claimed_by
-
-
-def keys(spark, *pairs):
-    frame = spark.createDataFrame(pairs, "id string, fp string, fate int")
-    return frame.select(*id_key(F.col("id")), pair_key(F.col("id"), F.col("fp")), "fate", F.lit(None).cast("string").alias("origin"), F.col("id").alias("event_id"), F.col("fp").alias("event_fingerprint"))
-
-
-def commit(manifest, batch, day, *pairs, **info):
-    claim = manifest.begin(batch, at(day), {"token": f"{batch}-{time.monotonic_ns()}"})
-    manifest.known(claim, keys(manifest.spark, *pairs))
-    manifest.commit(claim, keys(manifest.spark, *pairs), {"counts": {}, **info})
-    return claim
-
-
-def known(manifest, claim, *asked):
-    "What others have of ids, `a`, or pairs, `a/f`."
-    rows = manifest.known(claim, keys(manifest.spark, *[(i, f or None, 0) for i, _, f in (a.partition("/") for a in asked)])).collect()
-    return sorted((r.batch_id, r.fate) for r in rows)
-
-
-def states(manifest): return {e.batch_id: e.state for e in manifest.ledger()}
-
-
-def test_a_batch_sees_committed_batches_only(make):
-    m = make()
-    commit(m, "one", 1, ("a", "f", STAYS | HEAD), ("a", "g", RENAMED), ("b", "f", GONE))
-    begun = m.begin("two", at(2), {"token": "t"})
-    m.give_up(begun)
-    third = m.begin("three", at(3), {"token": "u"})
-    assert known(m, third, "a/f", "a/g", "c") == [("one", RENAMED), ("one", STAYS | HEAD)]
-    assert states(m) == {"one": "committed", "two": "abandoned", "three": "claimed"}
-
-
-def test_an_id_that_is_no_uuid_never_matches_a_uuid_of_the_same_bits(make, spark):
-    import hashlib, uuid
-    twin = str(uuid.UUID(hashlib.sha256(b"order 7").hexdigest()[:32]))
-    m = make()
-    commit(m, "one", 1, ("order 7", "f", STAYS | HEAD))
-    two = m.begin("two", at(2), {"token": "t"})
-    assert known(m, two, twin) == [] and known(m, two, "order 7") == [("one", STAYS | HEAD)]
-    assert known(m, two, "ORDER 7") == []
-
-
-def test_a_second_run_is_refused_with_the_name_of_the_holder_and_the_command_to_go_on(make):
-    m = make()
-    m.begin("one", at(1), {"token": "t"})
-    for batch in ("one", "two")[:1 if m.concurrent else 2]:
-        with pytest.raises(BusyError, match=f"batch one is claimed by process {os.getpid()} on .*dedup abandon one"): make().begin(batch, at(2), {"token": "u"})
-    if m.concurrent: assert make().begin("two", at(2), {"token": "u"}).seq == 2
-
-
-def test_a_second_run_waits_for_the_first(make, spark):
-    m = make()
-    first = m.begin("one", at(1), {"token": "t"})
-    late = threading.Timer(1.0, lambda: m.commit(first, keys(spark, ("a", "f", STAYS | HEAD)), {}))
-    late.start()
-    if m.concurrent:
-        with pytest.raises(ManifestError, match="Batch one is committed already"): make(wait_minutes=1).begin("one", at(2), {"token": "u"})
-        second = m.begin("two", at(2), {"token": "u"})
-    else: second = make(wait_minutes=1).begin("two", at(2), {"token": "u"})
-    late.join()
-    assert known(m, second, "a") == [("one", STAYS | HEAD)]
-
-
-def test_a_run_of_the_same_batch_takes_over_when_the_process_is_gone(make, elsewhere, spark):
-    m = make()
-    elsewhere(pid=2 ** 22 + 1)
-    dead = m.begin("one", at(1), {"token": "dead"})
-    elsewhere()
-    if m.concurrent: m.give_up(m.begin("two", at(2), {"token": "u"}))
-    else:
-        with pytest.raises(BusyError, match="whose process is gone.*--batch-id one"): m.begin("two", at(2), {"token": "u"})
-    alive = m.begin("one", at(9), {"token": "alive"})
-    assert alive.etl_time == at(1), "the time of a batch is fixed by its first claim"
-    m.commit(alive, keys(spark, ("a", "f", STAYS | HEAD)), {})
-    with pytest.raises(FencedError, match="taken over by another run"): m.commit(dead, keys(spark, ("zombie", "f", STAYS)), {})
-    assert stored(m) == 1 and m.is_committed(alive) and not m.is_committed(dead)
-
-
-def test_a_claim_of_another_host_is_closed_by_another_batch_once_it_is_old(make, elsewhere):
-    m = make()
-    elsewhere(host="elsewhere", pid=1)
-    m.begin("one", at(1), {"token": "t"})
-    elsewhere()
-    for batch in ("one", "two")[:1 if m.concurrent else 2]:
-        with pytest.raises(BusyError, match="which may still be at work"): m.begin(batch, at(2), {"token": "u"})
-    time.sleep(0.05)
-    if m.concurrent:
-        assert make(claim_timeout_minutes=0.0001).begin("one", at(2), {"token": "v"}).etl_time == at(1)
-        return
-    claim = make(claim_timeout_minutes=0.0001).begin("two", at(2), {"token": "v"})
-    assert "the claim of batch one (process 1 on elsewhere" in claim.notes[0] and "still to do" in claim.notes[0]
-    assert states(m) == {"one": "abandoned", "two": "claimed"}
-
-
-def test_a_rerun_sees_what_it_saw_the_first_time(make, spark):
-    m = make()
-    commit(m, "one", 1, ("a", "f", STAYS | HEAD))
-    commit(m, "two", 2, ("b", "f", STAYS | HEAD))
-    with pytest.raises(ManifestError, match="Batch one is committed already.*--rerun.*dedup forget one"): m.begin("one", at(1), {"token": "t"})
-    again = m.begin("two", at(7), {"token": "u"}, rerun=True)
-    assert again.rerun and again.etl_time == at(2) and known(m, again, "a", "b") == [("one", STAYS | HEAD)]
-    m.commit(again, keys(spark, ("b", "f", STAYS | HEAD)), {})
-    first = m.begin("one", at(1), {"token": "v"}, rerun=True)
-    assert known(m, first, "a", "b") == []
-    m.give_up(first)
-    assert states(m) == {"one": "committed", "two": "committed"}
-    assert stored(m) == 2
-
-
-def test_a_pair_lives_to_the_second_for_the_retention_and_by_the_clock_of_the_batches(make):
-    m = make(retention_days=10)
-    commit(m, "one", 1, ("a", "f", STAYS | HEAD))
-    for when, expected in ((at(11), [("one", STAYS | HEAD)]), (at(11) + timedelta(seconds=1), []), (at(-400), [("one", STAYS | HEAD)])):
-        assert known(m, m.look("two", when, {"token": "t"}), "a") == expected
-
-
-def test_what_a_later_batch_keeps_alive_lives_as_long_as_that_batch(make, spark):
-    m = make(retention_days=10)
-    commit(m, "one", 1, ("a", "f", STAYS | HEAD))
-    two = m.begin("two", at(9), {"token": "t"})
-    m.commit(two, keys(spark, ("a", "g", RENAMED)).unionByName(keys(spark, ("a", "f", STAYS | HEAD)).withColumn("origin", F.lit("one"))), {})
-    assert known(m, m.look("three", at(15), {"token": "u"}), "a/g") == [("one", STAYS | HEAD), ("two", RENAMED)]
-    assert known(m, m.look("three", at(20), {"token": "u"}), "a") == []
-
-
-def test_forget_takes_a_batch_out_and_says_who_relied_on_it(make):
-    m = make()
-    commit(m, "one", 1, ("a", "f", STAYS | HEAD))
-    commit(m, "two", 2, ("b", "f", STAYS | HEAD), dropped_for={"one": 3})
-    assert m.forget("one") == ["two"]
-    assert states(m) == {"one": "forgotten", "two": "committed"} and known(m, m.look("three", at(3), {"token": "t"}), "a", "b") == [("two", STAYS | HEAD)]
-    again = m.begin("one", at(4), {"token": "u"})
-    assert not again.rerun and known(m, again, "b") == [("two", STAYS | HEAD)]
-    with pytest.raises(ManifestError, match="Batch one is claimed, not committed"): m.forget("one")
-    with pytest.raises(ManifestError, match="no batch tow.*Did you mean two"): m.forget("tow")
-
-
-def test_abandon_ends_an_open_claim_only(make):
-    m = make()
-    commit(m, "one", 1, ("a", "f", STAYS | HEAD))
-    m.begin("two", at(2), {"token": "t"})
-    assert m.abandon("two") == []
-    for batch in ("one", "two"):
-        with pytest.raises(ManifestError, match="no open claim to abandon"): m.abandon(batch)
-    m.begin("three", at(3), {"token": "u"})
-
-
-def test_expire_removes_what_nobody_can_see_and_refuses_batches_that_could_have(make):
-    m = make(retention_days=10)
-    commit(m, "one", 1, ("a", "f", STAYS | HEAD))
-    commit(m, "two", 30, ("b", "f", STAYS | HEAD))
-    if m.sweeps:  # the back end deletes by the clock, and expired keys are never heeded
-        assert m.expire(at(30)) == m.expirable(at(30)) == [] and known(m, m.look("three", at(30), {"token": "t"}), "a", "b") == [("two", STAYS | HEAD)]
-        with pytest.raises(ManifestError, match="Batch late .*would have seen the pairs of one.*--force"): make(retention_days=10, now=lambda: time.time() + 30 * 86400).begin("late", at(5), {"token": "t"})
-        return
-    assert m.expire(at(11)) == [] and m.expire(at(30)) == ["one"] and m.expire(at(30)) == []
-    assert stored(m) == 1 and states(m) == {"one": "committed", "two": "committed"}
-    with pytest.raises(ManifestError, match="Batch late .*would have seen the pairs of one.*--force"): m.begin("late", at(5), {"token": "t"})
-    assert m.begin("three", at(12), {"token": "u"}).seq == 4
-
-
-def test_another_recipe_is_refused_with_the_difference_and_forced_on_request(make):
-    make(recipe={"retention_days": 7})
-    commit(make(), "one", 1, ("a", "f", STAYS | HEAD))  # what failed or never ran binds nobody
-    with pytest.raises(ManifestError, match="retention_days was 180, is now 30.*--force"): make(recipe={"retention_days": 30})
-    make(recipe={"retention_days": 30}, force=True)
-    make(recipe={"retention_days": 30})
-
-
-@pytest.mark.parametrize("make", ["lake"], indirect=True)
-@pytest.mark.parametrize("found", ["delta", "text", "broken"])
-def test_a_table_or_folder_of_somebody_else_is_refused_and_left_as_it_is(make, spark, tmp_path, found):
-    path = tmp_path / "manifest"
-    if found == "delta": spark.range(3).write.format("delta").save(str(path))
-    elif found == "text": path.mkdir(); (path / "notes.txt").write_text("mine")
-    else: (path / "_delta_log").mkdir(parents=True); (path / "_delta_log" / f"{0:020}.json").write_text("{}")
-    before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
-    with pytest.raises(ManifestError, match="manifest.*(another table|not a manifest|cannot be used)"): make()
-    assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
-
-
-# --- the lake table alone -------------------------------------------------------------------------------------------------
 
 @pytest.fixture
 def lake(spark, tmp_path):
-    return lambda **more: LakeManifest(spark, str(tmp_path / "manifest"), recipe=RECIPE, say=lambda line: None, **more)
+    "Open the manifest of this test, again and again, as separate runs would."
+    return lambda: Manifest(LakeStore(spark, str(tmp_path / "manifest")), RECIPE, say=silent)
 
 
-def test_a_forgotten_batch_stays_forgotten_whatever_is_summed_up(lake, monkeypatch):
-    "Its old commit must not come back when a later marker of it is the newest."
-    monkeypatch.setattr(module, "_SUMMARY_EVERY", 2)
+def commit(manifest, batch, etl, *rows, **more):
+    claim = manifest.begin(batch, etl, {"token": f"of {batch}"}, **more)
+    manifest.commit(claim, keys(manifest.store.spark, *rows), {"pairs": len(rows)})
+    return claim
+
+
+def known(manifest, etl, *ids):
+    "What a batch of this time would find of these ids."
+    asked = keys(manifest.store.spark, *((i, None, 0) for i in ids))
+    found = manifest.known(manifest.look("another", etl, {"token": "t"}), asked).keys.collect()
+    return sorted((r.batch_id, r.fate) for r in found)
+
+
+def states(manifest):
+    return {e.batch_id: e.state for e in manifest.ledger().entries.values()}
+
+
+def stored(manifest):
+    "The batches of the keys in the table, one for each."
+    return sorted(r.batch_id for r in manifest.store.table().where("kind = 'key'").collect())
+
+
+TWIN = str(uuid.UUID(sha256(b"order 7").hexdigest()[:32]))  # a UUID of the same bits as the id `order 7`
+ODD = "a=b+c@d,e.f~1"
+
+
+def test_the_story_of_three_batches(lake, spark, tmp_path):
+    m, other = lake(), lake()
+    commit(m, ODD, T, ("order 7", "f", FIRST), ("a'\\%ü", "f", FIRST))
+    claim = m.begin("two", T + 9 * DAY, {"token": "t"})
+    # another run is late at this place
+    taken = Marker(claim.seq, "claim", "three", {"token": "u", "etl": T})
+    assert not other.store.append(taken) and states(other) == {ODD: "committed", "two": "claimed"}
+    alive = ("order 7", "f", FIRST, ODD, 1)
+    m.commit(claim, keys(spark, ("order 7", "g", RENAMED), alive), {"pairs": 1})
+
+    # ids match as they are; what a later batch keeps alive lives as long as that one
+    assert known(m, T, TWIN, "ORDER 7", "a'\\%ü") == [(ODD, FIRST)]
+    assert known(m, T + 10 * DAY, "a'\\%ü") == [(ODD, FIRST)] and known(m, T + 10 * DAY + 1, "a'\\%ü") == []
+    assert known(m, T + 19 * DAY, "order 7") == [(ODD, FIRST), ("two", RENAMED)]
+
+    # a rerun replaces its keys; what is forgotten goes, with what others kept alive of it
+    commit(m, ODD, T + 5, ("order 7", "f", FIRST), rerun=True)
+    assert stored(other) == [ODD, "two", "two"]
+    m.forget(ODD)
+    assert stored(other) == ["two"] and known(other, T, "order 7") == [("two", RENAMED)]
+    assert m.expire(T + 40 * DAY) == ["two"] and stored(m) == []
+
+    # the ledger comes back as it was, and is listed without Spark
+    for batch, etl in (("last", 253_402_300_799), ("before", -62_135_596_801)):
+        m.begin(batch, etl, {"token": batch})
+        m.give_up(batch, batch, "AlarmError: 50 % of the rows is bad")
+    assert list(lake().ledger().markers) == list(m.ledger().markers) == read_markers(m.store.path)
+    words = [sys.executable, "-m", "dedup_nb", "runs", "--output", tmp_path]
+    no_spark = {**os.environ, "JAVA_HOME": "/nowhere", "PATH": ""}
+    told = subprocess.run(words, capture_output=True, text=True, env=no_spark)
+    lines = [re.split("  +", line)[:3] for line in told.stdout.splitlines()[1:]]
+    why = "abandoned: AlarmError: 50 % of the rows is bad"
+    assert lines == [
+        [ODD, "forgotten", "-"],
+        ["two", "committed", "2026-11-29 00:00"],
+        ["last", why, "9999-12-31 23:59"],
+        ["before", why, "0000-12-31 23:59"],
+    ], told.stderr
+
+
+@pytest.mark.long
+def test_the_table_stays_small_and_lets_what_expired_go(lake, monkeypatch):
+    "Eras of two batches, of which two become one."
+    for name, value in {"_PLACES": 4, "_ERAS": 2, "_LAST": 3}.items():
+        monkeypatch.setattr(f"dedup_nb.lake.{name}", value)
     m = lake()
-    for n, batch in enumerate(("one", "two")): commit(m, batch, n, (batch, "f", STAYS | HEAD))
-    m.forget("one")
-    m.give_up(m.begin("one", at(3), {"token": "t"}))
-    for n, batch in enumerate(("three", "four")): commit(m, batch, 4 + n, (batch, "f", STAYS | HEAD))
-    assert states(lake()) == {"one": "abandoned", "two": "committed", "three": "committed", "four": "committed"}
+    for n in range(9):
+        commit(m, f"b{n}", T + 4 * n * DAY, (f"id{n}", "f", FIRST), ("all", f"f{n}", STAYS))
+    now = m.store.table().where("kind = 'key'")
+    assert now.select(F.input_file_name()).distinct().count() < 5
+    gone = m.ledger().expired()
+    assert gone and set(stored(m)).isdisjoint(gone) and set(stored(m)) >= {"b6", "b7", "b8"}
+    assert known(m, T + 36 * DAY, "all", "id7") == [("b7", STAYS), ("b7", FIRST), ("b8", STAYS)]
+    assert set(states(lake()).values()) == {"committed"} and len(states(lake())) == 9
 
 
-def test_what_is_left_of_a_table_that_was_never_made_is_no_table(lake, spark, tmp_path):
-    "A run that is killed while it writes the first row leaves an empty log and a file that nothing names."
-    commit(lake(), "one", 1, ("a", "f", STAYS | HEAD))
-    shutil.rmtree(tmp_path / "manifest/_delta_log")
-    (tmp_path / "manifest/_delta_log").mkdir()
-    shutil.rmtree(tmp_path / "manifest/batch_id=one")
-    assert states(lake()) == {} and not commit(lake(), "one", 1, ("a", "f", STAYS | HEAD)).rerun
+@pytest.mark.parametrize("found", ["table", "text", "broken"])
+def test_what_somebody_else_has_there_is_refused_and_left_as_it_is(lake, spark, tmp_path, found):
+    path = tmp_path / "manifest"
+    if found == "table":
+        spark.range(1).write.format("delta").save(str(path))
+    else:
+        (path / "_delta_log").mkdir(parents=True)
+        (path / {"text": "notes.txt", "broken": f"_delta_log/{0:020}.json"}[found]).write_text("{}")
+    before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    with pytest.raises(ManifestError, match="manifest.*(another table|not a manifest|cannot be used)"):
+        lake().begin("one", T, {"token": "t"})
+    assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
 
 
-def test_a_claim_that_comes_in_between_wins_over_expire_and_forget(lake, monkeypatch):
+def test_half_a_table_is_nothing_and_one_of_a_newer_format_is_not_touched(lake, spark, tmp_path):
+    "A run that is killed while it makes the table leaves a file that nothing names."
+    newer = Marker(0, "recipe", "", {**RECIPE, "format": FORMAT + 1})
+    lake().store.append(newer)
+    for file in (tmp_path / "manifest/_delta_log").iterdir():
+        file.unlink()
     m = lake()
-    commit(m, "old", 1, ("a", "f", STAYS | HEAD))
-    checked, other = LakeManifest._check_idle, lake()
-    def late(self, entries):
-        checked(self, entries)
-        monkeypatch.undo()
-        other.begin("late", at(2), {"token": "t"})
-    for act in (lambda: m.expire(at(400)), lambda: m.forget("old")):
-        monkeypatch.setattr(LakeManifest, "_check_idle", late)
-        with pytest.raises(BusyError, match="at the same moment, so nothing was done"): act()
-        assert stored(m) == 1 and states(m) == {"old": "committed", "late": "claimed"}
-        other.abandon("late")
+    assert states(m) == {} and m.store.append(newer)
+    there = config(tmp_path, manifest_path=str(tmp_path / "manifest"))
+    for act in (lambda: m.begin("one", T, {"token": "t"}), lambda: forget("one", there, spark, yes=True)):
+        with pytest.raises(ManifestError, match=f"has format {FORMAT + 1}.*Upgrade"):
+            act()
 
 
-def test_an_expire_that_was_killed_is_finished_by_the_next(lake, monkeypatch):
-    m = lake()
-    for n, batch in ((1, "old"), (300, "new")): commit(m, batch, n, (batch, "f", STAYS | HEAD))
-    def killed(*_): raise KeyboardInterrupt
-    monkeypatch.setattr(LakeManifest, "_remove_keys", killed)
-    with pytest.raises(KeyboardInterrupt): m.expire(at(300))
-    monkeypatch.undo()
-    assert stored(m) == 2 and lake().expire(at(300)) == [] and stored(m) == 1
+# --- a manifest of release 0.1, as it wrote it: batches 1, 2, and 1+1 of files that came late into folder 1
 
 
-def test_what_has_no_time_is_never_forgotten(lake):
-    m = lake()
-    claim = m.begin("timeless", module.NO_TIME, {"token": "t"})
-    m.commit(claim, keys(m.spark, ("a", "f", STAYS | HEAD)), {"counts": {}})
-    assert known(m, m.begin("new", at(1), {"token": "u"}), "a") == [("timeless", STAYS | HEAD)] and m.expirable(at(4000)) == []
+@pytest.fixture
+def old(tmp_path):
+    shutil.copytree(ROOT / "tests/fixtures/lake_v1", tmp_path, dirs_exist_ok=True)
+    return tmp_path
 
 
-def test_a_rerun_that_died_comes_first_and_says_how_to_go_on(lake):
-    "Others wait for it, so the next rerun takes it up before them; and it is named with --rerun."
-    from dedup_nb import Config
-    from dedup_nb.pipeline import choose_batches
-    from dedup_nb.read import Batch
-    m = lake()
-    for n in (1, 2): commit(m, str(n), n, (str(n), "f", STAYS | HEAD))
-    m.begin("2", at(2), {"token": "t"}, rerun=True)
-    batches = [Batch(str(n), "in", ()) for n in (1, 2, 3)]
-    assert [b.batch_id for b in choose_batches(batches, Config(input="in", output="out", rerun=True), m.ledger())] == ["2", "1", "3"]
-    with pytest.raises(BusyError, match="run it again with --batch-id 2 --rerun"): lake().begin("3", at(3), {"token": "u"})
+def test_a_manifest_of_an_older_release_is_opened_and_written_anew(spark, old):
+    settings = config(old, input_format="json")
+    before = runs(settings, spark).data
+    assert [(r["batch_id"], r["state"], r["counts"].get("kept")) for r in before] == [
+        ("1", "committed", 2),
+        ("2", "committed", 2),
+        ("1+1", "committed", 1),
+        ("3", "abandoned", None),
+    ]
+    rows = [("a", "f", 9), ("a", "h", 10), ("d", "f", 11), ("e", "f", 12)]
+    named = [
+        dict(event_id=i, event_fingerprint=f, etl_tstamp="2026-11-20T11:00:00Z", n=n) for i, f, n in rows
+    ]
+    (old / "in/run=3").mkdir()
+    (old / "in/run=3/a.json").write_text("\n".join(map(json.dumps, named)))
+    (old / "in/run=2/a.json").open("a").write(" ")  # rewritten: the others go on
+    done = go(spark, old, input_format="json")
+    [m] = done.batches
+    assert m["batch_id"] == "3" and m["cross_batch"]["dropped_for"] == {"1": 1, "1+1": 1}
+    assert shown(spark, old / "out", "3") == [("e", 12), ("new of a", 10)]
+    assert done.exit_code == 1 and "its input changed since: a.json was rewritten" in done.troubles[0]
+    assert (len(done.troubles), list(done.notes)) == (1, [])
+    after = runs(settings).data
+    assert after[:3] == before[:3] and after[3]["state"] == "committed"
+    assert read_markers(str(old / "out/manifest"))[0].info["format"] == FORMAT
+
+
+def test_what_does_not_fit_the_manifest_is_refused_and_changes_nothing(spark, old):
+    (old / "in/run=2/a.json").open("a").write(" ")
+    before, said = files(old / "out"), []
+    for more, kind, words in (
+        ({"batch_id": "1"}, ManifestError, "Batch 1 is committed already.*--rerun.*dedup forget 1"),
+        ({"batch_id": "2", "rerun": True}, ManifestError, "its input changed since: .*dedup forget 2"),
+        ({"missing_fingerprint": "id"}, ManifestError, "was surrogate, is now id.*or go on with --force"),
+        ({"order_by": "n", "rerun": True, "force": True}, ManifestError, "a rerun must give the same output"),
+        (
+            {"max_batches": 1, "rerun": True, "skip_batches": "2"},
+            ConfigError,
+            "2 batches are to do, more than",
+        ),
+    ):
+        with pytest.raises(kind, match=words):
+            go(spark, old, input_format="json", **more)
+    assert backfill(config(old, input_format="json"), spark, say=said.append) == []
+    assert any("Batch 2 is committed, and its input changed since" in line for line in said)
+    assert files(old / "out") == before
+
+
+def test_a_manifest_that_does_not_know_the_events_beside_it_is_refused(spark, old):
+    shutil.rmtree(old / "out/manifest")
+    for mode in ("decide", "apply"):
+        with pytest.raises(
+            ManifestError, match=r"empty, but .* 3 batches \(1, 1\+1, 2\).* --accept-empty-manif"
+        ):
+            go(spark, old, input_format="json", mode=mode)
+    assert not (old / "out/manifest").exists()

@@ -298,6 +298,7 @@ def test_another_seed_makes_other_events(small, told):
     assert len(others) > 300 and not ids & others
 
 
+@pytest.mark.long
 def test_large_samples_repeat_two_to_three_percent(spark):
     good = sample_rows(spark, events=100_000, batches=1).where("not is_bad")
     # alone, each id keeps one line; the others are dropped or renamed

@@ -1,0 +1,79 @@
+"""What tests of whole runs share: small batches, a quiet run, and what it left."""
+
+import json
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+from conftest import ROOT
+from pyspark.sql import functions as F
+
+from dedup_nb import Config, run
+
+SAMPLES = ROOT / "data_samples"
+SCHEMA = "event_id string, event_fingerprint string, t int, n int"
+DAY = 86400
+# id, fingerprint, second, n
+TWO = {"1": [("a", "f", 1, 1), ("b", "f", 1, 2)], "2": [("a", "f", 2, 3), ("a", "g", 2, 4), ("c", "f", 2, 5)]}
+STAYED = {"1": [("a", 1), ("b", 2)], "2": [("c", 5), ("new of a", 4)]}
+
+
+def silent(line):
+    pass
+
+
+def write(spark, folder, batches, first=1_763_000_000):
+    "Write batches of literal rows as Parquet folders."
+    for name, rows in batches.items():
+        frame = spark.createDataFrame(rows, SCHEMA)
+        frame = frame.withColumn("etl_tstamp", F.timestamp_seconds(F.lit(first) + F.col("t")))
+        frame = frame.select("event_id", "event_fingerprint", "etl_tstamp", "n").coalesce(1)
+        frame.write.mode("append").parquet(f"{folder}/run={name}")
+
+
+def config(folder, **more):
+    plain = {"input": str(folder / "in"), "output": str(folder / "out"), "input_format": "parquet"}
+    return Config(**{**plain, **more})
+
+
+def go(spark, folder, *, say=silent, force=False, late_files=False, accept_empty_manifest=False, **more):
+    flags = dict(force=force, late_files=late_files, accept_empty_manifest=accept_empty_manifest)
+    return run(config(folder, **more), spark, say=say, **flags)
+
+
+def record(output, batch):
+    return json.loads(Path(output, "runs", batch, "files.json").read_text())
+
+
+def committed(spark, output, batch, area="events"):
+    "The rows of the files that a commit lists; None where it lists none."
+    listed = [str(Path(output, f["path"])) for f in record(output, batch)[area]]
+    return spark.read.parquet(*listed) if listed else None
+
+
+def shown(spark, output, batch):
+    "The kept rows of a batch: the id, or whose new id it is, and n."
+    rows = committed(spark, output, batch)
+    named = [(r.event_id, r.original_event_id, r.n) for r in rows.collect()] if rows else []
+    return sorted((own if came is None else f"new of {came}", n) for own, came, n in named)
+
+
+def stayed(spark, folder):
+    return {batch: shown(spark, folder / "out", batch) for batch in STAYED}
+
+
+def files(folder):
+    "The files below a folder, without those that start with a dot."
+    paths = (p for p in Path(folder).rglob("*") if p.is_file() and not p.name.startswith("."))
+    return sorted(str(p.relative_to(folder)) for p in paths)
+
+
+def rows(frame):
+    return Counter(tuple(map(str, r)) for r in frame.select(sorted(frame.columns)).collect())
+
+
+def on_dynamodb(address, name):
+    "The settings of a manifest on DynamoDB, in a table of its own."
+    table = f"{name}_{os.getpid()}_{time.monotonic_ns()}"
+    return dict(manifest="dynamodb", dynamodb_table=table, dynamodb_endpoint=address, create_table=True)

@@ -1,0 +1,121 @@
+"""Errors: what they say, and the secrets that no text may show. No Spark."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from dedup_nb import errors
+from dedup_nb.aws import Connection, connection_of, snowplow_config
+from dedup_nb.config import Config
+from dedup_nb.errors import (
+    ConfigError,
+    DedupError,
+    MissingColumnError,
+    did_you_mean,
+    keep_secret,
+    masked,
+    require_columns,
+)
+from dedup_nb.memory import noted_memory, record_output
+from dedup_nb.places import Memory, places_of
+
+
+@pytest.fixture(autouse=True)
+def own_secrets(monkeypatch, tmp_path):
+    monkeypatch.setattr(errors, "_SECRETS", set())
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("nothing to hide: s3://lake/x?y=1, me@host", "nothing to hide: s3://lake/x?y=1, me@host"),
+        ("http://me:pass@host:8000/t", "http://***@host:8000/t"),
+        ("http://me@host and https://u:p@other", "http://***@host and https://***@other"),
+        ("http://me:p@ss@host:8000", "http://***@host:8000"),
+        ("http://me:pa%2Fss@host/a@b", "http://***@host/a@b"),
+        ("key AKIAIOSFODNN7EXAMPLE is unknown", "key *** is unknown"),
+        ("(ASIAIOSFODNN7EXAMPLE)", "(***)"),
+        ("'AccessKeyId': 'AKIAIOSFODNN7EXAMPLE'", "'AccessKeyId': '***'"),
+        ("MAKIAIOSFODNN7EXAMPLE, AKIA", "MAKIAIOSFODNN7EXAMPLE, AKIA"),
+        ("typed wJalr/Secret+1 and wJalr%2FSecret%2B1", "typed *** and ***"),
+        ("of the environment: tok/en+of+the+session", "of the environment: ***"),
+    ],
+)
+def test_secrets_are_masked_in_every_text(text, shown, monkeypatch):
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "tok/en+of+the+session")
+    keep_secret("wJalr/Secret+1", None, "", "abc")
+    assert masked(text) == shown and str(DedupError(text)) == shown
+    assert all(str(kind(text)) == shown for kind in DedupError.__subclasses__())
+
+
+ENDPOINT = "http://me:geheim@host:8000"
+
+
+def test_an_endpoint_with_a_user_is_used_and_never_shown():
+    config = Config(dynamodb_endpoint=ENDPOINT, dynamodb_table="t", manifest="dynamodb", output="out")
+    memory = places_of(config).memory
+    record_output("out", {}, memory)
+    assert config.dynamodb_endpoint == memory.endpoint == connection_of(memory).endpoint == ENDPOINT
+    left = [
+        json.dumps(config.chosen()),
+        Path("out/runs/recipe.json").read_text(),
+    ]
+    left += [repr(config), repr(memory), repr(connection_of(memory)), repr(noted_memory("out"))]
+    assert not [text for text in left if "geheim" in text]
+
+
+def of_snowplow(**more):
+    auth = {"accessKeyId": "AKIAIOSFODNN7EXAMPLE", "secretAccessKey": "wJalrSecret"}
+    data = {"name": "n", "auth": auth, "awsRegion": "r", "dynamodbTable": "t", "id": "1"} | more
+    schema = "iglu:com.snowplowanalytics.snowplow.storage/amazon_dynamodb_config/jsonschema/2-0-0"
+    return json.dumps({"schema": schema, "data": {"purpose": "EVENTS_MANIFEST", **data}})
+
+
+@pytest.mark.parametrize("wrapped", [str, lambda text: base64.b64encode(text.encode()).decode()])
+def test_keys_of_a_configuration_are_used_and_never_shown(wrapped):
+    text = wrapped(of_snowplow())
+    found = snowplow_config(text)
+    assert found == Connection("t", "r", None, "AKIAIOSFODNN7EXAMPLE", "wJalrSecret")
+    assert masked("denied: wJalrSecret") == "denied: ***" and "wJalr" not in repr(found)
+    config = Config(duplicate_storage_config=text, mode="decide")
+    shown = repr(config) + repr(places_of(config)) + repr(config.chosen())
+    assert config.chosen() == {"mode": "decide"} and text not in shown
+    for wrong in (of_snowplow(purpose="x"), of_snowplow(colour="red"), wrapped(of_snowplow())[:-9]):
+        with pytest.raises(ConfigError) as told:
+            snowplow_config(wrong)
+        assert (
+            "wJalr" not in str(told.value) and "AKIA" not in str(told.value) and wrong not in str(told.value)
+        )
+
+
+def test_a_wrong_setting_does_not_show_what_it_holds():
+    with pytest.raises(ConfigError, match="max_wcu = 'http://\\*\\*\\*@host'") as wrong:
+        Config(max_wcu="http://me:geheim@host")
+    assert "geheim" not in str(wrong.value)
+
+
+def test_the_nearest_name():
+    assert did_you_mean("etl_tsamp", ["etl_tstamp", "event_id"]) == " Did you mean etl_tstamp?"
+    assert did_you_mean("q", ["event_id"]) == did_you_mean("q", []) == ""
+
+
+def test_missing_columns_are_all_named_with_the_nearest_ones():
+    require_columns(["a", "b"], ["b"], "natural")
+    with pytest.raises(MissingColumnError) as wrong:
+        require_columns(["event_id", "etl_tsamp"], ["event_id", "etl_tstamp", "x"], "order_by")
+    assert str(wrong.value).startswith("order_by needs etl_tstamp, x; the input has event_id, etl_tsamp.")
+    assert "For etl_tstamp: Did you mean etl_tsamp?" in str(wrong.value)
+    with pytest.raises(MissingColumnError, match=r"c11, ... \(131 columns\)"):
+        require_columns([f"c{n}" for n in range(131)], ["x"], "natural")
+
+
+def test_a_manifest_that_is_none_and_one_without_a_place():
+    from dedup_nb.memory import existing_manifest, manifest_path
+
+    with pytest.raises(ConfigError, match="manifest=none has no ledger to look at"):
+        existing_manifest(None, Memory("none"), "out")
+    with pytest.raises(ConfigError, match="--output DIR"):
+        manifest_path(Memory(), None)

@@ -1,0 +1,684 @@
+"""The ledger's rules on a store that is a dictionary: who may claim, what is seen, what is refused. No Spark."""
+
+import os
+import platform
+import threading
+import time
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from dedup_nb.choose import choose_batches, compare_with_commits, record_input
+from dedup_nb.errors import BusyError, ConfigError
+from dedup_nb.files import Batch, InputFile
+from dedup_nb.ledger import (
+    FORMAT,
+    Claim,
+    FencedError,
+    Ledger,
+    ManifestError,
+    Marker,
+    RecipeError,
+    agreed,
+    marker_of,
+    this_process,
+)
+from dedup_nb.manifest import Look, Manifest, check_rerun
+from dedup_nb.memory import recipe_record
+from dedup_nb.places import Limits, Recipe
+from dedup_nb.scan import spelled_time, time_of_batch
+from dedup_nb.words import minute, utc
+
+DAY = 86400
+RECIPE = recipe_record(Recipe(missing_fingerprint="surrogate", retention_days=10), "lower")
+
+
+class Dictionary:
+    "Markers by their place, keys by their batch."
+
+    name, exclusive, texts = "a dictionary", True, False
+
+    def __init__(self):
+        self.places, self.keys, self.asked = {}, {}, 0
+
+    def markers(self):
+        return [self.places[seq] for seq in sorted(self.places)]
+
+    def append(self, marker):
+        self.asked += 1
+        assert self.asked < 100, "this never ends"
+        return self.places.setdefault(marker.seq, marker) is marker
+
+    def replace(self, marker, claim, keys):
+        if not self.append(marker):
+            return False
+        self.keys[marker.batch_id] = set(keys or ())
+        return True
+
+    def known(self, claim, pairs, retention_s):
+        earlier = [e for e in claim.ledger.committed() if e.first_seq < claim.sees]
+        live = [e for e in earlier if None in (e.etl, claim.etl) or e.etl + retention_s >= claim.etl]
+        return Look({e.batch_id for e in live if self.keys[e.batch_id] & set(pairs)})
+
+    def gone(self, ledger, retention_s):
+        return ledger.expired()
+
+    def expire(self, ledger, batches):
+        for batch in batches:
+            self.keys[batch] = set()
+
+    def tidy(self, retention_s):
+        pass
+
+
+@pytest.fixture
+def store():
+    return Dictionary()
+
+
+@pytest.fixture
+def make(store):
+    "Open the manifest of this test, again and again, as separate runs would."
+    return lambda force=False, recipe=RECIPE, **limits: Manifest(
+        store, recipe, Limits(**limits), force, print
+    )
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    "Claims seem to come from another host or process for a while."
+
+    def claimed_by(**who):
+        monkeypatch.setattr("dedup_nb.manifest.this_process", lambda: {**this_process(), **who})
+
+    return claimed_by
+
+
+def commit(manifest, batch, etl, *keys, **info):
+    claim = manifest.begin(batch, etl, {"token": f"t {batch} {len(manifest.ledger().markers)}"})
+    manifest.commit(claim, keys, {"counts": {}, **info})
+    return claim
+
+
+def begin(manifest, batch, etl=0, token="t", **more):
+    return manifest.begin(batch, etl, {"token": token}, **more)
+
+
+def known(manifest, etl, *keys):
+    return manifest.known(manifest.look("another", etl, {"token": "t"}), keys).keys
+
+
+def states(manifest):
+    return {e.batch_id: e.state for e in manifest.ledger().entries.values()}
+
+
+# --- claims and commits
+
+
+def test_a_batch_sees_committed_batches_only(make):
+    m = make()
+    commit(m, "one", 0, "a", "b")
+    begin(m, "two", token="t2")
+    m.give_up("two", "t2", "AlarmError: too bad")
+    third = begin(m, "three")
+    assert m.known(third, ["a", "c"]).keys == {"one"} and known(m, 0, "c") == set()
+    assert states(m) == {"one": "committed", "two": "abandoned", "three": "claimed"}
+    assert m.ledger().entries["two"].info["why"] == "AlarmError: too bad"
+    assert [(c.seq, c.kind) for c in m.ledger().markers][:3] == [(0, "recipe"), (1, "claim"), (2, "commit")]
+
+
+def test_the_time_of_a_batch_is_that_of_its_first_attempt(make):
+    m = make()
+    begin(m, "one", 5, token="t1")
+    m.give_up("one", "t1")
+    assert begin(m, "one", 9).etl == 5
+    m.abandon("one")
+    assert commit(m, "one", 7).etl == 5 and begin(m, "one", 9, rerun=True).etl == 5
+    m.give_up("one", "t")
+    m.forget("one")
+    assert begin(m, "one", 9).etl == 9
+
+
+def test_a_second_run_is_refused_with_the_holder_and_the_next_command(make, store, elsewhere):
+    elsewhere(host="elsewhere", pid=1)
+    begin(make(), "one")
+    elsewhere()
+    for batch, words in (("one", "let it end"), ("two", "run it again with --batch-id one")):
+        with pytest.raises(BusyError, match="batch one is claimed by process 1 on elsewhere since") as wrong:
+            begin(make(), batch)
+        assert "which may still be at work" in str(wrong.value) and words in str(wrong.value)
+        assert "or end it: dedup abandon one" in str(wrong.value)
+    store.exclusive = False  # side by side, batch by batch
+    assert begin(make(), "two").seq == 2
+
+
+def test_a_second_run_waits_for_the_first(make):
+    m, told = make(), []
+    first = begin(m, "one")
+    late = threading.Timer(0.1, lambda: m.commit(first, {"a"}, {}))
+    late.start()
+    waiting = replace(make(wait_minutes=0.005), say=told.append)
+    second = begin(waiting, "two")
+    late.join()
+    assert waiting.known(second, ["a"]).keys == {"one"} and told[0].startswith("  waiting: batch one is")
+
+
+def test_whoever_has_the_place_has_it_and_the_other_tries_the_next(make, store):
+    "Another run is quicker at the recipe, at the claim and at the commit."
+    slow, quick, append, tried = make(), make(), store.append, []
+    store.exclusive = False
+
+    def late(marker):
+        store.append = append
+        tried.append(marker.kind)
+        if tried in (["recipe"], ["recipe", "claim"], ["recipe", "claim", "claim", "commit"]):
+            commit(quick, f"quick{len(tried)}", 0)
+        store.append = late
+        return append(marker)
+
+    store.append = late
+    slow.commit(begin(slow, "slow"), {"a"}, {})
+    assert tried == ["recipe", "claim", "claim", "commit", "commit"]
+    assert [e.first_seq for e in slow.ledger().committed()] == [1, 3, 5, 6]
+    assert [m.seq for m in slow.ledger().markers] == list(range(9)) and known(slow, 0, "a") == {"slow"}
+
+
+def test_a_dead_process_is_taken_over_and_a_zombie_is_told(make, elsewhere):
+    m = make()
+    elsewhere(pid=2**22 + 1)
+    dead = begin(m, "one", 5, token="dead")
+    elsewhere()
+    with pytest.raises(BusyError, match="whose process is gone.*--batch-id one"):
+        begin(m, "two")
+    alive = begin(m, "one", 9, token="alive")
+    assert alive.etl == 5 and "took over the unfinished claim of process 4194305" in alive.notes[0]
+    m.commit(alive, {"a"}, {})
+    with pytest.raises(FencedError, match="Batch one was taken over") as wrong:
+        m.commit(dead, {"z"}, {})
+    assert wrong.value.exit_code == 4 and known(m, 5, "z") == set() and known(m, 5, "a") == {"one"}
+    assert m.is_committed("one", "alive") and not m.is_committed("one", "dead")
+    m.give_up("one", "dead")  # closes nothing that is not its own
+    assert states(m) == {"one": "committed"}
+
+
+def test_a_reused_process_number_is_not_the_process_that_claimed(make, elsewhere):
+    elsewhere(started="1")
+    begin(make(), "one")
+    with pytest.raises(BusyError, match="whose process is gone" if this_process()["started"] else ""):
+        begin(make(), "two")
+
+
+@pytest.mark.parametrize("timeout", [60, 1e-9, 1e15])
+def test_a_claim_of_another_host_is_closed_once_it_is_old(make, elsewhere, timeout):
+    hours_ago = (datetime.now(timezone.utc) - timedelta(hours=2)).isoformat()
+    elsewhere(host="elsewhere", pid=1, at=hours_ago)
+    begin(make(), "one", 5)
+    elsewhere()
+    with pytest.raises(BusyError):
+        begin(make(), "two")
+    m = make(claim_timeout_minutes=timeout)
+    if timeout > 120:
+        with pytest.raises(BusyError):
+            begin(m, "two")
+        return
+    claim = begin(m, "two")
+    assert "the claim of batch one (process 1 on elsewhere" in claim.notes[0] and "still" in claim.notes[0]
+    assert states(m) == {"one": "abandoned", "two": "claimed"} and m.ledger().entries["one"].etl == 5
+
+
+def test_a_commit_of_which_only_the_answer_was_lost_is_a_commit(make, store):
+    m, replaced = make(), store.replace
+    claim = begin(m, "one")
+
+    def lost(*args):
+        store.replace = replaced
+        assert replaced(*args)
+        raise ManifestError("no answer")
+
+    store.replace = lost
+    m.commit(claim, {"a"}, {})
+    m.commit(claim, {"a"}, {})  # asked again
+    assert m.is_committed("one", "t") and [x.kind for x in m.ledger().markers].count("commit") == 1
+    store.replace = lambda *_: (_ for _ in ()).throw(ManifestError("full"))
+    with pytest.raises(ManifestError, match="full"):
+        m.commit(begin(m, "two"), {"a"}, {})
+    assert m.is_open("two", "t")
+
+
+# --- reruns
+
+
+def test_a_rerun_sees_what_it_saw_the_first_time(make):
+    m = make()
+    commit(m, "one", 0, "a")
+    commit(m, "two", DAY, "b")
+    with pytest.raises(ManifestError, match="Batch one is committed already.*--rerun.*dedup forget one"):
+        begin(m, "one")
+    again = begin(m, "two", 7, rerun=True)
+    assert again.rerun and again.etl == DAY and m.known(again, ["a", "b"]).keys == {"one"}
+    with pytest.raises(BusyError, match="--batch-id two --rerun"):
+        begin(m, "three")
+    m.commit(again, {"b"}, {"counts": {}})
+    first = begin(m, "one", 7, token="u", rerun=True)
+    assert m.known(first, ["a", "b"]).keys == set()
+    m.give_up("one", "u")
+    assert states(m) == {"one": "committed", "two": "committed"} and known(m, 0, "a") == {"one"}
+
+
+WAS = {"settings": {"synthetic": "off", "event_id": "id"}, "pairs": 3, "checksum": 7, "dropped_for": {}}
+NOW = {"settings": {"synthetic": "off", "event_id": ["id"]}, "pairs": 3, "checksum": 7}
+
+
+@pytest.mark.parametrize(
+    "was, now, words",
+    [
+        ({}, {}, None),
+        ({}, {"settings": {"new": 1}}, None),  # a setting that the first run did not know
+        ({}, {"settings": {"synthetic": "quarantine"}}, "synthetic was off, is now quarantine"),
+        ({}, {"pairs": 2}, "the batch had 3 pairs"),
+        ({}, {"checksum": 8}, "the batch had 3 pairs"),
+        ({"pairs": 1}, {}, "the batch had 1 pair,"),
+        ({"backfill": True}, {}, "by a backfill, so it is loaded already"),
+        ({"dropped_for": {"one": 1}}, {}, None),
+        ({"dropped_for": {"late": 1}}, {}, "because batch late had them, which was forgotten and loaded again"),
+        ({"dropped_for": {"gone": 1}}, {}, "because batch gone had them, which was forgotten since"),
+    ],
+)  # fmt: skip
+def test_a_rerun_must_be_the_same_batch(make, was, now, words):
+    m = make()
+    for batch in ("one", "two", "late"):
+        commit(m, batch, 0)
+    claim = begin(m, "two", rerun=True)
+    if words is None:
+        return check_rerun(claim, WAS | was, NOW | now)
+    with pytest.raises(ManifestError, match=words) as wrong:
+        check_rerun(claim, WAS | was, NOW | now)
+    assert "dedup forget two" in str(wrong.value)
+
+
+# --- forget, abandon
+
+
+def test_forget_takes_a_batch_out_and_says_who_relied_on_it(make):
+    m = make()
+    commit(m, "one", 0, "a")
+    commit(m, "two", 0, "b", dropped_for={"one": 3, "three": 0})
+    assert m.relying_on("one") == m.forget("one") == m.forget("one") == ["two"]
+    assert states(m) == {"one": "forgotten", "two": "committed"} and known(m, 0, "a", "b") == {"two"}
+    again = begin(m, "one")
+    assert not again.rerun and m.known(again, ["b"]).keys == {"two"}
+    with pytest.raises(ManifestError, match="Batch one is claimed, not committed"):
+        m.forget("one")
+    with pytest.raises(BusyError, match="Batch one is claimed by .* dedup abandon one"):
+        m.forget("two")
+    with pytest.raises(ManifestError, match="no batch tow; it has 2: .*Did you mean two"):
+        m.forget("tow")
+
+
+def test_abandon_ends_an_open_claim_unless_others_yielded_to_it(make, store):
+    m = make()
+    store.exclusive = False
+    begin(m, "one", token="t1")
+    commit(m, "two", 0, dropped_for={"one": 1})
+    with pytest.raises(ManifestError, match="two dropped rows in its favour.*--force"):
+        m.abandon("one")
+    assert m.abandon("one", force=True) == ["two"] and states(m)["one"] == "abandoned"
+    for batch in ("one", "two"):
+        with pytest.raises(ManifestError, match="no open claim to abandon"):
+            m.abandon(batch)
+    begin(m, "two", rerun=True)
+    m.abandon("two")
+    assert states(m)["two"] == "committed"
+
+
+def test_a_change_by_hand_that_meets_a_run_does_nothing(make, store):
+    m, checked = make(), []
+    commit(m, "old", 0, "a")
+    append = store.append
+
+    def late(marker):
+        if not checked.append(marker) and len(checked) == 1:
+            begin(make(), "late", 400 * DAY, token="late")
+        return append(marker)
+
+    for act in (lambda: m.expire(400 * DAY), lambda: m.forget("old")):
+        checked.clear()
+        store.append = late
+        with pytest.raises(BusyError, match="at the same moment, so nothing was done"):
+            act()
+        store.append = append
+        assert states(m) == {"old": "committed", "late": "claimed"} and store.keys["old"] == {"a"}
+        m.abandon("late")
+
+
+# --- time
+
+
+@pytest.mark.parametrize(
+    "etl, at, seen",
+    [
+        (0, 10 * DAY, True),
+        (0, 10 * DAY + 1, False),
+        (10 * DAY, 0, True),  # late, but not too late
+        (None, 9 * 10**12, True),
+        (0, None, True),
+        (253_402_300_799, 0, True),  # 9999-12-31
+        (0, 253_402_300_799, False),
+        (-62_135_596_800 - DAY, -62_135_596_800, True),  # before year 1
+        (10**13, 10**13 + 10 * DAY, True),
+        (10**13, 10**13 + 10 * DAY + 1, False),
+    ],
+)
+def test_a_pair_lives_to_the_second_by_the_times_of_the_batches(make, etl, at, seen):
+    m = make()
+    commit(m, "one", etl, "a")
+    assert known(m, at, "a") == ({"one"} if seen else set())
+    assert m.lives_at(m.ledger().entries["one"], at) == seen
+    if at is not None:
+        assert m.expirable(at) == ([] if seen else ["one"])
+    commit(m, "two", at)  # whatever the times are, the next batch can run
+    assert begin(m, "three", 0, token="u").seq == 5 and minute(etl) and minute(at)
+
+
+def test_expire_removes_what_nobody_can_see_and_refuses_batches_that_could_have(make, store):
+    m = make()
+    for batch, etl in (("one", 0), ("two", 30 * DAY), ("timeless", None)):
+        commit(m, batch, etl, batch)
+    assert m.expire(10 * DAY) == [] and m.expire(30 * DAY) == ["one"] and m.expire(30 * DAY) == []
+    assert store.keys == {"one": set(), "two": {"two"}, "timeless": {"timeless"}}
+    with pytest.raises(
+        ManifestError, match=r"Batch late \(1970-01-11 00:00\) is so old .* pairs of one, which"
+    ):
+        begin(m, "late", 10 * DAY)  # fmt: skip
+    assert begin(make(force=True), "forced", 10 * DAY).seq
+    m.abandon("forced")
+    assert begin(m, "one", 5, rerun=True).etl == 0  # it sees what it saw
+    m.abandon("one")
+    assert begin(m, "just not", 10 * DAY + 1).seq
+    m.abandon("just not")
+    with pytest.raises(BusyError):
+        begin(m, "open", 90 * DAY)
+        m.expire(90 * DAY)
+
+
+def test_an_expire_that_was_killed_is_finished_by_the_next(make, store):
+    m, expire = make(), store.expire
+    commit(m, "one", 0, "a")
+    store.expire = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        m.expire(30 * DAY)
+    store.expire = expire
+    assert store.keys["one"] == {"a"} and make().expire(30 * DAY) == [] and store.keys["one"] == set()
+
+
+@pytest.mark.parametrize(
+    "name, time",
+    [
+        ("2026-11-20-01-02-03", "2026-11-20T01:02:03Z"),
+        ("2026-11-20", "2026-11-20T00:00:00Z"),
+        ("2026-11-20_13", "2026-11-20T13:00:00Z"),
+        ("20261120T13", "2026-11-20T13:00:00Z"),
+        ("2026-11-20~1", "2026-11-20T00:00:00Z"),
+        ("2026-02-30", None),
+        ("web-2026-11-20", None),
+        ("20261120x", None),
+        ("12345678", None),
+        ("1", None),
+    ],
+)
+def test_a_batch_id_that_spells_a_time_gives_it(name, time):
+    assert utc(spelled_time(name)) == time
+    hours = [None, -20_000_000, 7]
+    assert time_of_batch(None, name, hours) == (-72_000_000_000 if time is None else spelled_time(name))
+    assert time_of_batch(5, name, hours) == 5 and (time or time_of_batch(None, name, [None]) is None)
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (-1, "1969-12-31T23:59:59Z"),
+        (951_782_400, "2000-02-29T00:00:00Z"),
+        (253_402_300_799, "9999-12-31T23:59:59Z"),
+        (253_402_300_800, "+10000-01-01T00:00:00Z"),
+        (-62_135_596_800, "0001-01-01T00:00:00Z"),
+        (-62_135_596_801, "0000-12-31T23:59:59Z"),
+        (-62_198_755_200, "-0001-01-01T00:00:00Z"),
+        (None, None),
+    ],
+)
+def test_any_time_can_be_said(seconds, text):
+    assert utc(seconds) == text and minute(seconds) == (text or "-")[:-4].replace("T", " ") + "-" * (not text)
+
+
+# --- the recipe
+
+
+@pytest.mark.parametrize(
+    "recorded, mine, given, differ, taken",
+    [
+        ({}, {}, set(), [], {}),
+        ({"retention_days": 7}, {}, set(), [], {"retention_days": 7}),
+        ({"retention_days": 7}, {}, {"retention_days"}, ["retention_days was 7, is now 10"], {}),
+        ({"event_id": "event_id"}, {}, {"event_id"}, [], {}),
+        ({"order_by": ["a"]}, {"order_by": ("b", "a")}, {"order_by"}, ["order_by was a, is now b, a"], {}),
+        ({"order_by": None}, {"order_by": ("b",)}, {"order_by"}, ["order_by was -, is now b"], {}),
+        ({"colour": "red"}, {}, set(RECIPE), [], {}),
+        ({"format": 1, "id_case": None}, {}, set(RECIPE), [], {}),
+        ({"id_case": "as it is"}, {}, set(), ["input_format was another than enriched_tsv (ids as they are), "
+                                              "is now enriched_tsv (ids in lower case)"], {}),
+        ({"id_case": "as it is"}, {"id_case": None}, set(), [], {}),
+    ],
+)  # fmt: skip
+def test_two_recipes_agree_or_say_in_what_they_differ(recorded, mine, given, differ, taken):
+    recipe, words, took = agreed({**RECIPE, **recorded}, {**RECIPE, **mine}, given)
+    assert (words, took) == (differ, taken) and recipe["format"] == FORMAT
+    if not differ:
+        assert recipe["retention_days"] == recorded.get("retention_days", 10)
+        assert recipe.get("colour") == recorded.get("colour")
+
+
+@pytest.mark.parametrize("name", [n for n in RECIPE if n not in ("format", "id_case", "retention_days")])
+def test_a_name_that_an_older_recipe_does_not_have_means_its_default(name):
+    older = {n: value for n, value in RECIPE.items() if n != name}
+    assert agreed(older, RECIPE, set(RECIPE))[1] == []
+    other = "id" if name == "missing_fingerprint" else "other"
+    assert len(agreed(older, {**RECIPE, name: other}, {name})[1]) == 1
+
+
+def test_another_recipe_is_refused_with_the_difference_and_forced_on_request(make, store):
+    week = {**RECIPE, "retention_days": 7}
+    begin(make(recipe=week), "one", token="u")
+    make().give_up("one", "u")
+    commit(make(), "one", 0)  # what failed binds nobody
+    with pytest.raises(RecipeError, match="retention_days was 10, is now 7.*or go on with --force") as wrong:
+        begin(make(recipe=week), "two")
+    assert wrong.value.exit_code == 2 and "a dictionary" in str(wrong.value)
+    for force in (False, True):
+        with pytest.raises(RecipeError, match="a rerun must give the same output"):
+            begin(make(force, week), "one", rerun=True)
+    commit(make(True, week), "two", 0)
+    assert make().ledger().recipe["retention_days"] == 7 and commit(make(recipe=week), "three", 0).seq
+    with pytest.raises(RecipeError, match="retention_days was 7, is now 10"):
+        begin(make(), "four")
+    assert states(make()) == dict.fromkeys(("one", "two", "three"), "committed")
+
+
+def test_a_manifest_of_a_newer_format_is_refused(make, store):
+    store.append(Marker(0, "recipe", "", {**RECIPE, "format": FORMAT + 1}))
+    with pytest.raises(
+        ManifestError, match=f"has format {FORMAT + 1}.*knows formats up to {FORMAT}.*Upgrade"
+    ):
+        begin(make(force=True), "one")  # fmt: skip
+
+
+def test_markers_of_older_releases_had_times_as_text_and_1970_for_none():
+    of = lambda text: marker_of(3, "claim", None, {"etl_time": text})  # noqa: E731
+    assert of("2026-11-20T10:00:00+00:00").info["etl"] == 1_795_168_800 and of("x" * 0).info["etl"] is None
+    assert of("1970-01-01T00:00:00+00:00").info["etl"] is None and of("9999-12-31T23:59:59Z").info["etl"] > 0
+    assert marker_of(3, "claim", "b", {"etl": 0}) == Marker(3, "claim", "b", {"etl": 0})
+
+
+# --- which batches are to do
+
+
+def folder(name, batch_id=None, **files):
+    listed = tuple(InputFile(f"/in/run={name}/{path}", size, 0.0) for path, size in sorted(files.items()))
+    return Batch(batch_id or name, listed, f"/in/run={name}")
+
+
+def committed(output, *batches, source=None):
+    "The ledger of an output in which these were committed."
+    markers = [Marker(0, "recipe", "", RECIPE)]
+    for seq, b in enumerate(batches, 1):
+        info = {"token": "t", "first_seq": seq, "etl": 0, "source": source or b.source}
+        markers.append(Marker(seq, "commit", b.batch_id, {**info, "input": record_input(output, b)}))
+    return Ledger(markers)
+
+
+A = folder("1", a=10, b=20)
+
+
+@pytest.mark.parametrize(
+    "now, note, trouble",
+    [
+        (A, None, None),
+        (folder("1", a=10, b=20, c=1), "its folder has 1 new file since; the first is c", None),
+        (folder("1", a=10, b=20, c=1, d=1), "2 new files since; the first is c", None),
+        (folder("1", a=10, b=21), None, r"b was rewritten \(21 bytes, had 20\)"),
+        (folder("1", a=10), None, "b is gone"),
+        (folder("1", c=10), "1 new file", "a, b are gone"),
+        (folder("1", a=11, c=5), "1 new file", r"b is gone; a was rewritten \(11 bytes, had 10\)"),
+        (folder("elsewhere", "1", a=10, b=21), None, "committed from /in/run=1, so /in/run=elsewhere is left"),
+        (replace(A, source="/moved/run=1", files=tuple(replace(f, path="/moved" + f.path[3:]) for f in A.files)),
+         None, None),
+        (folder("elsewhere", "1", a=10, b=20), None, None),  # the same files, renamed folder
+        (Batch("1", (), "/in/table"), None, None),
+    ],
+)  # fmt: skip
+def test_a_committed_folder_that_changed_is_never_passed_over_in_silence(tmp_path, now, note, trouble):
+    import re
+
+    chosen = compare_with_commits([now], committed(str(tmp_path), A), str(tmp_path))
+    assert len(chosen.notes) == bool(note) and len(chosen.troubles) == bool(trouble)
+    if note:
+        assert note in chosen.notes[0] and "--late-files" in chosen.notes[0]
+    if trouble:
+        assert re.search(trouble, chosen.troubles["1"])
+        assert "left out" in chosen.troubles["1"] or "dedup forget 1, then dedup run" in chosen.troubles["1"]
+    assert choose_batches(chosen.batches, Limits(), committed(str(tmp_path), A)) == []
+
+
+def test_late_files_are_batches_of_their_own_and_no_folder_is_taken_for_them(tmp_path):
+    output, twin = str(tmp_path), folder("1+1", z=1)
+    grown, twice = folder("1", a=10, b=20, c=1), folder("1", a=10, b=20, c=1, d=2)
+
+    def compared(batches, ledger, **more):
+        found = compare_with_commits(batches, ledger, output, **more)
+        assert not found.troubles
+        todo = choose_batches(found.batches, Limits(), ledger)
+        return [(b.batch_id, [f.path[-1] for f in b.files]) for b in todo]
+
+    one = committed(output, A)
+    assert compared([grown, twin], one) == [("1+1", ["z"])]
+    assert compared([grown, twin], one, take_late=True) == [("1+1", ["z"]), ("1~1", ["c"])]
+    late = folder("1", "1~1", c=1)
+    two = committed(output, A, late, twin)
+    assert compared([grown, twin], two, take_late=True) == []
+    assert compared([twice, twin], two, take_late=True) == [("1~2", ["d"])]
+    forgotten = Ledger([*two.markers, Marker(4, "forget", "1", {})])
+    assert compared([twice, twin], forgotten) == [("1", ["a", "b", "d"])]
+
+
+def test_late_files_of_older_releases_have_a_plus_and_a_folder_of_that_name_is_named(tmp_path):
+    late = folder("1", "1+1", c=1)
+    ledger = committed(str(tmp_path), A, late)
+    now = [folder("1", a=10, b=20, c=1), folder("1+1", z=1)]
+    chosen = compare_with_commits(now, ledger, str(tmp_path), take_late=True)
+    assert list(chosen.troubles) == ["1+1"] and "/in/run=1+1 is left out" in chosen.troubles["1+1"]
+    assert choose_batches(chosen.batches, Limits(), ledger) == [] and not chosen.notes
+
+
+def test_two_inputs_with_the_same_batch_names_may_not_share_a_manifest(tmp_path):
+    ledger = committed(str(tmp_path / "one"), A)
+    other = replace(folder("1", a=99), source="/other/run=1")
+    with pytest.raises(
+        ManifestError, match="has a batch 1 with other files, committed from /in/run=1.*--batch"
+    ):
+        compare_with_commits([other], ledger, str(tmp_path / "two"))  # fmt: skip
+
+
+ABC = [Batch(name, (), name) for name in ("2026-11-18", "2026-11-19", "2026-11-20")]
+
+
+@pytest.mark.parametrize(
+    "limits, expected",
+    [
+        ({}, "19 18 20"),  # the unfinished one first
+        ({"batch_id": "2026-11-18"}, "18"),
+        ({"since": "2026-11-19"}, "19 20"),
+        ({"until": "2026-11-18"}, "18"),
+        ({"since": "2026-11", "until": "2026-11", "max_batches": 1}, "19 18 20"),
+        ({"skip_batches": ("2026-11-19", "2026-11-20")}, "18"),
+        ({"since": "2027"}, ""),
+        ({"rerun": True}, "19 18 20"),
+    ],
+)
+def test_batches_are_chosen_by_the_limits_unfinished_ones_first(limits, expected):
+    begun = Ledger([Marker(1, "claim", "2026-11-19", {"token": "t"})])
+    found = choose_batches(ABC, Limits(**limits), begun)
+    assert [b.batch_id[-2:] for b in found] == expected.split()
+
+
+@pytest.mark.parametrize(
+    "limits, kind, words",
+    [
+        ({"max_batches": 2}, ConfigError, "3 batches are to do, more than max_batches = 2: 2026-11-18, "),
+        ({"skip_batches": ("2026-11-1",)}, ConfigError, "skip_batches names 2026-11-1; .*Did you mean 2026-11-1"),
+        ({"batch_id": "2026-11-17"}, ManifestError, "Batch 2026-11-17 is committed already"),
+    ],
+)  # fmt: skip
+def test_batches_that_cannot_be_chosen_are_named(limits, kind, words):
+    done = committed_ledger(["2026-11-17"])
+    with pytest.raises(kind, match=words):
+        choose_batches([Batch("2026-11-17", (), ""), *ABC], Limits(**limits), done)
+
+
+# --- many batches
+
+
+def committed_ledger(names):
+    info = {"token": "t", "etl": 0, "counts": {}, "source": "/in/run=x", "input": None, **this_process()}
+    return Ledger(
+        [
+            Marker(0, "recipe", "", RECIPE),
+            *(Marker(n, "commit", name, {**info, "first_seq": n}) for n, name in enumerate(names, 1)),
+        ]
+    )
+
+
+def test_what_is_done_before_the_first_job_grows_with_the_batches_and_not_faster(tmp_path):
+    def seconds(number):
+        names = [f"b{n:06}" for n in range(number)]
+        store = Dictionary()
+        store.places = {m.seq: m for m in committed_ledger(names).markers}
+        batches = [folder("x", name, a=1, b=2) for name in [*names, "new"]]
+        m = Manifest(store, RECIPE)
+        start = time.process_time()
+        ledger = m.ledger()
+        chosen = compare_with_commits(batches, ledger, str(tmp_path))
+        [new] = choose_batches(chosen.batches, Limits(skip_batches=tuple(names[::7])), ledger)
+        claim = begin(m, new.batch_id, 5)
+        m.commit(claim, (), {"counts": {}})
+        assert m.expirable(90 * DAY)[:-1] == names and m.relying_on(names[-1]) == []
+        return time.process_time() - start
+
+    few, many = (min(seconds(n) for _ in range(2)) for n in (2_500, 10_000))
+    assert many < 9 * few and many < 10
+
+
+def test_a_claim_knows_its_process():
+    me = this_process()
+    assert (me["host"], me["pid"]) == (platform.node(), os.getpid()) and me["at"].endswith("+00:00")
+    assert Claim("b", "t", 3, 3, None).rerun is False

@@ -1,0 +1,237 @@
+"""Where things are: one spelling for each place, what lies inside what, batches cut from folders. No Spark."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dedup_nb.config import Config
+from dedup_nb.errors import ConfigError, InputError, MissingInputError
+from dedup_nb.files import (
+    absolute,
+    canonical,
+    escaped,
+    filesystem,
+    find_batches,
+    is_asked_for,
+    is_inside,
+    loader_url,
+)
+from dedup_nb.memory import check_output, door, forget_output, memory_of, noted_memory, record_output
+from dedup_nb.places import Input, Limits, Memory, limits_of
+from dedup_nb.write import publish
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return str(tmp_path)
+
+
+# --- addresses
+
+
+@pytest.mark.parametrize(
+    "path, opened, loaded",
+    [
+        ("/data/x/", "/data/x", "file:///data/x"),
+        ("file:/data/x", "file:///data/x", "file:///data/x"),
+        ("file:///data/x/", "file:///data/x", "file:///data/x"),
+        ("FILE:/data//x/../y", "file:///data/y", "file:///data/y"),
+        ("dbfs:/data/x/", "dbfs:/data/x", "dbfs:/data/x"),
+        ("/dbfs/data/x", "/dbfs/data/x", "file:///dbfs/data/x"),
+        ("s3://lake/x/", "s3://lake/x", "s3://lake/x"),
+        ("s3a://lake/x", "s3a://lake/x", "s3://lake/x"),
+        ("s3n://lake/x", "s3n://lake/x", "s3://lake/x"),
+        ("gs://lake/x", "gs://lake/x", "gs://lake/x"),
+        ("abfss://c@account/x", "abfss://c@account/x", "abfss://c@account/x"),
+        ("hdfs://node:8020/x", "hdfs://node:8020/x", "hdfs://node:8020/x"),
+    ],
+)
+def test_an_address_is_one_for_spark_and_one_for_loaders(path, opened, loaded):
+    assert absolute(path) == opened and absolute(opened) == opened
+    assert loader_url(absolute(path)) == loaded
+
+
+def test_local_paths_are_from_here(here):
+    assert absolute("a/../b") == f"{here}/b" and absolute("file:b") == f"file://{here}/b"
+    assert filesystem("dbfs:/data/x")[1] == "/dbfs/data/x" and filesystem("file:/data//x")[1] == "/data/x"
+    assert escaped("/data/run={1}/[a]*?") == r"/data/run=\{1\}/\[a\]\*\?"
+    with pytest.raises(InputError, match="found hdsf:. Did you mean hdfs?"):
+        filesystem("hdsf://lake/x")
+
+
+SAME = (
+    ("in", "{here}/in", "file:in", "file:{here}/in", "file://{here}/in/", "./in/", "x/../in"),
+    ("dbfs:/lake/in", "dbfs:///lake/in/", "/dbfs/lake/in", "file:/dbfs/lake/in"),
+    ("s3://lake/in", "s3a://lake/in/", "s3n://lake//in", "S3://lake/in"),
+)
+
+
+@pytest.mark.parametrize("spellings", SAME, ids=lambda s: s[0])
+def test_a_place_is_found_under_all_its_spellings(spellings, here):
+    places = [path.format(here=here) for path in spellings]
+    assert len({canonical(p) for p in places}) == 1
+    for folder in places:
+        for path in places:
+            assert is_inside(path, folder) and is_inside(f"{path.rstrip('/')}/out", folder)
+            assert not is_inside(f"{path.rstrip('/')}2", folder) and not is_inside(folder, f"{path}/out")
+
+
+@pytest.mark.parametrize("name", ["output", "manifest_path"])
+@pytest.mark.parametrize("spellings", SAME, ids=lambda s: s[0])
+def test_what_a_run_writes_may_not_lie_in_its_input(name, spellings, here):
+    source, *others = (path.format(here=here) for path in spellings)
+    for path in (source, *others):
+        given = {"input": source, "output": "out", name: f"{path.rstrip('/')}/below"}
+        with pytest.raises(ConfigError, match=f"The {name} .* lies in it, and would be read by the next run"):
+            door(Config(**given), "run")
+    door(Config(input=source, output="out"), "run")
+    door(Config(input="in", output="in", input_format="table"), "run")  # a table is no folder
+
+
+def test_a_link_is_another_spelling(here):
+    Path("in").mkdir()
+    os.symlink("in", "link")
+    with pytest.raises(ConfigError, match="lies in it"):
+        door(Config(input="in", output="link/out"), "run")
+
+
+def test_the_door_resolves_paths_and_says_what_is_missing(here):
+    places, limits = door(Config(input="in", output="out/", etl_time="1970-01-02", rerun=True), "run")
+    assert (places.input.path, places.output.path) == ("in", f"{here}/out")
+    assert (limits.etl_s, limits.rerun) == (86400, True)
+    with pytest.raises(ConfigError, match="A backfill needs input and output. Give --input DIR"):
+        door(Config(), "backfill")
+
+
+# --- the manifest that an output is noted with
+
+
+DYNAMO = Memory("dynamodb", None, "events", "http://host:8000", "us-east-1")
+
+
+@pytest.mark.parametrize(
+    "noted, given, expected",
+    [
+        (None, {}, Memory("lake")),
+        (Memory("lake", "/keys"), {}, Memory("lake", "/keys")),
+        (Memory("none"), {}, Memory("none")),
+        (DYNAMO, {}, DYNAMO),
+        (DYNAMO, {"aws_region": "us-west-2"}, Memory("dynamodb", None, "events", "http://host:8000", "us-west-2")),
+        (DYNAMO, {"max_wcu": 5}, Memory("dynamodb", None, "events", "http://host:8000", "us-east-1", max_wcu=5)),
+        (DYNAMO, {"manifest": "lake"}, Memory("lake")),
+        (DYNAMO, {"manifest_path": "/keys"}, Memory("lake", "/keys")),
+        (DYNAMO, {"manifest": "dynamodb", "dynamodb_table": "t"}, Memory("dynamodb", None, "t")),
+    ],
+)  # fmt: skip
+def test_an_output_knows_its_manifest_unless_somebody_names_one(noted, given, expected):
+    if noted:
+        record_output("out", {"output_format": "parquet"}, noted)
+    assert noted_memory("out") == noted and memory_of(Config(output="out", **given)) == expected
+    assert door(Config(input="in", output="out", **given), "run")[0].memory == expected
+
+
+def test_a_password_in_the_endpoint_stays_out_of_files():
+    record_output("out", {}, Memory("dynamodb", None, "events", "http://me:pass@host:8000"))
+    text = Path("out/runs/recipe.json").read_text()
+    assert noted_memory("out").endpoint == "http://host:8000" and "pass" not in text and "me:" not in text
+
+
+def test_an_output_is_bound_to_its_recipe_by_a_commit_alone(here):
+    one = {"input_format": "json", "event_id": ("event_id",), "output_format": "parquet"}
+    other = {**one, "event_id": ("tenant", "id"), "output_format": "json"}
+    record_output("out", one, Memory())
+    check_output("out", other)  # what failed binds nobody
+    record_output("out", other, Memory())
+    forget_output("out")
+    assert [*Path("out/runs").iterdir()] == []
+    record_output("out", one, Memory())
+    publish("out", {"batch_id": "1", "entries": []})
+    forget_output("out")
+    check_output("out", one)
+    with pytest.raises(
+        ConfigError, match="event_id was event_id, is now tenant, id; output_format was parquet"
+    ):
+        check_output("out", other)  # fmt: skip
+
+
+# --- batches in folders
+
+
+def tree(*names):
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(name)
+
+
+def cut(batch_id=None, **more):
+    found = find_batches(Input(**{"path": "in", **more}), batch_id)
+    return {b.batch_id: sorted(b.by_path()) for b in found.batches}, found
+
+
+@pytest.mark.parametrize(
+    "pattern, batches",
+    [
+        ("run=*", {"1": ["a", "x/b"], "2": ["a"]}),
+        ("run=*/x", {"1": ["b"]}),
+        ("run=2", {"run=2": ["a"]}),
+        ("*", {"run=1": ["a", "x/b"], "run=2": ["a"], "other": ["a"]}),
+        ("day=*", {"in": ["other/a", "run=1/a", "run=1/x/b", "run=2/a"]}),
+    ],
+)
+def test_a_pattern_cuts_the_input_into_batches(pattern, batches):
+    tree("in/run=1/a", "in/run=1/x/b", "in/run=2/a", "in/other/a", "in/_hidden/a", "in/run=1/.crc")
+    found, listed = cut(batch_pattern=pattern)
+    assert found == batches and listed.unfit == ()
+    assert bool(listed.notes) == (pattern in ("run=*", "run=*/x", "run=2"))
+
+
+def test_several_levels_make_one_name_and_folders_that_look_like_batches_are_said():
+    tree("in/dt=2026-11-20/hour=07/a", "in/dt=2026-11-20/hour=08/a")
+    assert list(cut(batch_pattern="dt=*/hour=*")[0]) == ["2026-11-20_07", "2026-11-20_08"]
+    found, listed = cut()
+    assert list(found) == ["in"] and "for a batch each: --batch-pattern 'dt=*/hour=*'" in listed.notes[0]
+    assert list(cut(path="in/dt=2026-11-20/hour=07", batch_pattern="dt=*/hour=*")[0]) == ["2026-11-20_07"]
+
+
+def test_folders_that_cannot_be_batches_are_named_and_left_out_and_the_others_go_on():
+    odd = ["a b", "1~1", "-x", "ü$", "x" * 200]
+    tree("in/run=1/a", "in/run=1+1/a", "in/run=dé-1/a", *(f"in/run={name}/a" for name in odd), "in/beside")
+    found, listed = cut()
+    assert list(found) == ["1", "1+1", "dé-1"]
+    assert len(listed.unfit) == len(odd) and all("cannot name a batch" in words for words in listed.unfit)
+    assert all(any(f"run={name}: " in words for words in listed.unfit) for name in odd)
+    assert "1 file lies beside the batch folders (run=*), in no batch; the first is" in listed.notes[0]
+    with pytest.raises(InputError, match="'a b' cannot name a batch"):
+        cut("a b")
+    with pytest.raises(MissingInputError, match="Wanted batch 3; .* has 1, 1\\+1, dé-1. Correct batch_id"):
+        cut("3")
+    assert list(cut("1")[0]) == ["1"] and list(cut("mine", path="in/beside")[0]) == ["mine"]
+
+
+def test_two_folders_of_one_name_are_named_and_neither_is_taken():
+    tree("in/a=1/b=2_3/f", "in/a=1_2/b=3/f", "in/a=1/b=4/f")
+    found, listed = cut(batch_pattern="a=*/b=*")
+    assert list(found) == ["1_4"] and "would both be batch 1_2_3" in listed.unfit[0]
+
+
+def test_an_input_that_is_not_there_names_what_is_near():
+    tree("events/a")
+    for path in ("evnts", "evnts/deeper/still"):
+        with pytest.raises(MissingInputError, match="it is not there. .* has events. Did you mean events?"):
+            cut(path=path)
+    with pytest.raises(ConfigError, match="Wanted the setting input"):
+        cut(path=None)
+    assert list(cut(path="db.`events`", format="table")[0]) == ["events"]
+    with pytest.raises(InputError, match="Or name the batch yourself with batch_id"):
+        cut(path="db.`my events`", format="table")
+
+
+@pytest.mark.parametrize(
+    "batch_id, asked",
+    [("2026-11-20", True), ("2026-11-20~2", True), ("2026-11-20~x", False), ("2026-11-201", False)],
+)
+def test_a_batch_that_is_asked_for_includes_its_late_files(batch_id, asked):
+    assert is_asked_for(batch_id, limits_of(Config(batch_id="2026-11-20"))) == asked
+    assert not is_asked_for(batch_id, Limits(skip_batches=(batch_id,)))
