@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from .config import GROUPS, Config, default_text, kind_of, settings
 from .errors import ConfigError, DedupError, did_you_mean, masked
 
-# %% ../nbs/90_cli.ipynb #d53ff929
+# %% ../nbs/90_cli.ipynb #81ac655a
 _FIND = (  # what leads to a manifest
     "output",
     "manifest",
@@ -96,7 +96,7 @@ _COMMANDS = {
     "profile": _Command(
         "how duplicated the events are, why, and which window would catch it",
         "dedup profile --input archive --output profiled --since 2026-11-01",
-        (*_OF_BATCHES, "max_batches", *_OF_DECISIONS, "output"),
+        (*_OF_BATCHES, *_OF_DECISIONS, "output"),
     ),
     "backfill": _Command(
         "fill the manifest from what was loaded before",

@@ -30,7 +30,7 @@ def natural(
     )
 
 
-# %% ../nbs/11_natural.ipynb #980abd54
+# %% ../nbs/11_natural.ipynb #9bf6837b
 def each_its_own(
     pairs: DataFrame,  # from `natural`, under `missing_fingerprint = unique`
     batch_id: str | None,  # part of the name of such a pair; None = no batch
@@ -43,10 +43,9 @@ def each_its_own(
         {
             "missing": missing,
             "before": F.coalesce(before, F.lit(0)),
-            "ordinal": F.explode(F.expr("sequence(1, if(missing, copies, 1))")),
             "batch": F.lit(batch_id or ""),
         }
-    )
+    ).withColumn("ordinal", F.explode(F.expr("sequence(1, if(missing, copies, 1))")))
     # a stand-in of a unique row is its surrogate, a slash, and the hash of the row
     numbered = split.withColumn("ordinal", F.expr("if(missing, before + ordinal, 0)"))
     return numbered.selectExpr(

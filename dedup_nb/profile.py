@@ -256,7 +256,7 @@ def profile_events(
     return _profiled(opened, recipe, config.chosen())
 
 
-# %% ../nbs/41_profile.ipynb #5bc9e339
+# %% ../nbs/41_profile.ipynb #9ac067a9
 def _check_given(config: Config) -> None:
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     if missing:
@@ -311,7 +311,10 @@ def _staging(output: str) -> Iterator[_Stage]:
         remove_folder(folder)
 
 
-def _opened(spark: SparkSession, batches: Sequence[Batch], place: Input, recipe: Recipe) -> list[Opened]:
+def _opened(
+    spark: SparkSession | None, batches: Sequence[Batch], place: Input, recipe: Recipe
+) -> list[Opened]:
+    spark = spark or get_spark(place.format == "delta")
     return [open_source(b.batch_id, read_batch(spark, b, place, recipe), recipe) for b in batches]
 
 
@@ -320,18 +323,18 @@ def _leave(found: Profile, output: str) -> None:
     write_text(f"{output}/profile.html", found.html())
 
 
-def _steps(say: Callable[[str], None], number: int) -> Callable[[str, str], None]:
+def _steps(say: Callable[[str], None]) -> Callable[[str, str], None]:
     "Say each step as it ends, with its time: `1 of 3 read: 3 batches, 2.5 s`."
     ends = [time.monotonic()]
 
     def step(name: str, what: str) -> None:
         ends.append(time.monotonic())
-        say(f"  {len(ends) - 1} of {number} {name}: {what}, {ends[-1] - ends[-2]:.1f} s")
+        say(f"  {len(ends) - 1} of 3 {name}: {what}, {ends[-1] - ends[-2]:.1f} s")
 
     return step
 
 
-# %% ../nbs/41_profile.ipynb #469fbc62
+# %% ../nbs/41_profile.ipynb #dfe6ca7d
 def profile(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -344,11 +347,10 @@ def profile(
     """
     _check_given(config)
     place, recipe = places_of(config).input, recipe_of(config)
-    step = _steps(say, 3)
+    step, output = _steps(say), absolute(config.output)
     batches, unfit = _batches(place, limits_of(config), say)
-    output = absolute(config.output)
     with _in_our_words(batches), _staging(output) as stage:
-        opened = _opened(spark or get_spark(place.format == "delta"), batches, place, recipe)
+        opened = _opened(spark, batches, place, recipe)
         step("read", counted(len(opened), "batch", "batches"))
         found = _profiled(opened, recipe, config.chosen(), stage, unfit)
     step("profile", found.headline())

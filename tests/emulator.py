@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 from botocore.awsrequest import AWSResponse
@@ -147,28 +148,34 @@ def a_name():
     return f"dedup_test_{os.getpid()}_{time.monotonic_ns()}"
 
 
-def a_table(endpoint, name=None, *, faults=None, client=None, **more):
+def a_client(endpoint):
+    "A client of its own, for those who change it."
+    return new_client(Connection("any", None, endpoint))
+
+
+@lru_cache(maxsize=None)
+def _shared_client(endpoint, pid):  # a process that was forked needs one of its own
+    return a_client(endpoint)
+
+
+def a_table(endpoint, name=None, *, faults=None, client=None, patience_s=20):
     "A way to a table, a new one unless it is named; nothing is made."
-    connection = Connection(name or a_name(), None, endpoint)
-    client = client or new_client(connection)
-    if faults:
-        faults.on(client)
-    more = {"patience_s": 20, **more}
-    return Table(connection, client=client, **more)
+    if client is None:
+        client = faults.on(a_client(endpoint)) if faults else _shared_client(endpoint, os.getpid())
+    return Table(Connection(name or a_name(), None, endpoint), client=client, patience_s=patience_s)
 
 
 def items(table):
     "Everything in a table but the ledger, as (eventId, fingerprint) -> item."
     found = {}
-    for item in raw_items(table):
+    for item in _scanned(table):
         plain = {name: next(iter(value.values())) for name, value in item.items()}
         if plain["eventId"] != "#dedup_nb":
             found[plain["eventId"], plain["fingerprint"]] = plain
     return found
 
 
-def raw_items(table):
-    "All items of a table, as DynamoDB gives them."
-    client = new_client(table.connection)
+def _scanned(table):
+    client = _shared_client(table.connection.endpoint, os.getpid())
     pages = client.get_paginator("scan").paginate(TableName=table.name, ConsistentRead=True)
     return [item for page in pages for item in page["Items"]]

@@ -264,7 +264,8 @@ def test_runs_of_an_output_without_a_manifest(capsys):
     head, *rows = [re.split("  +", line) for line in told.stdout.splitlines()]
     assert head[3:] == ["kept", "dropped", "of the good", "bad", "of all", "took", "by"], told.stderr
     assert rows == [
-        ["1", "committed", "2026-11-20 10:00", "39 999", "1", "below 0.01 %", "10", "0.025 %", "2 minutes", "-"],
+        ["1", "committed", "2026-11-20 10:00", "39 999", "1", "below 0.01 %", "10", "0.025 %",
+         "2 minutes", "-"],
         ["2", "decided", "-", "0", "0", "0 %", "0", "0 %", "-", "-"],
     ]  # fmt: skip
     assert exit_code("runs --output out --json") == 0

@@ -57,6 +57,11 @@ TABLE = {
 }
 
 
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize("events", TABLE, ids=lambda n: f"{n:,.0f}")
 def test_the_published_table(events):
     m, full = month_of(Workload(events), P), month_of(Workload(events), P, utilisation=1)

@@ -391,9 +391,10 @@ def test_each_strategy_has_its_outcome(mixed):
 @pytest.mark.parametrize(
     "missing, strategy",
     [
-        ("surrogate", "rename_all"),
-        ("unique", "delete_all"),
+        ("unique", "rename_all"),
+        pytest.param("surrogate", "rename_all", marks=pytest.mark.long),
         pytest.param("unique", "rename_later", marks=pytest.mark.long),
+        pytest.param("unique", "delete_all", marks=pytest.mark.long),
     ],
 )
 def test_a_run_does_what_was_forecast(spark, mixed, missing, strategy):

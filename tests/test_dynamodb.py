@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 from botocore.exceptions import CredentialRetrievalError, UnauthorizedSSOTokenError
-from emulator import Faults, a_name, a_table, items, refuse
+from emulator import Faults, a_client, a_name, a_table, items, refuse
 
 from dedup_nb.aws import (
     PURPOSES,
@@ -380,7 +380,7 @@ def test_a_table_that_is_deleted_under_way_fails_the_run_with_the_next_step(tabl
 
 @pytest.mark.parametrize("code", ["UnrecognizedClientException", "InvalidSignatureException"])
 def test_wrong_credentials_are_said_at_once(dynamodb, shared, monkeypatch, code):
-    client = refuse(a_table(dynamodb).client, lambda operation: True, code)
+    client = refuse(a_client(dynamodb), lambda operation: True, code)
     monkeypatch.setattr("dedup_nb.aws.new_client", lambda connection: client)
     begun = time.monotonic()
     with pytest.raises(ManifestError, match="expired or invalid"):
@@ -389,7 +389,7 @@ def test_wrong_credentials_are_said_at_once(dynamodb, shared, monkeypatch, code)
 
 
 def test_fresh_credentials_of_the_chain_are_taken_up(dynamodb, shared):
-    expired = refuse(a_table(dynamodb).client, lambda operation: True, "ExpiredTokenException")
+    expired = refuse(a_client(dynamodb), lambda operation: True, "ExpiredTokenException")
     table = Table(shared.connection, client=expired, patience_s=5)
     assert own(claim(table, who(), ("fresh", "f"))) == {("fresh", "f")}
 
@@ -454,7 +454,7 @@ def kept_ids(ids, answers):
 
 
 def check_race(dynamodb, seed, number, faults):
-    "Three runs on colliding ids, one of them twice: each pair and each id is kept once, and drops point at it."
+    "Three runs on colliding ids, one of them twice: each pair and each id is kept once, drops point at it."
     dice = random.Random(seed)
     table = a_table(dynamodb)
     create_table(table)
@@ -680,7 +680,7 @@ def all_that_a_run_does(table):
 def test_each_policy_allows_what_is_called_and_nothing_else(dynamodb):
     actions = {purpose: set() for purpose in PURPOSES}
     name = a_name()
-    client = lambda purpose: recorded(a_table(dynamodb).client, actions[purpose])
+    client = lambda purpose: recorded(a_client(dynamodb), actions[purpose])
     create_table(a_table(dynamodb, name, client=client("create")))
     all_that_a_run_does(a_table(dynamodb, name, client=client("run")))
     assert actions == {purpose: set(allowed) for purpose, allowed in PURPOSES.items()}

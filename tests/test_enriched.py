@@ -4,7 +4,7 @@ import json
 import math
 import random
 import re
-from datetime import datetime
+from calendar import monthrange
 from decimal import Decimal
 from functools import cache
 
@@ -282,13 +282,14 @@ def is_right(name, kind, cell):
 
 
 def is_instant(cell):
-    found = re.fullmatch(
-        r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{0,9})?", cell, re.ASCII
-    )
-    try:
-        return bool(found and datetime.strptime(f"{found[1]} {found[2]}", "%Y-%m-%d %H:%M:%S"))
-    except ValueError:
+    # a sign belongs to years of more than four digits, and to those before 0
+    year = "(?P<year>[0-9]{4}|-[0-9]{4,6}|[+][0-9]{5,6})"
+    clock = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{0,9})?"
+    found = re.fullmatch(rf"{year}-(?P<month>[0-9]{{2}})-(?P<day>[0-9]{{2}})[ T]{clock}", cell, re.ASCII)
+    if not found or not 1 <= int(found["month"]) <= 12:
         return False
+    like = 2000 + int(found["year"]) % 400  # the calendar begins again every 400 years
+    return 1 <= int(found["day"]) <= monthrange(like, int(found["month"]))[1]
 
 
 def is_described(value):

@@ -243,7 +243,7 @@ def test_any_frame_under_any_settings_in_any_session_agrees_with_the_reference(s
 
 
 @pytest.mark.long
-@law(60)
+@law(30)
 @any_frame
 def test_many_frames_agree_with_the_reference(spark, **drawn):
     any_frame_agrees(spark, **drawn)
@@ -325,7 +325,7 @@ def kept_of_batches(spark, batches, strategy):
         *(
             pytest.param(strategy, seed, parts, marks=pytest.mark.long)
             for strategy in ("rename_later", "quarantine")
-            for seed in range(4)
+            for seed in range(2)
             for parts in (3, 5)
         ),
     ],

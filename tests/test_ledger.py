@@ -1,7 +1,6 @@
-"""The ledger's rules on a store that is a dictionary: who may claim, what is seen, what is refused. No Spark."""
+"""The ledger's rules on a store that is a dictionary: who may claim, what is seen and refused. No Spark."""
 
-import os
-import platform
+import re
 import threading
 import time
 from dataclasses import replace
@@ -14,7 +13,6 @@ from dedup_nb.errors import BusyError, ConfigError
 from dedup_nb.files import Batch, InputFile
 from dedup_nb.ledger import (
     FORMAT,
-    Claim,
     FencedError,
     Ledger,
     ManifestError,
@@ -281,8 +279,8 @@ NOW = {"settings": {"synthetic": "off", "event_id": ["id"]}, "pairs": 3, "checks
         ({"pairs": 1}, {}, "the batch had 1 pair,"),
         ({"backfill": True}, {}, "by a backfill, so it is loaded already"),
         ({"dropped_for": {"one": 1}}, {}, None),
-        ({"dropped_for": {"late": 1}}, {}, "because batch late had them, which was forgotten and loaded again"),
-        ({"dropped_for": {"gone": 1}}, {}, "because batch gone had them, which was forgotten since"),
+        ({"dropped_for": {"late": 1}}, {}, "because batch late had them, .* forgotten and loaded again"),
+        ({"dropped_for": {"gone": 1}}, {}, "because batch gone had them, .* forgotten since"),
     ],
 )  # fmt: skip
 def test_a_rerun_must_be_the_same_batch(make, was, now, words):
@@ -523,9 +521,9 @@ def test_markers_of_older_releases_had_times_as_text_and_1970_for_none():
 # --- which batches are to do
 
 
-def folder(name, batch_id=None, **files):
-    listed = tuple(InputFile(f"/in/run={name}/{path}", size, 0.0) for path, size in sorted(files.items()))
-    return Batch(batch_id or name, listed, f"/in/run={name}")
+def folder(name, batch_id=None, at="/in", **files):
+    listed = (InputFile(f"{at}/run={name}/{path}", size, 0.0) for path, size in sorted(files.items()))
+    return Batch(batch_id or name, tuple(listed), f"{at}/run={name}")
 
 
 def committed(output, *batches, source=None):
@@ -550,16 +548,13 @@ A = folder("1", a=10, b=20)
         (folder("1", a=10), None, "b is gone"),
         (folder("1", c=10), "1 new file", "a, b are gone"),
         (folder("1", a=11, c=5), "1 new file", r"b is gone; a was rewritten \(11 bytes, had 10\)"),
-        (folder("elsewhere", "1", a=10, b=21), None, "committed from /in/run=1, so /in/run=elsewhere is left"),
-        (replace(A, source="/moved/run=1", files=tuple(replace(f, path="/moved" + f.path[3:]) for f in A.files)),
-         None, None),
+        (folder("elsewhere", "1", a=10, b=21), None, "from /in/run=1, so /in/run=elsewhere is left"),
+        (folder("1", at="/moved", a=10, b=20), None, None),
         (folder("elsewhere", "1", a=10, b=20), None, None),  # the same files, renamed folder
         (Batch("1", (), "/in/table"), None, None),
     ],
 )  # fmt: skip
 def test_a_committed_folder_that_changed_is_never_passed_over_in_silence(tmp_path, now, note, trouble):
-    import re
-
     chosen = compare_with_commits([now], committed(str(tmp_path), A), str(tmp_path))
     assert len(chosen.notes) == bool(note) and len(chosen.troubles) == bool(trouble)
     if note:
@@ -635,7 +630,7 @@ def test_batches_are_chosen_by_the_limits_unfinished_ones_first(limits, expected
     "limits, kind, words",
     [
         ({"max_batches": 2}, ConfigError, "3 batches are to do, more than max_batches = 2: 2026-11-18, "),
-        ({"skip_batches": ("2026-11-1",)}, ConfigError, "skip_batches names 2026-11-1; .*Did you mean 2026-11-1"),
+        ({"skip_batches": ("2026-11-1",)}, ConfigError, "names 2026-11-1; .*Did you mean 2026-11-1"),
         ({"batch_id": "2026-11-17"}, ManifestError, "Batch 2026-11-17 is committed already"),
     ],
 )  # fmt: skip
@@ -668,7 +663,7 @@ def test_what_is_done_before_the_first_job_grows_with_the_batches_and_not_faster
         start = time.process_time()
         ledger = m.ledger()
         chosen = compare_with_commits(batches, ledger, str(tmp_path))
-        [new] = choose_batches(chosen.batches, Limits(skip_batches=tuple(names[::7])), ledger)
+        [new] = choose_batches(chosen.batches, Limits(skip_batches=tuple(names[:50])), ledger)
         claim = begin(m, new.batch_id, 5)
         m.commit(claim, (), {"counts": {}})
         assert m.expirable(90 * DAY)[:-1] == names and m.relying_on(names[-1]) == []
@@ -676,9 +671,3 @@ def test_what_is_done_before_the_first_job_grows_with_the_batches_and_not_faster
 
     few, many = (min(seconds(n) for _ in range(2)) for n in (2_500, 10_000))
     assert many < 9 * few and many < 10
-
-
-def test_a_claim_knows_its_process():
-    me = this_process()
-    assert (me["host"], me["pid"]) == (platform.node(), os.getpid()) and me["at"].endswith("+00:00")
-    assert Claim("b", "t", 3, 3, None).rerun is False

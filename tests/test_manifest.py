@@ -1,4 +1,4 @@
-"""The lake manifest as a table: what its rules in `test_ledger` stand on, an old table, other people's tables."""
+"""The lake manifest as a table: what the rules of `test_ledger` stand on, an old table, strange tables."""
 
 import json
 import os
@@ -83,32 +83,28 @@ def test_the_story_of_three_batches(lake, spark, tmp_path):
     m.commit(claim, keys(spark, ("order 7", "g", RENAMED), alive), {"pairs": 1})
 
     # ids match as they are; what a later batch keeps alive lives as long as that one
-    assert known(m, T, TWIN, "ORDER 7", "a'\\%ü") == [(ODD, FIRST)]
-    assert known(m, T + 10 * DAY, "a'\\%ü") == [(ODD, FIRST)] and known(m, T + 10 * DAY + 1, "a'\\%ü") == []
-    assert known(m, T + 19 * DAY, "order 7") == [(ODD, FIRST), ("two", RENAMED)]
+    assert known(m, T + 10 * DAY, TWIN, "ORDER 7", "a'\\%ü") == [(ODD, FIRST)]
+    assert known(m, T + 10 * DAY + 1, "a'\\%ü", "order 7") == [(ODD, FIRST), ("two", RENAMED)]
 
     # a rerun replaces its keys; what is forgotten goes, with what others kept alive of it
     commit(m, ODD, T + 5, ("order 7", "f", FIRST), rerun=True)
     assert stored(other) == [ODD, "two", "two"]
     m.forget(ODD)
-    assert stored(other) == ["two"] and known(other, T, "order 7") == [("two", RENAMED)]
-    assert m.expire(T + 40 * DAY) == ["two"] and stored(m) == []
+    assert stored(other) == ["two"]
 
     # the ledger comes back as it was, and is listed without Spark
-    for batch, etl in (("last", 253_402_300_799), ("before", -62_135_596_801)):
-        m.begin(batch, etl, {"token": batch})
-        m.give_up(batch, batch, "AlarmError: 50 % of the rows is bad")
+    why = "AlarmError: 50 % of the rows is bad"
+    stopped = {"token": "t", "etl": -62_135_596_801, "why": why}
+    m.store.append(Marker(m.ledger().next, "abandon", "before", stopped))
     assert list(lake().ledger().markers) == list(m.ledger().markers) == read_markers(m.store.path)
     words = [sys.executable, "-m", "dedup_nb", "runs", "--output", tmp_path]
     no_spark = {**os.environ, "JAVA_HOME": "/nowhere", "PATH": ""}
     told = subprocess.run(words, capture_output=True, text=True, env=no_spark)
     lines = [re.split("  +", line)[:3] for line in told.stdout.splitlines()[1:]]
-    why = "abandoned: AlarmError: 50 % of the rows is bad"
     assert lines == [
-        [ODD, "forgotten", "-"],
         ["two", "committed", "2026-11-29 00:00"],
-        ["last", why, "9999-12-31 23:59"],
-        ["before", why, "0000-12-31 23:59"],
+        [ODD, "forgotten", "-"],
+        ["before", f"abandoned: {why}", "0000-12-31 23:59"],
     ], told.stderr
 
 
@@ -125,6 +121,8 @@ def test_the_table_stays_small_and_lets_what_expired_go(lake, monkeypatch):
     gone = m.ledger().expired()
     assert gone and set(stored(m)).isdisjoint(gone) and set(stored(m)) >= {"b6", "b7", "b8"}
     assert known(m, T + 36 * DAY, "all", "id7") == [("b7", STAYS), ("b7", FIRST), ("b8", STAYS)]
+    old = [b for b in stored(m) if b != "b8"]
+    assert set(m.expire(T + 42 * DAY)) >= set(old) and set(stored(m)) == {"b8"}
     assert set(states(lake()).values()) == {"committed"} and len(states(lake())) == 9
 
 
@@ -146,7 +144,7 @@ def test_half_a_table_is_nothing_and_one_of_a_newer_format_is_not_touched(lake, 
     "A run that is killed while it makes the table leaves a file that nothing names."
     newer = Marker(0, "recipe", "", {**RECIPE, "format": FORMAT + 1})
     lake().store.append(newer)
-    for file in (tmp_path / "manifest/_delta_log").iterdir():
+    for file in (tmp_path / "manifest/_delta_log").rglob("*.*"):
         file.unlink()
     m = lake()
     assert states(m) == {} and m.store.append(newer)
@@ -185,7 +183,7 @@ def test_a_manifest_of_an_older_release_is_opened_and_written_anew(spark, old):
     [m] = done.batches
     assert m["batch_id"] == "3" and m["cross_batch"]["dropped_for"] == {"1": 1, "1+1": 1}
     assert shown(spark, old / "out", "3") == [("e", 12), ("new of a", 10)]
-    assert done.exit_code == 1 and "its input changed since: a.json was rewritten" in done.troubles[0]
+    assert done.exit_code == 1 and "its input changed since: a file was rewritten" in done.troubles[0]
     assert (len(done.troubles), list(done.notes)) == (1, [])
     after = runs(settings).data
     assert after[:3] == before[:3] and after[3]["state"] == "committed"

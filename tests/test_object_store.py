@@ -1,4 +1,4 @@
-"""An object store as a home of inputs and outputs: what the driver does alone. A real S3 protocol, no Spark."""
+"""An object store as a home of inputs and outputs: what the driver does alone, over S3's protocol."""
 
 import json
 

@@ -52,11 +52,12 @@ from dedup_nb.keys import (
     with_keys,
 )
 from dedup_nb.natural import natural
-from dedup_nb.places import Recipe
+from dedup_nb.places import Output, Recipe
 from dedup_nb.resolve import VERDICTS, Deduplicated, decide, deduplicate, dropped_rows, kept_rows, met
 from dedup_nb.session import check_spark, get_spark
 from dedup_nb.stages import differing_words
 from dedup_nb.synthetic import NAMESPACE, new_event_id, synthetic
+from dedup_nb.write import check_columns_fit
 
 STRATEGIES = ["rename_later", "rename_all", "quarantine", "delete_all", "off"]
 
@@ -618,6 +619,14 @@ def test_an_order_column_without_an_order_in_time_is_refused(spark, kind):
 def test_settings_that_do_not_fit_a_frame_are_refused(spark, ddl, chosen, kind, said):
     with pytest.raises(kind, match=said):
         deduplicate(spark.createDataFrame([], ddl), **chosen)
+
+
+@pytest.mark.parametrize("output_format", ["parquet", "json", "delta", "enriched_tsv"])
+@pytest.mark.parametrize("name", ["batch_id", "Batch_ID"])
+def test_a_column_that_the_folders_of_the_output_would_hide_is_refused(spark, name, output_format):
+    schema = spark.createDataFrame([], f"event_id string, {name} string").schema
+    with pytest.raises(InputError, match=f"column {name}, which the folder batch_id=.* would hide"):
+        check_columns_fit(spark, schema, Output("/nowhere", output_format))
 
 
 def test_columns_that_differ_only_in_case_are_refused(spark):

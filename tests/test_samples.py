@@ -317,6 +317,7 @@ def test_shares_are_those_that_were_asked_for(spark):
     assert not any(kind.startswith("bad") for kind in lines.index)
 
 
+@pytest.mark.long
 def test_a_doubled_batch_has_every_row_twice(spark):
     fates = truth(sample_rows(spark, events=3000, batches=1, doubled=True, hot_share=0)).toPandas()
     good = fates[fates["fate_alone"] != "bad"]
