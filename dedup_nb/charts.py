@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["Numbers", "time_text", "conclusions", "charts"]
 
-# %% ../nbs/41_charts.ipynb #ced91700
+# %% ../nbs/41_charts.ipynb #6e53d8aa
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,14 +13,14 @@ from typing import Any
 from .copies import DAY
 from .distribution import FEW, REASONS, WINDOWS
 from .numbers import Records, reached
-from .page import BAD, DROPPED, KEPT, RENAMED, Chart, bars, canvas
+from .page import BAD, DROPPED, KEPT, NEW_ID, Chart, bars, canvas
 from .words import counted, grouped, share
 
-# %% ../nbs/41_charts.ipynb #4ed26d6b
+# %% ../nbs/41_charts.ipynb #5b1c5d27
 Numbers = Mapping[str, Any]  # as in profile.json
-_KIND = {"natural": DROPPED, "synthetic": RENAMED}
+_KIND = {"natural": DROPPED, "synthetic": NEW_ID}
 _LATE = {"natural": "#8c3d00", "synthetic": "#1f6f9f"}  # dark: the first one came in an earlier batch
-_COLOURS = dict(zip(REASONS, (DROPPED, _LATE["natural"], RENAMED, _LATE["synthetic"])))
+_COLOURS = dict(zip(REASONS, (DROPPED, _LATE["natural"], NEW_ID, _LATE["synthetic"])))
 _NAMES = dict(
     zip(REASONS, (f"{kind}, {where}" for kind in _KIND for where in ("in a batch", "across batches")))
 )

@@ -212,7 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-# %% ../nbs/90_cli.ipynb #45a177b6
+# %% ../nbs/90_cli.ipynb #2ee26026
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     "The settings on the command line: flags, and --set name=value."
     given = {name: value for name in _ALL if (value := getattr(args, name, None)) is not None}
@@ -227,7 +227,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_yes_or_no(flag: str, value: str) -> None:
-    if value.lower() not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
+    if value.lower() not in ("true", "false", "yes", "no", "on", "off"):
         raise ConfigError(
             f"--{flag} {value}: wanted --{flag} alone, or true or false. "
             f"If {value} is a batch, name it with --batch-id {value}."

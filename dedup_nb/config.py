@@ -79,7 +79,7 @@ def setting(
     return field(default=_UNSET, repr=shown, metadata={**meta, **limits})
 
 
-# %% ../nbs/00_config.ipynb #3e1764b5
+# %% ../nbs/00_config.ipynb #cb074b94
 @dataclass(frozen=True)
 class Config:
     """All settings of a run, checked.
@@ -218,6 +218,9 @@ class Config:
         if problems:
             raise ConfigError(_listed(problems))
 
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in self.chosen().items())})"
+
     def source(self, name: str) -> str:
         "Say where the value of setting `name` came from."
         return self.sources.get(name, "default")
@@ -266,7 +269,7 @@ class Config:
         return config
 
 
-# %% ../nbs/00_config.ipynb #fd2899c4
+# %% ../nbs/00_config.ipynb #83b83efb
 def settings() -> list[Field]:
     "All settings in the order of the table: dataclass fields whose metadata hold help, default and limits."
     return [f for f in fields(Config) if "help" in f.metadata]
@@ -289,8 +292,12 @@ def _sources_of(config: Config) -> dict[str, str]:
         return {s.name: "parameter" for s in settings() if getattr(config, s.name) is not _UNSET}
     sources = {name: source for name, source in config.sources.items() if source != _PRESET}
     for name, value in _PRESETS["snowplow"].items():
-        if config.sources.get(name) == _PRESET and getattr(config, name) == value:
+        if config.sources.get(name) != _PRESET:
+            continue
+        if getattr(config, name) == value:
             object.__setattr__(config, name, _UNSET)
+        else:  # changed, be it to the default
+            sources[name] = "parameter"
     # `dataclasses.replace` passes every value: those that nobody changed keep their source
     changed = [s.name for s in settings() if getattr(config, s.name) not in (_UNSET, s.metadata["default"])]
     return dict.fromkeys(changed, "parameter") | sources
@@ -340,18 +347,18 @@ def _listed(problems: list[str]) -> str:
     return "The settings do not fit (dedup run --help lists them all):\n- " + "\n- ".join(problems)
 
 
-# %% ../nbs/00_config.ipynb #d5459b1b
+# %% ../nbs/00_config.ipynb #b56bbc06
 _PRESET = "compat"
 _PRESETS = {"none": {}, "snowplow": {"synthetic": "rename_all", "missing_fingerprint": "unique"}}
 _INSTANT = re.compile(r"[+-]?\d{4,}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?")
-_BATCH_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+@,-]*(~\d+)?")
+_BATCH_ID = re.compile(r"[A-Za-z0-9_][\w.=+@,-]*(~\d+)?")
 _LONGEST_BATCH_ID = 180  # characters: a folder has at most 255, and ours adds to it
 
 
 def unfit_batch_id(batch_id: str) -> str | None:
     "Why a batch cannot have this name, as it is part of folder names; None if it can."
-    if len(batch_id) > _LONGEST_BATCH_ID:
-        return f"it has {len(batch_id)} characters, more than {_LONGEST_BATCH_ID}"
+    if len(batch_id.encode()) > _LONGEST_BATCH_ID:
+        return f"it has {len(batch_id.encode())} characters, more than {_LONGEST_BATCH_ID}"
     if not _BATCH_ID.fullmatch(batch_id):
         return "wanted letters, digits and . _ = + @ , -, not starting with a sign"
     return None

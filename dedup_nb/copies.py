@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = [
     "DAY",
-    "Opened",
+    "OneBatch",
     "open_source",
     "open_frame",
     "Compared",
-    "Look",
+    "Subject",
     "look_at",
     "time_column",
-    "counted",
+    "count_ids",
     "Ids",
     "read_ids",
     "copies",
@@ -42,9 +42,9 @@ from .places import Recipe
 from .read import Source
 
 
-# %% ../nbs/40_copies.ipynb #0c8f24a1
+# %% ../nbs/40_copies.ipynb #e804e1d8
 @dataclass(frozen=True)
-class Opened:
+class OneBatch:
     "A batch that is to be looked at."
 
     name: str
@@ -70,26 +70,26 @@ def open_source(
     name: str,  # of the batch
     source: Source,
     recipe: Recipe,
-) -> Opened:
+) -> OneBatch:
     "Fit the keys to a batch. Raises `MissingColumnError` or `InputError` if the columns do not fit."
     keys = _fitted(recipe, source.columns, source.folders)
     check_columns(source.schema, replace(recipe, synthetic="off"), keys)
-    return Opened(name, source.raw, source.schema, source.decode, keys, source.folders)
+    return OneBatch(name, source.raw, source.schema, source.decode, keys, source.folders)
 
 
 def open_frame(
     name: str,  # of the batch
     events: DataFrame,
     recipe: Recipe,
-) -> Opened:
+) -> OneBatch:
     "The same for a frame: a row without an id is bad."
     keys = _fitted(recipe, events.columns, ())
     check_columns(events.schema, replace(recipe, synthetic="off"), keys)
     decode = lambda rows: rows.withColumn("_dd_good", F.expr("_dd_id is not null"))
-    return Opened(name, with_ids(events, keys.id), events.schema, decode, keys)
+    return OneBatch(name, with_ids(events, keys.id), events.schema, decode, keys)
 
 
-# %% ../nbs/40_copies.ipynb #41bf2456
+# %% ../nbs/40_copies.ipynb #d6fac902
 @dataclass(frozen=True)
 class Compared:
     "The columns whose values are compared between copies, in order."
@@ -104,10 +104,10 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Look:
+class Subject:
     "All batches that are looked at, as one input."
 
-    batches: tuple[Opened, ...]  # oldest first
+    batches: tuple[OneBatch, ...]  # oldest first
     columns: tuple[str, ...]  # of all of them
     keys: Keys  # fitted to these
     compared: Compared
@@ -117,15 +117,15 @@ _COLLECTED = "collector_tstamp dvce_sent_tstamp user_ipaddress network_userid v_
 
 
 def look_at(
-    batches: Sequence[Opened],  # oldest first
+    batches: Sequence[OneBatch],  # oldest first
     recipe: Recipe,
-) -> Look:
+) -> Subject:
     "Fit the keys to all columns, and choose what is compared between copies."
     columns = tuple(dict.fromkeys(c for batch in batches for c in batch.columns))
     folders = sorted({c for batch in batches for c in batch.folders})
     keys = _fitted(recipe, columns, folders)
     payload = fit(replace(recipe, fingerprint_columns=()), columns, folders).surrogate
-    return Look(tuple(batches), columns, keys, _compared(columns, keys, payload))
+    return Subject(tuple(batches), columns, keys, _compared(columns, keys, payload))
 
 
 def _compared(columns: Sequence[str], keys: Keys, payload: Sequence[str]) -> Compared:
@@ -163,16 +163,16 @@ def _missing(rows: DataFrame, keys: Keys) -> str:
     return f"coalesce({_text(rows, keys.fingerprint)} = '', true)"
 
 
-# %% ../nbs/40_copies.ipynb #26c4d005
+# %% ../nbs/40_copies.ipynb #5a1bb42e
 def _decoded(
-    batches: Sequence[Opened],
+    batches: Sequence[OneBatch],
     wanted: Callable[[DataFrame], DataFrame],  # takes rows of a batch's raw frame
 ) -> Iterator[tuple[DataFrame, Keys]]:
     """The wanted rows of all batches, with `_dd_batch`, the number of their batch.
 
     Batches with equal columns are decoded together: a plan for each would take longer to make than to run.
     """
-    alike: dict[T.StructType, list[tuple[int, Opened]]] = {}
+    alike: dict[T.StructType, list[tuple[int, OneBatch]]] = {}
     for number, batch in enumerate(batches):
         alike.setdefault(batch.schema, []).append((number, batch))
     for members in alike.values():
@@ -191,13 +191,13 @@ def _untagged(rows: DataFrame) -> DataFrame:
     return rows.withColumns({"_dd_batch": F.expr(number), "_dd_id": F.expr(own)})
 
 
-# %% ../nbs/40_copies.ipynb #cb40adad
+# %% ../nbs/40_copies.ipynb #f64ae700
 DAY = 86_400_000  # milliseconds
 _IS_RANDOM = "coalesce(length(_dd_id) = 36 and substr(_dd_id, 15, 1) = '4', false)"  # a UUID of version 4?
 
 
-def counted(
-    batches: Sequence[Opened],
+def count_ids(
+    batches: Sequence[OneBatch],
 ) -> DataFrame:  # hash, marks, day, rows, from_at, to_at
     """Read the ids of all rows and count them by hash: the first scan.
 
@@ -234,12 +234,12 @@ def _marked(rows: DataFrame, keys: Keys) -> DataFrame:
     return rows.selectExpr(*(f"if(_dd_good, {sql}, null) as {name}" for name, sql in known.items()))
 
 
-# %% ../nbs/40_copies.ipynb #7f29d7ae
+# %% ../nbs/40_copies.ipynb #8272f0f8
 @dataclass(frozen=True)
 class Ids:
     "What the first scan found."
 
-    counts: DataFrame  # from `counted`
+    counts: DataFrame  # from `count_ids`
     # the same without the ids: repeats, batch, missing, random, day, rows, hashes, from_at, to_at
     known: list[Row]
 
@@ -324,7 +324,7 @@ def _who(address: str, agent: str, kind: str) -> list[str]:
     return [f"{bucket(address)} as ip", f"{bucket(agent)} as agent", robot]
 
 
-# %% ../nbs/40_copies.ipynb #82b03d06
+# %% ../nbs/40_copies.ipynb #1cb73d0c
 def persisted(
     frame: DataFrame,
     name: str = "",  # other ways to keep a frame need one
@@ -344,7 +344,7 @@ def let_go(*frames: DataFrame) -> None:
 
 
 def repeated_rows(
-    look: Look,
+    look: Subject,
     ids: Ids,  # from the first scan
 ) -> DataFrame:  # as `copies`
     "Read the rows of the ids that repeat: the second scan."

@@ -11,7 +11,7 @@ __all__ = [
     "SKEW_MS",
     "SYNTHETIC_CAUSES",
     "UNIQUE",
-    "FIRST",
+    "FIRST_OF_ID",
     "REASONS",
     "BINS",
     "WINDOWS",
@@ -27,12 +27,12 @@ __all__ = [
     "measure",
 ]
 
-# %% ../nbs/40_distribution.ipynb #5f3ae6bf
+# %% ../nbs/40_distribution.ipynb #557e20df
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pyspark.sql import DataFrame, Row, functions as F
-from .copies import DAY, Compared, Look, counted, let_go, persisted, read_ids, repeated_rows
+from .copies import DAY, Compared, Subject, count_ids, let_go, persisted, read_ids, repeated_rows
 
 # %% ../nbs/40_distribution.ipynb #94176508
 Causes = dict[str, tuple[str, str]]  # name -> when (SQL; the first that holds), and the rule in words
@@ -200,8 +200,8 @@ def collisions(
     )
 
 
-# %% ../nbs/40_distribution.ipynb #480b2b11
-UNIQUE, FIRST = "unique", "first of a repeated id"
+# %% ../nbs/40_distribution.ipynb #84ed351d
+UNIQUE, FIRST_OF_ID = "unique", "first of a repeated id"
 REASONS = ("natural", "natural_cross_batch", "synthetic", "synthetic_cross_batch")
 
 
@@ -218,7 +218,7 @@ def explained(
         return more.selectExpr(what, f"'{kind}' as kind", *told)
 
     first = ids.selectExpr(
-        f"if(rows > 1, '{FIRST}', '{UNIQUE}') as what",
+        f"if(rows > 1, '{FIRST_OF_ID}', '{UNIQUE}') as what",
         "'first' as kind",
         "cast(null as string) as cause",
         "first.batch as batch",
@@ -334,7 +334,7 @@ def differences(
     return sums.orderBy(*order).limit(number)
 
 
-# %% ../nbs/40_distribution.ipynb #50269f79
+# %% ../nbs/40_distribution.ipynb #2cde2a07
 @dataclass(frozen=True)
 class Measures:
     "All that the scans found, small."
@@ -381,11 +381,11 @@ def _span(*found: Sequence[Row]) -> int | None:
 
 
 def measure(
-    look: Look,
+    look: Subject,
     stage: Callable[[DataFrame, str], DataFrame] = persisted,  # keeps a frame under a name
 ) -> Measures:
     "Read the input twice, narrow both times, and say how duplicated it is, and why."
-    ids = read_ids(stage(counted(look.batches), "ids"))
+    ids = read_ids(stage(count_ids(look.batches), "ids"))
     copied = stage(repeated_rows(look, ids), "copies")
     few = ids.repeated("rows") <= _FEW_ROWS
     tallied, sized, hot, differing = _asked(copied, look.compared, few, ids.are_random)

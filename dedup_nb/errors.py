@@ -26,10 +26,10 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from urllib.parse import quote_plus
 
-# %% ../nbs/00_errors.ipynb #0308531e
+# %% ../nbs/00_errors.ipynb #6cbb10ae
 _SECRETS: set[str] = set()  # values that were given as secrets
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+_USER_INFO = re.compile(r"(?<=://)[^/\s]*@")
 _KEY_ID = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{8,}\b")
 
 

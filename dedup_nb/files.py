@@ -38,7 +38,7 @@ from .errors import ConfigError, InputError, MissingInputError, OutputError, did
 from .places import Input, Limits
 from .words import counted, some_of
 
-# %% ../nbs/01_files.ipynb #1163d467
+# %% ../nbs/01_files.ipynb #cdd14cb7
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 _SCHEMES = ("file", "s3", "s3a", "s3n", "gs", "hdfs", "abfs", "abfss", "dbfs")
 
@@ -71,7 +71,7 @@ def canonical(
     if scheme == "dbfs":
         return f"dbfs:/{rest.strip('/')}"
     if scheme in ("", "file"):
-        inner = _local(rest)
+        inner = os.path.realpath(_local(rest))
         return f"dbfs:/{inner[6:]}" if inner.startswith("/dbfs/") else inner
     plain = re.sub("/{2,}", "/", rest.strip("/"))
     return f"{'s3' if scheme.startswith('s3') else scheme}://{plain}"

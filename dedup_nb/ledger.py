@@ -26,11 +26,11 @@ __all__ = [
     "changed_meanwhile",
 ]
 
-# %% ../nbs/20_ledger.ipynb #f3f02a41
+# %% ../nbs/20_ledger.ipynb #12a316f5
 import os, platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any
 from .config import epoch_seconds
@@ -302,7 +302,7 @@ def another_recipe(name: str, differ: Sequence[str], rerun: bool) -> RecipeError
     )
 
 
-# %% ../nbs/20_ledger.ipynb #545daf4a
+# %% ../nbs/20_ledger.ipynb #a16d606b
 def this_process() -> dict[str, Any]:
     "Who claims."
     return {"host": platform.node(), "pid": os.getpid(), "started": _start_of(os.getpid()), "at": _now()}
@@ -348,7 +348,8 @@ def who(info: Mapping[str, Any]) -> str:
 
 
 def _is_old(info: Mapping[str, Any], minutes: float) -> bool:
-    return datetime.now(timezone.utc) - datetime.fromisoformat(info["at"]) > timedelta(minutes=minutes)
+    age = datetime.now(timezone.utc) - datetime.fromisoformat(info["at"])
+    return age.total_seconds() > 60 * minutes
 
 
 def holder_in_the_way(entry: Entry, batch_id: str, timeout_minutes: float) -> str | None:

@@ -23,15 +23,15 @@ __all__ = [
     "numbers_of",
 ]
 
-# %% ../nbs/41_numbers.ipynb #277064ac
+# %% ../nbs/41_numbers.ipynb #e8670ea2
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
-from .copies import Compared, Look
+from .copies import Compared, Subject
 from dedup_nb.distribution import (
     BINS,
-    FIRST,
+    FIRST_OF_ID,
     NATURAL_CAUSES,
     REASONS,
     SYNTHETIC_CAUSES,
@@ -41,7 +41,7 @@ from dedup_nb.distribution import (
 )
 from .words import utc
 
-# %% ../nbs/41_numbers.ipynb #69fe10f3
+# %% ../nbs/41_numbers.ipynb #4dd2b5a6
 Records = list[dict[str, Any]]
 
 
@@ -63,7 +63,7 @@ def distribution(found: Measures) -> Records:
 
 def split(found: Measures) -> Records:
     "Every event once, by what it is."
-    counts = {what: Counter() for what in (UNIQUE, FIRST, *REASONS)}
+    counts = {what: Counter() for what in (UNIQUE, FIRST_OF_ID, *REASONS)}
     for t in _tallied(found, "split"):
         counts[t.what].update(rows=t.rows, ids=t.ids, without_fingerprint=t.missing)
     for r in found.alone:
@@ -89,7 +89,7 @@ def split_by(
 
 
 def _part(counts: Counter, slot: int) -> dict[str, int]:
-    first = counts[slot, UNIQUE] + counts[slot, FIRST]
+    first = counts[slot, UNIQUE] + counts[slot, FIRST_OF_ID]
     more = {reason: counts[slot, reason] for reason in REASONS}
     return {"events": first + sum(more.values()), "first": first, **more}
 
@@ -278,7 +278,7 @@ def _strategies(policy: str, events: int, copied: int, others: int, heads: int) 
     return _records(names, ((policy, s, events, events - d[1] - d[2], *d) for s, d in done.items()))
 
 
-# %% ../nbs/41_numbers.ipynb #787c5c7d
+# %% ../nbs/41_numbers.ipynb #42d12641
 def _totals(found: Measures, sizes: Records, parts: Records) -> dict[str, Any]:
     rows = {part["what"]: part["rows"] for part in parts}
     return {
@@ -297,7 +297,7 @@ def _totals(found: Measures, sizes: Records, parts: Records) -> dict[str, Any]:
 
 def numbers_of(
     found: Measures,
-    look: Look,
+    look: Subject,
 ) -> dict[str, Any]:
     "All numbers of a profile, plain enough for JSON; counts are whole numbers."
     sizes, parts, bars, curve = distribution(found), split(found), gaps(found), windows(found)

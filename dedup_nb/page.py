@@ -6,7 +6,7 @@
 __all__ = [
     "KEPT",
     "DROPPED",
-    "RENAMED",
+    "NEW_ID",
     "BAD",
     "has_charts",
     "Chart",
@@ -27,8 +27,8 @@ from typing import Any
 from .errors import ConfigError
 from .words import grouped
 
-# %% ../nbs/30_page.ipynb #bd76ffa8
-KEPT, DROPPED, RENAMED, BAD = "#0072b2", "#d55e00", "#56b4e9", "#7f7f7f"
+# %% ../nbs/30_page.ipynb #c0e89902
+KEPT, DROPPED, NEW_ID, BAD = "#0072b2", "#d55e00", "#56b4e9", "#7f7f7f"
 _DPI = 192  # twice the pixels of a screen
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from .config import Config, epoch_seconds
 
 
-# %% ../nbs/00_places.ipynb #ddef8efe
+# %% ../nbs/00_places.ipynb #8e3ffdb9
 @dataclass(frozen=True)
 class Recipe:
     "What decides a row's fate; `keys.fit` fills the blanks by the columns of the input."
@@ -66,7 +66,7 @@ class Memory:
     kind: str = "lake"  # lake, dynamodb, none
     path: str | None = None
     table: str | None = None
-    endpoint: str | None = None
+    endpoint: str | None = field(default=None, repr=False)  # may hold a user and a password
     region: str | None = None
     create_table: bool = False
     max_wcu: int | None = None

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["Profile", "profile_events", "profile"]
 
-# %% ../nbs/41_profile.ipynb #b8fa57b9
+# %% ../nbs/41_profile.ipynb #2e5dcf6c
 import html, json, time, uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from .charts import charts, conclusions, time_text
 from .choose import choose_batches
 from .config import Config
-from .copies import Look, Opened, look_at, open_frame, open_source, persisted, time_column
+from .copies import Subject, OneBatch, look_at, open_frame, open_source, persisted, time_column
 from .distribution import measure
 from .errors import ConfigError, DedupError
 from dedup_nb.files import (
@@ -142,7 +142,7 @@ def _section(found: Profile, heading: str, names: Sequence[str], tables: Sequenc
     return section(heading, *shown, *(_table(found.numbers, name) for name in tables)) if said else ""
 
 
-# %% ../nbs/41_profile.ipynb #e375f5bb
+# %% ../nbs/41_profile.ipynb #bb4aab79
 _WITHOUT = {  # a column -> what cannot be said without it
     "etl_tstamp": "What the pipeline replayed cannot be told from exact copies: the input has no etl_tstamp.",
     "user_ipaddress": "Addresses on an id are not counted: the input has no user_ipaddress.",
@@ -151,7 +151,7 @@ _WITHOUT = {  # a column -> what cannot be said without it
 }
 
 
-def _notes(numbers: Mapping[str, Any], look: Look, recipe: Recipe) -> list[str]:
+def _notes(numbers: Mapping[str, Any], look: Subject, recipe: Recipe) -> list[str]:
     "What cannot be said about this input, and which column or batch it would take."
     single = "The input is one batch, so nothing is known about copies across batches."
     return [
@@ -190,7 +190,7 @@ def _about_time(n: Mapping[str, Any], time: str | None) -> list[str]:
     return [f"{without} no {time}: in no day, and with gaps that nobody knows."] if undated else []
 
 
-def _about_fingerprints(n: Mapping[str, Any], look: Look, recipe: Recipe) -> list[str]:
+def _about_fingerprints(n: Mapping[str, Any], look: Subject, recipe: Recipe) -> list[str]:
     if look.keys.fingerprint is not None:
         return []
     none = f"The input has no {recipe.event_fingerprint}"
@@ -201,7 +201,7 @@ def _about_fingerprints(n: Mapping[str, Any], look: Look, recipe: Recipe) -> lis
     return [f"{none}: rows with the same id are the same event; {differ}."]
 
 
-def _uneven(look: Look, columns: Sequence[str]) -> list[str]:
+def _uneven(look: Subject, columns: Sequence[str]) -> list[str]:
     "Columns that some of the batches lack."
     lines = []
     for column in columns:
@@ -212,7 +212,7 @@ def _uneven(look: Look, columns: Sequence[str]) -> list[str]:
     return lines
 
 
-def _no_new_ids(look: Look, recipe: Recipe) -> list[str]:
+def _no_new_ids(look: Subject, recipe: Recipe) -> list[str]:
     "Ids that are no text can take no UUID."
     name = recipe.event_id[0]
     kinds = {batch.schema[name].dataType.simpleString() for batch in look.batches} - {"string"}
@@ -222,12 +222,12 @@ def _no_new_ids(look: Look, recipe: Recipe) -> list[str]:
     return [f"A run could not rename: {why}. Choose synthetic=quarantine, or make it a string."]
 
 
-# %% ../nbs/41_profile.ipynb #0198e186
+# %% ../nbs/41_profile.ipynb #4ee9504c
 _Stage = Callable[[DataFrame, str], DataFrame]  # keeps a frame under a name
 
 
 def _profiled(
-    batches: Sequence[Opened],
+    batches: Sequence[OneBatch],
     recipe: Recipe,
     settings: Mapping[str, Any],  # as they may be shown
     stage: _Stage = persisted,
@@ -256,7 +256,7 @@ def profile_events(
     return _profiled(opened, recipe, config.chosen())
 
 
-# %% ../nbs/41_profile.ipynb #9ac067a9
+# %% ../nbs/41_profile.ipynb #c2d12642
 def _check_given(config: Config) -> None:
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     if missing:
@@ -313,7 +313,7 @@ def _staging(output: str) -> Iterator[_Stage]:
 
 def _opened(
     spark: SparkSession | None, batches: Sequence[Batch], place: Input, recipe: Recipe
-) -> list[Opened]:
+) -> list[OneBatch]:
     spark = spark or get_spark(place.format == "delta")
     return [open_source(b.batch_id, read_batch(spark, b, place, recipe), recipe) for b in batches]
 

@@ -14,7 +14,7 @@ __all__ = [
     "Summary",
 ]
 
-# %% ../nbs/32_report.ipynb #3f6a94ed
+# %% ../nbs/32_report.ipynb #6aeacc09
 import html, json, platform, threading, time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +25,7 @@ from dedup_nb.page import (
     BAD,
     DROPPED,
     KEPT,
-    RENAMED,
+    NEW_ID,
     Chart,
     bars,
     has_charts,
@@ -204,7 +204,7 @@ def _bad_words(c: Mapping[str, int]) -> str:
     return f"{rows} ({share(c['bad'], c['read'])} of the rows)"
 
 
-# %% ../nbs/32_report.ipynb #4af8641b
+# %% ../nbs/32_report.ipynb #8060fabd
 def fate_chart(
     m: Mapping[str, Any],  # from `metrics`
 ) -> Chart:
@@ -220,8 +220,8 @@ def _fates(m: Mapping[str, Any]) -> list[tuple[str, int, str]]:
     "What became of rows, how many, and the colour of that."
     c, earlier = m["counts"], (m.get("cross_batch") or {}).get("renamed", 0)
     return [
-        ("renamed, kept", c["renamed"] - earlier, RENAMED),
-        ("renamed, id of an earlier batch", earlier, RENAMED),
+        ("renamed, kept", c["renamed"] - earlier, NEW_ID),
+        ("renamed, id of an earlier batch", earlier, NEW_ID),
         *((_reason(reason), n, DROPPED) for reason, n in m["reasons"].items()),
         ("bad rows", c["bad"], BAD),
     ]

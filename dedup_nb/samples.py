@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ["KINDS", "sample_rows", "truth", "write_samples"]
 
-# %% ../nbs/91_samples.ipynb #0dec8f44
+# %% ../nbs/91_samples.ipynb #257b2d49
 import csv, gzip, itertools, math
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .errors import ConfigError, did_you_mean
-from .scenery import added, columns_of, draw, frame_of, table_of, time_text, uuid_of, with_lines
+from .scenery import added, formulas, draw, frame_of, table_of, as_time, uuid_of, with_lines
 
 # %% ../nbs/91_samples.ipynb #1346eda5
 _MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000  # milliseconds
@@ -313,8 +313,8 @@ def _slots(lines: DataFrame, events: int, seed: int, doubled: bool) -> DataFrame
     )
 
 
-# %% ../nbs/91_samples.ipynb #8ec93bd1
-_ORIGINS = columns_of("""
+# %% ../nbs/91_samples.ipynb #0789fa22
+_ORIGINS = formulas("""
 start       = batch - days
 nth         = if(cycle > 0, member, slot - from_slot)
 copy        = if(cycle > 0, slot - from_slot, member)
@@ -324,7 +324,7 @@ origin      = xxhash64(seed, kind, start, nth)
 content     = xxhash64(origin, payload)
 row_hash    = xxhash64(origin, batch, copy, pair_number)
 """)
-_TIMES = columns_of(f"""
+_TIMES = formulas(f"""
 day_ms       = {1000 * int(_START.timestamp())} + start * {_DAY}L
 visited_ms   = day_ms + {draw(19 * _HOUR, "origin", 1)}
 first_ms     = visited_ms + if(payload > 0, {draw(40 * _MINUTE, "content", 2)}, 0)
@@ -335,7 +335,7 @@ sent_ms      = collected_ms - 40 - {draw(200, "content", 6)} - skew
 enriched_ms  = collected_ms + 1500 + {draw(6000, "origin", 7)} + turn * {_HOUR}
 etl_ms       = enriched_ms + etl_wait + {draw("etl_spread + 1", "row_hash", 8)}
 """)
-_KEYS = columns_of(f"""
+_KEYS = formulas(f"""
 v4               = {uuid_of("origin")}
 not_v4           = substring(v4, 1, 14) || '0' || substring(v4, 16, 21)
 few_bits         = '00000000-0000-4000-8000-' || lpad(hex(start * 65536 + nth + 1), 12, '0')
@@ -343,8 +343,8 @@ id               = lower(if(kind = 'weak_id', if(nth % 2 = 0, few_bits, not_v4),
 print            = md5(concat_ws('/', origin, pair_number))
 fingerprint      = if(has_fingerprint, print, '')
 pair_name        = if(has_fingerprint, '', 'missing/') || print
-etl_tstamp       = {time_text("etl_ms")}
-collector_tstamp = {time_text("collected_ms")}
+etl_tstamp       = {as_time("etl_ms")}
+collector_tstamp = {as_time("collected_ms")}
 """)
 
 
@@ -415,12 +415,12 @@ def sample_rows(
     return _rows(spark.range(events * batches), events=events, batches=batches, seed=seed, **wish)
 
 
-# %% ../nbs/91_samples.ipynb #c49535c7
+# %% ../nbs/91_samples.ipynb #c7322b08
 _OF_ID = "partition by is_bad, event_id, batch_id"
 _IN_ORDER = "order by etl_tstamp = '', etl_tstamp, collector_tstamp, line_number"
 _TIED = f"{_OF_ID}, etl_tstamp, collector_tstamp"
 # bad lines stand apart: they are no events
-_STANDING = columns_of(f"""
+_STANDING = formulas(f"""
 is_head    = row_number() over ({_OF_ID} {_IN_ORDER}) = 1
 is_first   = row_number() over ({_OF_ID}, pair {_IN_ORDER}) = 1
 tied       = count(1) over ({_TIED})

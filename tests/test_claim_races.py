@@ -252,8 +252,49 @@ def check_all(before, actors, seed, heads):
         raise AssertionError(f"{wrong}; seed {seed}: {actors} {results} {rows}") from None
 
 
-@pytest.mark.parametrize("heads", [True, False], ids=["heads", "pairs"])
+BOTH = pytest.mark.parametrize("heads", [True, False], ids=["heads", "pairs"])
+
+
+@BOTH
 @pytest.mark.parametrize("case", CASES)
 def test_however_runs_are_mixed_each_pair_is_kept_once_and_a_rerun_agrees(case, heads):
-    for seed in range(200):
+    for seed in range(100):
         check_all(*CASES[case], seed, heads)
+
+
+@pytest.mark.long
+@BOTH
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_many_times(case, heads):
+    for seed in range(100, 2000):
+        check_all(*CASES[case], seed, heads)
+
+
+def a_case(seed):
+    "Up to two batches that are there, and two or three runs that come; some know that `old` is over."
+    dice = random.Random(seed)
+    over, before, actors = dice.choice([OVER, {}]), [], []
+    for batch in dice.sample(["old", "mid", "older"], dice.randint(0, 2)):
+        prints = "".join(dice.sample("fgh", dice.randint(1, 2)))
+        before.append(old(dice.choice([-1, -170, -185, -200]), prints, batch))
+    for seq, batch in enumerate("abc"[: dice.randint(2, 3)], 2):
+        prints = "".join(dice.sample("fgh", dice.randint(1, 3)))
+        more = over if dice.random() < 0.7 else {}
+        actors.append(Actor(batch, seq, dice.choice([0, 0, 1, 9]), prints, more))
+    return before, actors
+
+
+def check_cases(seeds, heads):
+    for seed in seeds:
+        check_all(*a_case(seed), seed, heads)
+
+
+@BOTH
+def test_so_it_is_in_any_case(heads):
+    check_cases(range(300), heads)
+
+
+@pytest.mark.long
+@BOTH
+def test_so_it_is_in_very_many_cases(heads):
+    check_cases(range(300, 20_000), heads)

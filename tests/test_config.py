@@ -218,8 +218,7 @@ def test_the_readme_and_the_help_are_made_of_the_table():
     assert settings_table() in (ROOT / "README.md").read_text()
 
 
-def test_every_setting_reaches_the_recipe_the_places_or_the_limits():
-    "They are resolved once, at the door, into three small things."
+def test_every_public_setting_is_there():
     names = "input output input_format input_schema input_where output_format partition_by batch_pattern "
     names += "batch_id etl_time since until max_batches skip_batches mode event_id event_fingerprint "
     names += "order_by missing_fingerprint fingerprint_columns natural synthetic compat manifest "
@@ -227,6 +226,9 @@ def test_every_setting_reaches_the_recipe_the_places_or_the_limits():
     names += "dynamodb_endpoint aws_region create_table max_wcu duplicate_storage_config "
     names += "minimum_timestamp max_duplicate_share max_bad_share"
     assert [s.name for s in settings()] == names.split()
+
+
+def test_settings_are_resolved_into_the_recipe_the_places_and_the_limits():
     of_rows, of_runs = ({f.name for f in fields(kind)} - {"given", "etl_s"} for kind in (Recipe, Limits))
     text = {n: f"{n}1" for n in ("input", "output", "manifest_path", "dynamodb_table", "dynamodb_endpoint")}
     more = dict(order_by="a", retention_days=9, batch_id="b1", etl_time="1970-01-02", max_batches=3)

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from dedup_nb.charts import conclusions
 from dedup_nb.config import Config
-from dedup_nb.copies import Compared, Ids, Look
+from dedup_nb.copies import Compared, Ids, Subject
 from dedup_nb.distribution import REASONS, WINDOWS, Measures, by_id, collisions, placed
 from dedup_nb.errors import ConfigError, MissingColumnError, MissingInputError
 from dedup_nb.keys import Keys
@@ -534,7 +534,7 @@ class Counted:
 def test_where_all_ids_are_unique_nothing_else_is_said():
     alone = [Row(batch=0, missing=False, day=1, rows=2)]
     keys = Keys(("event_id",), None, (), "surrogate", ())
-    numbers = numbers_of(Measures(("b",), alone, 0, 0, [], [], [], []), Look((), (), keys, COMPARED))
+    numbers = numbers_of(Measures(("b",), alone, 0, 0, [], [], [], []), Subject((), (), keys, COMPARED))
     assert [numbers[name] for name in COUNTS] == [2, 2, 0, 0, 0, 1, 0]
     assert conclusions(numbers) == {"distribution": "All 2 ids are unique"}
 

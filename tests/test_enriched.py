@@ -562,11 +562,12 @@ def test_columns_have_their_real_types(spark):
     assert kinds == [*ENRICHED, ("n", "int"), ("_dd_good", "boolean")]
 
 
-def test_some_values_are_those_of_the_whole_line(spark, judged):
+def test_some_values_are_those_of_the_whole_line(spark, in_session):
+    rows = in_session("ANSI, UTC")[0]
     times = [F.unix_micros(name).alias(name) for name in TIMES]
     frame = some_values(frame_of(spark, LINES[:300]), [*TIMES, "txn_id"])
     for text, row in zip(LINES, frame.select("_dd_id", "_dd_fed", "txn_id", *times).collect()):
-        whole = judged[0][text]
+        whole = rows[text]
         assert (row._dd_id, row._dd_fed) == (whole._dd_id, bool(whole._own and whole._own != whole._dd_id))
         assert not whole._dd_good or [row[n] for n in (*TIMES, "txn_id")] == [
             whole[n] for n in (*TIMES, "txn_id")

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from runs import config, files, go, shown, silent
 
 from dedup_nb.backfill import backfill
+from dedup_nb.cli import main
 from dedup_nb.errors import ConfigError
 from dedup_nb.history import forget, runs
 from dedup_nb.keys import HEAD, RENAMED, STAYS, id_key, pair_key
@@ -86,9 +87,7 @@ def test_the_story_of_three_batches(lake, spark, tmp_path):
     assert known(m, T + 10 * DAY, TWIN, "ORDER 7", "a'\\%ü") == [(ODD, FIRST)]
     assert known(m, T + 10 * DAY + 1, "a'\\%ü", "order 7") == [(ODD, FIRST), ("two", RENAMED)]
 
-    # a rerun replaces its keys; what is forgotten goes, with what others kept alive of it
-    commit(m, ODD, T + 5, ("order 7", "f", FIRST), rerun=True)
-    assert stored(other) == [ODD, "two", "two"]
+    # what is forgotten goes, with what others kept alive of it
     m.forget(ODD)
     assert stored(other) == ["two"]
 
@@ -114,7 +113,10 @@ def test_the_table_stays_small_and_lets_what_expired_go(lake, monkeypatch):
     for name, value in {"_PLACES": 4, "_ERAS": 2, "_LAST": 3}.items():
         monkeypatch.setattr(f"dedup_nb.lake.{name}", value)
     m = lake()
-    for n in range(9):
+    commit(m, "b0", T, ("gone after a rerun", "f", FIRST), ("stays", "f", FIRST))
+    commit(m, "b0", T + 5, ("stays", "f", FIRST), rerun=True)
+    assert stored(m) == ["b0"] and known(m, T, "gone after a rerun", "stays") == [("b0", FIRST)]
+    for n in range(1, 9):
         commit(m, f"b{n}", T + 4 * n * DAY, (f"id{n}", "f", FIRST), ("all", f"f{n}", STAYS))
     now = m.store.table().where("kind = 'key'")
     assert now.select(F.input_file_name()).distinct().count() < 5
@@ -192,7 +194,7 @@ def test_a_manifest_of_an_older_release_is_opened_and_written_anew(spark, old):
 
 def test_what_does_not_fit_the_manifest_is_refused_and_changes_nothing(spark, old):
     (old / "in/run=2/a.json").open("a").write(" ")
-    before, said = files(old / "out"), []
+    before = files(old / "out")
     for more, kind, words in (
         ({"batch_id": "1"}, ManifestError, "Batch 1 is committed already.*--rerun.*dedup forget 1"),
         ({"batch_id": "2", "rerun": True}, ManifestError, "its input changed since: .*dedup forget 2"),
@@ -206,9 +208,19 @@ def test_what_does_not_fit_the_manifest_is_refused_and_changes_nothing(spark, ol
     ):
         with pytest.raises(kind, match=words):
             go(spark, old, input_format="json", **more)
-    assert backfill(config(old, input_format="json"), spark, say=said.append) == []
-    assert any("Batch 2 is committed, and its input changed since" in line for line in said)
     assert files(old / "out") == before
+
+
+def test_a_backfill_says_what_it_leaves_out_and_ends_with_1(spark, old, capsys):
+    (old / "in/run=2/a.json").open("a").write(" ")
+    where = ["--input", str(old / "in"), "--output", str(old / "out"), "--input-format", "json"]
+    with pytest.raises(SystemExit) as done:
+        main(["backfill", *where])
+    assert "Batch 2 is committed, and its input changed since" in capsys.readouterr().out
+    assert done.value.code == 1
+    (old / "out/runs/recipe.json").write_text('{"manifest": "none"}')
+    with pytest.raises(ConfigError, match="manifest=none"):
+        backfill(config(old, input_format="json"), spark)
 
 
 def test_a_manifest_that_does_not_know_the_events_beside_it_is_refused(spark, old):
