@@ -183,7 +183,7 @@ def _what_changed(listed: Mapping[str, int | None], now: Mapping[str, int]) -> s
     return "; ".join(words) or "a file was rewritten"
 
 
-# %% ../nbs/29_choose.ipynb #d3e541d5
+# %% ../nbs/29_choose.ipynb #4e9333ed
 def choose_batches(
     batches: Sequence[Batch],  # all that were found, oldest first
     limits: Limits,
@@ -216,7 +216,7 @@ def _check_number(left: Sequence[str], limits: Limits) -> None:
 
 def _check_skipped(batches: Sequence[Batch], limits: Limits) -> None:
     ids = [b.batch_id for b in batches]
-    unknown = [b for b in limits.skip_batches if b not in ids]
+    unknown = sorted(set(limits.skip_batches) - set(ids))
     if unknown and limits.batch_id is None:
         raise ConfigError(
             f"skip_batches names {', '.join(unknown)}; the input has no such batch."

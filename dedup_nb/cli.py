@@ -335,7 +335,7 @@ def _redirect(out: int, err: int) -> None:
     os.dup2(err, 2)
 
 
-# %% ../nbs/90_cli.ipynb #2252e51a
+# %% ../nbs/90_cli.ipynb #49049917
 def _answered(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0) -> int:
     "Print the result, for programs or for people."
     print(json.dumps(numbers) if args.json else words)
@@ -366,7 +366,7 @@ def _backfill(args: argparse.Namespace, terminal: _Terminal) -> int:
     done = backfill(_config(args), say=terminal.say, force=args.force)
     if args.json:
         print(json.dumps(done))
-    return 0
+    return 1 if done.troubles else 0
 
 
 def _profile(args: argparse.Namespace, terminal: _Terminal) -> int:

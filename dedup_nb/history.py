@@ -55,7 +55,7 @@ def _opened(config: Config, spark: SparkSession | None, keys: bool = True) -> Ma
     return existing_manifest(spark, memory, config.output)
 
 
-# %% ../nbs/33_history.ipynb #0c7261eb
+# %% ../nbs/33_history.ipynb #ac8336db
 _HEAD = (
     "batch",
     "state",
@@ -104,7 +104,7 @@ def _seconds(told: Mapping[str, Any]) -> str:
 
 def _row(told: Mapping[str, Any]) -> tuple[str, ...]:
     "A batch as a line of the table."
-    time = (told["etl_time"] or "-")[:16].replace("T", " ")
+    time = (told["etl_time"] or "-").replace("T", " ").rpartition(":")[0] or "-"  # without seconds
     by = f"process {told['pid']} on {told['host']}" if told.get("pid") else "-"
     return (told["batch_id"], _state(told), time, *_numbers(told["counts"] or {}), _seconds(told), by)
 

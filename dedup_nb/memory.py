@@ -35,7 +35,7 @@ from .places import Limits, Memory, Places, Recipe, limits_of, places_of
 from .words import said
 
 
-# %% ../nbs/28_memory.ipynb #f7cb6c34
+# %% ../nbs/28_memory.ipynb #b84cb39d
 def manifest_path(memory: Memory, output: str | None) -> str:
     "Where the lake manifest of an output lies, or the files of its claims on DynamoDB."
     if not memory.path and not output:
@@ -164,6 +164,7 @@ def existing_manifest(
             f"There is no manifest at {store.name if memory.kind == 'dynamodb' else folder}. "
             "Correct --output or --manifest-path; a run makes one: dedup run."
         )
+    agreed(recipe, {}, ())  # raises if a newer release wrote it
     return Manifest(store, recipe, say=say)
 
 

@@ -1,4 +1,4 @@
-"""One Spark session a worker, one DynamoDB, and the peers' recorded cases (where they are absent, tests skip)."""
+"""One Spark session a worker, one DynamoDB, and the recorded cases of peers (absent: those tests skip)."""
 
 import os
 import sys

@@ -707,6 +707,10 @@ UNREADABLE = {  # files -> what is said
         [{"event_id": ["a"], "n": [1]}, {"event_id": ["b"], "n": ["x"]}],
         "Column n is string in .*/1.parquet, and bigint in the files before it. Write that file again",
     ),
+    "whole numbers and others": (
+        [{"event_id": ["a"], "n": [1]}, {"event_id": ["b"], "n": [1.5]}],
+        "Column n is double in .*/1.parquet, and bigint in the files before it. Write that file again",
+    ),
     "A and a": (
         [{"event_id": ["a"], "Country": [1], "country": [2]}],
         "columns that differ only in upper and lower case, .* such as country. Rename one upstream",
@@ -732,6 +736,14 @@ def test_parquet_that_cannot_be_read_is_said_in_our_words(spark, tmp_path, files
         parquet(tmp_path / "p" / f"{i}.parquet", **columns)
     with pytest.raises(InputError, match=said):
         opened(spark, tmp_path / "p", format="parquet")
+
+
+@pytest.mark.parametrize("other", ["x=1", "plain"])
+def test_folders_that_give_columns_to_some_files_only_are_said(spark, tmp_path, other):
+    parquet(tmp_path / "in" / "x=1" / "y=2" / "0.parquet", event_id=["a"])
+    parquet(tmp_path / "in" / other / "1.parquet", event_id=["b"])
+    with pytest.raises(InputError, match=f"{tmp_path}/in"):
+        opened(spark, tmp_path / "in", format="parquet")
 
 
 def test_a_file_that_is_cut_off_is_named(spark, tmp_path):

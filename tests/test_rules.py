@@ -121,6 +121,7 @@ ROWS = [row_of(*values) for values in LITERALS] + came_again(crowded(1, 150), 1)
 def one_partition(spark):
     with configured(spark, SMALL):
         yield
+    spark.catalog.clearCache()
 
 
 @pytest.fixture(scope="module")
@@ -466,13 +467,12 @@ def test_an_ingestion_column_counts_only_where_all_columns_do(spark, settings, d
 
 # --- columns of any kind -----------------------------------------------------------------------------------
 
-ODD_KINDS = """map('b', n, 'a', 1) as m, array(n, null) as `a list`, 'r' as reason, n > 1 as `is it`,
-    named_struct('x', n, 'y.z', map(1, cast(null as string))) as `A.Struct`,
+ODD_KINDS = """map('b', n, 'a', 1) as m, 1 as `tick``ed`, array(n, null) as `a list`, 'r' as reason,
+    named_struct('x', n, 'y.z', map(1, cast(null as string))) as `A.Struct`, n > 1 as `is it`,
     array(named_struct('m', map('k', array(n)))) as deep, cast('é' as binary) as bin,
-    cast(n as decimal(38, 10)) as DEC,
-    date'2026-11-20' as day, cast('NaN' as double) as ratio, timestamp_ntz'2026-03-29 02:30:00' as local,
-    cast(null as map<string,int>) as none, map_from_arrays(k, transform(k, x -> 1)) as entries,
-    cast(null as string) as derived_contexts"""
+    cast(n as decimal(38, 10)) as DEC, date'2026-11-20' as day, cast('NaN' as double) as ratio,
+    timestamp_ntz'2026-03-29 02:30:00' as local, cast(null as map<string,int>) as none,
+    map_from_arrays(k, transform(k, x -> 1)) as entries, cast(null as string) as derived_contexts"""
 ODD_ROWS = """('a', 'f', 1, array('x', 'y')), ('b', 'f', 1, array('x', 'y')), ('b', 'f', 2, array('x', 'y')),
     ('c', null, 1, array('x', 'y')), ('c', null, 2, array('x', 'y')), ('c', null, 2, array('x', 'y')),
     ('d', null, 1, array('x', 'y')), ('d', null, 1, array('y', 'x'))"""
@@ -481,10 +481,8 @@ ODD_ROWS = """('a', 'f', 1, array('x', 'y')), ('b', 'f', 1, array('x', 'y')), ('
 @pytest.fixture(scope="module")
 def odd(spark):
     "Columns of any kind and name, in and out."
-    events = spark.sql(f"select *, {ODD_KINDS} from values {ODD_ROWS} as t(`the.id`, `My Print`, n, k)").drop(
-        "k"
-    )
-    events = events.coalesce(1).cache()
+    rows = f"values {ODD_ROWS} as t(`the.id`, `My Print`, n, k)"
+    events = spark.sql(f"select *, {ODD_KINDS} from {rows}").drop("k").coalesce(1).cache()
     result = deduplicate(events, event_id="the.id", event_fingerprint="My Print", order_by="DEC")
     return events, result, result.kept.collect(), result.dropped.collect()
 

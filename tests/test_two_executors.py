@@ -16,7 +16,7 @@ SPARK_HOME = Path(pyspark.__file__).parent
 
 @contextmanager
 def cluster(folder):
-    "A master and two workers of one core each on loopback, and whether they came up; all are gone afterwards."
+    "A master and two workers of one core each on loopback, and whether they came up; all are gone after it."
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
