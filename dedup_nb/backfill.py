@@ -170,7 +170,7 @@ def _scanned(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attemp
     return scan
 
 
-# %% ../nbs/34_backfill.ipynb #cd1ec5e6
+# %% ../nbs/34_backfill.ipynb #a9d0697d
 class Filled(list):
     "What a backfill took, one dictionary per batch."
 
@@ -202,7 +202,7 @@ def backfill(
     listed = find_batches(places.input, limits.batch_id)
     found, left = _as_committed(listed.batches, places.input)
     # history is taken whole: max_batches is for what a run moves
-    limits = replace(limits, rerun=False, max_batches=max(1, len(found)))
+    limits = replace(limits, rerun=False, max_batches=len(found))
     more = dict(id_case=_case(places.input), force=force, say=say)
     job = open_job(config, places, limits, spark, **more)
     todo, changed = _todo(job, found, (*listed.unfit, *listed.notes, *_left_out(left)))

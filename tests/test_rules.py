@@ -363,7 +363,13 @@ def test_an_empty_frame_gives_four_empty_frames_of_the_same_shape(spark):
     assert result.kept.columns == [*COLUMNS, "original_event_id"] and result.bad.columns == COLUMNS
     assert result.dropped.columns == [*COLUMNS, "dedup"] and result.verdicts.columns == VERDICTS
     assert result.dropped.select("dedup.*").columns == ["reason", "kept_event_id", "kept_in_batch"]
-    assert result.kept.isEmpty() and result.bad.isEmpty()
+    assert result.bad.isEmpty()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["surrogate", "unique"])
+def test_an_empty_frame_gives_no_rows(spark, policy):
+    assert not any(deduplicated(spark, [], missing_fingerprint=policy).values())
 
 
 def test_a_result_shows_its_counts_as_a_table(results):
