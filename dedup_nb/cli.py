@@ -490,7 +490,7 @@ def _watched(output: Path, batches: int, terminal: _Terminal) -> Iterator[None]:
             terminal.live("")
 
 
-# %% ../nbs/90_cli.ipynb #f133bcd2
+# %% ../nbs/90_cli.ipynb #f3c5b28c
 _DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
     "demo": _demo,
     "run": _run,
@@ -520,11 +520,21 @@ def main(
     raise SystemExit(code)
 
 
+def _do(args: argparse.Namespace, terminal: _Terminal) -> int:
+    try:
+        return _DOES.get(args.command, _history)(args, terminal)
+    except ModuleNotFoundError:
+        from dedup_nb.session import check_spark
+
+        check_spark()  # says how to install it
+        raise
+
+
 def _done(args: argparse.Namespace, log: str | None) -> int:
     "Do what a command says; its exit code."
     terminal = _Terminal(to_stderr=getattr(args, "json", False))
     try:
-        return _DOES.get(args.command, _history)(args, terminal)
+        return _do(args, terminal)
     except DedupError as wrong:
         return _failed(wrong, log)
     except KeyboardInterrupt:

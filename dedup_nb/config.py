@@ -347,7 +347,7 @@ def _listed(problems: list[str]) -> str:
     return "The settings do not fit (dedup run --help lists them all):\n- " + "\n- ".join(problems)
 
 
-# %% ../nbs/00_config.ipynb #b56bbc06
+# %% ../nbs/00_config.ipynb #3d4cad77
 _PRESET = "compat"
 _PRESETS = {"none": {}, "snowplow": {"synthetic": "rename_all", "missing_fingerprint": "unique"}}
 _INSTANT = re.compile(r"[+-]?\d{4,}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?")
@@ -380,6 +380,15 @@ def _not_a_time(text: str | None) -> bool:
     except ValueError:
         return True
     return not _INSTANT.fullmatch(text)
+
+
+def _no_calendar_has(text: str) -> bool:
+    "Is the text no time of any year? Python's own calendar has neither 0 nor 10000."
+    if not _INSTANT.fullmatch(text):
+        return True
+    year, rest = re.fullmatch(r"([+-]?\d+)(.*)", text).groups()
+    # the calendar begins again every 400 years
+    return _not_a_time(f"{2000 + int(year) % 400}{rest}")
 
 
 def order_parts(
@@ -456,7 +465,7 @@ _CONTRADICTIONS = [
         f"wanted letters, digits and . _ = + @ , -, at most {_LONGEST_BATCH_ID} of them.",
     ),
     (
-        lambda c: c.minimum_timestamp is not None and not _INSTANT.fullmatch(c.minimum_timestamp),
+        lambda c: c.minimum_timestamp is not None and _no_calendar_has(c.minimum_timestamp),
         "minimum_timestamp is not a time: write 2026-11-20 or 2026-11-20T00:00:00Z.",
     ),
     (

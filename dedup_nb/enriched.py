@@ -22,7 +22,8 @@ __all__ = [
     "enriched_lines",
 ]
 
-# %% ../nbs/02_enriched.ipynb #2a5d8877
+# %% ../nbs/02_enriched.ipynb #9e546aa3
+import re
 from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 from .errors import OutputError, did_you_mean
@@ -61,7 +62,7 @@ event_fingerprint true_tstamp:timestamp
 NAMES = tuple(name for name, _ in ENRICHED)
 REQUIRED = ("collector_tstamp", "event_id", "v_collector", "v_etl")  # never empty
 
-# %% ../nbs/02_enriched.ipynb #a1fb1307
+# %% ../nbs/02_enriched.ipynb #31718140
 _ENVELOPES = {"contexts": "contexts", "unstruct_event": "unstruct_event", "derived_contexts": "contexts"}
 _END = "(?![^a]|a)"  # of the text: `$` also matches before a line end, and Java has many of those
 _HEX = "[0-9a-fA-F]"
@@ -103,7 +104,9 @@ def _is_right(name: str, kind: str) -> str:
         return f"{cell} <> ''" if name in REQUIRED else ""
     if kind == "boolean":
         return f"({empty} or {cell} in ('0', '1'))"
-    return f"({empty} or ({cell} rlike '^{_PATTERNS[kind]}{_END}' and {_value(name, kind)} is not null))"
+    value = _value(name, kind)
+    fits = f"abs({value}) < double('Infinity')" if kind == "double" else f"{value} is not null"
+    return f"({empty} or ({cell} rlike '^{_PATTERNS[kind]}{_END}' and {fits}))"
 
 
 # %% ../nbs/02_enriched.ipynb #7415a5af
@@ -155,7 +158,7 @@ def _is_enveloped(name: str) -> str:
     return f"coalesce(exists(array({_sealed(cell)}), p -> {whole}), false)"
 
 
-# %% ../nbs/02_enriched.ipynb #5df9584b
+# %% ../nbs/02_enriched.ipynb #38c22567
 # anything but braces and quotes of both kinds (& to ( has the single one), or a string without brackets,
 # braces, backslashes and control characters; possessive, so that nothing is tried twice
 _PLAIN = f"""(?:[^{{}}"&-(]++|"[ !#-Z^_-z|~{chr(0x80)}-{chr(0x10FFFF)}]*+")"""
@@ -228,16 +231,21 @@ def _is_old(minimum: str | None, names: Sequence[str] = _INSTANTS) -> str:
     return " or ".join(f"coalesce({_value(t, 'timestamp')} < {moment(minimum)}, false)" for t in names)
 
 
+_MOMENT = re.compile(
+    r"(?P<day>.{4,}-\d\d-\d\d)"
+    r"(?:[T ](?P<minute>\d\d:\d\d)(?P<second>:\d\d(?:\.\d+)?)?(?P<zone>Z|[+-]\d\d:?\d\d)?)?"
+)
+
+
 def moment(
     text: str,  # an ISO date or time; without an offset it is UTC, never the session's time zone
 ) -> str:  # SQL
     "SQL for a time as an instant."
-    text = text.replace(" ", "T")
-    day, _, clock = text.partition("T")
-    clock = clock or "00:00:00Z"
-    if not clock.endswith("Z") and "+" not in clock and "-" not in clock:
-        clock += "Z"
-    return f"cast('{day}T{clock}' as timestamp)"
+    parts = _MOMENT.fullmatch(text)
+    zone = parts["zone"] or "Z"
+    zone = zone if zone == "Z" else f"{zone[:3]}:{zone[-2:]}"  # Spark wants the colon
+    clock = f"{parts['minute'] or '00:00'}{parts['second'] or ':00'}"
+    return f"cast('{parts['day']}T{clock}{zone}' as timestamp)"
 
 
 def decoded(
@@ -358,7 +366,7 @@ def bad_lines(
     return rows.select(F.when(F.col("_dd_parsed"), old).otherwise(unparsed).alias("value"))
 
 
-# %% ../nbs/02_enriched.ipynb #625bb5f6
+# %% ../nbs/02_enriched.ipynb #2f6a9ef3
 _CONTEXTS = "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-0-0"
 _DUPLICATE = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/"
 # where the list of an envelope opens that is written as trackers do: nothing nested stands before it
@@ -427,7 +435,10 @@ def _written_anew(contexts: Column, context: Column) -> Column:
     schema = F.to_json(F.struct(parsed["schema"].alias("schema")))
     head = F.substr(schema, F.lit(1), F.length(schema) - 1)
     anew = F.concat(head, F.lit(',"data":['), items, F.lit("]}"))
-    return F.when(parsed["data"].isNull(), contexts).otherwise(anew)
+    # items that are no objects would lose their quotes; without a schema it is no envelope
+    odd = F.exists(parsed["data"], lambda item: item.isNull() | ~F.startswith(item, F.lit("{")))
+    unusable = parsed["data"].isNull() | parsed["schema"].isNull() | odd
+    return F.when(unusable, contexts).otherwise(anew)
 
 
 # %% ../nbs/02_enriched.ipynb #d6f18a41

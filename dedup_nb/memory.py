@@ -168,7 +168,7 @@ def existing_manifest(
     return Manifest(store, recipe, say=say)
 
 
-# %% ../nbs/28_memory.ipynb #d0467f44
+# %% ../nbs/28_memory.ipynb #b9761ca1
 def _recipe_path(output: str) -> str:
     return f"{output}/runs/recipe.json"
 
@@ -206,14 +206,21 @@ def record_output(output: str, made_with: Mapping[str, Any], memory: Memory) -> 
     "Note what the output is made with, and where its manifest is."
     where = {"manifest": memory.kind}
     if memory.kind == "dynamodb":
-        # a user or a password in the address stays out of files
-        endpoint = memory.endpoint and re.sub(r"(?<=://)[^/@\s]+@", "", memory.endpoint)
-        where |= {"table": memory.table, "region": memory.region, "endpoint": endpoint}
+        where |= _table_of(memory)
     if memory.path:
         where["manifest_path"] = memory.path
     noted = {**made_with, **where}
     if read_json(_recipe_path(output)) is None or not _is_bound(output):
         write_text(_recipe_path(output), json.dumps(noted, indent=1))
+
+
+def _table_of(memory: Memory) -> dict[str, str | None]:
+    "Where the table is, be it that Snowplow's configuration says so; without a user or a password."
+    from dedup_nb.aws import connection_of
+
+    there = connection_of(memory)
+    endpoint = there.endpoint and re.sub(r"(?<=://)[^/\s]*@", "", there.endpoint)
+    return {"table": there.table, "region": there.region, "endpoint": endpoint}
 
 
 def forget_output(output: str) -> None:

@@ -62,7 +62,7 @@ class Source:
         return self.schema.fieldNames()
 
 
-# %% ../nbs/03_read.ipynb #d09ff2d7
+# %% ../nbs/03_read.ipynb #30f37033
 _MAGIC = {
     b"PAR1": "parquet",
     b"ORC": "ORC",
@@ -82,8 +82,8 @@ def format_of(
     for magic, name in _MAGIC.items():
         if start.startswith(magic):
             return name
-    line = next((x for x in start.removeprefix(b"\xef\xbb\xbf").splitlines() if x.strip()), b"").strip()
-    if line[:1] == b"{" and line.count(b"\t") < 2:
+    line = next((x for x in start.removeprefix(b"\xef\xbb\xbf").splitlines() if x.strip()), b"")
+    if line.lstrip()[:1] == b"{" and line.count(b"\t") < 2:
         return "json"
     return "enriched_tsv" if line.count(b"\t") == 130 else None
 
@@ -303,7 +303,7 @@ def _parsed_lines(lines: DataFrame, schema: T.StructType) -> DataFrame:
     return parsed.withColumn("_dd_corrupt", F.when(~alone, F.col("_dd_line")).otherwise(F.col("_dd_corrupt")))
 
 
-# %% ../nbs/03_read.ipynb #e6421bb8
+# %% ../nbs/03_read.ipynb #6d2edb07
 _NO_TIME = "'1970-01-01T00:00:00Z'"  # the bad-row schema asks for a time, and the row has none
 
 
@@ -328,14 +328,26 @@ def _parquet(spark: SparkSession, batch: Batch, place: Input) -> DataFrame:
     "All files of a batch, merged by name."
     inside = any(f.path != batch.source for f in batch.files)
     reader = spark.read.option("mergeSchema", "true")
-    reader = reader.option("basePath", escaped(batch.source)) if inside else reader
+    reader = reader.option("basePath", batch.source) if inside else reader
     try:
         schema = reader.parquet(*_paths(batch.files)).schema
     except Exception as wrong:
         raise _unreadable_types(spark, batch, wrong) or wrong from None
     folders = _folder_types(batch, place)
     typed = [T.StructField(f.name, folders.get(f.name, f.dataType)) for f in schema.fields]
-    return reader.schema(T.StructType(typed)).parquet(*_paths(batch.files))
+    try:
+        return reader.schema(T.StructType(typed)).parquet(*_paths(batch.files))
+    except Exception as wrong:
+        raise _unfit_folder(wrong) or wrong from None
+
+
+def _unfit_folder(wrong: Exception) -> InputError | None:
+    if "INVALID_PARTITION_VALUE" not in str(wrong):
+        return None
+    return InputError(
+        f"A folder name does not fit its type in input_schema: {first_line(wrong)} "
+        "Correct input_schema, or leave the column out of it: then it is text."
+    )
 
 
 def _folder_types(batch: Batch, place: Input) -> dict[str, T.DataType]:
@@ -357,6 +369,13 @@ def _unreadable_types(spark: SparkSession, batch: Batch, wrong: Exception) -> In
             _merged_by_file(schemas, "Write that file again with the same type, or split the batch.")
         except InputError as said:
             return said
+        return _numbers_that_differ(schemas)
+    if "CONFLICTING_" in text:
+        return InputError(
+            f"The folders of {batch.source} do not all have the same levels of name=value: "
+            f"{first_line(wrong)} "
+            "Move the files, or set batch_pattern so that each batch has one form."
+        )
     if "PARQUET_TYPE" in text or "Illegal Parquet type" in text:
         column, file = _strange_column(batch)
         return InputError(
@@ -366,12 +385,27 @@ def _unreadable_types(spark: SparkSession, batch: Batch, wrong: Exception) -> In
     return None
 
 
+def _numbers_that_differ(schemas: Sequence[tuple[str, T.StructType]]) -> InputError | None:
+    "Parquet files with numbers of several kinds: JSON takes both as doubles, Spark's Parquet reader neither."
+    before: dict[str, T.DataType] = {}
+    for path, schema in schemas:
+        for f in schema.fields:
+            one, here = before.setdefault(f.name, f.dataType).simpleString(), f.dataType.simpleString()
+            if one != here:
+                return InputError(
+                    f"The files of a batch must agree on types. Column {f.name} is {here} in {path}, "
+                    f"and {one} in the files before it. Write that file again with the same type, "
+                    "or split the batch."
+                )
+    return None
+
+
 def _strange_column(batch: Batch) -> tuple[str, str]:
     "The first column with a type that Spark does not know, and its file."
     for file in batch.files:
         fs, inner = filesystem(file.path)
         for field in pq.read_schema(inner, filesystem=fs):
-            if re.search(r"timestamp\[ns|^time|duration", str(field.type)):
+            if re.search(r"timestamp\[ns|\btime(32|64)", str(field.type)):
                 return f"the column {field.name} ({field.type})", file.path
     return "a column", batch.source
 

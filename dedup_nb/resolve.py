@@ -96,7 +96,7 @@ def _once(suspects: DataFrame, several: DataFrame) -> DataFrame:
     return equal.groupBy("_dd_at.row").agg(any_row).select("_dd_one.*")
 
 
-# %% ../nbs/14_resolve.ipynb #8770cb6b
+# %% ../nbs/14_resolve.ipynb #81ea96b5
 def kept_rows(
     rows: DataFrame,  # suspect rows as `met` gives them
     columns: list[str],  # the input's columns
@@ -126,7 +126,9 @@ def clean_rows(
 def _with_original(rows: DataFrame, columns: list[str], original: Column) -> DataFrame:
     "The input's columns, then `original_event_id`; one that is there already is carried on, in its place."
     if ORIGINAL in columns:
-        return only(rows.withColumn(ORIGINAL, F.coalesce(ORIGINAL, original)), columns)
+        # an empty text is none, as where the row is looked up
+        carried = F.when(named(ORIGINAL) != "", named(ORIGINAL)).otherwise(F.coalesce(original, ORIGINAL))
+        return only(rows.withColumn(ORIGINAL, carried), columns)
     return only(rows.withColumn(ORIGINAL, original), [*columns, ORIGINAL])
 
 

@@ -38,7 +38,7 @@ def _digest(event_id: Column, name: Column) -> Column:
     return F.sha1(F.concat(F.lit(bytearray(NAMESPACE.bytes)), named))
 
 
-# %% ../nbs/13_synthetic.ipynb #0ec1cb96
+# %% ../nbs/13_synthetic.ipynb #4da6038a
 _ACTIONS = {  # strategy -> verdicts on the first pair of an id, and on later pairs; None = stays as it is
     "rename_later": (None, "rename"),
     "rename_all": ("rename", "rename"),
@@ -59,8 +59,13 @@ def nothing_seen(
 def _standing(pairs: DataFrame, taken: DataFrame | None) -> DataFrame:
     "Add `is_head` and `is_later`: the place of each pair among the pairs of its id."
     place = F.struct("first", "ordinal")
-    heads = pairs.groupBy("_dd_id").agg(F.min(place).alias("_head"), F.count(F.lit(1)).alias("_pairs"))
-    among = pairs.join(heads, "_dd_id").withColumn("_first", place == F.col("_head"))
+    # a pair of another batch goes: it is no head
+    head, number = (
+        "min(if(seen_in_batch is null, struct(first, ordinal), null)) as _head",
+        "count(1) as _pairs",
+    )
+    heads = pairs.groupBy("_dd_id").agg(F.expr(head), F.expr(number))
+    among = pairs.join(heads, "_dd_id").withColumn("_first", place.eqNullSafe(F.col("_head")))
     if taken is None:
         among = among.withColumn("_taken", F.lit(False))
     else:

@@ -60,6 +60,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.long
 def test_any_cut_along_the_order_keeps_the_same_events_with_the_same_ids(spark, tmp_path):
     found = []
     for name, ends in {"whole": [0, 10], "cut": [0, 3, 8, 10]}.items():
@@ -94,6 +95,7 @@ def test_a_rerun_gives_the_same_output_and_is_refused_with_other_settings_or_pai
 
 
 @pytest.mark.parametrize("loaded_again", [True, False])
+@pytest.mark.long
 def test_a_rerun_that_would_no_longer_see_a_batch_for_which_it_dropped_rows_is_refused(
     spark, two, loaded_again
 ):
@@ -149,6 +151,7 @@ def test_a_committed_file_that_is_gone_or_another_is_named_and_the_others_go_on(
     assert "1" in summary.troubles[0] and path.name in summary.troubles[0]
 
 
+@pytest.mark.long
 def test_a_delta_table_that_grew_is_said_with_what_to_do(spark, tmp_path):
     source = str(tmp_path / "in")
     frame = spark.createDataFrame([("a", "f"), ("b", "f")], "event_id string, event_fingerprint string")
@@ -166,6 +169,7 @@ def test_a_delta_table_that_grew_is_said_with_what_to_do(spark, tmp_path):
 # --- strategies, retention ---
 
 
+@pytest.mark.long
 def test_delete_all_lists_loaded_rows_as_retractions(spark, tmp_path):
     write(
         spark,
@@ -179,6 +183,7 @@ def test_delete_all_lists_loaded_rows_as_retractions(spark, tmp_path):
     assert record(tmp_path / "out", "2")["counts"]["kept"] == 0
 
 
+@pytest.mark.long
 def test_retention_is_exact_by_the_time_of_the_batches_and_expire_changes_nothing_later(spark, tmp_path):
     batches = {
         "1": [("a", "f", 0, 1), ("b", "f", 0, 2), ("b", "f", 0, 3), (None, "f", 0, 4)],
@@ -267,6 +272,7 @@ def test_a_backfill_of_another_format_or_without_a_column_fills_nothing(spark, t
     assert not files(two / "new/manifest")
 
 
+@pytest.mark.long
 def test_a_loaded_table_fills_the_manifest_day_by_day_under_the_ids_its_events_came_with(spark, tmp_path):
     loaded = [
         ("a", "f", "2026-11-01 08:00", None),
@@ -328,6 +334,7 @@ def test_forget_abandon_and_expire_say_what_they_would_do_first(spark, two, caps
     ]
 
 
+@pytest.mark.long
 def test_another_recipe_is_refused_and_forced_on_request(spark, two):
     write(spark, two / "in", {"3": [("a", "f", 3, 6)]})
     other = dict(retention_days=7, order_by="n")
@@ -403,6 +410,7 @@ def test_failed_runs_give_their_claim_back_and_a_commit_that_was_not_published_i
     )
 
 
+@pytest.mark.long
 def test_a_commit_whose_answer_is_lost_keeps_its_files(spark, two, monkeypatch):
     "The run is interrupted, asks, hears no, and only then the commit gets through."
     write(spark, two / "in", {"3": [("q", "f", 3, 1)]})
@@ -427,6 +435,7 @@ def test_a_commit_whose_answer_is_lost_keeps_its_files(spark, two, monkeypatch):
     assert go(spark, two).batches == [] and shown(spark, two / "out", "3") == [("q", 1)]
 
 
+@pytest.mark.long
 def test_a_run_whose_claim_was_ended_writes_nothing_into_a_delta_table(spark, tmp_path, monkeypatch):
     from dedup_nb import finish
 
@@ -454,6 +463,7 @@ def test_a_run_that_failed_binds_nobody(spark, tmp_path):
     assert go(spark, tmp_path).counts["kept"] == 2
 
 
+@pytest.mark.long
 def test_a_batch_id_may_hold_signs_but_no_path(spark, tmp_path):
     write(spark, tmp_path / "in", {"x": [("a", "f", 1, 1)]})
 

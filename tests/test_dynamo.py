@@ -511,7 +511,6 @@ def as_snowplow(endpoint, name):
         dynamodb_endpoint=f"http://somebody:hunter2pass@{endpoint.partition('://')[2]}",
         create_table=True,
         duplicate_storage_config=json.dumps({"schema": SCHEMA, "data": data}),
-        dynamodb_table=name,
     )
 
 

@@ -51,7 +51,7 @@ def test_a_job_notebook_does_its_job(spark, tmp_path, monkeypatch, name):
     elif name == "run_backfill":
         assert [(m["batch_id"], m["new"]) for m in found["done"]] == [("2026-11-18", 2), ("2026-11-19", 1)]
     else:
-        assert found["found"].numbers["rows"] == 5
+        assert found["found"].numbers["events"] == 5
         assert {"profile.html", "profile.json"} <= set(files(tmp_path / "out"))
 
 

@@ -91,6 +91,7 @@ def test_every_output_format_holds_the_same_rows(spark, events, source, tmp_path
     assertDataFrameEqual(found.select(*expected.columns), expected)
 
 
+@pytest.mark.long
 def test_a_delta_output_replaces_only_its_own_batch_and_nothing_after_an_alarm(
     spark, source, events, tmp_path
 ):
@@ -127,6 +128,7 @@ def test_enriched_tsv_out_is_131_columns_and_reads_back_as_the_same_events(spark
     )
 
 
+@pytest.mark.long
 def test_partition_by_makes_folders_by_column_and_by_utc_day(spark, source, tmp_path):
     one(spark, source, tmp_path, partition_by="page_url,etl_tstamp:date")
     found = {str(Path(f).parent) for f in files(tmp_path / "events/batch_id=in")}
@@ -264,6 +266,7 @@ def test_more_suspects_than_can_be_broadcast_are_joined_by_shuffle(spark, source
     assert any("too many to broadcast" in line for line in said)
 
 
+@pytest.mark.long
 def test_columns_named_like_ours_pass(spark, events, tmp_path):
     named = events.withColumn("reason", F.lit("r"))
     named = named.withColumn("original_event_id", F.when(F.col("event_id") == "c", "z"))
@@ -333,6 +336,7 @@ def test_a_rerun_gives_the_same_rows_and_replaces_its_own_files_only(spark, sour
     assert files(tmp_path / "events/batch_id=other") == before["other"]
 
 
+@pytest.mark.long
 def test_a_run_that_was_overtaken_commits_nothing(spark, source, tmp_path, monkeypatch):
     from dedup_nb import finish
 
