@@ -9,8 +9,19 @@ from spread import INTERPRETED, SHORT_LIVED
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFORMANCE = ROOT.parent / "shared" / "conformance"
-# files that take longest go first, so that no worker is left alone with one at the end
-FIRST = ("notebooks", "archive", "jobs", "killed", "connect", "laws", "read", "distribution", "dynamodb")
+# what takes longest goes first; the notebooks, each a group of its own, fill the gaps at the end
+FIRST = (
+    "cross_batch",
+    "archive",
+    "run",
+    "killed",
+    "connect",
+    "rules",
+    "distribution",
+    "manifest",
+    "dynamo",
+    "laws",
+)
 
 
 def pytest_configure(config):
@@ -34,10 +45,11 @@ def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="also the tests marked `long`, see make test-long")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config, items):
     "The longest files first; without --long, leave out what takes minutes."
-    place = {f"test_{name}": n for n, name in enumerate(FIRST)}
-    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+    place = {f"test_{name}": n for n, name in enumerate(FIRST)} | {"test_notebooks": len(FIRST) + 1}
+    items.sort(key=lambda item: place.get(item.path.stem, len(FIRST)))
     for item in items:  # a file stays with one worker, but for what names a group of its own
         if not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
