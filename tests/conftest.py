@@ -9,9 +9,12 @@ from spread import INTERPRETED, SHORT_LIVED
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFORMANCE = ROOT.parent / "shared" / "conformance"
-# what takes longest goes first; the notebooks, each a group of its own, fill the gaps at the end
+# files that take longest go first, so that no worker is left alone with one at the end
 FIRST = (
     "cross_batch",
+    "notebooks_runs",
+    "notebooks",
+    "notebooks_rules",
     "archive",
     "run",
     "killed",
@@ -45,14 +48,10 @@ def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="also the tests marked `long`, see make test-long")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config, items):
     "The longest files first; without --long, leave out what takes minutes."
-    place = {f"test_{name}": n for n, name in enumerate(FIRST)} | {"test_notebooks": len(FIRST) + 1}
+    place = {f"test_{name}": n for n, name in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(FIRST)))
-    for item in items:  # a file stays with one worker, but for what names a group of its own
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     if config.getoption("--long"):
         return
     left = [item for item in items if item.get_closest_marker("long")]

@@ -7,7 +7,6 @@ import sys
 import nbformat
 import pytest
 from conftest import ROOT
-from nbdev.test import test_nb as run_notebook
 from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 from runs import files, shown, write
@@ -20,12 +19,6 @@ TWO_DAYS = {
     "2026-11-18": [("a", "f", 1, 1), ("a", "f", 2, 2), ("b", "f", 1, 3)],
     "2026-11-19": [("a", "f", 3, 4), ("a", "g", 4, 5)],
 }
-
-
-@pytest.mark.parametrize("path", [pytest.param(p, marks=pytest.mark.xdist_group(p.stem)) for p in NOTEBOOKS])
-def test_every_notebook_runs(spark, path, capfd):
-    passed, _ = run_notebook(path, basepath=ROOT)
-    assert passed, capfd.readouterr().err[-4000:]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
