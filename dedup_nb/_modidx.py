@@ -876,6 +876,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'dedup_nb.read._broken_file': ('read.html#_broken_file', 'dedup_nb/read.py'),
                                'dedup_nb.read._columns_without_files': ('read.html#_columns_without_files', 'dedup_nb/read.py'),
                                'dedup_nb.read._delta': ('read.html#_delta', 'dedup_nb/read.py'),
+                               'dedup_nb.read._disagreement': ('read.html#_disagreement', 'dedup_nb/read.py'),
                                'dedup_nb.read._folder_columns': ('read.html#_folder_columns', 'dedup_nb/read.py'),
                                'dedup_nb.read._folder_types': ('read.html#_folder_types', 'dedup_nb/read.py'),
                                'dedup_nb.read._frame': ('read.html#_frame', 'dedup_nb/read.py'),

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ["Filled", "backfill"]
 
-# %% ../nbs/34_backfill.ipynb #d2e0a2e2
+# %% ../nbs/34_backfill.ipynb #318e4126
 import json, os, time, uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["record_input", "Chosen", "compare_with_commits", "choose_batches"]
 
-# %% ../nbs/29_choose.ipynb #919069bb
+# %% ../nbs/29_choose.ipynb #a63b6470
 import hashlib, json, os, re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 from .errors import ConfigError, did_you_mean
-from .files import Batch, InputFile, is_asked_for, late_id, read_json, write_text
+from .files import Batch, is_asked_for, late_id, read_json, write_text
 from .ledger import Entry, Ledger, ManifestError, committed_already
 from .places import Limits
 from .words import counted, grouped, some_of

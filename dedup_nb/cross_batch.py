@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ["cross_batch", "new_ids", "to_remember", "keys_of_new_ids"]
 
-# %% ../nbs/12_cross_batch.ipynb #d183e768
-from pyspark.sql import Column, DataFrame, functions as F
+# %% ../nbs/12_cross_batch.ipynb #f0d6c5b2
+from pyspark.sql import DataFrame, functions as F
 from dedup_nb.keys import (
     ELSEWHERE,
     GONE,

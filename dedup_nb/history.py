@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ["Reply", "runs_table", "runs", "explain", "abandon", "forget", "expire"]
 
-# %% ../nbs/33_history.ipynb #da53e42e
-import html, json
+# %% ../nbs/33_history.ipynb #69e9e86e
+import html
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from .manifest import Manifest
 from .memory import existing_manifest, manifest_path, memory_of
 from .page import html_table
 from .session import get_spark
-from .words import counted, duration, grouped, minute, share, some_of, text_table, utc
+from .words import counted, duration, grouped, minute, share, text_table, utc
 from .write import committed_files, publish
 
 

@@ -18,7 +18,7 @@ __all__ = [
     "id_case",
 ]
 
-# %% ../nbs/28_memory.ipynb #c8251008
+# %% ../nbs/28_memory.ipynb #2980c654
 import json, re, uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -28,14 +28,14 @@ from pyspark.sql import SparkSession
 from .errors import ConfigError, InputError
 from .files import absolute, is_inside, names_in, read_json, remove_file, write_text
 from .lake import LakeStore
-from .ledger import FORMAT, Ledger, ManifestError, agreed, another_recipe, was_now
+from .ledger import FORMAT, RECIPE_DEFAULTS, Ledger, ManifestError, agreed, another_recipe, was_now
 from .manifest import Manifest, Store
 from .config import Config
 from .places import Limits, Memory, Places, Recipe, limits_of, places_of
 from .words import said
 
 
-# %% ../nbs/28_memory.ipynb #b84cb39d
+# %% ../nbs/28_memory.ipynb #5aa72a01
 def manifest_path(memory: Memory, output: str | None) -> str:
     "Where the lake manifest of an output lies, or the files of its claims on DynamoDB."
     if not memory.path and not output:
@@ -48,18 +48,7 @@ def recipe_record(
     id_case: str | None,  # "lower", "as it is"; None: nobody can say
 ) -> dict[str, Any]:
     "A recipe as a manifest records it."
-    names = (
-        "event_id",
-        "event_fingerprint",
-        "order_by",
-        "missing_fingerprint",
-        "fingerprint_columns",
-        "natural",
-        "synthetic",
-        "compat",
-        "retention_days",
-    )
-    plain = {name: getattr(recipe, name) for name in names}
+    plain = {name: getattr(recipe, name) for name in RECIPE_DEFAULTS}
     lists = {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
     return {"format": FORMAT, "id_case": id_case, **plain, **lists}
 

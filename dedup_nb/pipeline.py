@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ["process", "run"]
 
-# %% ../nbs/31_pipeline.ipynb #b99921bd
+# %% ../nbs/31_pipeline.ipynb #619811d8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from .choose import Chosen, choose_batches, compare_with_commits

@@ -153,7 +153,7 @@ def _line_source(lines: DataFrame, minimum: str | None) -> Source:
     )
 
 
-# %% ../nbs/03_read.ipynb #9acde822
+# %% ../nbs/03_read.ipynb #28bde0c1
 _JSON = {"columnNameOfCorruptRecord": "_dd_corrupt", "timeZone": "UTC", "mode": "PERMISSIVE"}
 _MANY_FILES = 50  # above this many, JSON schemas are inferred in one go
 
@@ -189,12 +189,15 @@ def _merged_by_file(schemas: Sequence[tuple[str, T.StructType]], advice: str) ->
         try:
             merged = _merged(merged, schema)
         except ValueError as wrong:
-            column, before, here = wrong.args
-            raise InputError(
-                f"The files of a batch must agree on types. Column {column} is {here} in {path}, "
-                f"and {before} in the files before it. {advice}"
-            ) from None
+            raise _disagreement(path, *wrong.args, advice) from None
     return merged
+
+
+def _disagreement(path: str, column: str, before: str, here: str, advice: str) -> InputError:
+    return InputError(
+        f"The files of a batch must agree on types. Column {column} is {here} in {path}, "
+        f"and {before} in the files before it. {advice}"
+    )
 
 
 def columns_of(
@@ -303,7 +306,7 @@ def _parsed_lines(lines: DataFrame, schema: T.StructType) -> DataFrame:
     return parsed.withColumn("_dd_corrupt", F.when(~alone, F.col("_dd_line")).otherwise(F.col("_dd_corrupt")))
 
 
-# %% ../nbs/03_read.ipynb #6d2edb07
+# %% ../nbs/03_read.ipynb #a3c6f269
 _NO_TIME = "'1970-01-01T00:00:00Z'"  # the bad-row schema asks for a time, and the row has none
 
 
@@ -365,11 +368,12 @@ def _unreadable_types(spark: SparkSession, batch: Batch, wrong: Exception) -> In
         return _twins(wrong, "columns", "Rename one upstream.")
     if re.search("CANNOT_MERGE|FAILED_MERGE|Failed merging schema", text):
         schemas = [(f.path, spark.read.parquet(*_paths([f])).schema) for f in batch.files]
+        advice = "Write that file again with the same type, or split the batch."
         try:
-            _merged_by_file(schemas, "Write that file again with the same type, or split the batch.")
+            _merged_by_file(schemas, advice)
         except InputError as said:
             return said
-        return _numbers_that_differ(schemas)
+        return _numbers_that_differ(schemas, advice)
     if "CONFLICTING_" in text:
         return InputError(
             f"The folders of {batch.source} do not all have the same levels of name=value: "
@@ -385,18 +389,14 @@ def _unreadable_types(spark: SparkSession, batch: Batch, wrong: Exception) -> In
     return None
 
 
-def _numbers_that_differ(schemas: Sequence[tuple[str, T.StructType]]) -> InputError | None:
+def _numbers_that_differ(schemas: Sequence[tuple[str, T.StructType]], advice: str) -> InputError | None:
     "Parquet files with numbers of several kinds: JSON takes both as doubles, Spark's Parquet reader neither."
     before: dict[str, T.DataType] = {}
     for path, schema in schemas:
         for f in schema.fields:
             one, here = before.setdefault(f.name, f.dataType).simpleString(), f.dataType.simpleString()
             if one != here:
-                return InputError(
-                    f"The files of a batch must agree on types. Column {f.name} is {here} in {path}, "
-                    f"and {one} in the files before it. Write that file again with the same type, "
-                    "or split the batch."
-                )
+                return _disagreement(path, f.name, one, here, advice)
     return None
 
 

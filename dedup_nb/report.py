@@ -14,8 +14,8 @@ __all__ = [
     "Summary",
 ]
 
-# %% ../nbs/32_report.ipynb #6aeacc09
-import html, json, platform, threading, time
+# %% ../nbs/32_report.ipynb #d70d7218
+import html, platform, threading, time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ from dedup_nb.page import (
     page,
     section,
 )
-from .words import counted, grouped, megabytes, minute, share
+from .words import counted, grouped, megabytes, share
 
 
 # %% ../nbs/32_report.ipynb #46fd8dfd

@@ -14,7 +14,7 @@ __all__ = [
     "deduplicate",
 ]
 
-# %% ../nbs/14_resolve.ipynb #5f375c8f
+# %% ../nbs/14_resolve.ipynb #530efce6
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import Column, DataFrame, functions as F
@@ -34,7 +34,7 @@ from dedup_nb.keys import (
     with_keys,
 )
 from .natural import each_its_own, natural
-from .places import Recipe, recipe_of
+from .places import recipe_of
 from .synthetic import nothing_seen, synthetic
 
 # %% ../nbs/14_resolve.ipynb #b4f23501
@@ -149,7 +149,7 @@ def dropped_rows(
     return only(exploded.withColumn("dedup", dedup), [*columns, "dedup"])
 
 
-# %% ../nbs/14_resolve.ipynb #ea2f3e7c
+# %% ../nbs/14_resolve.ipynb #10560177
 @dataclass(frozen=True)
 class Deduplicated:
     "What `deduplicate` returns; rows read = bad + kept + dropped."
@@ -208,7 +208,8 @@ def deduplicate(
     """Deduplicate a frame: natural duplicates go, synthetic ones get new ids, rows without an id are bad.
 
     Raises `ConfigError`, `MissingColumnError` or `InputError` before any work. An event frame that Spark
-    computes anew each time must give the same rows each time.
+    computes anew each time must give the same rows each time. An id of the frame that equals a new id which
+    is given here is not looked for (by chance none does); `run` sees one from an earlier batch.
     """
     config = _config_of(events, settings)
     recipe, columns = recipe_of(config), events.columns

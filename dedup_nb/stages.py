@@ -22,13 +22,13 @@ __all__ = [
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #f1ae8483
+# %% ../nbs/31_stages.ipynb #95d6d8cf
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
+from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
 from .columns import only, quoted
 from .errors import AlarmError, ConservationError
 from .keys import KEY, STAYS, Keys, fate_of, id_key, rows_of, with_keys

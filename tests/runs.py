@@ -77,3 +77,14 @@ def on_dynamodb(address, name):
     "The settings of a manifest on DynamoDB, in a table of its own."
     table = f"{name}_{os.getpid()}_{time.monotonic_ns()}"
     return dict(manifest="dynamodb", dynamodb_table=table, dynamodb_endpoint=address, create_table=True)
+
+
+def notebooks(pattern):
+    return sorted((ROOT / "nbs").glob(f"{pattern}.ipynb"))
+
+
+def runs_through(path):
+    "True if every cell of a notebook runs, in this process and its session; the error goes to stderr."
+    from nbdev.test import test_nb
+
+    return test_nb(path, basepath=ROOT)[0]
