@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ["BROADCAST_IDS", "era_of", "LakeStore", "read_markers", "lake_exists"]
 
-# %% ../nbs/21_lake.ipynb #a8596358
-import json, re
+# %% ../nbs/21_lake.ipynb #5fd5d857
+import hashlib, json, re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from itertools import count
 from typing import Any
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
@@ -20,7 +21,7 @@ from .manifest import Look
 from .session import delta_settings
 from .words import first_line
 
-# %% ../nbs/21_lake.ipynb #6097d831
+# %% ../nbs/21_lake.ipynb #ec5e3e4e
 _SCHEMA = (
     "kind string, era int, batch_id string, hi bigint, lo bigint, packed boolean, pair bigint, fate tinyint, "
     "seq bigint, etl bigint, origin string, origin_seq bigint, marker string, info string"
@@ -33,6 +34,7 @@ _ERAS = 64  # old eras that become one
 _MERGE_BELOW = 50_000_000  # keys of them: beyond that their files are large already
 _SMALL = 100_000  # keys that go into one file
 BROADCAST_IDS = 4_000_000  # ids of a batch; above it the join shuffles
+_VERSION = re.compile(r"\d{20}\.json")  # in the log of a Delta table
 _CONFLICT = re.compile(
     "DELTA_CONCURRENT|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|ConcurrentModification"
 )
@@ -52,6 +54,11 @@ def _from_json(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: s
     "A small frame, as a literal: rows from Python would start a Python worker."
     told = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{schema}>>")
     return spark.range(1).select(F.inline(told))
+
+
+def _digest(marker: Marker) -> str:
+    "What a marker says, short: the log of the table has it beside the write."
+    return hashlib.sha256(json.dumps([*astuple(marker)]).encode()).hexdigest()
 
 
 def _marker_rows(spark: SparkSession, markers: Sequence[Marker]) -> DataFrame:
@@ -123,7 +130,7 @@ def _old_keys(spark: SparkSession, rows: DataFrame, ledger: Ledger) -> DataFrame
     return keys.select(*_typed({name: F.col(name) for name in named}))
 
 
-# %% ../nbs/21_lake.ipynb #22f8895e
+# %% ../nbs/21_lake.ipynb #4f204d1b
 @dataclass
 class LakeStore:
     "Markers and keys in a Delta table."
@@ -135,6 +142,7 @@ class LakeStore:
     _read: dict[int, Marker] = field(default_factory=dict, repr=False)  # the markers read so far
     _is_old: bool = field(default=False, repr=False)  # is it of the older layout, still?
     _is_there: bool = field(default=False, repr=False)
+    _version: int | None = field(default=None, repr=False)  # of the table, when markers were read last
 
     @property
     def name(self) -> str:
@@ -151,6 +159,9 @@ class LakeStore:
         "All markers, in the order of their places; only new ones are read."
         if not self._is_there and not lake_exists(self.path):
             return []
+        newest = self._newest()
+        if newest is not None and newest == self._version:
+            return self._in_order()
         rows = self._checked()
         if self._is_old:
             self._read = {m.seq: m for m in _old_markers(rows)}
@@ -161,7 +172,17 @@ class LakeStore:
                 f"{self.path} has the columns of a manifest, but no recipe. "
                 "It is left as it is: choose another manifest_path, or move it away."
             )
+        self._version = newest
         return self._in_order()
+
+    def _newest(self) -> int | None:
+        "The last version of the table. One small request mostly, where Spark would plan and run a query."
+        log = f"{self.path}/_delta_log"
+        if self._version is None:
+            return max((int(n[:20]) for n in names_in(log) if _VERSION.fullmatch(n)), default=None)
+        fs, inner = filesystem(log)
+        missing = lambda version: not fs.get_file_info(f"{inner}/{version:020d}.json").is_file
+        return next(filter(missing, count(self._version + 1))) - 1
 
     def _in_order(self) -> list[Marker]:
         "The markers read so far."
@@ -195,7 +216,7 @@ class LakeStore:
             return Look(_nothing(self.spark))
         keys = self._keys_seen(claim, min(e.first_seq for e in live), retention_s)
         ids = pairs.select(*(F.col(c).alias(f"_{c}") for c in KEY)).distinct()
-        if pairs.limit(BROADCAST_IDS + 1).count() <= BROADCAST_IDS:
+        if pairs.count() <= BROADCAST_IDS:
             ids = F.broadcast(ids)
         found = keys.join(ids, _same_id(), "left_semi")
         whose = ("coalesce(origin, batch_id) as batch_id", "coalesce(origin_seq, seq) as seq")
@@ -240,7 +261,7 @@ class LakeStore:
         if self._is_old:
             self._rewrite()
             return False  # the places are as they were: the caller reads them again
-        self._write(_marker_rows(self.spark, [marker]), marker.seq, mode="append")
+        self._write(_marker_rows(self.spark, [marker]), marker, mode="append")
         return self._has(marker)
 
     def replace(self, marker: Marker, claim: Claim | None, keys: DataFrame | None) -> bool:
@@ -253,23 +274,35 @@ class LakeStore:
             small = marker.info.get("pairs", _SMALL) < _SMALL
             rows = _key_rows(claim, keys.coalesce(1) if small else keys).unionByName(rows)
         if claim and not claim.rerun:
-            self._write(rows, marker.seq, mode="append")
+            self._write(rows, marker, mode="append")
         else:
             batch = _text(marker.batch_id)
             own = f"(batch_id = {batch} and (kind = 'key' or seq = {marker.seq}))"
             # what others kept alive of a batch that is forgotten goes with it
             where = own if claim else f"{own} or origin = {batch}"
-            self._write(rows, marker.seq, mode="overwrite", replaceWhere=where)
+            self._write(rows, marker, mode="overwrite", replaceWhere=where)
         return self._has(marker)
 
     def _has(self, marker: Marker) -> bool:
         "Is this marker at its place? Another run may have been quicker."
+        if self._wrote_next(marker):
+            self._version = 0 if self._version is None else self._version + 1
+            self._read[marker.seq], self._is_there = marker, True
+            return True
         found = next((m for m in self.markers() if m.seq == marker.seq), None)
         return found is not None and json.dumps(found.info) == json.dumps(dict(marker.info))
 
-    def _write(self, rows: DataFrame, version: int, mode: str, **options: str) -> None:
+    def _wrote_next(self, marker: Marker) -> bool:
+        "Was this marker written as the version after the one that was read? Then no query need ask."
+        version = 0 if self._version is None else self._version + 1
+        fs, inner = filesystem(f"{self.path}/_delta_log/{version:020d}.json")
+        with suppress(OSError), fs.open_input_stream(inner) as file:
+            return f'"userMetadata":"{_digest(marker)}"'.encode() in file.read()
+        return False
+
+    def _write(self, rows: DataFrame, marker: Marker, mode: str, **options: str) -> None:
         "One transaction. If the place is taken it is passed over, or refused: the caller reads back."
-        options |= {"txnAppId": _APP, "txnVersion": str(version)}
+        options |= {"txnAppId": _APP, "txnVersion": str(marker.seq), "userMetadata": _digest(marker)}
         writer = rows.write.format("delta").mode(mode).partitionBy("kind", "era").options(**options)
         try:
             writer.save(self.path)
@@ -307,7 +340,7 @@ class LakeStore:
         ledger = Ledger(self._in_order())
         commits = [m.seq for m in ledger.markers if m.kind == "commit"]
         now = era_of(commits[-1])
-        if len(commits) > 1 and era_of(commits[-2]) == now:
+        if now == (era_of(commits[-2]) if len(commits) > 1 else 0):
             return
         with suppress(Exception):
             self._remove_expired(ledger, retention_s)

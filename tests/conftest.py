@@ -1,7 +1,9 @@
 """One Spark session a worker, one DynamoDB, and the recorded cases of peers (absent: those tests skip)."""
 
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,14 +29,25 @@ FIRST = (
 )
 
 
+def in_memory():
+    "A folder in memory where there is room: runs write many small files. Else None."
+    shared = "/dev/shm"
+    return shared if os.path.isdir(shared) and shutil.disk_usage(shared).free > 4e9 else None
+
+
 def pytest_configure(config):
     # settings of the person who runs the tests must not leak into them
     for name in [n for n in os.environ if n.startswith("DEDUP_") and not n.startswith("DEDUP_TEST_")]:
         del os.environ[name]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_MASTER", "local[1]")
-    # the JVMs that tests start do not live long enough to earn back the second compiler
-    os.environ["SPARK_SUBMIT_OPTS"] = SHORT_LIVED
+    if "TMPDIR" not in os.environ and (shared := in_memory()):  # workers find it set
+        config.own_folder = tempfile.tempdir = tempfile.mkdtemp(prefix="dedup-tests-", dir=shared)
+        os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = tempfile.tempdir
+    # for the frames of tests, plans that are optimised and compiled cost more than they bring
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
+        [SHORT_LIVED, "-Xms1g -Xmn400m", *(f"-D{n}={v}" for n, v in INTERPRETED.items())]
+    )
     if not os.environ.get("DEDUP_TEST_DYNAMODB_ENDPOINT"):  # the emulator takes any key
         os.environ.update(
             AWS_ACCESS_KEY_ID="test",
@@ -42,6 +55,10 @@ def pytest_configure(config):
             AWS_DEFAULT_REGION="us-east-1",
             AWS_EC2_METADATA_DISABLED="true",
         )
+
+
+def pytest_unconfigure(config):
+    shutil.rmtree(getattr(config, "own_folder", ""), ignore_errors=True)
 
 
 def pytest_addoption(parser):
@@ -65,9 +82,7 @@ def spark():
     from dedup_nb.session import get_spark
 
     session = get_spark(delta=True)
-    # tiny frames: partitions, adaptive plans and generated code are pure cost; the notebooks run with them
-    for name, value in {"spark.sql.shuffle.partitions": "2", **INTERPRETED}.items():
-        session.conf.set(name, value)
+    session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
     session.stop()
 

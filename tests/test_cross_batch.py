@@ -2,7 +2,10 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
@@ -125,12 +128,19 @@ def test_late_files_are_reported_and_become_a_batch_of_their_own(spark, two):
     assert [m["batch_id"] for m in late.batches] == ["1~1"]
     assert (late.counts["kept"], late.counts["dropped"]) == (1, 1)
     assert go(spark, two, late_files=True).batches == []
+
+
+@pytest.mark.long
+def test_late_files_can_be_run_again_and_forgotten_like_any_batch(spark, two):
+    write(spark, two / "in", {"1": [("a", "f", 3, 6), ("d", "f", 3, 7)]})
+    late = go(spark, two, late_files=True)
     again = go(spark, two, rerun=True, batch_id="1~1")
     assert [m["batch_id"] for m in again.batches] == ["1~1"] and again.counts == late.counts
     forget("1~1", config(two), spark, yes=True)
     assert [m["batch_id"] for m in go(spark, two, late_files=True).batches] == ["1~1"]
 
 
+@pytest.mark.long
 def test_a_folder_that_looks_like_late_files_of_another_is_a_batch(spark, two):
     write(spark, two / "in", {"1+1": [("p", "f", 3, 6)]})
     assert [m["batch_id"] for m in go(spark, two).batches] == ["1+1"] and shown(
@@ -138,7 +148,7 @@ def test_a_folder_that_looks_like_late_files_of_another_is_a_batch(spark, two):
     ) == [("p", 6)]
 
 
-@pytest.mark.parametrize("change", ["gone", "another"])
+@pytest.mark.parametrize("change", [pytest.param("gone", marks=pytest.mark.long), "another"])
 def test_a_committed_file_that_is_gone_or_another_is_named_and_the_others_go_on(spark, two, change):
     path = next((two / "in/run=1").glob("*.parquet"))
     if change == "gone":
@@ -241,6 +251,7 @@ def test_an_empty_manifest_beside_events_is_refused_until_it_is_filled_or_accept
     assert go(spark, two).counts["dropped"] == 1 and "committed (backfill)" in str(runs(config(two), spark))
 
 
+@pytest.mark.long
 def test_a_backfill_from_an_output_takes_what_its_commits_list_and_knows_renamed_events(spark, two):
     shutil.copytree(two / "out/events/batch_id=1", two / "out/events/batch_id=9")
     stray = next((two / "out/events/batch_id=2").glob("*.parquet"))
@@ -376,7 +387,22 @@ def test_a_manifest_that_cannot_be_used_stops_the_run_before_anything(spark, two
     assert files(two / "another") == before and stayed(spark, two) == STAYED
 
 
-def test_failed_runs_give_their_claim_back_and_a_commit_that_was_not_published_is(spark, two, monkeypatch):
+def test_a_run_that_is_killed_after_its_commit_is_published_by_the_next(spark, two):
+    "kill -9 between the commit in the manifest and files.json; test_killed has the other points."
+    write(spark, two / "in", {"3": [("a", "f", 3, 1), ("q", "f", 3, 2)]})
+    point = "the manifest has the commit, files.json is not written"
+    killed = [sys.executable, str(Path(__file__).with_name("killed_run.py")), point, two / "in", two / "out"]
+    done = subprocess.run(killed, start_new_session=True, capture_output=True, text=True, timeout=120)
+    assert done.returncode == -9, done.stderr[-2000:]
+    assert not (two / "out/runs/3/files.json").exists() and states(spark, two)["3"] == "committed"
+    # named by its id it is committed already, and finished all the same
+    said = []
+    assert go(spark, two, batch_id="3", say=said.append).batches == []
+    assert any("published now" in line for line in said) and shown(spark, two / "out", "3") == [("q", 2)]
+    assert not list((two / "out/.staging").rglob("*.parquet"))
+
+
+def test_failed_runs_give_their_claim_back(spark, two, monkeypatch):
     write(spark, two / "in", {"3": [("q", "f", 3, 1), ("q", "f", 4, 2)]})
     before = files(two / "out/events")
     with pytest.raises(DedupError, match="above max_duplicate_share"):
@@ -391,23 +417,6 @@ def test_failed_runs_give_their_claim_back_and_a_commit_that_was_not_published_i
         with pytest.raises(ManifestError, match="No space left"):
             go(spark, two)
     assert files(two / "out/events") == before and states(spark, two)["3"] == "abandoned"
-
-    def die(*args):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("dedup_nb.finish.publish", die)
-        with pytest.raises(KeyboardInterrupt):
-            go(spark, two)
-    assert not (two / "out/runs/3/files.json").exists() and states(spark, two)["3"] == "committed"
-    # named by its id it is committed already, and finished all the same
-    said = []
-    assert go(spark, two, batch_id="3", say=said.append).batches == [] and any(
-        "published now" in line for line in said
-    )
-    assert shown(spark, two / "out", "3") == [("q", 1)] and not list(
-        (two / "out/.staging").rglob("*.parquet")
-    )
 
 
 @pytest.mark.long

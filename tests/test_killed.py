@@ -1,5 +1,6 @@
 """kill -9 while a run writes, then run again: the same rows, nothing half listed, no claim left open."""
 
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -46,33 +47,30 @@ def source(spark, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def undisturbed(spark, source, tmp_path_factory):
-    "What each kind of memory gives for the second batch."
+    "With each kind of memory: an output with the first batch, and what the second one gives."
     found = {}
 
     def of(kind):
         if kind not in found:
-            output = str(tmp_path_factory.mktemp("undisturbed"))
-            again(spark, source, output, manifest=kind)
-            found[kind] = {area: content(spark, output, area) for area in AREAS}
+            first, both = (str(tmp_path_factory.mktemp(f"{kind}_{n}")) for n in (1, 2))
+            again(spark, source, first, manifest=kind, until="1")
+            shutil.copytree(first, both, dirs_exist_ok=True)
+            again(spark, source, both, manifest=kind, since="2")
+            found[kind] = first, {area: content(spark, both, area) for area in AREAS}
         return found[kind]
 
     return of
 
 
-# the commit that was not published; the others with --long
+# a run that is killed before it is published is in test_cross_batch
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "point, kind",
-    [
-        *(
-            pytest.param(point, "lake", marks=[] if point is POINTS[3] else [pytest.mark.long])
-            for point in POINTS
-        ),
-        pytest.param("dropped rows are written", "none", marks=[pytest.mark.long]),
-    ],
+    "point, kind", [*((point, "lake") for point in POINTS), ("dropped rows are written", "none")]
 )
 def test_a_killed_run_is_repaired_by_running_again(spark, source, undisturbed, tmp_path, point, kind):
     output = str(tmp_path / "out")
-    again(spark, source, output, manifest=kind, until="1")
+    first, expected = undisturbed(kind)
+    shutil.copytree(first, output)
     command = [sys.executable, str(Path(__file__).with_name("killed_run.py")), point, source, output]
     done = subprocess.run(
         [*command, "since=2", f"manifest={kind}"],
@@ -87,7 +85,7 @@ def test_a_killed_run_is_repaired_by_running_again(spark, source, undisturbed, t
     notes = [note for m in summary.batches for note in m["notes"]]
     assert sum("took over the unfinished claim" in note for note in notes) == (point in POINTS[:3])
     assert len(summary.batches) == (point not in POINTS[3:])
-    assert {area: content(spark, output, area) for area in AREAS} == undisturbed(kind)
+    assert {area: content(spark, output, area) for area in AREAS} == expected
     areas = (*AREAS, "bad")
     on_disk = {
         str(p.relative_to(output)) for area in areas for p in Path(output, area).rglob("batch_id=2/**/part-*")
