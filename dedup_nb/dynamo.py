@@ -36,7 +36,7 @@ from dedup_nb.tables import (
 from .tasks import ANSWERS, Crew, Gathered, Writing, deleting, key_column
 from .words import counted, duration, grouped, some_of
 
-# %% ../nbs/27_dynamo.ipynb #63493794
+# %% ../nbs/27_dynamo.ipynb #7aec9876
 _OF_PAIRS = ("claimed", "own", "duplicate", "expired", "throttled", "retried")  # counters of a claim
 
 
@@ -338,9 +338,13 @@ class DynamoStore:
         yielded, freed = Ledger(self._log).yielded_to(claim.batch_id), 0
         for run, took in self._earlier_attempts(claim, bool(yielded)):
             rows = took.select("eventId", "fingerprint").join(kept, ["eventId", "fingerprint"], "left_anti")
-            if yielded and not self.force and (n := rows.count()):
+            # those that are to go: what went is not sure where an answer was lost
+            if not (n := rows.count()):
+                continue
+            if yielded and not self.force:
                 raise _released_too_late(claim.batch_id, counted(n, "pair"), yielded)
-            freed += self._write(rows.withColumn("fate", F.lit(0)), deleting(run), claim)
+            self._write(rows.withColumn("fate", F.lit(0)), deleting(run), claim)
+            freed += n
         return freed
 
     def _earlier_attempts(self, claim: Claim, killed_too: bool) -> Iterator[tuple[str, DataFrame]]:

@@ -102,7 +102,7 @@ def _refused(code: str | None, message: str, doing: str, connection: Connection)
     )
 
 
-# %% ../nbs/23_dynamodb.ipynb #c089ac22
+# %% ../nbs/23_dynamodb.ipynb #0dc30753
 class Pace:
     "Units a second that one task may use. Any number of threads."
 
@@ -113,7 +113,7 @@ class Pace:
         sleep: Callable[[float], None] = time.sleep,
     ):
         self.top, self.clock, self.sleep, self._lock = max(1.0, top), clock, sleep, threading.Lock()
-        self.rate = self._start = self.top / 4
+        self.rate = self.top / 4
         self._left, self._then, self._cut = self.rate, clock(), float("-inf")
 
     def take(self, units: float) -> None:

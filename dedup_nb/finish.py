@@ -86,7 +86,7 @@ class Worked:
     moved: Moved
 
 
-# %% ../nbs/31_finish.ipynb #433bf85b
+# %% ../nbs/31_finish.ipynb #f59c2fa6
 def finish(
     job: Job,
     work: Worked,
@@ -97,7 +97,6 @@ def finish(
     progress.begin("commit")
     files = {area: files_of(attempt, area) for area in AREAS}
     counts = _counted(job, work, files)
-    check_shares(job.limits, counts)
     check_alone(attempt, files, work.opened.earlier, areas)
     if work.opened.kept.waiting:
         files["events"] = _replace_delta(job, work)
@@ -111,7 +110,9 @@ def finish(
 def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, Any]) -> dict[str, Any]:
     "Commit, tell loaders of it, and remove what no commit lists."
     record = commit_record(work.opened.attempt, files, _status(job) | {"counts": m["counts"]})
-    m = _commit(job, work, record, m) if job.applies else m
+    if job.applies:
+        record_output(job.output, job.made_with, job.places.memory, commits=True)
+        m = _commit(job, work, record, m)
     publish(job.output, record)
     areas = own_areas(job.places.output.format) if job.applies else ["verdicts"]
     remove_unlisted(work.opened.attempt, record, areas)
@@ -124,7 +125,10 @@ def _counted(job: Job, work: Worked, files: Mapping[str, Any]) -> dict[str, int]
     expected = {"bad": tally.bad, "kept": tally.good - decided.dropped, "dropped": decided.dropped}
     written = count_written(job.spark, kept, files) if job.applies else expected
     check_conservation(tally.read, written, expected)
-    return {"read": tally.read, **written, "renamed": decided.renamed, "suspects": decided.suspects}
+    counts = {"read": tally.read, **written, "renamed": decided.renamed, "suspects": decided.suspects}
+    if job.applies:  # a run that only decides is there to look
+        check_shares(job.limits, counts)
+    return counts
 
 
 def _status(job: Job) -> dict[str, str]:
@@ -151,7 +155,6 @@ def _commit(
     "Commit the batch in the manifest, if there is one: its keys, and what a later run wants to know."
     attempt, looked = work.opened.attempt, work.looked
     if looked is None:
-        record_output(job.output, job.made_with, job.places.memory)
         return m
     write_text(f"{attempt.staging}/commit.json", json.dumps(record))
     keys = to_remember(work.scan.pairs, work.moved.decisions, looked.known)

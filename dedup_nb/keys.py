@@ -5,6 +5,7 @@
 # %% auto #0
 __all__ = [
     "BROADCAST_LIMIT",
+    "PLAIN_JSON",
     "KEY",
     "STAYS",
     "RENAMED",
@@ -205,8 +206,9 @@ def rows_of(
     return rows.join(ids, F.xxhash64("_dd_id") == F.col("_dd_hash"), how)
 
 
-# %% ../nbs/10_keys.ipynb #be49e2d7
-_JSON = {
+# %% ../nbs/10_keys.ipynb #41ffe3cd
+# JSON that says the same in every session
+PLAIN_JSON = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -233,7 +235,7 @@ def _maps_sorted(value: Column, kind: T.DataType) -> Column:
 
     def text(entry: Column) -> Column:
         inner = _maps_sorted(entry["value"], kind.valueType).alias("value")
-        return F.to_json(F.struct(entry["key"].alias("key"), inner), _JSON)
+        return F.to_json(F.struct(entry["key"].alias("key"), inner), PLAIN_JSON)
 
     return F.array_sort(F.transform(F.map_entries(value), text))
 
@@ -248,11 +250,11 @@ def hash_of(
         _maps_sorted(named(f.name), f.dataType).alias(f.name) if _has_map(f.dataType) else quoted(f.name)
         for f in (frame.schema[c] for c in columns)
     ]
-    return F.sha2(F.to_json(F.struct(*parts), _JSON), 256)
+    return F.sha2(F.to_json(F.struct(*parts), PLAIN_JSON), 256)
 
 
-# %% ../nbs/10_keys.ipynb #67619c2e
-def _or_stand_in(events: DataFrame, keys: Keys, stand_in: Column) -> Column:
+# %% ../nbs/10_keys.ipynb #0b612584
+def _or_stand_in(keys: Keys, stand_in: Column) -> Column:
     if keys.fingerprint is None:
         return stand_in
     real = named(keys.fingerprint).cast("string")
@@ -267,20 +269,16 @@ def _or_stand_in(events: DataFrame, keys: Keys, stand_in: Column) -> Column:
 def fingerprint_of(events: DataFrame, keys: Keys) -> Column:
     "The fingerprint, or what stands in for it where it is missing."
     if keys.missing == "id":
-        return _or_stand_in(events, keys, F.lit(f"{_SURROGATE}id"))
+        return _or_stand_in(keys, F.lit(f"{_SURROGATE}id"))
     stand_in = F.concat(F.lit(_SURROGATE), hash_of(events, keys.surrogate))
     if keys.unique:
         stand_in = F.concat(stand_in, F.lit("/"), hash_of(events, events.columns))
-    return _or_stand_in(events, keys, stand_in)
+    return _or_stand_in(keys, stand_in)
 
 
 def claimed_fingerprint(events: DataFrame, keys: Keys) -> Column:
     "The fingerprint that a manifest remembers: as in the keys; null where only the id is claimed."
-    return (
-        _or_stand_in(events, keys, F.lit(None).cast("string"))
-        if keys.unique
-        else fingerprint_of(events, keys)
-    )
+    return _or_stand_in(keys, F.lit(None).cast("string")) if keys.unique else fingerprint_of(events, keys)
 
 
 def stands_in(column: str) -> Column:
@@ -345,8 +343,8 @@ def with_keys(
     return kept.select("*", "_dd_keys.*").drop("_dd_keys")
 
 
-# %% ../nbs/10_keys.ipynb #8440935a
-_CANONICAL = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+# %% ../nbs/10_keys.ipynb #d7cdc26e
+_CANONICAL = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\\z"
 KEY = ["hi", "lo", "packed"]  # the columns of an id; with `pair`, those of a pair
 STAYS, RENAMED, GONE, ELSEWHERE = range(4)  # what became of a pair
 HEAD = 4  # added for the first pair of an id

@@ -130,7 +130,7 @@ def _old_keys(spark: SparkSession, rows: DataFrame, ledger: Ledger) -> DataFrame
     return keys.select(*_typed({name: F.col(name) for name in named}))
 
 
-# %% ../nbs/21_lake.ipynb #4f204d1b
+# %% ../nbs/21_lake.ipynb #66e68cde
 @dataclass
 class LakeStore:
     "Markers and keys in a Delta table."
@@ -142,6 +142,7 @@ class LakeStore:
     _read: dict[int, Marker] = field(default_factory=dict, repr=False)  # the markers read so far
     _is_old: bool = field(default=False, repr=False)  # is it of the older layout, still?
     _is_there: bool = field(default=False, repr=False)
+    _told: list[str] = field(default_factory=list, repr=False)  # what a run should know of the table
     _version: int | None = field(default=None, repr=False)  # of the table, when markers were read last
 
     @property
@@ -247,8 +248,8 @@ class LakeStore:
         return ledger.expired()
 
     def notes(self, claim: Claim) -> list[str]:
-        "Nothing but what the claim itself says."
-        return []
+        "That the table was written anew, if it was."
+        return self._told
 
     def used(self, claim: Claim) -> dict[str, float]:
         "A table of files has no units."
@@ -260,7 +261,6 @@ class LakeStore:
         "Put a marker at its place; the first one makes the table."
         if self._is_old:
             self._rewrite()
-            return False  # the places are as they were: the caller reads them again
         self._write(_marker_rows(self.spark, [marker]), marker, mode="append")
         return self._has(marker)
 
@@ -268,7 +268,6 @@ class LakeStore:
         "Put a marker and make `keys` all that the batch has, in one transaction."
         if self._is_old:
             self._rewrite()
-            return False
         rows = _marker_rows(self.spark, [marker])
         if keys is not None:
             small = marker.info.get("pairs", _SMALL) < _SMALL
@@ -311,19 +310,23 @@ class LakeStore:
                 raise _explained(wrong, self.path) from wrong
 
     def _rewrite(self) -> None:
-        "Write a manifest of the older layout anew."
+        "Write a manifest of the older layout anew; its places stay. Of several runs that do so one wins."
         markers = self.markers()
+        if not self._is_old:
+            return
         rows = _old_keys(self.spark, self.table(), Ledger(markers)).unionByName(
             _marker_rows(self.spark, markers)
         )
         writer = rows.write.format("delta").mode("overwrite").partitionBy("kind", "era")
+        writer = writer.options(txnAppId=f"{_APP}, partitioned", txnVersion="1", overwriteSchema="true")
         try:
-            writer.option("overwriteSchema", "true").save(self.path)
+            writer.save(self.path)
         except Exception as wrong:
             if not _CONFLICT.search(str(wrong)):
                 raise _explained(wrong, self.path) from wrong
         self._read.clear()
         self._checked()
+        self._told.append(f"the manifest {self.path} had an older layout and was written anew")
 
     # -- keeping it small --
 
@@ -359,15 +362,15 @@ class LakeStore:
         writer.option("dataChange", "false").save(self.path)
 
     def _remove_expired(self, ledger: Ledger, retention_s: int) -> None:
-        "Let eras go that none of the last batches could see."
+        "Let eras go that none of the last batches could see. Eras that became one go together."
         eras = _expired_eras(ledger, retention_s)
         if not eras or any(e.state == "claimed" for e in ledger.entries.values()):
             return
         gone = [b for batches in eras.values() for b in batches]
         # a late batch that claims now meets this marker, or this marker meets its claim
         if self.append(Marker(ledger.next, "expire", "", {**this_process(), "batches": gone})):
-            listed = ", ".join(str(era) for era in eras)
-            self.spark.sql(f"delete from delta.`{self.path}` where kind = 'key' and era in ({listed})")
+            listed = " or ".join(f"(era >= {first} and era < {end})" for first, end in eras)
+            self.spark.sql(f"delete from delta.`{self.path}` where kind = 'key' and ({listed})")
 
 
 def _is_seen(entry: Entry, claim: Claim, retention_s: int) -> bool:
@@ -380,19 +383,26 @@ def _is_seen(entry: Entry, claim: Claim, retention_s: int) -> bool:
 _LAST = 16  # batches that must agree that an era has expired: one with a wrong clock must not decide
 
 
-def _expired_eras(ledger: Ledger, retention_s: int) -> dict[int, list[str]]:
+def _stored_in(entry: Entry, ledger: Ledger) -> tuple[int, int]:
+    "The eras, from one to before another, that lie in one place with a batch's: 64 old ones became one."
+    era = era_of(entry.first_seq)
+    first = era // _ERAS * _ERAS
+    return (first, first + _ERAS) if first + _ERAS <= era_of(ledger.next) else (era, era + 1)
+
+
+def _expired_eras(ledger: Ledger, retention_s: int) -> dict[tuple[int, int], list[str]]:
     "The eras of which no batch is seen by any of the last batches, with the names of theirs."
-    committed, gone = ledger.committed(), ledger.expired()
+    committed = ledger.committed()
     last = [e.etl for e in committed[-_LAST:] if e.etl is not None]
     if len(last) < _LAST:
         return {}
-    oldest, eras, alive = min(last) - retention_s, {}, set()
+    oldest, over, alive = min(last) - retention_s, {}, set()
     for e in committed:
-        era = era_of(e.first_seq)
-        eras.setdefault(era, []).append(e.batch_id)
+        place = _stored_in(e, ledger)
+        over.setdefault(place, []).append(e.batch_id)
         if e.etl is None or e.etl >= oldest:
-            alive.add(era)
-    return {era: names for era, names in eras.items() if era not in alive and not gone.issuperset(names)}
+            alive.add(place)
+    return {p: names for p, names in over.items() if p not in alive and set(names) - ledger.expired()}
 
 
 def _mixed(hi: str, lo: str) -> Column:

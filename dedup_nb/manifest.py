@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ["Look", "Store", "Manifest", "check_rerun"]
 
-# %% ../nbs/20_manifest.ipynb #d0af3f7c
+# %% ../nbs/20_manifest.ipynb #042deb44
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -85,7 +86,10 @@ class Store(Protocol):
         "Keep the store small, after a commit. Safe to lose."
 
 
-# %% ../nbs/20_manifest.ipynb #51bb2a68
+# %% ../nbs/20_manifest.ipynb #ba4ea1d6
+_TRIES = 50  # at one place of the ledger
+
+
 @dataclass
 class Manifest:
     """The memory of earlier batches.
@@ -122,6 +126,7 @@ class Manifest:
         raises `BusyError` that names it. Raises `ManifestError` for a committed batch without `rerun`.
         """
         end, told, notes = time.monotonic() + 60 * self.limits.wait_minutes, None, []
+        tried = Counter()
         while True:
             ledger = self.ledger()
             held = self._check_free(ledger, batch_id, etl, rerun)
@@ -129,7 +134,8 @@ class Manifest:
                 claim = self._try(ledger, batch_id, etl, info, notes)
                 if claim:
                     return claim
-                continue  # somebody else was quicker at this place
+                self._check_moves(tried, ledger)  # somebody else was quicker at this place
+                continue
             if time.monotonic() >= end:
                 raise BusyError(held)
             if held != told:
@@ -222,6 +228,7 @@ class Manifest:
         Raises `FencedError` if another attempt has taken it over.
         """
         own = {"token": claim.token, "seq": claim.seq, "etl": claim.etl, "first_seq": claim.sees}
+        tried = Counter()
         while True:
             ledger = self.ledger()
             if not ledger.holds(claim.batch_id, claim.token):
@@ -232,6 +239,7 @@ class Manifest:
             try:
                 if self.store.replace(marker, claim, keys):
                     return self.store.tidy(self.retention_s)
+                self._check_moves(tried, ledger)
             except ManifestError:
                 if self.is_committed(claim.batch_id, claim.token):
                     return
@@ -254,11 +262,23 @@ class Manifest:
     def _close(
         self, batch_id: str, token: str, info: Mapping[str, Any], check: Callable[[Ledger], Any] | None = None
     ) -> None:
+        tried = Counter()
         while (ledger := self.ledger()).holds(batch_id, token):
             if check:
                 check(ledger)
             if self.store.append(Marker(ledger.next, "abandon", batch_id, info)):
                 return
+            self._check_moves(tried, ledger)
+
+    def _check_moves(self, tried: Counter, ledger: Ledger) -> None:
+        "Raise `ManifestError` if a place is refused again and again, and yet nothing stands there."
+        tried[ledger.next] += 1
+        if tried[ledger.next] >= _TRIES:
+            raise ManifestError(
+                f"The manifest {self.store.name} takes nothing more, though its next place is free. "
+                "Was the table set back to an older version? Restore the newest version of it, "
+                "or begin a new manifest (--manifest-path) and fill it: dedup backfill."
+            )
 
     # -- by hand --
 

@@ -11,6 +11,8 @@ __all__ = [
     "existing_manifest",
     "check_output",
     "record_output",
+    "noted_output",
+    "put_back_output",
     "forget_output",
     "noted_memory",
     "door",
@@ -18,9 +20,9 @@ __all__ = [
     "id_case",
 ]
 
-# %% ../nbs/28_memory.ipynb #2980c654
+# %% ../nbs/28_memory.ipynb #15ef3f8d
 import json, re, uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -35,7 +37,7 @@ from .places import Limits, Memory, Places, Recipe, limits_of, places_of
 from .words import said
 
 
-# %% ../nbs/28_memory.ipynb #5aa72a01
+# %% ../nbs/28_memory.ipynb #805845d6
 def manifest_path(memory: Memory, output: str | None) -> str:
     "Where the lake manifest of an output lies, or the files of its claims on DynamoDB."
     if not memory.path and not output:
@@ -99,12 +101,19 @@ def open_manifest(
     """
     store = _store(spark, memory, _folder(memory, output, applies), recipe.renames, force, say)
     ledger = Ledger(store.markers())
-    merged, differ, taken = agreed(ledger.recipe, recipe_record(recipe, id_case), recipe.given)
+    mine = recipe_record(recipe, id_case)
+    merged, differ, taken = agreed(ledger.recipe, mine, recipe.given)
     if ledger.is_bound:
-        if differ and (limits.rerun or not force):
-            raise another_recipe(store.name, differ, limits.rerun)
+        _check_agreed(store.name, differ, limits.rerun, force)
         _say_taken(taken, say)
-    return Manifest(store, merged, limits, force, say), _with(recipe, merged if ledger.recipe else {})
+    else:
+        merged = mine
+    return Manifest(store, merged, limits, force, say), _with(recipe, merged)
+
+
+def _check_agreed(name: str, differ: Sequence[str], rerun: bool, force: bool) -> None:
+    if differ and (rerun or not force):
+        raise another_recipe(name, differ, rerun)
 
 
 def _folder(memory: Memory, output: str | None, applies: bool) -> str:
@@ -157,14 +166,15 @@ def existing_manifest(
     return Manifest(store, recipe, say=say)
 
 
-# %% ../nbs/28_memory.ipynb #b9761ca1
+# %% ../nbs/28_memory.ipynb #505e428e
 def _recipe_path(output: str) -> str:
     return f"{output}/runs/recipe.json"
 
 
 def _is_bound(output: str) -> bool:
     "Has anything been committed here?"
-    return any(read_json(f"{output}/runs/{name}/files.json") for name in names_in(f"{output}/runs"))
+    records = (read_json(f"{output}/runs/{name}/files.json") for name in names_in(f"{output}/runs"))
+    return any(record and record.get("status") != "decided" for record in records)
 
 
 def check_output(
@@ -191,16 +201,31 @@ def check_output(
         )
 
 
-def record_output(output: str, made_with: Mapping[str, Any], memory: Memory) -> None:
+def record_output(
+    output: str,
+    made_with: Mapping[str, Any],
+    memory: Memory,
+    *,
+    commits: bool = False,  # is the run about to commit? One that only claims changes no note that binds
+) -> None:
     "Note what the output is made with, and where its manifest is."
+    before = noted_output(output)
+    bound = before is not None and _is_bound(output)
+    if bound and not commits:
+        return
+    if bound:
+        made_with = {name: value for name, value in before.items() if name not in _WHERE}
+    put_back_output(output, {**made_with, **_where(memory)}, before)
+
+
+_WHERE = ("manifest", "manifest_path", "table", "region", "endpoint")
+
+
+def _where(memory: Memory) -> dict[str, str | None]:
     where = {"manifest": memory.kind}
     if memory.kind == "dynamodb":
         where |= _table_of(memory)
-    if memory.path:
-        where["manifest_path"] = memory.path
-    noted = {**made_with, **where}
-    if read_json(_recipe_path(output)) is None or not _is_bound(output):
-        write_text(_recipe_path(output), json.dumps(noted, indent=1))
+    return where | ({"manifest_path": memory.path} if memory.path else {})
 
 
 def _table_of(memory: Memory) -> dict[str, str | None]:
@@ -212,16 +237,31 @@ def _table_of(memory: Memory) -> dict[str, str | None]:
     return {"table": there.table, "region": there.region, "endpoint": endpoint}
 
 
-def forget_output(output: str) -> None:
-    "Take that note back, after a run that failed, if nothing was ever committed."
+def noted_output(output: str) -> dict[str, Any] | None:
+    "That note, if there is one."
+    return read_json(_recipe_path(output))
+
+
+def put_back_output(
+    output: str, note: Mapping[str, Any] | None, instead_of: Mapping[str, Any] | None
+) -> None:
+    "Write this note, or none, in place of another."
+    if note is None:
+        remove_file(_recipe_path(output))
+    elif note != instead_of:
+        write_text(_recipe_path(output), json.dumps(note, indent=1))
+
+
+def forget_output(output: str, before: Mapping[str, Any] | None) -> None:
+    "Put the note back as it was before a run that failed, if nothing was ever committed."
     with suppress(OSError, ValueError, InputError):
         if not _is_bound(output):
-            remove_file(_recipe_path(output))
+            put_back_output(output, before, noted_output(output))
 
 
 def noted_memory(output: str) -> Memory | None:
     "Where the manifest of an output is, if a run has noted it."
-    noted = read_json(_recipe_path(output)) or {}
+    noted = noted_output(output) or {}
     if "manifest" not in noted:
         return None
     names = {"table": "table", "region": "region", "endpoint": "endpoint", "path": "manifest_path"}

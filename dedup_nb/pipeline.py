@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["process", "run"]
 
-# %% ../nbs/31_pipeline.ipynb #619811d8
+# %% ../nbs/31_pipeline.ipynb #c5b0cd9d
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,13 +14,30 @@ from pyspark.sql import DataFrame, SparkSession
 from .choose import Chosen, choose_batches, compare_with_commits
 from .config import Config
 from .errors import ConfigError, DedupError, masked
-from .files import Batch, Found, files_below, find_batches, has_files, names_in, remove_folder
+from dedup_nb.files import (
+    Batch,
+    Found,
+    files_below,
+    find_batches,
+    has_files,
+    is_asked_for,
+    names_in,
+    remove_folder,
+)
 from .finish import Looked, Moved, Opened, Worked, finish, publish_pending
 from .job import Job, open_job
 from .keys import check_columns, fit
 from .ledger import Claim, FencedError, Ledger, ManifestError, who
 from .manifest import check_rerun
-from .memory import check_output, door, forget_output, id_case, looked_folder, record_output
+from dedup_nb.memory import (
+    check_output,
+    door,
+    forget_output,
+    id_case,
+    looked_folder,
+    noted_output,
+    record_output,
+)
 from .read import explain_read_error, read_batch, version_of
 from .report import Progress, Summary
 from .scan import Scan, Tally, ids_to_look_at, scan_ids, scan_keys, time_of_batch
@@ -160,7 +177,7 @@ class _Moving:
         return tally
 
 
-# %% ../nbs/31_pipeline.ipynb #ae28aeea
+# %% ../nbs/31_pipeline.ipynb #1fcac137
 def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     "Take one batch through all stages, and commit it."
     attempt = Attempt.new(job.output, batch.batch_id)
@@ -215,10 +232,11 @@ def _written(attempt: Attempt) -> int:
 @contextmanager
 def _tidied(job: Job, batch: Batch, attempt: Attempt) -> Iterator[None]:
     "On failure remove what this attempt wrote, and say in our words what Spark says in its own."
+    before = noted_output(job.output)
     try:
         yield
     except BaseException as wrong:
-        _give_up(job, attempt, wrong)
+        _give_up(job, attempt, wrong, before)
         explained = None
         if isinstance(wrong, Exception) and not isinstance(wrong, FencedError):
             explained = _overtaken(job, attempt)
@@ -229,7 +247,7 @@ def _tidied(job: Job, batch: Batch, attempt: Attempt) -> Iterator[None]:
         raise explained from wrong
 
 
-def _give_up(job: Job, attempt: Attempt, wrong: BaseException) -> None:
+def _give_up(job: Job, attempt: Attempt, wrong: BaseException, before: Mapping[str, Any] | None) -> None:
     "Close the attempt's claim and remove what it wrote, unless its commit got through or still may."
     manifest, own = job.manifest, (attempt.batch_id, attempt.token)
     if manifest and job.applies:
@@ -243,7 +261,7 @@ def _give_up(job: Job, attempt: Attempt, wrong: BaseException) -> None:
         except Exception:
             return  # nobody knows: leave everything, the next run will see
     discard(attempt)
-    forget_output(job.output)
+    forget_output(job.output, before)
 
 
 def _overtaken(job: Job, attempt: Attempt) -> DedupError | None:
@@ -264,7 +282,7 @@ def _overtaken(job: Job, attempt: Attempt) -> DedupError | None:
     )
 
 
-# %% ../nbs/31_pipeline.ipynb #9c43a643
+# %% ../nbs/31_pipeline.ipynb #85d685c6
 def run(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -315,7 +333,8 @@ def _todo(
     finished = publish_pending(job.output, ledger) if job.applies else []
     todo = _unchanged(job, chosen, ledger, finished)
     notes = [*found.notes, *chosen.notes, *map(_finished_now, finished)]
-    troubles = [*found.unfit, *chosen.troubles.values()]
+    asked_for = [words for name, words in chosen.troubles.items() if is_asked_for(name, job.limits)]
+    troubles = [*found.unfit, *asked_for]
     left = _left(job, chosen.batches, ledger, todo)
     return todo[: job.limits.max_batches], notes + left, troubles
 
@@ -355,9 +374,11 @@ def _grown(job: Job, batches: Sequence[Batch], ledger: Ledger) -> list[str]:
     "Say it if a table has grown since it was committed."
     notes = []
     for b in (b for b in batches if b.batch_id in ledger.entries and not b.files):
-        committed = ledger.entries[b.batch_id].committed or {}
-        was, now = committed.get("version"), version_of(job.spark, job.places.input)
-        if None not in (was, now) and was != now:
+        was = (ledger.entries[b.batch_id].committed or {}).get("version")
+        if was is None:
+            continue  # no table
+        now = version_of(job.spark, job.places.input)
+        if now is not None and was != now:
             notes.append(
                 f"batch {b.batch_id} is committed as of version {was} of {b.source}, which is at {now} "
                 f"now. To load what came since, run it under another name: --batch-id {b.batch_id}-v{now}. "

@@ -22,7 +22,7 @@ __all__ = [
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #95d6d8cf
+# %% ../nbs/31_stages.ipynb #56d6f059
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
 from .columns import only, quoted
 from .errors import AlarmError, ConservationError
-from .keys import KEY, STAYS, Keys, fate_of, id_key, rows_of, with_keys
+from .keys import KEY, PLAIN_JSON, STAYS, Keys, fate_of, id_key, rows_of, with_keys
 from .places import Limits, Output
 from .read import Source
 from .resolve import VERDICTS, clean_rows, decide, dropped_rows, kept_rows, met

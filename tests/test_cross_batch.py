@@ -463,13 +463,16 @@ def test_a_run_whose_claim_was_ended_writes_nothing_into_a_delta_table(spark, tm
 
 
 def test_a_run_that_failed_binds_nobody(spark, tmp_path):
-    write(spark, tmp_path / "in", {"1": [*TWO["1"], ("a", "f", 9, 9)]})
+    write(spark, tmp_path / "in", {"1": [*TWO["1"], ("a", "f", 9, 9), ("a", "g", 9, 9)]})
     with pytest.raises(DedupError, match="recieved_at"):
         go(spark, tmp_path, order_by="recieved_at")
     with pytest.raises(DedupError, match="above max_duplicate_share"):
         go(spark, tmp_path, synthetic="off", max_duplicate_share=0.1)
     assert not (tmp_path / "out/runs/recipe.json").exists()
-    assert go(spark, tmp_path).counts["kept"] == 2
+    # a run that only decides is there to look
+    assert go(spark, tmp_path, synthetic="off", max_duplicate_share=0.1, mode="decide").counts["dropped"] == 1
+    counts = go(spark, tmp_path).counts
+    assert (counts["kept"], counts["renamed"]) == (3, 1)
 
 
 @pytest.mark.long

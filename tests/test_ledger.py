@@ -225,6 +225,15 @@ def test_a_claim_of_another_host_is_closed_once_it_is_old(make, elsewhere, timeo
     assert states(m) == {"one": "abandoned", "two": "claimed"} and m.ledger().entries["one"].etl == 5
 
 
+def test_a_manifest_that_was_set_back_is_said_instead_of_trying_for_ever(make, store, monkeypatch):
+    "Delta passes over a place that it has taken once, also where the table was restored to before it."
+    m = make()
+    begin(m, "one")
+    monkeypatch.setattr(store, "append", lambda marker: False)
+    with pytest.raises(ManifestError, match="set back to an older version"):
+        m.abandon("one")
+
+
 def test_a_commit_of_which_only_the_answer_was_lost_is_a_commit(make, store):
     m, replaced = make(), store.replace
     claim = begin(m, "one")
@@ -522,7 +531,7 @@ def test_markers_of_older_releases_had_times_as_text_and_1970_for_none():
 
 
 def folder(name, batch_id=None, at="/in", **files):
-    listed = (InputFile(f"{at}/run={name}/{path}", size, 0.0) for path, size in sorted(files.items()))
+    listed = (InputFile(f"{at}/run={name}/{path}", size) for path, size in sorted(files.items()))
     return Batch(batch_id or name, tuple(listed), f"{at}/run={name}")
 
 

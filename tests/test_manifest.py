@@ -128,6 +128,20 @@ def test_the_table_stays_small_and_lets_what_expired_go(lake, monkeypatch):
     assert set(states(lake()).values()) == {"committed"} and len(states(lake())) == 9
 
 
+@pytest.mark.long
+def test_of_eras_that_became_one_nothing_goes_while_one_batch_of_them_lives(lake, monkeypatch):
+    for name, value in {"_PLACES": 4, "_ERAS": 2, "_LAST": 3}.items():
+        monkeypatch.setattr(f"dedup_nb.lake.{name}", value)
+    m, long_ago = lake(), T - 200 * DAY
+    for n in range(6):
+        commit(m, f"b{n}", long_ago if n < 2 else T, (f"id{n}", "f", FIRST))
+    assert set(stored(m)) >= {"b2", "b3", "b4", "b5"}
+    assert known(m, T, "id3") == [("b3", FIRST)]
+    for n in range(6, 10):
+        commit(m, f"b{n}", T + 200 * DAY, (f"id{n}", "f", FIRST))
+    assert set(stored(m)) >= {"b6", "b7", "b8", "b9"} and {"b0", "b1", "b2", "b3"} <= m.ledger().expired()
+
+
 @pytest.mark.parametrize("found", ["table", "text", "broken"])
 def test_what_somebody_else_has_there_is_refused_and_left_as_it_is(lake, spark, tmp_path, found):
     path = tmp_path / "manifest"

@@ -24,6 +24,7 @@ from dedup_nb.history import runs
 from dedup_nb.ledger import Ledger, Marker
 from dedup_nb.memory import check_output, forget_output, noted_memory, record_output
 from dedup_nb.places import Input, Memory
+from dedup_nb.read import check_format
 from dedup_nb.write import (
     AREAS,
     Attempt,
@@ -75,16 +76,19 @@ def test_an_input_is_listed_once_and_cut_into_batches(s3, lake, scheme):
     odd = "in/run=2/dt=a%3Ab/part 1#?{x}.json"
     put(s3, lake, **{"in/run=1/a": "12", "in/run=1/x/b": "3", odd: "1234", "in/run=3/": "", "in/notes": "n"})
     put(s3, lake, **{"in/run=a b/a": "1", "in/run=1/_SUCCESS": "", "other/run=9/a": "1"})
+    put(s3, lake, **{"in/run=4//x/_b": "1", "in/run=4//x/a": "12345", "in/run=4/_x//a": "1"})
     found = find_batches(Input(f"{scheme}://{lake}/in/"))
     assert [(b.batch_id, b.source, b.bytes) for b in found.batches] == [
         ("1", f"{scheme}://{lake}/in/run=1", 3),
         ("2", f"{scheme}://{lake}/in/run=2", 4),
         ("3", f"{scheme}://{lake}/in/run=3", 0),
+        ("4", f"{scheme}://{lake}/in/run=4", 5),
     ]
     assert [f.path for b in found.batches for f in b.files] == [
-        f"{scheme}://{lake}/{key}" for key in ("in/run=1/a", "in/run=1/x/b", odd)
+        f"{scheme}://{lake}/{key}" for key in ("in/run=1/a", "in/run=1/x/b", odd, "in/run=4//x/a")
     ]
-    assert all(f.modified > 1e9 for b in found.batches for f in b.files)
+    with pytest.raises(InputError, match="in/run=4//x/a has // in its name.*Rename the object"):
+        check_format(found.batches[-1], "json")
     assert "run=a b: 'a b' cannot name a batch" in found.unfit[0]
     assert "1 file lies beside the batch folders" in found.notes[0]
     single = find_batches(Input(f"{scheme}://{lake}/in/run=1/a"))
@@ -97,6 +101,7 @@ def test_an_input_is_listed_once_and_cut_into_batches(s3, lake, scheme):
         ("s3://{lake}/evnts", MissingInputError, "it is not there. .* has events. Did you mean events?"),
         ("s3://{lake}/events/no/way", MissingInputError, "it is not there. .*/events has run=1"),
         ("s3://nobody-has-this/in", InputError, "nobody-has-this"),
+        ("s3://{lake}/events//run=1", InputError, "events//run=1 cannot be listed"),
     ],
 )
 def test_an_input_that_is_not_there_is_said_in_our_words(s3, lake, path, kind, words):
@@ -189,7 +194,7 @@ def test_what_is_noted_of_an_output_and_its_inputs_is_found_again(s3, lake):
     assert objects(s3, lake) == set()
     record_output(root, made_with, table)
     assert noted_memory(root) == table
-    forget_output(root)
+    forget_output(root, None)
     assert noted_memory(root) is None and objects(s3, lake) == set()
     put(s3, lake, **{"in/run=1/a": "12", "in/run=1/b": "3"})
     [batch] = find_batches(Input(f"s3a://{lake}/in")).batches

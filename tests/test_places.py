@@ -18,7 +18,15 @@ from dedup_nb.files import (
     is_inside,
     loader_url,
 )
-from dedup_nb.memory import check_output, door, forget_output, memory_of, noted_memory, record_output
+from dedup_nb.memory import (
+    check_output,
+    door,
+    forget_output,
+    memory_of,
+    noted_memory,
+    noted_output,
+    record_output,
+)
 from dedup_nb.places import Input, Limits, Memory, limits_of
 from dedup_nb.write import publish
 
@@ -145,16 +153,32 @@ def test_an_output_is_bound_to_its_recipe_by_a_commit_alone(here):
     record_output("out", one, Memory())
     check_output("out", other)  # what failed binds nobody
     record_output("out", other, Memory())
-    forget_output("out")
+    forget_output("out", None)
     assert [*Path("out/runs").iterdir()] == []
     record_output("out", one, Memory())
+    publish("out", {"batch_id": "0", "entries": [], "status": "decided"})
+    check_output("out", other)  # nor does a run that only decided
     publish("out", {"batch_id": "1", "entries": []})
-    forget_output("out")
+    forget_output("out", None)
     check_output("out", one)
     with pytest.raises(
         ConfigError, match="event_id was event_id, is now tenant, id; output_format was parquet"
     ):
         check_output("out", other)  # fmt: skip
+
+
+def test_the_note_of_an_output_follows_its_manifest(here):
+    filled = Memory("dynamodb", table="events")  # by a backfill, which commits no files
+    record_output("out", {"event_id": ("event_id",)}, filled)
+    before = noted_output("out")
+    record_output("out", {"event_id": ("event_id",), "output_format": "json"}, filled)
+    forget_output("out", before)  # that run failed
+    assert noted_output("out") == before and noted_memory("out").table == "events"
+    publish("out", {"batch_id": "1", "entries": []})
+    record_output("out", {"output_format": "delta"}, Memory("lake"))  # a claim
+    assert noted_memory("out").kind == "dynamodb"
+    record_output("out", {"output_format": "delta"}, Memory("lake"), commits=True)
+    assert noted_output("out") == {"event_id": ["event_id"], "manifest": "lake"}
 
 
 # --- batches in folders

@@ -725,6 +725,12 @@ def test_an_id_of_an_earlier_batch_makes_every_new_pair_a_later_one(across, stra
 # --- keys --------------------------------------------------------------------------------------------------
 
 
+def test_an_id_with_a_line_end_is_another_id(spark):
+    one = "6c2a1f0e-0000-4000-8000-00000000abcd"
+    rows = spark.createDataFrame([(one,), (one + "\n",)], "id string").select(*id_key(F.col("id"))).collect()
+    assert len(set(rows)) == 2 and [r.packed for r in rows] == [True, False]
+
+
 def test_new_ids_are_uuids_of_version_5(spark):
     names = [
         ("a", "f"),
