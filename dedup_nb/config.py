@@ -79,7 +79,7 @@ def setting(
     return field(default=_UNSET, repr=shown, metadata={**meta, **limits})
 
 
-# %% ../nbs/00_config.ipynb #cb074b94
+# %% ../nbs/00_config.ipynb #f36f15bf
 @dataclass(frozen=True)
 class Config:
     """All settings of a run, checked.
@@ -207,15 +207,16 @@ class Config:
         sources, problems = _sources_of(self), []
         for s in settings():
             value, wrong = _checked(s, getattr(self, s.name), sources.get(s.name))
-            object.__setattr__(self, s.name, value)
             problems += wrong
+            if _is_blank(value):
+                value, _ = s.metadata["default"], sources.pop(s.name, None)
+            object.__setattr__(self, s.name, value)
         for name, value in _PRESETS[self.compat].items():
             if name not in sources:
                 object.__setattr__(self, name, value)
                 sources[name] = _PRESET
         object.__setattr__(self, "sources", sources)
-        problems = problems or [words for applies, words in _CONTRADICTIONS if applies(self)]
-        if problems:
+        if problems := problems or [words for applies, words in _CONTRADICTIONS if applies(self)]:
             raise ConfigError(_listed(problems))
 
     def __repr__(self) -> str:
@@ -269,7 +270,7 @@ class Config:
         return config
 
 
-# %% ../nbs/00_config.ipynb #83b83efb
+# %% ../nbs/00_config.ipynb #4d038bfd
 def settings() -> list[Field]:
     "All settings in the order of the table: dataclass fields whose metadata hold help, default and limits."
     return [f for f in fields(Config) if "help" in f.metadata]
@@ -303,21 +304,21 @@ def _sources_of(config: Config) -> dict[str, str]:
     return dict.fromkeys(changed, "parameter") | sources
 
 
+def _is_blank(parsed: Any) -> bool:
+    "Did nobody give a value?"
+    return parsed in (None, ())
+
+
 def _checked(s: Field, value: Any, source: str | None) -> tuple[Any, list[str]]:
-    "The parsed value of setting `s`, and what is wrong with it."
-    default = s.metadata["default"]
+    "The parsed value of setting `s`, or None or () for a blank one, and what is wrong with it."
     if value is _UNSET:
-        return default, []
+        return None, []
     try:
         parsed = _parse(kind_of(s.name), value)
-        wrong = parsed not in (None, ()) and _out_of_range(s, parsed)
+        wrong = not _is_blank(parsed) and _out_of_range(s, parsed)
     except ValueError as wanted:
-        wrong = f"wanted {wanted}."
-    if wrong:
-        return default, [f"{_with_value(s, value, source)}: {wrong}"]
-    if parsed in (None, ()):
-        return (() if s.name == "event_id" and value == "" else default), []
-    return parsed, []
+        parsed, wrong = None, f"wanted {wanted}."
+    return (None, [f"{_with_value(s, value, source)}: {wrong}"]) if wrong else (parsed, [])
 
 
 def _with_value(s: Field, value: Any, source: str | None) -> str:
@@ -347,7 +348,7 @@ def _listed(problems: list[str]) -> str:
     return "The settings do not fit (dedup run --help lists them all):\n- " + "\n- ".join(problems)
 
 
-# %% ../nbs/00_config.ipynb #3d4cad77
+# %% ../nbs/00_config.ipynb #0f551799
 _PRESET = "compat"
 _PRESETS = {"none": {}, "snowplow": {"synthetic": "rename_all", "missing_fingerprint": "unique"}}
 _INSTANT = re.compile(r"[+-]?\d{4,}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?")
@@ -404,7 +405,6 @@ def _renames(c: Config) -> bool:
 
 
 _CONTRADICTIONS = [
-    (lambda c: not c.event_id, "event_id names no column: every stage needs one."),
     (
         lambda c: len(c.event_id) > 1 and _renames(c),
         "several columns make the event id, and nobody can rename those: set synthetic=quarantine, "

@@ -366,7 +366,7 @@ def bad_lines(
     return rows.select(F.when(F.col("_dd_parsed"), old).otherwise(unparsed).alias("value"))
 
 
-# %% ../nbs/02_enriched.ipynb #2f6a9ef3
+# %% ../nbs/02_enriched.ipynb #fc945683
 _CONTEXTS = "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-0-0"
 _DUPLICATE = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/"
 # where the list of an envelope opens that is written as trackers do: nothing nested stands before it
@@ -379,9 +379,7 @@ def original_of(
     "SQL for the id that a renamed event came with first, in lower case; null for others."
     schema = "struct<data: array<struct<schema: string, data: struct<originalEventId: string>>>>"
     items = f"from_json({contexts}, '{schema}').data"
-    ours = (
-        f"filter({items}, x -> startswith(x.schema, '{_DUPLICATE}') and x.data.originalEventId is not null)"
-    )
+    ours = f"filter({items}, x -> startswith(x.schema, '{_DUPLICATE}') and x.data.originalEventId <> '')"
     found = f"lower(try_element_at({ours}, -1).data.originalEventId)"
     return f"if(contains({contexts}, '{_DUPLICATE}'), {found}, null)"
 

@@ -216,14 +216,13 @@ def has_files(folder: str) -> bool:
     return any(not os.path.basename(f["path"]).startswith(".") for f in files_below(folder))
 
 
-# %% ../nbs/01_files.ipynb #ad0cd495
+# %% ../nbs/01_files.ipynb #baeaf26d
 @dataclass(frozen=True)
 class InputFile:
     "One file of a batch."
 
     path: str  # as Spark reads it: the user's scheme, or a local absolute path
     size: int  # bytes
-    modified: float  # seconds since 1970, UTC
 
 
 @dataclass(frozen=True)
@@ -253,9 +252,9 @@ class Found:
     notes: tuple[str, ...] = ()  # what else was seen
 
 
-# %% ../nbs/01_files.ipynb #5d5093fc
+# %% ../nbs/01_files.ipynb #6f3e591b
 def _hidden(relative: str) -> bool:
-    return any(part[0] in "_." for part in relative.split("/"))
+    return any(part.startswith((".", "_")) for part in relative.split("/"))
 
 
 def _listed(path: str) -> tuple[str, list[tuple[str, pafs.FileInfo]]]:
@@ -277,9 +276,9 @@ def _looked_at(path: str, fs: pafs.FileSystem, inner: str) -> tuple[pafs.FileInf
         found = fs.get_file_info(inner)
         is_folder = found.type == pafs.FileType.Directory
         return found, fs.get_file_info(pafs.FileSelector(inner, recursive=True)) if is_folder else []
-    except OSError as wrong:
+    except (OSError, ValueError) as wrong:
         raise InputError(
-            f"{path} cannot be listed: {wrong}. Check the rights of this user, then run again."
+            f"{path} cannot be listed: {wrong}. Check the path and the rights of this user, then run again."
         ) from None
 
 
@@ -297,7 +296,7 @@ def _not_there(path: str, fs: pafs.FileSystem, inner: str) -> MissingInputError:
     )
 
 
-# %% ../nbs/01_files.ipynb #bc762ec6
+# %% ../nbs/01_files.ipynb #922a69da
 def _levels(pattern: str) -> int:
     return pattern.strip("/").count("/") + 1
 
@@ -318,7 +317,7 @@ def _own_id(pattern: str, base: str, is_file: bool) -> str:
 
 
 def _file(path: str, info: pafs.FileInfo) -> InputFile:
-    return InputFile(path, info.size or 0, (info.mtime_ns or 0) / 1e9)
+    return InputFile(path, info.size or 0)
 
 
 def _folders(

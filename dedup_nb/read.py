@@ -13,12 +13,13 @@ __all__ = [
     "explain_read_error",
 ]
 
-# %% ../nbs/03_read.ipynb #0aee7018
-import os, re, zlib
-from collections.abc import Callable, Sequence
+# %% ../nbs/03_read.ipynb #7b8d657c
+import re, zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from urllib.parse import quote
+from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 from .columns import ORIGINAL, fed_back, looked_up_id, quoted
@@ -62,7 +63,7 @@ class Source:
         return self.schema.fieldNames()
 
 
-# %% ../nbs/03_read.ipynb #30f37033
+# %% ../nbs/03_read.ipynb #023737c1
 _MAGIC = {
     b"PAR1": "parquet",
     b"ORC": "ORC",
@@ -79,18 +80,35 @@ def format_of(
     start: bytes,  # the first bytes of a file, unpacked
 ) -> str | None:  # a value of input_format, or words for another format; None: it may be anything
     "Tell the format of a file by its beginning."
-    for magic, name in _MAGIC.items():
-        if start.startswith(magic):
-            return name
-    line = next((x for x in start.removeprefix(b"\xef\xbb\xbf").splitlines() if x.strip()), b"")
-    if line.lstrip()[:1] == b"{" and line.count(b"\t") < 2:
-        return "json"
-    return "enriched_tsv" if line.count(b"\t") == 130 else None
+    lines = [x for x in start.removeprefix(b"\xef\xbb\xbf").splitlines() if x.strip()]
+    has_event = any(x.count(b"\t") == 130 for x in lines)
+    # an app_id may begin like a binary file, which has zeros: in lengths and offsets
+    if not has_event or b"\0" in start:
+        for magic, name in _MAGIC.items():
+            if start.startswith(magic):
+                return name
+    first = lines[0] if lines else b""
+    if first.count(b"\t") == 130:
+        return "enriched_tsv"
+    looks_json = first.lstrip()[:1] == b"{" and first.count(b"\t") < 2
+    return "json" if looks_json and not has_event else None  # a bad line may stand before the events
+
+
+@contextmanager
+def _opening(path: str) -> Iterator[None]:
+    "Say in our words that a file or folder is gone, or not for us."
+    try:
+        yield
+    except OSError as wrong:
+        raise InputError(
+            f"{path} cannot be opened, though it was there when the input was listed: {first_line(wrong)}. "
+            "Check the rights of this user, and run the batch again; nothing was written."
+        ) from None
 
 
 def _start_of(file: InputFile) -> bytes:
     fs, inner = filesystem(file.path)
-    with fs.open_input_stream(inner, compression=None) as stream:
+    with _opening(file.path), fs.open_input_stream(inner, compression=None) as stream:
         start = stream.read(_PEEK)
     if not start.startswith(b"\x1f\x8b"):
         return start
@@ -100,19 +118,35 @@ def _start_of(file: InputFile) -> bytes:
         return b""  # broken: said when it is read
 
 
-def check_format(
-    batch: Batch,
-    wanted: str,  # input_format
-) -> None:
-    "Raise `FormatError` if the batch is stored otherwise than `wanted`; looks at three files at most."
-    if wanted not in _READABLE:
-        return
+def _check_folder(batch: Batch, wanted: str) -> None:
     fs, inner = filesystem(batch.source)
-    if fs.get_file_info(f"{inner}/_delta_log").type.name == "Directory":
+    with _opening(batch.source):
+        log = fs.get_file_info(f"{inner}/_delta_log")
+    if log.type.name == "Directory":
         raise FormatError(
             f"{batch.source} is a Delta table, and read as {wanted} it would give rows that were deleted. "
             "Set --input-format delta."
         )
+    for file in batch.files:
+        # an object store has such names; Spark would take the object with one / for it
+        if "//" in file.path.removeprefix(batch.source):
+            raise InputError(
+                f"{file.path} has // in its name, and Spark cannot open it. "
+                "Rename the object, or move it out of the folder; nothing was written."
+            )
+
+
+def check_format(
+    batch: Batch,
+    wanted: str,  # input_format
+) -> None:
+    """Raise `FormatError` if the batch is stored otherwise than `wanted`; looks at three files at most.
+
+    Raises `InputError` for a file that cannot be opened.
+    """
+    if wanted not in _READABLE:
+        return
+    _check_folder(batch, wanted)
     files = [f for f in batch.files if f.size]
     for file in dict.fromkeys(files[i] for i in (0, len(files) // 2, -1) if files):
         found = format_of(_start_of(file)) or ("text" if wanted == "parquet" else wanted)
@@ -535,7 +569,7 @@ def _wrong_filter(wrong: Exception, place: Input) -> InputError | None:
     )
 
 
-# %% ../nbs/03_read.ipynb #102f99a8
+# %% ../nbs/03_read.ipynb #ee3880d9
 _BROKEN = re.compile(
     "FAILED_READ_FILE|EOFException|ZipException|not in GZIP format|Unexpected end of|"
     "incorrect (header|data) check|is not a Parquet file|CANNOT_READ_FILE_FOOTER",
@@ -550,9 +584,9 @@ def explain_read_error(
     batch: Batch,  # what was being read
 ) -> InputError | None:  # names the file; None if the error is about something else
     "Turn Spark's error about a broken input file into one that says which file it is."
-    text = str(exc)
-    names = (batch.source, quote(batch.source), *(os.path.basename(f.path) for f in batch.files))
-    ours = any(name in text for name in names)
+    text = f"{exc}\n{unquote(str(exc))}"  # Spark writes some paths as addresses
+    named = [f.path for f in batch.files if _names(text, f.path)]
+    ours = named or _names(text, batch.source)
     if not ours and _OUTPUT.search(text):
         return None
     if ours and _GONE.search(text):
@@ -563,17 +597,21 @@ def explain_read_error(
     if not _BROKEN.search(text):
         return None
     return InputError(
-        f"Batch {batch.batch_id}: {_broken_file(text, batch)} cannot be read to its "
+        f"Batch {batch.batch_id}: {_one_of(named, batch)} cannot be read to its "
         "end; it is cut off, damaged, or not what input_format says. Nothing was "
         "committed. Fetch the file again, or move it away, and run the batch again."
     )
 
 
-def _broken_file(text: str, batch: Batch) -> str:
-    "The file that an error names; a name that is the beginning of another must not win."
-    whole = r"(?![\w.-]*\w)"
-    named = [f for f in batch.files if re.search(re.escape(os.path.basename(f.path)) + whole, text)]
-    if named:
-        return min(named, key=lambda f: (f.path not in text, -len(f.path))).path
-    one = len(batch.files) == 1
-    return batch.files[0].path if one else f"one of {counted(len(batch.files), 'file')} of {batch.source}"
+def _one_of(named: Sequence[str], batch: Batch) -> str:
+    "The broken file, as far as it is known."
+    paths = named or [f.path for f in batch.files]
+    if named or len(paths) == 1:
+        return paths[0]
+    return f"one of {counted(len(paths), 'file')} of {batch.source}"
+
+
+def _names(text: str, path: str) -> bool:
+    "Does a text name this path, and not one that it is a part of?"
+    plain = re.sub(r"^[A-Za-z][\w+.-]+:/*", "/", path)  # `file:/in` is also `file:///in`
+    return plain in text and bool(re.search(rf"(?<![\w.-]){re.escape(plain)}(?![\w.-]*\w)", text))

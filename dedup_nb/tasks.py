@@ -139,7 +139,7 @@ def key_column(
     return F.expr(f"if({plain}, {column}, '#sha256/' || sha2({column}, 256))")
 
 
-# %% ../nbs/26_tasks.ipynb #03d95d32
+# %% ../nbs/26_tasks.ipynb #f996b389
 @contextmanager
 def _in_our_words() -> Iterator[None]:
     "What a task raised, instead of Spark's account of it."
@@ -175,6 +175,11 @@ class Gathered:
     total: int
 
 
+def _order(frame: DataFrame) -> list[str]:
+    "All columns but the second: the id, then what orders its pairs."
+    return [frame.columns[0], *frame.columns[2:]]
+
+
 @dataclass(frozen=True)
 class Crew:
     "Sends keys to the table: few by the driver itself, many by tasks."
@@ -187,9 +192,13 @@ class Crew:
     on_driver: int = 2000  # up to so many rows are sent by the driver
 
     def gathered(self, frame: DataFrame) -> Gathered:
-        "Count the rows of a frame, and fetch them if they are few."
-        few = frame.limit(self.on_driver + 1).collect() if self.on_driver else []
-        if self.on_driver and len(few) <= self.on_driver:
+        "Count the rows of a frame, and fetch them if they are few: in the order in which tasks get them."
+        if not self.on_driver:
+            return Gathered(frame, None, frame.count())
+        # Spark sorts, and `place` stays there: Python's calendar has neither the year 0 nor 10000
+        ordered = frame.limit(self.on_driver + 1).sort(*_order(frame)).drop("place")
+        few = ordered.collect()
+        if len(few) <= self.on_driver:
             return Gathered(frame, few, len(few))
         return Gathered(frame, None, frame.count())
 
@@ -211,13 +220,12 @@ class Crew:
         "The answers to pairs that tasks claim."
         tasks = max(1, min(self._at_most(), -(-pairs.total // _CHUNK)))
         spread = pairs.frame.repartition(tasks, "event_id")
-        whole = spread.sortWithinPartitions("event_id", *pairs.frame.columns[2:])
+        whole = spread.sortWithinPartitions(*_order(pairs.frame))
         body = _claiming(self._task(tasks), who, read_first)
         return whole.select("event_id", "event_fingerprint").mapInArrow(body, ANSWERS)
 
     def _claimed_here(self, few: Sequence[Any], who: Claimant, read_first: bool | None) -> pa.Table:
-        rows = sorted(few, key=lambda r: [(x is not None, x) for x in (r.event_id, *r[2:])])
-        columns = [pa.array([r[n] for r in rows], pa.string()) for n in (0, 1)]
+        columns = [pa.array([r[n] for r in few], pa.string()) for n in (0, 1)]
         batch = pa.RecordBatch.from_arrays(columns, names=["event_id", "event_fingerprint"])
         answers = _claiming(self._task(1), who, read_first)(iter([batch]))
         return pa.Table.from_batches(list(answers), schema=_ARROW)

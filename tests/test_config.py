@@ -146,7 +146,6 @@ def test_numbers_have_limits(name, least, most):
     [
         ({"natural": "off"}, "set synthetic=off too"),
         ({"natural": "off", "synthetic": "off"}, "or set manifest=none"),
-        ({"event_id": "", "input_format": "parquet"}, "event_id names no column"),
         ({"event_id": "a,b", "input_format": "parquet"}, "set synthetic=quarantine, delete_all or off"),
         ({"event_id": "event_fingerprint", "input_format": "json"}, "the same column: name two"),
         ({"input_schema": "a int"}, "input_schema is for input_format=json"),
@@ -176,6 +175,22 @@ def test_lists_booleans_and_papermills_guesses_are_understood():
     assert (config.batch_id, Config(skip_batches=20261120).skip_batches) == ("20261120", ("20261120",))
     assert Config(order_by=["a", "b"]) == Config(order_by="a,b")
     assert Config(batch_id="2026-11-20~1").batch_id == "2026-11-20~1"
+
+
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_a_blank_value_is_not_given(blank):
+    names = "retention_days synthetic missing_fingerprint event_fingerprint event_id order_by".split()
+    ini("[DEFAULT]\n" + "".join(f"{name} ={blank}\n" for name in names))
+    expected, blanks = Config(compat="snowplow"), dict.fromkeys(names, blank)
+    given = Config(compat="snowplow", synthetic="off", retention_days=7)
+    for config in (
+        Config.load(compat="snowplow"),
+        Config(compat="snowplow", **blanks),
+        replace(expected, **blanks),
+        replace(given, **blanks),
+    ):
+        assert config == expected and config.sources == expected.sources
+    assert Config(event_id=",", order_by=[]).sources == {}
 
 
 # --- presets

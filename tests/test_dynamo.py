@@ -21,7 +21,7 @@ from dedup_nb.dynamo import DynamoStore
 from dedup_nb.dynamodb import DeniedError
 from dedup_nb.errors import BusyError, DedupError
 from dedup_nb.history import forget
-from dedup_nb.keys import GONE, HEAD, RENAMED, STAYS, fit, id_key, pair_key, with_ids, with_keys
+from dedup_nb.keys import GONE, HEAD, RENAMED, STAYS, fit, id_key, pair_key, place_of, with_ids, with_keys
 from dedup_nb.ledger import ManifestError, Marker
 from dedup_nb.manifest import Manifest
 from dedup_nb.memory import recipe_record
@@ -322,6 +322,31 @@ def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, t
     found = m.known(begin(m, "two", 2), asked.where("event_fingerprint <> 'f'")).keys.join(named, "pair")
     expected = {("hotf7", GONE, "one"), ("hotf0", GONE | HEAD, "one"), ("id3f", STAYS | HEAD, "one")}
     assert {(r.named, r.fate, r.batch_id) for r in found.collect()} == expected
+
+
+# f is the first of each id; Python's calendar has neither the year 0 nor 10000
+ORDERED = """
+    ('years', 'g', timestamp'+10000-05-01', null, null, null),
+    ('years', 'f', timestamp'0000-05-01', null, null, null),
+    ('none', 'g', null, null, null, null), ('none', 'f', timestamp'+10000-05-01', null, null, null),
+    ('days', 'g', null, date'+10000-05-01', null, null), ('days', 'f', null, date'0000-05-01', null, null),
+    ('numbers', 'g', null, null, double('NaN'), null), ('numbers', 'f', null, null, 7d, null),
+    ('falling', 'g', null, null, null, timestamp'0000-05-01'),
+    ('falling', 'f', null, null, null, timestamp'+10000-05-01')"""
+
+
+@pytest.mark.parametrize("on_driver", [0, 100])
+def test_the_first_pair_of_an_id_is_the_same_wherever_it_is_claimed(spark, dynamodb, tmp_path, on_driver):
+    named = "event_id, event_fingerprint, at, day, n, back"
+    events = spark.sql(f"select * from values {ORDERED} as t({named})")
+    keys = fit(Recipe(order_by=("at", "day", "n", "back desc")), events.columns)
+    place = F.struct(*place_of(events, keys)).alias("place")
+    m = opened(dynamodb, None, spark, tmp_path, on_driver=on_driver)
+    event_id, pair = F.col("event_id"), pair_key(F.col("event_id"), F.col("event_fingerprint"))
+    asked = events.select(event_id, "event_fingerprint", place, *id_key(event_id), pair)
+    m.known(begin(m, "one", 1), asked)
+    first = {i: item["first"] for (i, mark), item in items(table_of(m)).items() if mark == "#"}
+    assert first == dict.fromkeys(["years", "none", "days", "numbers", "falling"], "f")
 
 
 def test_what_a_task_raised_is_said_in_its_own_words(spark, dynamodb, tmp_path):

@@ -251,6 +251,8 @@ FED_BACK = {  # derived_contexts -> the id that the event came with first
     ),
     contexts(item(json.dumps({"says": DUPLICATE, "originalEventId": "5"}))): None,
     contexts(item("{}", DUPLICATE)): None,
+    contexts(duplicate_of("")): None,
+    contexts(f"{duplicate_of('6' * 8)},{duplicate_of('')}"): "6" * 8,
     contexts(): None,
 }
 

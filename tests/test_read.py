@@ -169,13 +169,12 @@ def test_folders_that_match_are_batches(tmp_path, files, pattern, expected):
     assert ids(tmp_path / "events", batch_pattern=pattern) == expected
 
 
-def test_a_batch_knows_its_files_with_size_and_time(tmp_path):
+def test_a_batch_knows_its_files_with_their_size(tmp_path):
     path = write(tmp_path / "run=1" / "deep" / "a", "12345")
     write(tmp_path / "run=1" / "_SUCCESS")
     [batch] = found_in(tmp_path).batches
     [file] = batch.files
     assert (file.path, file.size, batch.bytes, batch.source) == (str(path), 6, 6, str(tmp_path / "run=1"))
-    assert file.modified == pytest.approx(path.stat().st_mtime, abs=0.001)
     assert batch.by_path() == {"deep/a": file}
 
 
@@ -321,6 +320,11 @@ STARTS = {
     "empty": (b"", None),
     "text": (b"nothing in particular\n", None),
     "a bad line": (line().encode() + b"\t", None),
+    "tsv like orc": (line(app_id="ORCID-web").encode(), "enriched_tsv"),
+    "tsv like parquet": (line(app_id="PAR1S").encode(), "enriched_tsv"),
+    "tsv like orc after a bad line": (b"ORCID\n" + line().encode(), None),
+    "parquet of lines": (b"PAR1\x15\0" + line().encode() + b"\n", "parquet"),
+    "tsv after a line of json": (JSON_LINE + line().encode(), None),
 }
 
 
@@ -357,6 +361,10 @@ def test_a_format_is_told_by_its_beginning(start, kind):
         ("parquet", "parquet", None),
         ("text", "enriched_tsv", None),
         ("text", "json", None),
+        ("tsv like orc", "enriched_tsv", None),
+        ("tsv after a line of json", "enriched_tsv", None),
+        ("tsv after a line of json", "json", None),
+        ("tsv after a line of json", "parquet", "is text, but input_format is parquet. Store it"),
         ("empty", "enriched_tsv", None),
     ],
 )
@@ -377,6 +385,17 @@ def test_one_file_of_another_format_at_either_end_or_in_the_middle_is_found(tmp_
         write(tmp_path / "in" / f"part-{i}", JSON_LINE if i == odd else line())
     [batch] = found_in(tmp_path / "in").batches
     with pytest.raises(FormatError, match=f"part-{odd} is JSON"):
+        check_format(batch, "enriched_tsv")
+
+
+@pytest.mark.parametrize("there", ["nothing", "a folder"])
+def test_a_file_that_cannot_be_opened_any_more_is_named(tmp_path, there):
+    path = write(tmp_path / "in" / "a.tsv", line())
+    [batch] = found_in(tmp_path / "in").batches
+    path.unlink()
+    if there == "a folder":
+        path.mkdir()
+    with pytest.raises(InputError, match=r"a.tsv cannot be opened, though .*: .*run the batch again"):
         check_format(batch, "enriched_tsv")
 
 
@@ -498,8 +517,29 @@ def test_a_truncated_file_fails_and_is_named(spark, tmp_path):
     ],
 )
 def test_an_error_of_spark_is_explained_if_it_is_about_the_input(text, said):
-    batch = Batch("x", (InputFile("/in/part-1", 1, 0.0), InputFile("/in/part-10", 1, 0.0)), "/in")
+    batch = Batch("x", (InputFile("/in/part-1", 1), InputFile("/in/part-10", 1)), "/in")
     found = explain_read_error(RuntimeError(text), batch)
+    assert (said in str(found)) if said else found is None
+
+
+WRITES = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out/.staging/x/ids."
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("[FAILED_READ_FILE] a broken file /out/.staging/x/keys/part-1.parquet", None),
+        ("[FAILED_READ_FILE] file:/out/events/batch_id=1/1", None),
+        (f"{WRITES} [FAILED_READ_FILE] file:///lake/in/a", None),
+        (f"{WRITES} [FAILED_READ_FILE] file:///in/a", "/in/a cannot be read to its end"),
+        (f"{WRITES} [FAILED_READ_FILE] file:///in/batch_id=2/%C3%A9%201", "/in/batch_id=2/é 1 cannot be"),
+        ("java.io.EOFException: a broken file, at Gzip.java:1", "one of 3 files of /in cannot be read"),
+        ("[PATH_NOT_FOUND] file:/inbox/a", None),
+    ],
+)
+def test_a_short_name_of_a_file_is_not_found_in_every_error(text, said):
+    files = [InputFile(f"file:///in/{name}", 1) for name in ("1", "a", "batch_id=2/é 1")]
+    found = explain_read_error(RuntimeError(text), Batch("x", tuple(files), "/in"))
     assert (said in str(found)) if said else found is None
 
 
