@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt .ci/check_java.sh
 demo: setup  ## run the job notebook on the sample batches, end with a summary
 	@$(BIN)/dedup demo --output demo_output
 
-test: setup  ## export in sync, every notebook, all tests
+test: setup  ## export in sync, every numbered notebook, all tests
 	@$(BIN)/python -m pytest
 
 test-long: setup  ## make test, and the tests that take minutes: more kills, races of processes, more back ends
@@ -42,8 +42,8 @@ samples: setup  ## write ROWS sample events with known truth to DIR
 export: setup  ## format the notebooks and tests, write the package from the notebooks
 	@$(BIN)/ruff format --quiet nbs tests && $(BIN)/nbdev-export && $(BIN)/ruff format --quiet dedup_nb && $(BIN)/nbdev-clean
 
-notebooks: setup  ## run every notebook in one process, as make test does
-	@$(BIN)/python -m pytest -n 0 tests/test_notebooks.py -k every_notebook
+notebooks: setup  ## run every numbered notebook in one process
+	@$(BIN)/python -m pytest -n 0 tests/test_notebooks_rules.py tests/test_notebooks_runs.py
 
 lock: setup  ## choose the versions anew
 	@echo 'pyspark==4.0.5' > .venv/pin.txt

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from .config import GROUPS, Config, default_text, kind_of, settings
 from .errors import ConfigError, DedupError, did_you_mean, masked
 
-# %% ../nbs/90_cli.ipynb #81ac655a
+# %% ../nbs/90_cli.ipynb #5ae728b0
 _FIND = (  # what leads to a manifest
     "output",
     "manifest",
@@ -34,7 +34,7 @@ _OF_INPUT = (
     "batch_pattern",
     "batch_id",
 )
-_OF_BATCHES = (*_OF_INPUT, "etl_time", "since", "until", "skip_batches")
+_OF_BATCHES = (*_OF_INPUT, "since", "until", "skip_batches")
 _OF_DECISIONS = (
     "event_id",
     "event_fingerprint",
@@ -46,17 +46,22 @@ _OF_DECISIONS = (
 _ALL = tuple(s.name for s in settings())
 _BACKFILL = (
     *_OF_BATCHES,
+    "etl_time",
     *_OF_DECISIONS,
     "natural",
     "synthetic",
     "retention_days",
+    "wait_minutes",
+    "claim_timeout_minutes",
     "create_table",
     "max_wcu",
     *_FIND,
 )
 
-_FLAGS = {  # flag -> help; those with a value name it
-    "--force": "go on with another recipe than the manifest's, and record it",
+_FLAGS = {  # flag, or command and flag -> help; those with a value name it
+    "--force": "go on with another recipe than the manifest's, and record it; and past the check on batches "
+    "so old that they would have seen pairs which are expired",
+    "abandon --force": "although committed batches dropped rows in its favour; these are listed",
     "--late-files": "take the files that came into committed folders, as batches of their own",
     "--accept-empty-manifest": "begin without memory although events are there",
     "--yes": "do it, not only say what would be done",
@@ -153,7 +158,7 @@ _COMMANDS = {
 }
 
 
-# %% ../nbs/90_cli.ipynb #2d63e895
+# %% ../nbs/90_cli.ipynb #afe28cb1
 def _add_settings(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
     "One flag per setting, grouped, with the help, the default and the allowed values of the table."
     for group in GROUPS:
@@ -184,12 +189,16 @@ def _add_command(commands: Any, name: str, c: _Command) -> None:
     if c.about:
         parser.add_argument("about", metavar=c.about, nargs="?")
     for flag in c.flags:
-        word, _, value = flag.partition("=")
-        kind = dict(metavar=value) if value else dict(action="store_true")
-        parser.add_argument(word, dest=word.strip("-").replace("-", "_"), help=_FLAGS[flag], **kind)
+        _add_flag(parser, flag, _FLAGS.get(f"{name} {flag}") or _FLAGS[flag])
     if c.takes:
         _add_settings(parser, c.takes)
         _add_sources(parser.add_argument_group("where settings come from"))
+
+
+def _add_flag(parser: argparse.ArgumentParser, flag: str, words: str) -> None:
+    name, _, value = flag.partition("=")
+    kind = dict(metavar=value) if value else dict(action="store_true")
+    parser.add_argument(name, dest=name.strip("-").replace("-", "_"), help=words, **kind)
 
 
 def _add_sources(group: Any) -> None:
@@ -274,7 +283,7 @@ def _unknown(command: str, word: str) -> str:
     return f"{said}{did_you_mean(name, flags)} dedup {command} --help lists what it takes."
 
 
-# %% ../nbs/90_cli.ipynb #e2cc10f2
+# %% ../nbs/90_cli.ipynb #9fc13e71
 _LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "papermill", "py4j")
 
 
@@ -303,25 +312,46 @@ class _Terminal:
         return self.live if self.out is not None and self.out.isatty() else None
 
 
+@dataclass
+class _Log:
+    "The file that has what other programs print."
+
+    path: str
+    named: bool = False  # in a message? Then it stays
+
+    def remove(self) -> None:
+        if not self.named:
+            with suppress(OSError):
+                os.remove(self.path)
+
+
+def _is_our_terminal() -> bool:
+    "False where somebody else has our output."
+    ours = sys.stdout is sys.__stdout__ and sys.stderr is sys.__stderr__
+    return sys.stdout is not None and ours
+
+
 @contextmanager
-def _others_apart() -> Iterator[str | None]:
-    "Send what other programs print to a log file; yields its path. Not where somebody else has our output."
+def _others_apart() -> Iterator[_Log | None]:
+    "Send what other programs print to a log file."
     for name in _LOUD:
         logging.getLogger(name).disabled = True
-    if sys.stdout is None or sys.stdout is not sys.__stdout__ or sys.stderr is not sys.__stderr__:
+    if not _is_our_terminal():
         yield None
         return
-    log, path = tempfile.mkstemp(prefix="dedup-", suffix=".log")
+    file, path = tempfile.mkstemp(prefix="dedup-", suffix=".log")
+    log = _Log(path)
     saved = os.dup(1), os.dup(2)
-    _redirect(log, log)  # Java and its children inherit them when they start
+    _redirect(file, file)  # Java and its children inherit them when they start
     sys.stdout, sys.stderr = os.fdopen(saved[0], "w"), os.fdopen(saved[1], "w")
     try:
-        yield path
+        yield log
     finally:
         _flush(sys.stdout, sys.stderr)
         _redirect(*saved)
-        os.close(log)
+        os.close(file)
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        log.remove()
 
 
 def _flush(*streams: Any) -> None:
@@ -335,7 +365,7 @@ def _redirect(out: int, err: int) -> None:
     os.dup2(err, 2)
 
 
-# %% ../nbs/90_cli.ipynb #49049917
+# %% ../nbs/90_cli.ipynb #46460648
 def _answered(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0) -> int:
     "Print the result, for programs or for people."
     print(json.dumps(numbers) if args.json else words)
@@ -390,16 +420,24 @@ def _plan(args: argparse.Namespace, terminal: _Terminal) -> int:
         side_by_side=args.side_by_side,
     )
     if args.events_per_day is not None:
-        if config.input or args.from_profile:
-            raise ConfigError(
-                "A plan starts from numbers or from an input: give --events-per-day or --input, not both."
-            )
+        _check_no_input(args, config)
         plan = plan_workload(events_per_day=args.events_per_day, **shared)
     elif config.input or args.from_profile:
-        plan = plan_input(places_of(config).input, profile=args.from_profile, **shared)
+        about = dict(batch_id=config.batch_id, profile=args.from_profile)
+        plan = plan_input(places_of(config).input, **about, **shared)
     else:
         raise ConfigError("A plan needs --input DIR, --from-profile FILE or --events-per-day N.")
     return _answered(args, plan.numbers, plan)
+
+
+def _check_no_input(args: argparse.Namespace, config: Config) -> None:
+    "A plan from numbers looks at no input; what a file or the environment names is for other commands."
+    given = {"--from-profile": args.from_profile is not None}
+    given |= {f"--{n.replace('_', '-')}": config.source(n) == "parameter" for n in ("input", "batch_id")}
+    for flag in (flag for flag, is_given in given.items() if is_given):
+        raise ConfigError(
+            f"A plan starts from numbers or from an input: give --events-per-day or {flag}, not both."
+        )
 
 
 def _history(args: argparse.Namespace, terminal: _Terminal) -> int:
@@ -490,7 +528,7 @@ def _watched(output: Path, batches: int, terminal: _Terminal) -> Iterator[None]:
             terminal.live("")
 
 
-# %% ../nbs/90_cli.ipynb #f3c5b28c
+# %% ../nbs/90_cli.ipynb #3e3f8edb
 _DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
     "demo": _demo,
     "run": _run,
@@ -514,9 +552,6 @@ def main(
         raise SystemExit(_failed(wrong)) from None
     with _others_apart() as log:
         code = _done(args, log)
-    if log and code in (0, 2):
-        with suppress(OSError):
-            os.remove(log)
     raise SystemExit(code)
 
 
@@ -530,7 +565,7 @@ def _do(args: argparse.Namespace, terminal: _Terminal) -> int:
         raise
 
 
-def _done(args: argparse.Namespace, log: str | None) -> int:
+def _done(args: argparse.Namespace, log: _Log | None) -> int:
     "Do what a command says; its exit code."
     terminal = _Terminal(to_stderr=getattr(args, "json", False))
     try:
@@ -545,15 +580,16 @@ def _done(args: argparse.Namespace, log: str | None) -> int:
         return 0
     except Exception as wrong:
         if log:
-            Path(log).open("a").write(masked(traceback.format_exc()))
+            Path(log.path).open("a").write(masked(traceback.format_exc()))
         else:
             traceback.print_exc()
         return _failed(DedupError(f"{type(wrong).__name__}: {str(wrong).strip()[:500]}"), log)
 
 
-def _failed(wrong: DedupError, log: str | None = None) -> int:
+def _failed(wrong: DedupError, log: _Log | None = None) -> int:
     "Say what went wrong; the exit code for it."
     print(f"dedup: {type(wrong).__name__}: {wrong}", file=sys.stderr)
     if log and wrong.exit_code == 1:
-        print(f"What Spark and others said is in {log}", file=sys.stderr)
+        log.named = True
+        print(f"What Spark and others said is in {log.path}", file=sys.stderr)
     return wrong.exit_code

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ["Reply", "runs_table", "runs", "explain", "abandon", "forget", "expire"]
 
-# %% ../nbs/33_history.ipynb #69e9e86e
+# %% ../nbs/33_history.ipynb #1c498dc8
 import html
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -55,7 +55,7 @@ def _opened(config: Config, spark: SparkSession | None, keys: bool = True) -> Ma
     return existing_manifest(spark, memory, config.output)
 
 
-# %% ../nbs/33_history.ipynb #ac8336db
+# %% ../nbs/33_history.ipynb #be1ca23b
 _HEAD = (
     "batch",
     "state",
@@ -89,9 +89,17 @@ def _told(entry: Entry) -> dict[str, Any]:
 def _recorded(output: str) -> list[dict[str, Any]]:
     "The batches of an output without a manifest."
     names = names_in(f"{output}/runs")
-    found = (read_json(f"{output}/runs/{name}/metrics.json") for name in names)
+    found = (
+        (read_json(f"{output}/runs/{name}/metrics.json"), committed_files(output, name)) for name in names
+    )
     same = ("batch_id", "etl_time", "counts", "started_at", "finished_at")
-    return [{"state": m["status"], **{name: m.get(name) for name in same}} for m in found if m]
+    return [{"state": _state_of(m, r or {}), **{n: m.get(n) for n in same}} for m, r in found if m]
+
+
+def _state_of(m: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    "What became of the attempt that left these metrics: `files.json` is written last, and tells."
+    attempts = {m.get("attempt"), record.get("attempt")} - {None}  # old releases noted none
+    return record.get("status", "unfinished") if len(attempts) <= 1 else "unfinished"
 
 
 def _seconds(told: Mapping[str, Any]) -> str:
@@ -147,7 +155,7 @@ def runs(config: Config, spark: SparkSession | None = None) -> Reply:
     return runs_table([_told(e) for e in ledger.entries.values()])
 
 
-# %% ../nbs/33_history.ipynb #2756a5c3
+# %% ../nbs/33_history.ipynb #250567e9
 _DID = {
     "keep_first": "kept under its own id",
     "rename": "kept under a new id",
@@ -180,22 +188,35 @@ def _said(v: Mapping[str, Any]) -> str:
     return f"  batch {v['batch_id']}: fingerprint {v['event_fingerprint']}, {what}; {reason}"
 
 
-def _verdicts(spark: SparkSession, output: str, event_ids: Sequence[str]) -> list[dict[str, Any]]:
-    "The committed verdicts on these ids, or on events that got one of them."
+def _verdicts(
+    spark: SparkSession, output: str, event_ids: Sequence[str], batches: Iterable[str]
+) -> list[dict[str, Any]]:
+    "The verdicts of committed batches on these ids, or on events that got one of them."
     if not has_files(f"{output}/verdicts"):
         return []
     rows = spark.read.schema(_SCHEMA).parquet(escaped(f"{output}/verdicts"))
     path = rows.metadataColumn("_metadata").getField("file_name").alias("file")
     asked = F.col("event_id").isin(*event_ids) | F.col("new_event_id").isin(*event_ids)
     found = [r.asDict() for r in rows.select("*", path).where(asked).collect()]
-    listed = {b: _verdict_files(output, b) for b in {v["batch_id"] for v in found}}
-    return [v for v in found if v.pop("file") in listed[v["batch_id"]]]
+    listed = {b: _verdict_files(output, b) for b in {v["batch_id"] for v in found}.intersection(batches)}
+    return _in_files(found, listed)
+
+
+def _in_files(
+    verdicts: Iterable[dict[str, Any]], listed: Mapping[str, Collection[str]]
+) -> list[dict[str, Any]]:
+    return [v for v in verdicts if v.pop("file") in listed.get(v["batch_id"], ())]
 
 
 def _verdict_files(output: str, batch_id: str) -> set[str]:
     "The names of the verdict files that the commit of a batch lists."
+    return {f["path"].rpartition("/")[2] for f in _commit(output, batch_id).get("verdicts", [])}
+
+
+def _commit(output: str, batch_id: str) -> Mapping[str, Any]:
+    "The `files.json` of a committed batch; empty for one that was only decided."
     record = committed_files(output, batch_id) or {}
-    return {f["path"].rpartition("/")[2] for f in record.get("verdicts", [])}
+    return record if record.get("status") == "committed" else {}
 
 
 def _held(manifest: Manifest | None, ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -242,8 +263,8 @@ def explain(
 
     Each batch it was in, copies, verdict, reason, new ids, and which run claimed it.
     """
-    output, spark = _named_output(config), spark or get_spark(delta=True)
-    manifest = _opened(config, spark) if _has_manifest(config) else None
+    output = _named_output(config)
+    spark, manifest = _session_and_manifest(config, spark)
     batches = _committed_batches(manifest, output)
     # enriched events have their ids in lower case, others as they came; which ones these are nobody may say
     asked = list(dict.fromkeys([event_id, event_id.lower()]))
@@ -253,6 +274,12 @@ def explain(
     shown = _shown(asked, originals, verdicts)
     data = dict(event_id=shown, originals=originals, verdicts=verdicts, claims=claims)
     return Reply("\n".join([f"Event id {shown}", *lines]), data)
+
+
+def _session_and_manifest(config: Config, spark: SparkSession | None) -> tuple[SparkSession, Manifest | None]:
+    kind = memory_of(config).kind
+    spark = spark or get_spark(delta=kind == "lake")
+    return spark, _opened(config, spark) if kind != "none" else None
 
 
 def _shown(asked: Sequence[str], originals: Sequence[str], verdicts: Iterable[Mapping[str, Any]]) -> str:
@@ -267,10 +294,6 @@ def _told_story(asked: Sequence[str], originals: Sequence[str], verdicts: Any, c
     return [*came, *map(_said, verdicts), *_once(map(_claimed, claims))]
 
 
-def _has_manifest(config: Config) -> bool:
-    return memory_of(config).kind != "none"
-
-
 def _named_output(config: Config) -> str:
     if config.output is None:
         raise ConfigError("An explanation needs the output of the runs: dedup explain EVENT_ID --output DIR.")
@@ -279,8 +302,10 @@ def _named_output(config: Config) -> str:
 
 def _committed_batches(manifest: Manifest | None, output: str) -> dict[str, int]:
     "The committed batches, each with its place among them."
-    committed = manifest.ledger().committed() if manifest else []
-    names = [e.batch_id for e in committed] or [m["batch_id"] for m in _recorded(output)]
+    if manifest:
+        names = [e.batch_id for e in manifest.ledger().committed()]
+    else:
+        names = [n for n in names_in(f"{output}/runs") if _commit(output, n)]
     if not names:
         raise DedupError(
             f"{output} has no committed batch. "
@@ -293,11 +318,11 @@ def _story(
     spark: SparkSession, output: str, asked: Sequence[str], batches: Mapping[str, int]
 ) -> tuple[list[str], list[dict[str, Any]]]:
     "The ids that events came with which have one of these ids now, and all verdicts on those, in order."
-    verdicts = _verdicts(spark, output, asked)
+    verdicts = _verdicts(spark, output, asked, batches)
     originals = sorted({v["event_id"] for v in verdicts}) or list(asked)
     if originals != asked:
-        verdicts = _verdicts(spark, output, originals)
-    verdicts.sort(key=lambda v: (batches.get(v["batch_id"], 0), v["event_fingerprint"]))
+        verdicts = _verdicts(spark, output, originals, batches)
+    verdicts.sort(key=lambda v: (batches[v["batch_id"]], v["event_fingerprint"]))
     return originals, verdicts
 
 
@@ -307,7 +332,7 @@ def _unknown(batches: int, output: str, manifest: Manifest | None) -> str:
     return f"  nothing is recorded of it in the {where} of {output}: it was in none of them{alone}"
 
 
-# %% ../nbs/33_history.ipynb #9d50f45b
+# %% ../nbs/33_history.ipynb #fcc26d94
 def abandon(
     batch_id: str,
     config: Config,
@@ -358,18 +383,22 @@ def expire(
     config: Config,
     spark: SparkSession | None = None,
     *,
-    # also rows of dropped/ and bad/ that are so many days older than the newest batch
+    # also rows of dropped/ and bad/ that are so many days older than that time
     audit_days: int | None = None,
     yes: bool = False,
 ) -> Reply:
-    "Remove keys that no batch from the newest on can see; without `yes`, only say which."
+    """Remove keys that no batch from the newest on can see; without `yes`, only say which.
+
+    One batch with a wrong clock must not expire all others. Of 16 or more batches that have a time, the last
+    16 must agree: the smallest of their times counts. Of fewer, the newest time that lies within the
+    retention of the one before it; if none does, the oldest, so that nothing expires.
+    """
     _check_audit(config, audit_days)
     manifest = _opened(config, spark)
-    times = manifest.ledger().times()
-    newest = max(times.values(), default=None)
-    if newest is None:
-        data = {"keys_of": [], "audit_of": [], "done": yes}
-        return Reply("The manifest has no committed batch with a time: nothing to expire.", data)
+    if not (times := manifest.ledger().times()):
+        nothing = "The manifest has no committed batch with a time: nothing to expire."
+        return Reply(nothing, {"keys_of": [], "audit_of": [], "done": yes})
+    newest = _newest(times.values(), manifest.retention_s)
     audited = _to_audit(config, times, newest, audit_days)
     keys = manifest.expire(newest) if yes else manifest.expirable(newest)
     if yes:
@@ -377,6 +406,17 @@ def expire(
     what = _expired_words(keys, newest) + _audit_words(audited, audit_days)
     data = {"keys_of": keys, "audit_of": audited, "done": yes}
     return Reply(f"Removed {what}." if yes else f"Would remove {what}. Do it with --yes.", data)
+
+
+_LAST = 16  # batches that must agree on how late it is, as where the lake lets old keys go by itself
+
+
+def _newest(times: Collection[int], retention_s: int) -> int:
+    "How late it is by the times of the batches, in the order of their commits; see `expire`."
+    if len(times) >= _LAST:
+        return min([*times][-_LAST:])
+    oldest, *later = sorted(times)
+    return max((b for a, b in zip([oldest, *later], later) if b - a <= retention_s), default=oldest)
 
 
 def _expired_words(keys: Sequence[str], newest: int) -> str:

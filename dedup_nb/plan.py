@@ -5,15 +5,15 @@
 # %% auto #0
 __all__ = ["Plan", "plan_workload", "plan_input"]
 
-# %% ../nbs/51_plan.ipynb #20dd70d5
+# %% ../nbs/51_plan.ipynb #10c631b9
 import html, math, re
 import pyarrow.parquet as pq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from statistics import median
 from textwrap import fill
 from typing import Any
+from .config import epoch_seconds
 from dedup_nb.costs import (
     UTILISATION,
     Month,
@@ -213,7 +213,7 @@ def plan_workload(
     return _plan(given, load_prices(region, prices_file), side_by_side)
 
 
-# %% ../nbs/51_plan.ipynb #58f8da08
+# %% ../nbs/51_plan.ipynb #d08f9eff
 _FOOTERS = 5  # that are read
 _PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 
@@ -241,7 +241,7 @@ def _footer_rows(file: InputFile) -> int:
 
 
 def _rows_by_footers(files: Sequence[InputFile], *_: Any) -> tuple[float, str]:
-    "Rows of Parquet files, and how they were found out."
+    "As `_rows_of`, of Parquet files."
     n = min(len(files), _FOOTERS)
     looked = [files[round(i * (len(files) - 1) / max(1, n - 1))] for i in range(n)]
     rows, scale = sum(map(_footer_rows, looked)), sum(f.size for f in files) / sum(f.size for f in looked)
@@ -249,49 +249,63 @@ def _rows_by_footers(files: Sequence[InputFile], *_: Any) -> tuple[float, str]:
 
 
 def _rows_by_size(files: Sequence[InputFile], kind: str, prices: Prices) -> tuple[float, str]:
-    "Rows of files of lines, and how they were found out."
+    "As `_rows_of`, of files of lines."
     packed = sum(f.size for f in files if f.path.endswith(_PACKED))
     size = sum(f.size for f in files)
     rows = packed / prices[f"{kind}_gz_row_bytes"] + (size - packed) / prices[f"{kind}_row_bytes"]
     return rows, f"by {megabytes(size)} in {counted(len(files), 'file')}, {size / rows:.0f} bytes a row"
 
 
-def _listed(source: Input, prices: Prices) -> _Seen:
+def _rows_of(files: Sequence[InputFile], kind: str, prices: Prices) -> tuple[float, str]:
+    "Rows of files, and how they were found out."
+    if not files:
+        return 0, ""
+    reckon = _rows_by_footers if kind == "parquet" else _rows_by_size
+    return reckon(files, kind, prices)
+
+
+def _listed(source: Input, batch_id: str | None, prices: Prices) -> _Seen:
     "List an input, and reckon its rows. Raises `InputError` if there are none."
     if source.format not in ("enriched_tsv", "json", "parquet"):
         raise ConfigError(
             f"A plan goes by files of enriched_tsv, json or parquet; input_format is {source.format}. "
             "Give numbers (--events-per-day), or the profile.json that dedup profile writes."
         )
-    found = find_batches(source)
+    found = find_batches(source, batch_id)
     batches, files = found.batches, [file for batch in found.batches for file in batch.files if file.size]
-    reckon = _rows_by_footers if source.format == "parquet" else _rows_by_size
-    rows, how = reckon(files, source.format, prices) if files else (0, "")
+    rows, how = _rows_of(files, source.format, prices)
     if not rows:
         raise InputError(f"{source.path} has no rows. Name another input, or plan with --events-per-day.")
     how = f"{counted(round(rows), 'row')} in {counted(len(batches), 'batch', 'batches')}, {how}"
     return _Seen(rows, len(batches), how, _per_day(batches), notes=found.notes + found.unfit)
 
 
-# %% ../nbs/51_plan.ipynb #b79ca3fd
-def _time(batch_id: str) -> datetime | None:
-    "The time that a whole batch id spells."
-    digits = re.sub("[-_T]", "", batch_id)
+# %% ../nbs/51_plan.ipynb #161156dd
+_SPELLED = re.compile(  # as a run has it, see `scan.spelled_time`; that module needs Spark
+    r"((?:19[7-9]\d|2[01]\d\d)(-?)\d\d\2\d\d)(?:[-_T](\d\d(?:[-:]?\d\d){0,2}))?Z?(?:~\d+)?"
+)
+
+
+def _time(batch_id: str) -> int | None:
+    "The time that a whole batch id spells, in seconds since 1970."
+    if not (found := _SPELLED.fullmatch(batch_id)):
+        return None
+    day, clock = (re.sub(r"\D", "", part or "") for part in found.group(1, 3))
     try:
-        return datetime.strptime(digits.ljust(14, "0"), "%Y%m%d%H%M%S") if len(digits) >= 8 else None
+        return epoch_seconds(f"{day}T{clock:0<6}")
     except ValueError:
         return None
 
 
 def _per_day(batches: Sequence[Batch]) -> float | None:
     "Batches a day, by the median distance of the times that their ids spell; None if they spell none."
-    times = sorted({time for batch in batches if (time := _time(batch.batch_id))})
-    gaps = [(later - time).total_seconds() for time, later in zip(times, times[1:])]
+    times = sorted({time for batch in batches if (time := _time(batch.batch_id)) is not None})
+    gaps = [later - time for time, later in zip(times, times[1:])]
     return min(max(86_400 / median(gaps), 0.001), 86_400) if gaps else None
 
 
-# %% ../nbs/51_plan.ipynb #ecaedc9b
-def _profiled(path: str, source: Input) -> _Seen:
+# %% ../nbs/51_plan.ipynb #db687936
+def _profiled(path: str, source: Input, batch_id: str | None) -> _Seen:
     "What a profile.json says; how often batches come is told by the input, if there is one."
     try:
         found = read_json(path)
@@ -303,13 +317,14 @@ def _profiled(path: str, source: Input) -> _Seen:
             "with events, batches, natural_excess and synthetic_excess."
         ) from None
     how = f"{counted(events, 'event')} in {counted(batches, 'batch', 'batches')}, counted by {path}"
-    per_day = _per_day(find_batches(source).batches) if source.path else None
+    per_day = _per_day(find_batches(source, batch_id).batches) if source.path else None
     return _Seen(events, batches, how, per_day, share)
 
 
 def plan_input(
     source: Input,  # path, format, batch_pattern; the path may be None where there is a profile
     *,
+    batch_id: str | None = None,  # only this one; or the name of an input without batch folders
     retention_days: float = 180,
     duplicate_share: float | None = None,  # events that the manifest knows; None = by the profile, else 2 %
     batches_per_day: float | None = None,  # None = by the times in the batch ids, else 1
@@ -325,7 +340,7 @@ def plan_input(
     prices = load_prices(region, prices_file)
     shape = {"duplicate_share": duplicate_share, "batches_per_day": batches_per_day}
     given = amounts(retention_days=retention_days, **shape)
-    seen = _profiled(profile, source) if profile else _listed(source, prices)
+    seen = _profiled(profile, source, batch_id) if profile else _listed(source, batch_id, prices)
     given = amounts(duplicate_share=seen.share, batches_per_day=seen.per_day) | given
     often = given.get("batches_per_day", 1)
     given["events_per_day"] = max(1, often, seen.rows / seen.batches * often)

@@ -43,12 +43,12 @@ def apart(*words, **env):
 # --- help
 
 
-COMMANDS = {  # an option that it has, and one that would do nothing for it
+COMMANDS = {  # options that it has, and one that would do nothing for it
     "demo": ("--output", "--input"),
     "run": ("--late-files", "--yes"),
-    "profile": ("--since", "--retention-days"),
-    "backfill": ("--synthetic", "--output-format"),
-    "plan": ("--events-per-day", "--output"),
+    "profile": ("--since", "--etl-time"),
+    "backfill": ("--synthetic --etl-time --wait-minutes --claim-timeout-minutes", "--output-format"),
+    "plan": ("--events-per-day --batch-id", "--output"),
     "explain": ("--dynamodb-table", "--synthetic"),
     "runs": ("--manifest-path", "--retention-days"),
     "abandon": ("--force", "--input"),
@@ -69,8 +69,24 @@ def test_help_shows_the_commands_own_options_and_an_example(command, capsys):
     assert exit_code(f"{command} --help") == 0
     text = capsys.readouterr().out
     has, has_not = COMMANDS[command]
-    assert f"\n  {has}" in text and has_not not in text
+    assert all(f"\n  {option}" in text for option in has.split()) and has_not not in text
     assert f"Example:\n  dedup {command}" in text
+
+
+@pytest.mark.parametrize(
+    "command, words",
+    [
+        (
+            "run",
+            "--force go on with another recipe than the manifest's, and record it; and past the check on",
+        ),
+        ("backfill", "--force go on with another recipe than the manifest's"),
+        ("abandon", "--force although committed batches dropped rows in its favour"),
+    ],
+)
+def test_help_of_a_flag_says_what_it_does_for_the_command(command, words, capsys):
+    assert exit_code(f"{command} --help") == 0
+    assert words in " ".join(capsys.readouterr().out.split())
 
 
 def test_help_of_run_shows_every_setting_in_its_group(capsys):
@@ -120,13 +136,19 @@ def test_help_of_run_shows_every_setting_in_its_group(capsys):
         ("expire --audit-days many --output out", "--audit-days many: wanted a whole number of days"),
         ("expire --audit-days -1 --output out", "wanted days from 0"),
         ("plan", "A plan needs --input DIR, --from-profile FILE or --events-per-day N"),
-        ("plan --events-per-day 9 --input x", "not both"),
+        ("plan --events-per-day 9 --input x", "--input, not both"),
+        ("plan --events-per-day 9 --set batch_id=x", "--batch-id, not both"),
+        ("plan --events-per-day 9 --from-profile x", "--from-profile, not both"),
+        ("plan --input . --batch-pattern * --batch-id x", "Wanted batch x; . has day"),
+        ("profile --etl-time 2026-11-20", "dedup profile takes no --etl-time"),
         ("iam", "dedup iam --table NAME"),
         ("iam --table t --for rnu", "Did you mean run?"),
         ("run --input", "expected one argument"),
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_one_message(words, said, capsys):
+    Path("day").mkdir()
+    Path("day/part-0").write_text("x")
     assert exit_code(words) == 2
     shown = capsys.readouterr()
     assert said in " ".join(shown.err.split()) and "Traceback" not in shown.err and shown.out == ""
@@ -203,6 +225,23 @@ def test_the_command_the_module_and_the_function_are_the_same():
     assert told[0].stderr == told[1].stderr and told[0].returncode == told[1].returncode == 2
 
 
+@pytest.mark.parametrize("kind, said", [("none", "no committed batch"), ("lake", "There is no manifest")])
+def test_explain_asks_for_delta_only_where_there_is_a_lake_manifest(kind, said, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr("dedup_nb.history.get_spark", lambda delta: asked.append(delta))
+    assert exit_code(f"explain a --output out --manifest {kind}") == 1
+    assert set(asked) == {kind == "lake"} and said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words, code", [("--events-per-day 9", 0), ("--events-per-day 9 --input x", 2)])
+def test_an_input_that_is_set_for_other_commands_does_not_hinder_a_plan_from_numbers(
+    words, code, monkeypatch
+):
+    monkeypatch.setenv("DEDUP_INPUT", "events")
+    Path("settings.ini").write_text("[DEFAULT]\nbatch_id = 2026-11-20\n")
+    assert exit_code(f"plan {words}") == code
+
+
 # --- what goes where
 
 
@@ -212,26 +251,27 @@ from dedup_nb import cli, errors, plan
 def answer(region, **_):
     os.system("echo java; echo grumbles >&2")
     if region == "fine": return plan.Plan({})
-    raise errors.InputError("broken") if region == "broken" else KeyError("AKIAABCDEFGH")
+    raise {"broken": errors.InputError, "alarm": errors.AlarmError, "busy": errors.BusyError,
+           "stop": KeyboardInterrupt, "bug": KeyError}[region]("AKIAABCDEFGH")
 plan.Plan.__str__ = lambda self: "told"
 plan.plan_workload = answer
 cli.main(["plan", "--events-per-day", "9", "--region", sys.argv[1]])
 """
 
 
-def test_what_java_prints_goes_to_a_log_that_is_named_when_something_fails():
+def test_what_java_prints_goes_to_a_log_that_is_named_where_it_may_help_and_else_removed():
     python = [sys.executable, "-c", GRUMBLING]
-    told = {
-        w: subprocess.run([*python, w], capture_output=True, text=True) for w in ("fine", "broken", "bug")
-    }
-    assert (told["fine"].stdout, told["fine"].stderr, told["fine"].returncode) == ("told\n", "", 0)
+    codes = {"fine": 0, "broken": 1, "bug": 1, "alarm": 3, "busy": 4, "stop": 130}
+    told = {w: subprocess.run([*python, w], capture_output=True, text=True) for w in codes}
+    assert {word: done.returncode for word, done in told.items()} == codes
+    assert (told["fine"].stdout, told["fine"].stderr) == ("told\n", "")
     for word, last in (("broken", "grumbles\n"), ("bug", "KeyError: '***'\n")):
         done = told[word]
         lines = done.stderr.splitlines()
         assert (done.stdout, done.returncode, len(lines)) == ("", 1, 2) and "AKIA" not in done.stderr
         text = Path(lines[1].removeprefix("What Spark and others said is in ")).read_text()
         assert text.startswith("java\ngrumbles\n") and text.endswith(last)
-    assert len(list(Path().glob("dedup-*.log"))) == 2
+    assert len(list(Path().glob("dedup-*.log"))) == 2  # that nobody was told of is not left behind
 
 
 def test_with_json_only_json_goes_to_standard_output_even_when_that_is_closed():
@@ -257,9 +297,15 @@ def test_runs_of_an_output_without_a_manifest(capsys):
     put("out/runs/1/metrics.json", {**one, "started_at": "2026-11-20T11:00:00Z",
                                     "finished_at": "2026-11-20T11:02:03Z"})  # fmt: skip
     none = dict.fromkeys(counts, 0)
-    put("out/runs/2/metrics.json", {**one, "batch_id": "2", "status": "decided", "etl_time": None,
-                                    "counts": none})  # fmt: skip
+    two = {**one, "batch_id": "2", "status": "decided", "etl_time": None, "counts": none}
+    put("out/runs/2/metrics.json", two)
+    put("out/runs/1/files.json", {"status": "committed", "attempt": "a1"})
+    put("out/runs/2/files.json", {"status": "decided"})
     Path("out/runs/3").mkdir()  # of a run that failed
+    # metrics come before files.json, which is the commit
+    put("out/runs/4/metrics.json", {**two, "batch_id": "4", "status": "committed"})
+    put("out/runs/5/metrics.json", {**two, "batch_id": "5", "status": "committed", "attempt": "a2"})
+    put("out/runs/5/files.json", {"status": "committed", "attempt": "a1"})
     told = apart("runs", "--output", "out", **NO_SPARK)
     head, *rows = [re.split("  +", line) for line in told.stdout.splitlines()]
     assert head[3:] == ["kept", "dropped", "of the good", "bad", "of all", "took", "by"], told.stderr
@@ -267,9 +313,11 @@ def test_runs_of_an_output_without_a_manifest(capsys):
         ["1", "committed", "2026-11-20 10:00", "39 999", "1", "below 0.01 %", "10", "0.025 %",
          "2 minutes", "-"],
         ["2", "decided", "-", "0", "0", "0 %", "0", "0 %", "-", "-"],
+        ["4", "unfinished", "-", "0", "0", "0 %", "0", "0 %", "-", "-"],
+        ["5", "unfinished", "-", "0", "0", "0 %", "0", "0 %", "-", "-"],
     ]  # fmt: skip
     assert exit_code("runs --output out --json") == 0
-    assert [m["counts"] for m in json.loads(capsys.readouterr().out)] == [counts, none]
+    assert [m["counts"] for m in json.loads(capsys.readouterr().out)] == [counts, none, none, none]
 
 
 def test_runs_finds_the_table_that_the_output_is_noted_with(dynamodb):

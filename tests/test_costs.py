@@ -302,6 +302,37 @@ def test_a_batch_a_week_and_a_batch_without_a_time():
     assert "one batch a day, as nothing says otherwise" in plan_input(Input("in")).numbers["notes"][1]
 
 
+# all others give the rhythm, see `scan.spelled_time`
+@pytest.mark.parametrize(
+    "names, per_day",
+    [
+        (("20261120T130000Z", "20261120T190000Z"), 4),
+        (("2026-11-20_13", "2026-11-20_19"), 4),
+        (("20261120", "20261121"), 1),
+        (("20261120123", "20261120124"), None),
+        (("19000101", "19000103"), None),
+        (("2026-1120", "2026-1122"), None),
+    ],
+)
+def test_names_that_spell_times_tell_the_rhythm(names, per_day):
+    for name in names:
+        Path(f"in/run={name}").mkdir(parents=True)
+        Path(f"in/run={name}/a.gz").write_bytes(b"x" * 2400)
+    n = plan_input(Input("in")).numbers
+    assert n["workload"]["batches_per_day"] == (per_day or 1)
+    assert any("one batch a day, as nothing says" in note for note in n["notes"]) == (per_day is None)
+
+
+def test_a_plan_of_one_batch():
+    for name, size in (("1", 2400), ("2", 24_000)):
+        Path(f"in/run={name}").mkdir(parents=True)
+        Path(f"in/run={name}/a.gz").write_bytes(b"x" * size)
+    one, both = (plan_input(Input("in"), batch_id=b).numbers["batch"]["rows"] for b in ("2", None))
+    assert one > 1.5 * both
+    with pytest.raises(InputError, match="Wanted batch 3; in has 1, 2"):
+        plan_input(Input("in"), batch_id="3")
+
+
 def test_a_profile_tells_rows_and_share():
     counts = {"events": 40_000, "ids": 39_000, "batches": 2, "natural_excess": 800, "synthetic_excess": 200}
     Path("profile.json").write_text(json.dumps(counts))

@@ -1,6 +1,8 @@
 """Notebooks run and show what they say; job notebooks and the commands of the README do what they promise."""
 
 import re
+import subprocess
+import sys
 
 import nbformat
 import pytest
@@ -25,6 +27,13 @@ def test_what_a_notebook_shows_is_committed(path):
     assert any(c.get("outputs") for c in cells), "run the notebook and commit what it shows"
     shown = [o for c in cells for o in c.get("outputs", [])]
     assert not any(o.output_type == "error" for o in shown)
+
+
+def test_make_notebooks_runs_every_numbered_notebook():
+    recipe = re.search(r"^notebooks:.*\n\t@\$\(BIN\)/python (.*)$", (ROOT / "Makefile").read_text(), re.M)[1]
+    command = [sys.executable, *recipe.split(), "--collect-only"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    assert {p.stem for p in NOTEBOOKS} == set(re.findall(r"\[(\w+)\]", listed))
 
 
 # the demo runs the third, run_dedup

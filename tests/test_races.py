@@ -105,7 +105,7 @@ def test_a_zombie_that_goes_on_after_it_was_taken_over_changes_nothing(spark, tm
         before = rows_left(tmp_path)
         os.kill(zombie.pid, signal.SIGCONT)
         code, said = ended(zombie)
-    assert code == 1 and "FencedError: Batch 1 was" in said, said[-2000:]
+    assert code == 4 and "FencedError: Batch 1 was" in said, said[-2000:]
     assert rows_left(tmp_path) == before and states(spark, tmp_path) == {"1": "committed"}
     assert shown(spark, tmp_path / "out", "1") == [("a", 1), ("new of a", 2)]
 
