@@ -98,7 +98,7 @@ def _found(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(counts[name] for name in sorted(counts) if name.startswith("_dd_hour"))
 
 
-# %% ../nbs/31_scan.ipynb #53fea0a3
+# %% ../nbs/31_scan.ipynb #3071f6c6
 @dataclass(frozen=True)
 class Tally:
     "Rows of a part of the batch."
@@ -221,12 +221,11 @@ def sums_of(
 
 def _distinct_pairs(good: DataFrame, several: DataFrame, columns: Sequence[str]) -> DataFrame:
     "One row per pair. Most ids have one row: only the others are brought together."
-    few = F.broadcast(several)
-    alone = good.join(few, "_dd_hash", "left_anti").withColumn("n", F.expr("1L"))
+    alone = good.join(several, "_dd_hash", "left_anti").withColumn("n", F.expr("1L"))
     least = [f"min({c}) as {c}" for c in ("own", "hour", "place") if c in columns]
     key = [c for c in columns if c not in ("own", "hour", "place")]
     rest = [F.expr(text) for text in (*least, "count(1) as n")]
-    together = good.join(few, "_dd_hash", "left_semi").groupBy(*key).agg(*rest)
+    together = good.join(several, "_dd_hash", "left_semi").groupBy(*key).agg(*rest)
     return alone.unionByName(together)
 
 
