@@ -11,6 +11,7 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
+import nbformat
 import pytest
 from conftest import ROOT
 
@@ -146,6 +147,9 @@ def test_notebooks_are_small_and_know_no_machine():
     }
     texts = {p.stem: p.read_text() for p in NOTEBOOKS}
     assert not [(name, what) for name, text in texts.items() for what, has in faults.items() if has(text)]
+    for path in NOTEBOOKS:
+        nbformat.validate(nbformat.read(path, 4))
+    assert {key for path in NOTEBOOKS for c in cells(path) for key in c["metadata"]} == {"tags"}
     rooms = [p for p in NOTEBOOKS if p.stem[:2].isdigit()]
     assert not [p.stem for p in rooms if not any(c.get("outputs") for c in cells(p))], "run them"
 
