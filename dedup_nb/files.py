@@ -296,7 +296,7 @@ def _not_there(path: str, fs: pafs.FileSystem, inner: str) -> MissingInputError:
     )
 
 
-# %% ../nbs/01_files.ipynb #922a69da
+# %% ../nbs/01_files.ipynb #bc635140
 def _levels(pattern: str) -> int:
     return pattern.strip("/").count("/") + 1
 
@@ -357,8 +357,9 @@ def _fit(batches: Iterable[Batch]) -> tuple[tuple[Batch, ...], tuple[str, ...]]:
 
 
 def _why_unfit(batch_id: str, found: Sequence[Batch]) -> str | None:
-    # a ~ is kept for files that come late, see `late_id`
-    why = unfit_batch_id(batch_id.replace("~", " "))
+    # a ~ is kept for files that come late, see `late_id`; the output of a run has folders of those
+    name = re.sub(r"~\d+$", "", batch_id) if "/batch_id=" in found[0].source else batch_id
+    why = unfit_batch_id(name.replace("~", " "))
     if why:
         return f"{found[0].source}: {batch_id!r} cannot name a batch: {why}. Rename the folder."
     if len(found) == 1:

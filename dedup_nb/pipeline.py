@@ -60,7 +60,7 @@ from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
 
-# %% ../nbs/31_pipeline.ipynb #89e61ffc
+# %% ../nbs/31_pipeline.ipynb #b79887ba
 def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
     progress.begin("manifest" if job.manifest else "suspects")
@@ -172,8 +172,8 @@ class _Moving:
         if job.applies and tally.bad:
             _check_some_good(job, opened, tally)
             write_bad(opened.source, opened.attempt)
-        through = grouped(tally.good - decided.suspects)
-        self.progress.done("clean", f"{through} rows straight through, {grouped(tally.bad)} bad")
+        through = counted(tally.good - decided.suspects, "row")
+        self.progress.done("clean", f"{through} straight through, {grouped(tally.bad)} bad")
         return tally
 
 

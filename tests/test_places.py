@@ -235,6 +235,13 @@ def test_folders_that_cannot_be_batches_are_named_and_left_out_and_the_others_go
     assert list(cut("1")[0]) == ["1"] and list(cut("mine", path="in/beside")[0]) == ["mine"]
 
 
+def test_the_output_of_a_run_may_have_folders_of_late_files(here):
+    tree("out/events/batch_id=1/a", "out/events/batch_id=1~1/a", "in/run=1~1/a")
+    found = find_batches(Input(f"{here}/out/events", batch_pattern="batch_id=*"))
+    assert [b.batch_id for b in found.batches] == ["1", "1~1"] and not found.unfit
+    assert "1~1" in find_batches(Input(f"{here}/in")).unfit[0]
+
+
 def test_two_folders_of_one_name_are_named_and_neither_is_taken():
     tree("in/a=1/b=2_3/f", "in/a=1_2/b=3/f", "in/a=1/b=4/f")
     found, listed = cut(batch_pattern="a=*/b=*")
