@@ -20,12 +20,13 @@ __all__ = [
     "InputFile",
     "Batch",
     "Found",
+    "spelled_time",
     "late_id",
     "is_asked_for",
     "find_batches",
 ]
 
-# %% ../nbs/01_files.ipynb #13880341
+# %% ../nbs/01_files.ipynb #b193ab7e
 import json, os, re, uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -33,7 +34,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 import pyarrow.fs as pafs
-from .config import unfit_batch_id
+from .config import epoch_seconds, unfit_batch_id
 from .errors import ConfigError, InputError, MissingInputError, OutputError, did_you_mean
 from .places import Input, Limits
 from .words import counted, some_of
@@ -366,6 +367,29 @@ def _why_unfit(batch_id: str, found: Sequence[Batch]) -> str | None:
         return None
     names = " and ".join(b.source for b in found)
     return f"{names} would both be batch {batch_id}. Rename one, or choose another batch_pattern."
+
+
+# %% ../nbs/01_files.ipynb #099e237f
+_SPELLED = re.compile(
+    r"(?P<day>(?:19[7-9]\d|2[01]\d\d)(?P<dash>-?)\d\d(?P=dash)\d\d)"
+    r"(?:[-_T](?P<clock>\d\d(?:[-:]?\d\d){0,2}))?Z?"
+)
+
+
+def spelled_time(
+    batch_id: str,  # `2026-11-20-00-00-00`, `2026-11-20`, `2026-11-20_13`, `20261120T13`
+) -> int | None:  # seconds since 1970
+    "The time that the whole id spells; None if it spells none. Of late files that of their folder."
+    found = _SPELLED.fullmatch(re.sub(r"~\d+$", "", batch_id))
+    if not found:
+        return None
+    day = found["day"].replace("-", "")
+    clock = re.sub(r"\D", "", found["clock"] or "").ljust(6, "0")
+    parts = (day[:4], day[4:6], day[6:])
+    try:
+        return epoch_seconds(f"{'-'.join(parts)}T{clock[:2]}:{clock[2:4]}:{clock[4:]}")
+    except ValueError:
+        return None
 
 
 # %% ../nbs/01_files.ipynb #784f724c

@@ -86,7 +86,7 @@ class Worked:
     moved: Moved
 
 
-# %% ../nbs/31_finish.ipynb #f59c2fa6
+# %% ../nbs/31_finish.ipynb #bbbf161d
 def finish(
     job: Job,
     work: Worked,
@@ -120,7 +120,7 @@ def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, An
 
 
 def _counted(job: Job, work: Worked, files: Mapping[str, Any]) -> dict[str, int]:
-    "The counts of the batch, checked against the written files."
+    "The counts of the batch, checked against the written files and the limits."
     tally, decided, kept = work.moved.tally, work.moved.decided, work.opened.kept
     expected = {"bad": tally.bad, "kept": tally.good - decided.dropped, "dropped": decided.dropped}
     written = count_written(job.spark, kept, files) if job.applies else expected

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["Plan", "plan_workload", "plan_input"]
 
-# %% ../nbs/51_plan.ipynb #10c631b9
+# %% ../nbs/51_plan.ipynb #88aa7a44
 import html, math, re
 import pyarrow.parquet as pq
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from textwrap import fill
 from typing import Any
-from .config import epoch_seconds
 from dedup_nb.costs import (
     UTILISATION,
     Month,
@@ -28,7 +27,7 @@ from dedup_nb.costs import (
     usd,
 )
 from .errors import ConfigError, InputError
-from .files import Batch, InputFile, filesystem, find_batches, read_json
+from .files import Batch, InputFile, filesystem, find_batches, read_json, spelled_time
 from .page import html_table, paragraph
 from .places import Input
 from .words import counted, first_line, grouped, megabytes, some_of, text_table
@@ -280,26 +279,10 @@ def _listed(source: Input, batch_id: str | None, prices: Prices) -> _Seen:
     return _Seen(rows, len(batches), how, _per_day(batches), notes=found.notes + found.unfit)
 
 
-# %% ../nbs/51_plan.ipynb #161156dd
-_SPELLED = re.compile(  # as a run has it, see `scan.spelled_time`; that module needs Spark
-    r"((?:19[7-9]\d|2[01]\d\d)(-?)\d\d\2\d\d)(?:[-_T](\d\d(?:[-:]?\d\d){0,2}))?Z?(?:~\d+)?"
-)
-
-
-def _time(batch_id: str) -> int | None:
-    "The time that a whole batch id spells, in seconds since 1970."
-    if not (found := _SPELLED.fullmatch(batch_id)):
-        return None
-    day, clock = (re.sub(r"\D", "", part or "") for part in found.group(1, 3))
-    try:
-        return epoch_seconds(f"{day}T{clock:0<6}")
-    except ValueError:
-        return None
-
-
+# %% ../nbs/51_plan.ipynb #e525145c
 def _per_day(batches: Sequence[Batch]) -> float | None:
     "Batches a day, by the median distance of the times that their ids spell; None if they spell none."
-    times = sorted({time for batch in batches if (time := _time(batch.batch_id)) is not None})
+    times = sorted({time for batch in batches if (time := spelled_time(batch.batch_id)) is not None})
     gaps = [later - time for time, later in zip(times, times[1:])]
     return min(max(86_400 / median(gaps), 0.001), 86_400) if gaps else None
 

@@ -4,7 +4,6 @@
 
 # %% auto #0
 __all__ = [
-    "spelled_time",
     "time_of_batch",
     "time_columns",
     "Tally",
@@ -16,14 +15,13 @@ __all__ = [
     "ids_to_look_at",
 ]
 
-# %% ../nbs/31_scan.ipynb #5039ce73
-import re
+# %% ../nbs/31_scan.ipynb #04f0c359
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import Column, DataFrame, Observation, Row, functions as F, types as T
 from .columns import id_text, micros, only
-from .config import epoch_seconds
+from .files import spelled_time
 from dedup_nb.keys import (
     BROADCAST_LIMIT,
     KEY,
@@ -37,29 +35,8 @@ from dedup_nb.keys import (
 from .read import Source
 from .write import Attempt
 
-# %% ../nbs/31_scan.ipynb #9ee2f2ca
-_SPELLED = re.compile(
-    r"(?P<day>(?:19[7-9]\d|2[01]\d\d)(?P<dash>-?)\d\d(?P=dash)\d\d)"
-    r"(?:[-_T](?P<clock>\d\d(?:[-:]?\d\d){0,2}))?Z?"
-)
 
-
-def spelled_time(
-    batch_id: str,  # `2026-11-20-00-00-00`, `2026-11-20`, `2026-11-20_13`, `20261120T13`
-) -> int | None:  # seconds since 1970
-    "The time that the whole id spells; None if it spells none. Of late files that of their folder."
-    found = _SPELLED.fullmatch(re.sub(r"~\d+$", "", batch_id))
-    if not found:
-        return None
-    day = found["day"].replace("-", "")
-    clock = re.sub(r"\D", "", found["clock"] or "").ljust(6, "0")
-    parts = (day[:4], day[4:6], day[6:])
-    try:
-        return epoch_seconds(f"{'-'.join(parts)}T{clock[:2]}:{clock[2:4]}:{clock[4:]}")
-    except ValueError:
-        return None
-
-
+# %% ../nbs/31_scan.ipynb #c919bd46
 def time_of_batch(
     given: int | None,  # seconds since 1970
     batch_id: str,

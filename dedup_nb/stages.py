@@ -189,7 +189,7 @@ def synthetic_words(d: Decided) -> str:
     return f"{grouped(left)} in, {grouped(d.renamed)} renamed, {grouped(d.dropped - natural)} dropped"
 
 
-# %% ../nbs/31_stages.ipynb #e174b12d
+# %% ../nbs/31_stages.ipynb #b7026f8c
 def differing_words(
     suspects: DataFrame,  # with keys
     decisions: DataFrame,
@@ -224,7 +224,8 @@ def _differing(
 
 def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[str, str]) -> DataFrame:
     "The copies with their columns under short names, each with the first row of its pair in `first`."
-    names, texts = columns.values(), [F.to_json(F.struct(quoted(c))).alias(n) for c, n in columns.items()]
+    names = columns.values()
+    texts = [F.to_json(F.struct(quoted(c)), PLAIN_JSON).alias(n) for c, n in columns.items()]
     rows = suspects.select("_dd_id", "_dd_fp", F.col("_dd_at.row").alias("row"), *texts)
     pairs = decisions.where("copies > 1 and stays").selectExpr("event_id", "_dd_fp as fp", "first_row")
     copies = rows.join(pairs, F.expr("_dd_id = event_id and _dd_fp = fp"))

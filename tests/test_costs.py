@@ -302,7 +302,7 @@ def test_a_batch_a_week_and_a_batch_without_a_time():
     assert "one batch a day, as nothing says otherwise" in plan_input(Input("in")).numbers["notes"][1]
 
 
-# all others give the rhythm, see `scan.spelled_time`
+# all others give the rhythm, see `files.spelled_time`
 @pytest.mark.parametrize(
     "names, per_day",
     [

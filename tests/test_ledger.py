@@ -10,7 +10,7 @@ import pytest
 
 from dedup_nb.choose import choose_batches, compare_with_commits, record_input
 from dedup_nb.errors import BusyError, ConfigError
-from dedup_nb.files import Batch, InputFile
+from dedup_nb.files import Batch, InputFile, spelled_time
 from dedup_nb.ledger import (
     FORMAT,
     FencedError,
@@ -25,7 +25,7 @@ from dedup_nb.ledger import (
 from dedup_nb.manifest import Look, Manifest, check_rerun
 from dedup_nb.memory import recipe_record
 from dedup_nb.places import Limits, Recipe
-from dedup_nb.scan import spelled_time, time_of_batch
+from dedup_nb.scan import time_of_batch
 from dedup_nb.words import minute, utc
 
 DAY = 86400

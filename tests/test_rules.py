@@ -449,6 +449,13 @@ def test_dropped_copies_that_differ_from_the_one_that_stays_are_counted_by_colum
     assert equal.endswith("all dropped copies equal the one that stays")
 
 
+def test_copies_that_differ_by_microseconds_differ(spark):
+    rows = spark.sql("select 'a' as event_id, timestamp_micros(id) as at from range(1, 3)")
+    keys = fit(Recipe(order_by=("at",)), rows.columns)
+    suspects = with_keys(with_ids(rows, keys.id), keys)
+    assert "(at: 1)" in differing_words(suspects, decide(suspects, "rename_later"), rows.columns)
+
+
 ENRICHED_AS = (
     "event_id string, page_url string, _ingested_at string, v_collector string, v_etl string, "
     "collector_tstamp string"
