@@ -36,7 +36,7 @@ from dedup_nb.tables import (
 from .tasks import ANSWERS, Crew, Gathered, Writing, deleting, key_column
 from .words import counted, duration, grouped, some_of
 
-# %% ../nbs/27_dynamo.ipynb #7aec9876
+# %% ../nbs/27_dynamo.ipynb #bce00e24
 _OF_PAIRS = ("claimed", "own", "duplicate", "expired", "throttled", "retried")  # counters of a claim
 
 
@@ -169,7 +169,7 @@ class DynamoStore:
 
     # -- claims --
 
-    def known(self, claim: Claim, pairs: DataFrame, retention_s: int) -> Look:
+    def known(self, claim: Claim, pairs: DataFrame, retention_s: int, number: int | None = None) -> Look:
         """Claim the pairs of a batch, and find what other batches have of their ids. The answers are files.
 
         pairs: `event_id`, `event_fingerprint` (null: only the id), one row per pair; `place`, if there,

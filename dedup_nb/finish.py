@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["Opened", "Looked", "Moved", "Worked", "finish", "publish_pending"]
 
-# %% ../nbs/31_finish.ipynb #51ab4cd6
+# %% ../nbs/31_finish.ipynb #33cc3ed1
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .choose import record_input
 from .cross_batch import to_remember
 from .files import Batch, names_in, read_json, write_text
 from .job import Job
-from .keys import Keys
+from .keys import Keys, gathered
 from .ledger import Claim, Ledger, fenced
 from .memory import record_output
 from .read import Source
@@ -86,7 +86,7 @@ class Worked:
     moved: Moved
 
 
-# %% ../nbs/31_finish.ipynb #bbbf161d
+# %% ../nbs/31_finish.ipynb #82a2ff48
 def finish(
     job: Job,
     work: Worked,
@@ -140,7 +140,7 @@ def _replace_delta(job: Job, work: Worked) -> list[dict[str, Any]]:
     claim, kept = work.looked and work.looked.claim, work.opened.kept
     if claim and not job.manifest.is_open(claim.batch_id, claim.token):
         raise fenced(claim.batch_id)
-    write_delta(reduce(DataFrame.unionByName, kept.waiting), kept.attempt)
+    write_delta(reduce(DataFrame.unionByName, kept.waiting.values()), kept.attempt)
     return delta_files(job.spark, kept.attempt)
 
 
@@ -157,7 +157,8 @@ def _commit(
     if looked is None:
         return m
     write_text(f"{attempt.staging}/commit.json", json.dumps(record))
-    keys = to_remember(work.scan.pairs, work.moved.decisions, looked.known)
+    pairs = gathered(work.scan.pairs, work.scan.number)
+    keys = to_remember(pairs, work.moved.decisions, looked.known)
     job.manifest.commit(looked.claim, keys, _told(job, work, m))
     used = dict(job.manifest.store.used(looked.claim))
     if used != m["used"]:

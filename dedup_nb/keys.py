@@ -19,6 +19,7 @@ __all__ = [
     "check_columns",
     "with_ids",
     "suspect_ids",
+    "gathered",
     "rows_of",
     "hash_of",
     "fingerprint_of",
@@ -171,8 +172,9 @@ def _is_ours(column: str) -> bool:
     return lower == "dedup" or lower.startswith("_dd") or (lower == ORIGINAL and column != ORIGINAL)
 
 
-# %% ../nbs/10_keys.ipynb #173e46ae
+# %% ../nbs/10_keys.ipynb #2fd1d100
 BROADCAST_LIMIT = 4_000_000  # ids; about 100 MB on every worker
+_ONE_TASK = 20_000  # rows
 
 
 def with_ids(
@@ -191,6 +193,14 @@ def suspect_ids(
     fed = "coalesce(bool_or(_dd_fed), false)" if "_dd_fed" in ids.columns else "false"
     counted = hashed.groupBy("_dd_hash").agg(F.expr(f"count(1) > 1 or {fed}").alias("suspect"))
     return counted.where("suspect").select("_dd_hash")
+
+
+def gathered(
+    rows: DataFrame,
+    number: int,  # of rows
+) -> DataFrame:
+    "Few rows in one task: whatever groups, sorts or joins them needs no shuffle."
+    return rows.coalesce(1) if number <= _ONE_TASK else rows
 
 
 def rows_of(

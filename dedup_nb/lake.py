@@ -130,7 +130,7 @@ def _old_keys(spark: SparkSession, rows: DataFrame, ledger: Ledger) -> DataFrame
     return keys.select(*_typed({name: F.col(name) for name in named}))
 
 
-# %% ../nbs/21_lake.ipynb #66e68cde
+# %% ../nbs/21_lake.ipynb #c145d36e
 @dataclass
 class LakeStore:
     "Markers and keys in a Delta table."
@@ -210,14 +210,14 @@ class LakeStore:
             return _old_keys(self.spark, self.table(), Ledger(self.markers()))
         return self.table().where("kind = 'key'")
 
-    def known(self, claim: Claim, pairs: DataFrame, retention_s: int) -> Look:
+    def known(self, claim: Claim, pairs: DataFrame, retention_s: int, number: int | None = None) -> Look:
         "What earlier batches have of these ids, as far as it lives at the time of the batch; one join."
         live = [e for e in claim.ledger.committed() if _is_seen(e, claim, retention_s)]
         if not live:
             return Look(_nothing(self.spark))
         keys = self._keys_seen(claim, min(e.first_seq for e in live), retention_s)
-        ids = pairs.select(*(F.col(c).alias(f"_{c}") for c in KEY)).distinct()
-        if pairs.count() <= BROADCAST_IDS:
+        ids = pairs.select(*(F.col(c).alias(f"_{c}") for c in KEY))
+        if (pairs.count() if number is None else number) <= BROADCAST_IDS:
             ids = F.broadcast(ids)
         found = keys.join(ids, _same_id(), "left_semi")
         whose = ("coalesce(origin, batch_id) as batch_id", "coalesce(origin_seq, seq) as seq")
@@ -270,8 +270,8 @@ class LakeStore:
             self._rewrite()
         rows = _marker_rows(self.spark, [marker])
         if keys is not None:
-            small = marker.info.get("pairs", _SMALL) < _SMALL
-            rows = _key_rows(claim, keys.coalesce(1) if small else keys).unionByName(rows)
+            rows = _key_rows(claim, keys).unionByName(rows)
+            rows = rows.coalesce(1) if marker.info.get("pairs", _SMALL) < _SMALL else rows
         if claim and not claim.rerun:
             self._write(rows, marker, mode="append")
         else:

@@ -34,7 +34,7 @@ from .places import Limits
 from .words import counted, grouped, minute, some_of
 
 
-# %% ../nbs/20_manifest.ipynb #16a2abd4
+# %% ../nbs/20_manifest.ipynb #b9bebca2
 @dataclass(frozen=True)
 class Look:
     "What others have of some ids."
@@ -64,8 +64,11 @@ class Store(Protocol):
         No keys (None): the batch has nothing from then on. False as for `append`.
         """
 
-    def known(self, claim: Claim, pairs: Any, retention_s: int) -> Look:
-        "What other batches have of the ids of these pairs. Not exclusive: this claims the pairs."
+    def known(self, claim: Claim, pairs: Any, retention_s: int, number: int | None = None) -> Look:
+        """What other batches have of the ids of these pairs. Not exclusive: this claims the pairs.
+
+        number: of pairs; None: count them where that matters.
+        """
 
     def held(self, event_ids: Sequence[str], ledger: Ledger, retention_s: int) -> list[dict[str, Any]]:
         "What is held of some ids, for people: event_id, batch_id, fate, only_id, keeps_alive_of, open."
@@ -86,7 +89,7 @@ class Store(Protocol):
         "Keep the store small, after a commit. Safe to lose."
 
 
-# %% ../nbs/20_manifest.ipynb #ba4ea1d6
+# %% ../nbs/20_manifest.ipynb #f959af77
 _TRIES = 50  # at one place of the ledger
 
 
@@ -218,9 +221,14 @@ class Manifest:
         seq = max(ledger.next, 1)
         return Claim(batch_id, token, seq, first or seq, etl, first is not None, notes, ledger)
 
-    def known(self, claim: Claim, pairs: Any) -> Look:
+    def known(
+        self,
+        claim: Claim,
+        pairs: Any,
+        number: int | None = None,  # of pairs, if somebody knows it
+    ) -> Look:
         "What earlier batches have of the ids of these pairs."
-        return self.store.known(claim, pairs, self.retention_s)
+        return self.store.known(claim, pairs, self.retention_s, number)
 
     def commit(self, claim: Claim, keys: Any, info: Mapping[str, Any]) -> None:
         """Commit the batch: its keys, and what is to be remembered of it (`info`).

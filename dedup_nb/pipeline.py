@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["process", "run"]
 
-# %% ../nbs/31_pipeline.ipynb #c5b0cd9d
+# %% ../nbs/31_pipeline.ipynb #3093e2b3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from dedup_nb.files import (
 )
 from .finish import Looked, Moved, Opened, Worked, finish, publish_pending
 from .job import Job, open_job
-from .keys import check_columns, fit
+from .keys import check_columns, fit, gathered
 from .ledger import Claim, FencedError, Ledger, ManifestError, who
 from .manifest import check_rerun
 from dedup_nb.memory import (
@@ -60,7 +60,7 @@ from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
 
-# %% ../nbs/31_pipeline.ipynb #b79887ba
+# %% ../nbs/31_pipeline.ipynb #5eb3b93d
 def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
     progress.begin("manifest" if job.manifest else "suspects")
@@ -81,12 +81,13 @@ def _check_some_good(job: Job, opened: Opened, tally: Tally) -> None:
 def _look_back(job: Job, opened: Opened, scan: Scan, etl: int | None, progress: Progress) -> Looked:
     "Claim the batch, or only look if nothing is to be applied, and ask what earlier batches had."
     claim = _claimed(job, opened, scan, etl)
-    known = opened.attempt.stage(job.manifest.known(claim, scan.pairs).keys, "known")
-    found = known.count()
+    keys = job.manifest.known(claim, scan.pairs, scan.number).keys
+    known = opened.attempt.stage(keys, "known")
+    found = opened.attempt.staged_rows("known")
     earlier = f"{counted(found, 'key')} of their ids known from earlier batches"
     progress.done("manifest", f"{counted(scan.number, 'pair')}, {earlier}")
     # joins with what is surely empty cost nothing
-    return Looked(claim, known if found else known.limit(0), found, _newer(claim))
+    return Looked(claim, gathered(known, found) if found else known.limit(0), found, _newer(claim))
 
 
 def _claimed(job: Job, opened: Opened, scan: Scan, etl: int | None) -> Claim:
@@ -119,8 +120,8 @@ class _Moving:
 
     @property
     def known(self) -> DataFrame | None:
-        "What earlier batches had."
-        return self.looked and self.looked.known
+        "What earlier batches had; None if nothing, or nobody knows."
+        return self.looked.known if self.looked and self.looked.found else None
 
     def moved(self) -> Moved:
         "Decide on the suspects; write what stays and what goes."
@@ -158,7 +159,7 @@ class _Moving:
         opened = self.opened
         self.progress.begin("resolve")
         write_suspects(suspects, decisions, decided.alike, opened.source, opened.keys, opened.kept)
-        if self.looked and self.job.recipe.synthetic == "delete_all":
+        if self.known is not None and self.job.recipe.synthetic == "delete_all":
             write_retractions(decisions, self.known, opened.attempt)
         self.progress.done("resolve", resolved_words(decided))
 

@@ -15,9 +15,9 @@ __all__ = [
     "ids_to_look_at",
 ]
 
-# %% ../nbs/31_scan.ipynb #04f0c359
+# %% ../nbs/31_scan.ipynb #9e4c09e3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from pyspark.sql import Column, DataFrame, Observation, Row, functions as F, types as T
 from .columns import id_text, micros, only
@@ -27,6 +27,7 @@ from dedup_nb.keys import (
     KEY,
     Keys,
     claimed_fingerprint,
+    gathered,
     id_key,
     pair_key,
     place_of,
@@ -75,7 +76,7 @@ def _found(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(counts[name] for name in sorted(counts) if name.startswith("_dd_hour"))
 
 
-# %% ../nbs/31_scan.ipynb #3071f6c6
+# %% ../nbs/31_scan.ipynb #5091ab57
 @dataclass(frozen=True)
 class Tally:
     "Rows of a part of the batch."
@@ -94,11 +95,15 @@ def row_counts() -> list[Column]:  # `rows`, `good`
     return [F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good")]
 
 
+_PAIR_HASH = f"xxhash64({', '.join([*KEY, 'pair'])})"
+
+
 @dataclass(frozen=True)
 class Scan:
     "What the narrow scan gives."
 
     ids: DataFrame  # `_dd_hash` of the ids that need a look because of this batch alone
+    found: int  # how many those are
     hours: tuple[int | None, ...]  # median hours, see `time_of_batch`
     tally: Tally | None = None  # None: only known once all rows are decoded
     # one row per good row: `_dd_hash`, KEY, `pair`, `own` (its id, if it is looked up by another), `hour`
@@ -119,7 +124,7 @@ def scan_ids(source: Source, keys: Keys, attempt: Attempt, natural: bool) -> Sca
     tally = None
     if source.cheap:
         tally = Tally(counts["rows"], source.raw.where("_dd_id is not null").count())
-    return Scan(staged, _found(counts), tally)
+    return Scan(staged, attempt.staged_rows("ids"), _found(counts), tally)
 
 
 def _ids_and_counts(
@@ -172,14 +177,34 @@ def _text_columns(events: DataFrame, keys: Keys) -> dict[str, Column]:
 
 def _scanned(rows: DataFrame, columns: Sequence[str], hours: int, attempt: Attempt) -> Scan:
     "Stage the keys, and ask all else of them."
-    staged = attempt.stage(rows, "keys")
-    total = staged.agg(*row_counts(), *_medians(hours)).first()
-    good = staged.where("_dd_good").select(*columns)
+    watch = Observation("keys")
+    all_good = F.expr(f"bit_xor(if(_dd_good, {_PAIR_HASH}, 0))").alias("checksum")
+    watched = rows.observe(watch, *row_counts(), all_good, *_medians(hours))
+    staged, total = attempt.stage(watched, "keys"), watch.get
+    tally = Tally(total["rows"], total["good"])
+    good = gathered(staged.where("_dd_good").select(*columns), tally.good)
     repeated = attempt.stage(_repeated(good), "repeated")
-    pairs = _distinct_pairs(good, repeated.where("several").select("_dd_hash"), columns)
-    sums, tally = sums_of(pairs), Tally(total.rows, total.good)
-    hours_found = _found(total.asDict())
-    return Scan(repeated.select("_dd_hash"), hours_found, tally, good, pairs, sums.pairs, sums.checksum)
+    ids, found = repeated.select("_dd_hash"), attempt.staged_rows("repeated")
+    scan = Scan(ids, found, _found(total), tally, good)
+    if not found:
+        pairs = good.withColumn("n", F.expr("1L"))
+        return replace(scan, pairs=pairs, number=tally.good, checksum=total["checksum"] or 0)
+    return _several(scan, gathered(repeated.where("several").select("_dd_hash"), found), columns, total)
+
+
+def _several(scan: Scan, several: DataFrame, columns: Sequence[str], total: Mapping[str, Any]) -> Scan:
+    "The pairs of a batch in which ids repeat. Most ids have one row: only the others are brought together."
+    alone = scan.keys.join(several, "_dd_hash", "left_anti").withColumn("n", F.expr("1L"))
+    together = _brought_together(scan.keys.join(several, "_dd_hash", "left_semi"), columns)
+    # the checksum of all rows counts a pair as often as it came
+    odd = f"coalesce(bit_xor(if(n % 2 = 0, {_PAIR_HASH}, 0)), 0) as odd"
+    sums = together.selectExpr("count(1) as pairs", "coalesce(sum(n), 0) as rows", odd).first()
+    return replace(
+        scan,
+        pairs=alone.unionByName(together),
+        number=scan.tally.good - sums.rows + sums.pairs,
+        checksum=total["checksum"] ^ sums.odd,
+    )
 
 
 def _repeated(good: DataFrame) -> DataFrame:  # `_dd_hash`, `several`, `fed`
@@ -192,29 +217,27 @@ def sums_of(
     pairs: DataFrame,  # KEY, `pair`, `n`
 ) -> Row:  # `pairs`, `rows`, `checksum`
     "Count pairs and their rows; the checksum is the same in any order."
-    checksum = f"coalesce(bit_xor(xxhash64({', '.join([*KEY, 'pair'])})), 0) as checksum"
+    checksum = f"coalesce(bit_xor({_PAIR_HASH}), 0) as checksum"
     return pairs.selectExpr("count(1) as pairs", "coalesce(sum(n), 0) as rows", checksum).first()
 
 
-def _distinct_pairs(good: DataFrame, several: DataFrame, columns: Sequence[str]) -> DataFrame:
-    "One row per pair. Most ids have one row: only the others are brought together."
-    alone = good.join(several, "_dd_hash", "left_anti").withColumn("n", F.expr("1L"))
+def _brought_together(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    "One row per pair."
     least = [f"min({c}) as {c}" for c in ("own", "hour", "place") if c in columns]
     key = [c for c in columns if c not in ("own", "hour", "place")]
-    rest = [F.expr(text) for text in (*least, "count(1) as n")]
-    together = good.join(several, "_dd_hash", "left_semi").groupBy(*key).agg(*rest)
-    return alone.unionByName(together)
+    return rows.groupBy(*key).agg(*map(F.expr, (*least, "count(1) as n")))
 
 
 def ids_to_look_at(
     scan: Scan,
-    known: DataFrame | None,  # what earlier batches had of these ids
+    known: DataFrame | None,  # what earlier batches had of these ids; None: nothing
     attempt: Attempt,
 ) -> tuple[DataFrame, int, bool]:  # `_dd_hash`; how many; few enough to broadcast?
     "The ids that repeat here, or that earlier batches had."
-    ids = scan.ids
+    ids, number = scan.ids, scan.found
     if known is not None:
-        seen = scan.keys.join(known.select(*KEY).distinct(), KEY, "left_semi").select("_dd_hash")
-        ids = attempt.stage(ids.unionAll(seen).distinct(), "ids")
-    number = ids.count()
+        others = scan.keys.join(ids, "_dd_hash", "left_anti")  # each of these ids has one row
+        seen = others.join(known.select(*KEY), KEY, "left_semi").select("_dd_hash")
+        ids = attempt.stage(ids.unionAll(seen), "ids")
+        number = attempt.staged_rows("ids")
     return ids, number, number <= BROADCAST_LIMIT

@@ -22,7 +22,7 @@ __all__ = [
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #56d6f059
+# %% ../nbs/31_stages.ipynb #b6d86edb
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
 from .columns import only, quoted
 from .errors import AlarmError, ConservationError
-from .keys import KEY, PLAIN_JSON, STAYS, Keys, fate_of, id_key, rows_of, with_keys
+from .keys import KEY, PLAIN_JSON, STAYS, Keys, fate_of, gathered, id_key, rows_of, with_keys
 from .places import Limits, Output
 from .read import Source
 from .resolve import VERDICTS, clean_rows, decide, dropped_rows, kept_rows, met
@@ -40,7 +40,7 @@ from .words import counted, grouped, share
 from .write import Attempt, count_rows, write_rows
 
 
-# %% ../nbs/31_stages.ipynb #889791da
+# %% ../nbs/31_stages.ipynb #81e8c65f
 def stage_suspects(
     source: Source,
     keys: Keys,
@@ -61,8 +61,8 @@ def stage_suspects(
     if not wide:
         keyed = keyed.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at")
     staged = attempt.stage(keyed, "suspects")
-    tally = Tally(watch.get["rows"], watch.get["good"]) if count else Tally(0, 0)
-    return staged if keys.unique else _told_apart(staged), tally
+    staged = gathered(staged if keys.unique else _told_apart(staged), attempt.staged_rows("suspects"))
+    return staged, Tally(watch.get["rows"], watch.get["good"]) if count else Tally(0, 0)
 
 
 def _told_apart(staged: DataFrame) -> DataFrame:
@@ -73,7 +73,7 @@ def _told_apart(staged: DataFrame) -> DataFrame:
     return staged.withColumn("_dd_at", F.col("_dd_at").withField("row", row))
 
 
-# %% ../nbs/31_stages.ipynb #03beb8b1
+# %% ../nbs/31_stages.ipynb #f0037b68
 @dataclass(frozen=True)
 class Decided:
     "What was decided of the suspects, in numbers."
@@ -107,6 +107,7 @@ def decide_staged(
     def decided(name: str, taken: DataFrame | None = None) -> tuple[DataFrame, Decided]:
         asked = dict(unique=keys.unique, batch_id=attempt.batch_id, known=known, taken=taken)
         staged = attempt.stage(decide(suspects, strategy, **asked), name)
+        staged = gathered(staged, attempt.staged_rows(name))
         return staged, _count_decisions(staged)
 
     decisions, numbers = decided("decisions")
@@ -233,17 +234,17 @@ def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[st
     return copies.where("row <> first_row").join(first, ["event_id", "fp"])
 
 
-# %% ../nbs/31_stages.ipynb #e821e22f
+# %% ../nbs/31_stages.ipynb #b5eb5210
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
     def __init__(self, attempt: Attempt, output: Output):
-        self.attempt, self.output, self.waiting = attempt, output, []
+        self.attempt, self.output, self.waiting = attempt, output, {}
 
     def write(self, rows: DataFrame, part: str) -> None:
         "Write a part of the kept rows."
         if self.output.format == "delta":
-            self.waiting.append(self.attempt.stage(rows, part))
+            self.waiting[part] = self.attempt.stage(rows, part)
         else:
             how = dict(output_format=self.output.format, partition_by=self.output.partition_by)
             write_rows(rows, self.attempt, "events", **how)
@@ -291,7 +292,7 @@ def write_clean(
     return Tally(everything.get["rows"], clean.get["good"]) if count else Tally(0, 0)
 
 
-# %% ../nbs/31_stages.ipynb #0c548f32
+# %% ../nbs/31_stages.ipynb #ffb2aa53
 def check_conservation(
     read: int,  # rows read
     written: Mapping[str, int],  # rows read back: bad, kept, dropped
@@ -323,7 +324,7 @@ def count_written(
     bad = count_rows(spark, attempt, files["bad"], "text")
     dropped = count_rows(spark, attempt, files["dropped"], "parquet")
     if kept.waiting:
-        return {"bad": bad, "kept": sum(rows.count() for rows in kept.waiting), "dropped": dropped}
+        return {"bad": bad, "kept": sum(map(attempt.staged_rows, kept.waiting)), "dropped": dropped}
     return {
         "bad": bad,
         "kept": count_rows(spark, attempt, files["events"], kept.output.format),

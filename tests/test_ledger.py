@@ -54,7 +54,7 @@ class Dictionary:
         self.keys[marker.batch_id] = set(keys or ())
         return True
 
-    def known(self, claim, pairs, retention_s):
+    def known(self, claim, pairs, retention_s, number=None):
         earlier = [e for e in claim.ledger.committed() if e.first_seq < claim.sees]
         live = [e for e in earlier if None in (e.etl, claim.etl) or e.etl + retention_s >= claim.etl]
         return Look({e.batch_id for e in live if self.keys[e.batch_id] & set(pairs)})
