@@ -60,7 +60,7 @@ from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
 
-# %% ../nbs/31_pipeline.ipynb #5eb3b93d
+# %% ../nbs/31_pipeline.ipynb #8d5aeb06
 def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
     progress.begin("manifest" if job.manifest else "suspects")
@@ -158,7 +158,7 @@ class _Moving:
         "Write the suspect rows, those that stay and those that go."
         opened = self.opened
         self.progress.begin("resolve")
-        write_suspects(suspects, decisions, decided.alike, opened.source, opened.keys, opened.kept)
+        write_suspects(suspects, decisions, opened.source, opened.keys, opened.kept)
         if self.known is not None and self.job.recipe.synthetic == "delete_all":
             write_retractions(decisions, self.known, opened.attempt)
         self.progress.done("resolve", resolved_words(decided))

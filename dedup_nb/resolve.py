@@ -14,11 +14,11 @@ __all__ = [
     "deduplicate",
 ]
 
-# %% ../nbs/14_resolve.ipynb #530efce6
+# %% ../nbs/14_resolve.ipynb #8be3bb62
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import Column, DataFrame, functions as F
-from .columns import ORIGINAL, fed_back, is_text, named, only, quoted
+from .columns import ORIGINAL, fed_back, is_text, named, only
 from .config import Config, settings
 from .cross_batch import cross_batch
 from .errors import ConfigError, InputError
@@ -33,7 +33,7 @@ from dedup_nb.keys import (
     with_ids,
     with_keys,
 )
-from .natural import each_its_own, natural
+from .natural import collapsed, each_its_own, natural
 from .places import recipe_of
 from .synthetic import nothing_seen, synthetic
 
@@ -66,37 +66,20 @@ def decide(
     return synthetic(pairs, strategy, batch_id, taken)
 
 
-# %% ../nbs/14_resolve.ipynb #3a1f5a0b
+# %% ../nbs/14_resolve.ipynb #f81d8151
 _CONTEXTS = "derived_contexts"  # where a renamed enriched event says how it came
 
 
 def met(
-    suspects: DataFrame,  # wide rows with keys
+    suspects: DataFrame,  # wide rows with keys, see `natural.collapsed`
     decisions: DataFrame,  # one row per pair
-    alike: bool = True,  # may a first row have copies that are equal in every column?
-) -> DataFrame:  # the rows with the decision of their pair in the struct `_dd`; equal first rows once
+) -> DataFrame:  # the rows with the decision of their pair in the struct `_dd`
     "Bring each suspect row together with the decision of its pair."
     fates = decisions.select(F.struct(*decisions.columns).alias("_dd"))
-    same_pair = F.expr("_dd_id = _dd.event_id and _dd_fp = _dd._dd_fp")
-    if not alike:
-        return suspects.join(fates, same_pair)
-    # above 0 are pairs without a fingerprint (missing_fingerprint=unique): several decisions for equal rows
-    single = fates.where("_dd.alike = 1 or _dd.ordinal = 0")
-    apart = suspects.join(single, same_pair).where("_dd.alike = 1 or _dd_at.row <> _dd.first_row")
-    several = fates.where("_dd.alike > 1")
-    return apart.unionByName(_once(suspects, several).join(several, same_pair))
+    return suspects.join(fates, F.expr("_dd_id = _dd.event_id and _dd_fp = _dd._dd_fp"))
 
 
-def _once(suspects: DataFrame, several: DataFrame) -> DataFrame:
-    "One row for each first row that has equals."
-    firsts = several.selectExpr("_dd.first_row as _dd_first").distinct()
-    equal = suspects.join(firsts, F.expr("_dd_at.row = _dd_first"), "left_semi")
-    # any of them will do: they are equal in every column
-    any_row = F.any_value(F.struct(*map(quoted, suspects.columns))).alias("_dd_one")
-    return equal.groupBy("_dd_at.row").agg(any_row).select("_dd_one.*")
-
-
-# %% ../nbs/14_resolve.ipynb #81ea96b5
+# %% ../nbs/14_resolve.ipynb #9e482b7d
 def kept_rows(
     rows: DataFrame,  # suspect rows as `met` gives them
     columns: list[str],  # the input's columns
@@ -137,19 +120,21 @@ def dropped_rows(
     columns: list[str],  # the input's columns
 ) -> DataFrame:  # the input's columns, then the struct `dedup(reason, kept_event_id, kept_in_batch)`
     "Take the rows that go, each with its reason and the event that stands for it."
-    reasons = F.expr("""
-        if(_dd_at.row = _dd.first_row,
-           concat(if(_dd.stays, cast(array() as array<string>), array(_dd.reason)),
-                  array_repeat(if(_dd.reason = 'natural_cross_batch', _dd.reason, 'natural'),
-                               cast(if(_dd.ordinal = 0, _dd.alike - 1, 0) as int))),
-           array(if(_dd.reason = 'natural_cross_batch', _dd.reason, 'natural')))""")
-    exploded = rows.withColumn("_dd_reason", F.explode(reasons))
+    # a pair with a number of its own (missing_fingerprint=unique) is one row, whatever equals it
+    exploded = rows.withColumn(
+        "_dd_reason",
+        F.expr("""explode(concat(
+        if(_dd_at.row = _dd.first_row and not _dd.stays, array(_dd.reason), cast(array() as array<string>)),
+        array_repeat(
+            if(_dd.reason = 'natural_cross_batch', _dd.reason, 'natural'),
+            int(if(_dd.ordinal > 0, 0, _dd_n - if(_dd_at.row = _dd.first_row, 1, 0))))))"""),
+    )
     dedup = F.expr("""named_struct('reason', _dd_reason, 'kept_event_id', _dd.kept_event_id,
                                    'kept_in_batch', _dd.kept_in_batch)""")
     return only(exploded.withColumn("dedup", dedup), [*columns, "dedup"])
 
 
-# %% ../nbs/14_resolve.ipynb #10560177
+# %% ../nbs/14_resolve.ipynb #186a175b
 @dataclass(frozen=True)
 class Deduplicated:
     "What `deduplicate` returns; rows read = bad + kept + dropped."
@@ -217,6 +202,7 @@ def deduplicate(
     rows = with_ids(events, keys.id)
     bad = rows.where("_dd_id is null").drop("_dd_id")
     suspects, clean = _parted(rows.where("_dd_id is not null"), columns, keys, recipe.natural != "off")
+    suspects = collapsed(suspects)
     decisions = decide(suspects, recipe.synthetic, unique=keys.unique, batch_id=config.batch_id)
     resolved = met(suspects, decisions)
     kept = clean_rows(clean, columns).unionByName(kept_rows(resolved, columns, keys.id))

@@ -76,7 +76,7 @@ def _found(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(counts[name] for name in sorted(counts) if name.startswith("_dd_hour"))
 
 
-# %% ../nbs/31_scan.ipynb #5091ab57
+# %% ../nbs/31_scan.ipynb #287df44a
 @dataclass(frozen=True)
 class Tally:
     "Rows of a part of the batch."
@@ -177,34 +177,33 @@ def _text_columns(events: DataFrame, keys: Keys) -> dict[str, Column]:
 
 def _scanned(rows: DataFrame, columns: Sequence[str], hours: int, attempt: Attempt) -> Scan:
     "Stage the keys, and ask all else of them."
-    watch = Observation("keys")
-    all_good = F.expr(f"bit_xor(if(_dd_good, {_PAIR_HASH}, 0))").alias("checksum")
-    watched = rows.observe(watch, *row_counts(), all_good, *_medians(hours))
-    staged, total = attempt.stage(watched, "keys"), watch.get
-    tally = Tally(total["rows"], total["good"])
-    good = gathered(staged.where("_dd_good").select(*columns), tally.good)
+    staged, total = _staged_keys(rows, hours, attempt)
+    good = gathered(staged.where("_dd_good").select(*columns), total["good"])
     repeated = attempt.stage(_repeated(good), "repeated")
     ids, found = repeated.select("_dd_hash"), attempt.staged_rows("repeated")
-    scan = Scan(ids, found, _found(total), tally, good)
-    if not found:
-        pairs = good.withColumn("n", F.expr("1L"))
-        return replace(scan, pairs=pairs, number=tally.good, checksum=total["checksum"] or 0)
-    return _several(scan, gathered(repeated.where("several").select("_dd_hash"), found), columns, total)
+    pairs, tally = good.withColumn("n", F.expr("1L")), Tally(total["rows"], total["good"])
+    scan = Scan(ids, found, _found(total), tally, good, pairs, tally.good, total["checksum"])
+    several = gathered(repeated.where("several").select("_dd_hash"), found)
+    return _with_repeats(scan, several, columns) if found else scan
 
 
-def _several(scan: Scan, several: DataFrame, columns: Sequence[str], total: Mapping[str, Any]) -> Scan:
+def _staged_keys(rows: DataFrame, hours: int, attempt: Attempt) -> tuple[DataFrame, dict[str, Any]]:
+    "Stage the keys of all rows, and count them on the way."
+    watch = Observation("keys")
+    checksum = F.expr(f"coalesce(bit_xor(if(_dd_good, {_PAIR_HASH}, 0)), 0) as checksum")
+    staged = attempt.stage(rows.observe(watch, *row_counts(), checksum, *_medians(hours)), "keys")
+    return staged, watch.get
+
+
+def _with_repeats(scan: Scan, several: DataFrame, columns: Sequence[str]) -> Scan:
     "The pairs of a batch in which ids repeat. Most ids have one row: only the others are brought together."
-    alone = scan.keys.join(several, "_dd_hash", "left_anti").withColumn("n", F.expr("1L"))
+    alone = scan.pairs.join(several, "_dd_hash", "left_anti")
     together = _brought_together(scan.keys.join(several, "_dd_hash", "left_semi"), columns)
-    # the checksum of all rows counts a pair as often as it came
-    odd = f"coalesce(bit_xor(if(n % 2 = 0, {_PAIR_HASH}, 0)), 0) as odd"
-    sums = together.selectExpr("count(1) as pairs", "coalesce(sum(n), 0) as rows", odd).first()
-    return replace(
-        scan,
-        pairs=alone.unionByName(together),
-        number=scan.tally.good - sums.rows + sums.pairs,
-        checksum=total["checksum"] ^ sums.odd,
-    )
+    # the checksum of all rows has a pair as often as it came
+    even = f"coalesce(bit_xor(if(n % 2 = 0, {_PAIR_HASH}, 0)), 0) as even"
+    sums = together.selectExpr("count(1) as pairs", "coalesce(sum(n), 0) as rows", even).first()
+    number, checksum = scan.number - sums.rows + sums.pairs, scan.checksum ^ sums.even
+    return replace(scan, pairs=alone.unionByName(together), number=number, checksum=checksum)
 
 
 def _repeated(good: DataFrame) -> DataFrame:  # `_dd_hash`, `several`, `fed`

@@ -22,7 +22,7 @@ __all__ = [
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #b6d86edb
+# %% ../nbs/31_stages.ipynb #982e2240
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, ty
 from .columns import only, quoted
 from .errors import AlarmError, ConservationError
 from .keys import KEY, PLAIN_JSON, STAYS, Keys, fate_of, gathered, id_key, rows_of, with_keys
+from .natural import collapsed
 from .places import Limits, Output
 from .read import Source
 from .resolve import VERDICTS, clean_rows, decide, dropped_rows, kept_rows, met
@@ -40,7 +41,7 @@ from .words import counted, grouped, share
 from .write import Attempt, count_rows, write_rows
 
 
-# %% ../nbs/31_stages.ipynb #81e8c65f
+# %% ../nbs/31_stages.ipynb #9e44e7c6
 def stage_suspects(
     source: Source,
     keys: Keys,
@@ -60,20 +61,22 @@ def stage_suspects(
     keyed = with_keys(good, keys)
     if not wide:
         keyed = keyed.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at")
-    staged = attempt.stage(keyed, "suspects")
-    staged = gathered(staged if keys.unique else _told_apart(staged), attempt.staged_rows("suspects"))
+    staged = _told_apart(attempt.stage(keyed, "suspects"), attempt.staged_rows("suspects"), keys.unique)
     return staged, Tally(watch.get["rows"], watch.get["good"]) if count else Tally(0, 0)
 
 
-def _told_apart(staged: DataFrame) -> DataFrame:
+def _told_apart(staged: DataFrame, number: int, unique: bool) -> DataFrame:
     "Put the place in the staged files last in the total order: equal rows need no collapsing then."
+    if unique:
+        return collapsed(gathered(staged, number))
     file = staged.metadataColumn("_metadata")  # the events may have a column of this name
     at = F.concat(F.hex(F.xxhash64(file.getField("file_name"))), file.getField("row_index").cast("string"))
     row = F.concat("_dd_at.row", at)
-    return staged.withColumn("_dd_at", F.col("_dd_at").withField("row", row))
+    apart = F.col("_dd_at").withField("row", row)
+    return gathered(staged.withColumns({"_dd_at": apart, "_dd_n": F.expr("1L")}), number)
 
 
-# %% ../nbs/31_stages.ipynb #f0037b68
+# %% ../nbs/31_stages.ipynb #7646de48
 @dataclass(frozen=True)
 class Decided:
     "What was decided of the suspects, in numbers."
@@ -81,7 +84,6 @@ class Decided:
     suspects: int  # rows
     reasons: Mapping[str, int]  # rows dropped, by reason
     verdicts: Mapping[str, int]  # pairs, by verdict
-    alike: bool  # has a first row copies that are equal in every column?
     cross: Mapping[str, Any] = field(default_factory=dict)  # what earlier batches changed
 
     @property
@@ -130,13 +132,11 @@ def _count_decisions(decisions: DataFrame) -> Decided:
         "sum(copies) as copies",
         "sum(if(stays, copies - 1, copies)) as going",
         "sum(if(stays, 0, 1)) as firsts",
-        "max(alike) as alike",
     )
     by = decisions.groupBy("verdict", "reason", "stays", "seen_in_batch")
     rows = by.agg(*map(F.expr, counts)).collect()
     reasons, verdicts = _sums(_reasons_of(rows)), _sums((r.verdict, r.pairs) for r in rows)
-    alike = any(r.alike > 1 for r in rows)
-    return Decided(sum(r.copies for r in rows), reasons, verdicts, alike, _met_earlier(rows))
+    return Decided(sum(r.copies for r in rows), reasons, verdicts, _met_earlier(rows))
 
 
 def _sums(numbers: Iterable[tuple[str | None, int]]) -> dict[str, int]:
@@ -234,7 +234,7 @@ def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[st
     return copies.where("row <> first_row").join(first, ["event_id", "fp"])
 
 
-# %% ../nbs/31_stages.ipynb #b5eb5210
+# %% ../nbs/31_stages.ipynb #dab76e7c
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
@@ -250,11 +250,9 @@ class Kept:
             write_rows(rows, self.attempt, "events", **how)
 
 
-def write_suspects(
-    suspects: DataFrame, decisions: DataFrame, alike: bool, source: Source, keys: Keys, kept: Kept
-) -> None:
+def write_suspects(suspects: DataFrame, decisions: DataFrame, source: Source, keys: Keys, kept: Kept) -> None:
     "Write the suspect rows that go, and those that stay."
-    rows, columns = met(suspects, decisions, alike), list(source.columns)
+    rows, columns = met(suspects, decisions), list(source.columns)
     write_rows(dropped_rows(rows, columns), kept.attempt, "dropped")
     kept.write(kept_rows(rows, columns, keys.id), "resolved")
 

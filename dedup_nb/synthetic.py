@@ -38,7 +38,7 @@ def _digest(event_id: Column, name: Column) -> Column:
     return F.sha1(F.concat(F.lit(bytearray(NAMESPACE.bytes)), named))
 
 
-# %% ../nbs/13_synthetic.ipynb #4da6038a
+# %% ../nbs/13_synthetic.ipynb #9818a3b8
 _ACTIONS = {  # strategy -> verdicts on the first pair of an id, and on later pairs; None = stays as it is
     "rename_later": (None, "rename"),
     "rename_all": ("rename", "rename"),
@@ -138,7 +138,6 @@ def _with_ids(decided: DataFrame, batch_id: str | None) -> DataFrame:
         "name",
         "own",
         "first.row as first_row",
-        "alike",
         "ordinal",
         "stays",
         "if(stays, coalesce(new_event_id, own, _dd_id), known_event_id) as kept_event_id",

@@ -17,6 +17,7 @@ from spread import configured
 
 from dedup_nb.cross_batch import to_remember
 from dedup_nb.keys import KEY, fit, id_key, pair_key, with_ids, with_keys
+from dedup_nb.natural import collapsed
 from dedup_nb.places import Recipe
 from dedup_nb.resolve import decide, deduplicate, kept_rows, met
 from dedup_nb.synthetic import NAMESPACE
@@ -291,7 +292,7 @@ def kept_of_batches(spark, batches, strategy):
     ddl, memory = f"{key}, fate int, batch_id string, seq bigint, of_id boolean", []
     event_id = F.col("_dd_id")
     for seq, rows in enumerate(batches):
-        suspects = with_keys(with_ids(frame_of(spark, rows), keys.id), keys).cache()
+        suspects = collapsed(with_keys(with_ids(frame_of(spark, rows), keys.id), keys)).cache()
         known = spark.createDataFrame(memory, ddl)
         decisions = decide(suspects, strategy, batch_id=str(seq), known=known).cache()
         kept = kept_rows(met(suspects, decisions), COLUMNS, keys.id)

@@ -51,7 +51,7 @@ from dedup_nb.keys import (
     with_ids,
     with_keys,
 )
-from dedup_nb.natural import natural
+from dedup_nb.natural import collapsed, natural
 from dedup_nb.places import Output, Recipe
 from dedup_nb.resolve import VERDICTS, Deduplicated, decide, deduplicate, dropped_rows, kept_rows, met
 from dedup_nb.session import check_spark, get_spark
@@ -129,7 +129,7 @@ def results(spark, one_partition):
     "What each strategy makes of the rows, step by step as a run does it."
     events, keys = frame_of(spark, ROWS, WIDE), fit(Recipe(), WIDE)
     rows = with_ids(events, keys.id).cache()
-    suspects = with_keys(rows.where("_dd_id is not null"), keys).cache()
+    suspects = collapsed(with_keys(rows.where("_dd_id is not null"), keys)).cache()
     found = {}
     for strategy in STRATEGIES:
         decisions = decide(suspects, strategy, batch_id="day1").cache()
