@@ -1020,6 +1020,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'dedup_nb.scan.row_counts': ('scan.html#row_counts', 'dedup_nb/scan.py'),
                                'dedup_nb.scan.scan_ids': ('scan.html#scan_ids', 'dedup_nb/scan.py'),
                                'dedup_nb.scan.scan_keys': ('scan.html#scan_keys', 'dedup_nb/scan.py'),
+                               'dedup_nb.scan.seen_by': ('scan.html#seen_by', 'dedup_nb/scan.py'),
                                'dedup_nb.scan.sums_of': ('scan.html#sums_of', 'dedup_nb/scan.py'),
                                'dedup_nb.scan.time_columns': ('scan.html#time_columns', 'dedup_nb/scan.py'),
                                'dedup_nb.scan.time_of_batch': ('scan.html#time_of_batch', 'dedup_nb/scan.py')},

@@ -8,6 +8,7 @@ __all__ = [
     "time_columns",
     "Tally",
     "row_counts",
+    "seen_by",
     "Scan",
     "scan_ids",
     "scan_keys",
@@ -76,7 +77,7 @@ def _found(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(counts[name] for name in sorted(counts) if name.startswith("_dd_hour"))
 
 
-# %% ../nbs/31_scan.ipynb #287df44a
+# %% ../nbs/31_scan.ipynb #b78d9b96
 @dataclass(frozen=True)
 class Tally:
     "Rows of a part of the batch."
@@ -96,6 +97,11 @@ def row_counts() -> list[Column]:  # `rows`, `good`
 
 
 _PAIR_HASH = f"xxhash64({', '.join([*KEY, 'pair'])})"
+
+
+def seen_by(watch: Observation, rows: DataFrame, numbers: Sequence[Column]) -> dict[str, Any]:
+    "What was counted on the way. Spark Connect loses what lies below a shuffle: then it is counted again."
+    return watch.get or rows.agg(*numbers).first().asDict()
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,7 @@ def _ids_and_counts(
     counted = rows.observe(watch, *numbers).select("_dd_id", "_dd_fed")
     # adaptive execution cuts an empty shuffle away, with what is counted before it: one more id keeps it
     one = rows.sparkSession.range(1).selectExpr("'' as _dd_id", "false as _dd_fed")
-    return attempt.stage(suspect_ids(counted.unionByName(one)), "ids"), watch.get
+    return attempt.stage(suspect_ids(counted.unionByName(one)), "ids"), seen_by(watch, rows, numbers)
 
 
 def scan_keys(

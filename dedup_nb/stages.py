@@ -22,7 +22,7 @@ __all__ = [
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #982e2240
+# %% ../nbs/31_stages.ipynb #cad174b5
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from .natural import collapsed
 from .places import Limits, Output
 from .read import Source
 from .resolve import VERDICTS, clean_rows, decide, dropped_rows, kept_rows, met
-from .scan import Tally, row_counts
+from .scan import Tally, row_counts, seen_by
 from .words import counted, grouped, share
 from .write import Attempt, count_rows, write_rows
 
@@ -234,7 +234,7 @@ def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[st
     return copies.where("row <> first_row").join(first, ["event_id", "fp"])
 
 
-# %% ../nbs/31_stages.ipynb #dab76e7c
+# %% ../nbs/31_stages.ipynb #eb82a22a
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
@@ -277,8 +277,9 @@ def write_clean(
 ) -> Tally:  # of all rows, those of suspect ids left out of `good`
     "Write all other rows straight to the output; without `kept` only count them."
     everything, clean, raw = Observation("everything"), Observation("clean"), source.raw
+    number = F.count(F.lit(1)).alias("rows")
     if count:
-        raw = raw.observe(everything, F.count(F.lit(1)).alias("rows"))
+        raw = raw.observe(everything, number)
     rows = source.decode(rows_of(raw, ids, inside=False, broadcast=few))
     if count:
         rows = rows.observe(clean, *row_counts())
@@ -286,8 +287,10 @@ def write_clean(
     if kept:
         kept.write(stay, "clean")
     elif count:
-        stay.select(F.count(F.lit(1))).collect()
-    return Tally(everything.get["rows"], clean.get["good"]) if count else Tally(0, 0)
+        stay.select(number).collect()
+    if not count:
+        return Tally(0, 0)
+    return Tally(seen_by(everything, source.raw, [number])["rows"], clean.get["good"])
 
 
 # %% ../nbs/31_stages.ipynb #ffb2aa53

@@ -1,6 +1,6 @@
 """A driver of its own: deduplicates events in a Connect session or on a cluster, and leaves the rows as JSON.
 
-python spread.py connect+lake OUT.json       every frame, and what stayed of two batches with that manifest
+python spread.py connect+lake OUT.json       every frame, and what stayed of two batches with that manifest, or none
 python spread.py connect+ADDRESS OUT.json    the same with the DynamoDB there
 python spread.py spark://HOST:PORT OUT.json  kept and dropped at two partitionings; how many executors
 """
@@ -98,7 +98,8 @@ def through_connect(manifest, folder):
         lambda builder, item: builder.config(*item), settings.items(), SparkSession.builder.remote("local[2]")
     ).getOrCreate()
     write(spark, folder / "in", TWO)
-    run(config(folder, **({} if manifest == "lake" else on_dynamodb(manifest, "connect"))), spark)
+    memory = on_dynamodb(manifest, "connect") if ":" in manifest else {"manifest": manifest}
+    run(config(folder, **memory), spark)
     return spark, {"rows": rows_of(spark, 60), "stayed": stayed(spark, folder)}
 
 

@@ -402,6 +402,7 @@ def test_a_run_that_is_killed_after_its_commit_is_published_by_the_next(spark, t
     assert not list((two / "out/.staging").rglob("*.parquet"))
 
 
+@pytest.mark.long
 def test_failed_runs_give_their_claim_back(spark, two, monkeypatch):
     write(spark, two / "in", {"3": [("q", "f", 3, 1), ("q", "f", 4, 2)]})
     before = files(two / "out/events")

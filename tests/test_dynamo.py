@@ -229,6 +229,7 @@ def seconds_to_claim(endpoint, batches):
     return min(took), len(asked)
 
 
+@pytest.mark.long
 def test_a_claim_takes_time_in_line_with_the_committed_batches(dynamodb):
     "Four times the batches take four times as long, not sixteen times; and no request more."
     (few, asked), (many, asked_then) = (seconds_to_claim(dynamodb, n) for n in (500, 2000))
@@ -299,6 +300,7 @@ def table_of(m):
     return a_table(m.store.connection.endpoint, m.store.name)
 
 
+@pytest.mark.long
 def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, tmp_path):
     said = []
     m = opened(dynamodb, None, spark, tmp_path, said, tasks=2, on_driver=100, max_wcu=4000)
