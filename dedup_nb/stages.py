@@ -234,7 +234,7 @@ def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[st
     return copies.where("row <> first_row").join(first, ["event_id", "fp"])
 
 
-# %% ../nbs/31_stages.ipynb #eb82a22a
+# %% ../nbs/31_stages.ipynb #114a4839
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
@@ -276,13 +276,10 @@ def write_clean(
     source: Source, ids: DataFrame, few: bool, kept: Kept | None, *, count: bool
 ) -> Tally:  # of all rows, those of suspect ids left out of `good`
     "Write all other rows straight to the output; without `kept` only count them."
-    everything, clean, raw = Observation("everything"), Observation("clean"), source.raw
-    number = F.count(F.lit(1)).alias("rows")
-    if count:
-        raw = raw.observe(everything, number)
+    everything, clean, number = Observation("everything"), Observation("clean"), F.expr("count(1) as rows")
+    raw = source.raw.observe(everything, number) if count else source.raw
     rows = source.decode(rows_of(raw, ids, inside=False, broadcast=few))
-    if count:
-        rows = rows.observe(clean, *row_counts())
+    rows = rows.observe(clean, *row_counts()) if count else rows
     stay = clean_rows(rows.where("_dd_good"), list(source.columns))
     if kept:
         kept.write(stay, "clean")
