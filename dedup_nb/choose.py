@@ -39,7 +39,7 @@ def record_input(
     return _digest(sizes)
 
 
-# %% ../nbs/29_choose.ipynb #3022951d
+# %% ../nbs/29_choose.ipynb #71cd1468
 @dataclass(frozen=True)
 class Chosen:
     "The batches as they are to be read, and what to say of them."
@@ -142,9 +142,15 @@ def _is_as_committed(batch: Batch, parts: Mapping[str, Entry]) -> bool:
 
 
 def _another(batch: Batch, entry: Entry) -> str:
+    filled = entry.committed.get("backfill")
+    advice = (
+        "If both hold the same events, begin after them (--since); if not, rename one of the two."
+        if filled
+        else "Rename one of the two, or give them a manifest each."
+    )
     return (
-        f"Batch {batch.batch_id} is committed from {entry.committed['source']}, so {batch.source} is left "
-        "out. Rename one of the two, or give them a manifest each."
+        f"Batch {batch.batch_id} is {'filled in' if filled else 'committed'} from "
+        f"{entry.committed['source']}, so {batch.source} is left out. {advice}"
     )
 
 

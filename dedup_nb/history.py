@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["Reply", "runs_table", "runs", "explain", "abandon", "forget", "expire"]
 
-# %% ../nbs/33_history.ipynb #1c498dc8
+# %% ../nbs/33_history.ipynb #2a11d150
 import html
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,14 +20,15 @@ from .keys import ELSEWHERE, GONE, HEAD, RENAMED, STAYS
 from .lake import read_markers
 from .ledger import Entry, Ledger
 from .manifest import Manifest
-from .memory import existing_manifest, manifest_path, memory_of
+from .memory import check_exists, existing_manifest, manifest_path, memory_of
 from .page import html_table
+from .places import Memory
 from .session import get_spark
 from .words import counted, duration, grouped, minute, share, text_table, utc
 from .write import committed_files, publish
 
 
-# %% ../nbs/33_history.ipynb #ef479884
+# %% ../nbs/33_history.ipynb #2e5f3547
 @dataclass(frozen=True)
 class Reply:
     "What a command found or did: `str(answer)` for people, `data` for programs."
@@ -45,11 +46,17 @@ class Reply:
         return f"<pre>{html.escape(self.text)}</pre>"
 
 
-def _opened(config: Config, spark: SparkSession | None, keys: bool = True) -> Manifest:
-    "The manifest of an output, to look at or to tidy. Without its keys, one on DynamoDB needs no Spark."
+def _checked(config: Config) -> Memory:
+    "Where the manifest is. That there is none is said before Spark starts."
     memory = memory_of(config)
     if memory.kind == "lake":
-        manifest_path(memory, config.output)  # said before Spark starts
+        check_exists(manifest_path(memory, config.output))
+    return memory
+
+
+def _opened(config: Config, spark: SparkSession | None, keys: bool = True) -> Manifest:
+    "The manifest of an output, to look at or to tidy. Without its keys, one on DynamoDB needs no Spark."
+    memory = _checked(config)
     if memory.kind == "lake" or (memory.kind == "dynamodb" and keys):
         spark = spark or get_spark(delta=memory.kind == "lake")
     return existing_manifest(spark, memory, config.output)
@@ -155,7 +162,7 @@ def runs(config: Config, spark: SparkSession | None = None) -> Reply:
     return runs_table([_told(e) for e in ledger.entries.values()])
 
 
-# %% ../nbs/33_history.ipynb #250567e9
+# %% ../nbs/33_history.ipynb #c97b2983
 _DID = {
     "keep_first": "kept under its own id",
     "rename": "kept under a new id",
@@ -277,9 +284,9 @@ def explain(
 
 
 def _session_and_manifest(config: Config, spark: SparkSession | None) -> tuple[SparkSession, Manifest | None]:
-    kind = memory_of(config).kind
-    spark = spark or get_spark(delta=kind == "lake")
-    return spark, _opened(config, spark) if kind != "none" else None
+    memory = _checked(config)
+    spark = spark or get_spark(delta=memory.kind == "lake")
+    return spark, _opened(config, spark) if memory.kind != "none" else None
 
 
 def _shown(asked: Sequence[str], originals: Sequence[str], verdicts: Iterable[Mapping[str, Any]]) -> str:
@@ -332,7 +339,7 @@ def _unknown(batches: int, output: str, manifest: Manifest | None) -> str:
     return f"  nothing is recorded of it in the {where} of {output}: it was in none of them{alone}"
 
 
-# %% ../nbs/33_history.ipynb #fcc26d94
+# %% ../nbs/33_history.ipynb #d9226eaa
 def abandon(
     batch_id: str,
     config: Config,
@@ -369,6 +376,7 @@ def forget(batch_id: str, config: Config, spark: SparkSession | None = None, *, 
             f"Batches that dropped rows in its favour: {', '.join(relying)}; if batch {batch_id} is "
             "not loaded again, those rows are in no batch until those are forgotten too, and run."
         )
+    words += " Events that others renamed because of its ids keep their new ids."
     if yes:
         said = f"The pairs of batch {batch_id} are out of the manifest; the next run takes it as new. {words}"
     else:

@@ -8,6 +8,7 @@ __all__ = [
     "recipe_record",
     "open_manifest",
     "looked_folder",
+    "check_exists",
     "existing_manifest",
     "check_output",
     "record_output",
@@ -20,7 +21,7 @@ __all__ = [
     "id_case",
 ]
 
-# %% ../nbs/28_memory.ipynb #15ef3f8d
+# %% ../nbs/28_memory.ipynb #da728563
 import json, re, uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +30,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from .errors import ConfigError, InputError
 from .files import absolute, is_inside, names_in, read_json, remove_file, write_text
-from .lake import LakeStore
+from .lake import LakeStore, lake_exists
 from .ledger import FORMAT, RECIPE_DEFAULTS, Ledger, ManifestError, agreed, another_recipe, was_now
 from .manifest import Manifest, Store
 from .config import Config
@@ -37,7 +38,7 @@ from .places import Limits, Memory, Places, Recipe, limits_of, places_of
 from .words import said
 
 
-# %% ../nbs/28_memory.ipynb #805845d6
+# %% ../nbs/28_memory.ipynb #60b89877
 def manifest_path(memory: Memory, output: str | None) -> str:
     "Where the lake manifest of an output lies, or the files of its claims on DynamoDB."
     if not memory.path and not output:
@@ -140,6 +141,18 @@ def looked_folder(output: str) -> str:
     return f"{output}/.staging/looked"
 
 
+def _not_there(name: str) -> ManifestError:
+    return ManifestError(
+        f"There is no manifest at {name}. Correct --output or --manifest-path; a run makes one: dedup run."
+    )
+
+
+def check_exists(folder: str) -> None:
+    "Raise `ManifestError` if no lake manifest is there; Spark need not start for that."
+    if not lake_exists(folder):
+        raise _not_there(folder)
+
+
 def existing_manifest(
     spark: SparkSession,
     memory: Memory,
@@ -158,10 +171,7 @@ def existing_manifest(
     store = _store(spark, replace(memory, create_table=False), folder, True, False, say)
     recipe = Ledger(store.markers()).recipe
     if recipe is None:
-        raise ManifestError(
-            f"There is no manifest at {store.name if memory.kind == 'dynamodb' else folder}. "
-            "Correct --output or --manifest-path; a run makes one: dedup run."
-        )
+        raise _not_there(store.name if memory.kind == "dynamodb" else folder)
     agreed(recipe, {}, ())  # raises if a newer release wrote it
     return Manifest(store, recipe, say=say)
 

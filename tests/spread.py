@@ -1,6 +1,6 @@
 """A driver of its own: deduplicates events in a Connect session or on a cluster, and leaves the rows as JSON.
 
-python spread.py connect+lake OUT.json       every frame, and what stayed of two batches with that manifest, or none
+python spread.py connect+lake OUT.json       every frame, and what stayed of two batches (also: connect+none)
 python spread.py connect+ADDRESS OUT.json    the same with the DynamoDB there
 python spread.py spark://HOST:PORT OUT.json  kept and dropped at two partitionings; how many executors
 """

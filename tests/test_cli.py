@@ -225,12 +225,20 @@ def test_the_command_the_module_and_the_function_are_the_same():
     assert told[0].stderr == told[1].stderr and told[0].returncode == told[1].returncode == 2
 
 
-@pytest.mark.parametrize("kind, said", [("none", "no committed batch"), ("lake", "There is no manifest")])
-def test_explain_asks_for_delta_only_where_there_is_a_lake_manifest(kind, said, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "words, asked_for, said",
+    [
+        ("explain a --manifest none", [False], "no committed batch"),
+        ("explain a --manifest lake", [], "There is no manifest"),
+        ("forget a", [], "There is no manifest"),
+        ("runs", [], "There is no manifest"),
+    ],
+)
+def test_spark_starts_only_where_there_is_something_to_ask(words, asked_for, said, monkeypatch, capsys):
     asked = []
     monkeypatch.setattr("dedup_nb.history.get_spark", lambda delta: asked.append(delta))
-    assert exit_code(f"explain a --output out --manifest {kind}") == 1
-    assert set(asked) == {kind == "lake"} and said in capsys.readouterr().err
+    assert exit_code(f"{words} --output out") == 1
+    assert asked == asked_for and said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words, code", [("--events-per-day 9", 0), ("--events-per-day 9 --input x", 2)])
