@@ -17,6 +17,8 @@ __all__ = [
     "line_ids",
     "some_values",
     "with_duplicate_context",
+    "as_they_came",
+    "renamed_line",
     "utc_text",
     "decimal_text",
     "enriched_lines",
@@ -437,6 +439,41 @@ def _written_anew(contexts: Column, context: Column) -> Column:
     odd = F.exists(parsed["data"], lambda item: item.isNull() | ~F.startswith(item, F.lit("{")))
     unusable = parsed["data"].isNull() | parsed["schema"].isNull() | odd
     return F.when(unusable, contexts).otherwise(anew)
+
+
+# %% ../nbs/02_enriched.ipynb #fc531cfc
+def _with_cell(line: Column, place: int, cell: Column) -> Column:
+    "A line with another text in one of its cells."
+    before, tab = F.substring_index(line, "\t", place), F.lit("\t")
+    behind = F.substring_index(line, "\t", place - len(NAMES) + 1)
+    return F.concat(before, tab, cell, tab, behind)
+
+
+def as_they_came(
+    lines: DataFrame,  # `value`, and whatever else is to be carried on
+    minimum: str | None = None,  # events with an older time are bad
+) -> DataFrame:  # the same columns, and `_dd_good` (never null)
+    "Judge lines without decoding them."
+    rows = lines.withColumn("_dd_own", F.expr("get(split(value, '\t', 8), 6)"))
+    judged = _judged(rows, "_dd_good", f"not ({_is_old(minimum)})")
+    own, value = F.col("_dd_own"), F.col("value")
+    small = _with_cell(value, NAMES.index("event_id"), F.lower(own))
+    kept = F.when(F.col("_dd_good") & (own != F.lower(own)), small).otherwise(value)
+    return judged.withColumn("value", kept).select(*lines.columns, "_dd_good")
+
+
+def renamed_line(
+    line: Column,  # the text of an event
+    new_id: Column,  # null: it keeps its own
+    original_id: Column,  # the id that it came with
+) -> Column:
+    "A line under its new id, with a `duplicate` context that says how it came."
+    at_id, at_contexts = NAMES.index("event_id"), NAMES.index("derived_contexts")
+    own, contexts = (F.get(F.split(line, "\t", -1), F.lit(i)) for i in (at_id, at_contexts))
+    told = _with_cell(line, at_contexts, with_duplicate_context(contexts, original_id))
+    return F.when(new_id.isNotNull(), _with_cell(told, at_id, new_id)).otherwise(
+        _with_cell(line, at_id, F.lower(own))
+    )
 
 
 # %% ../nbs/02_enriched.ipynb #d6f18a41

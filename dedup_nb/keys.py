@@ -6,6 +6,7 @@
 __all__ = [
     "BROADCAST_LIMIT",
     "PLAIN_JSON",
+    "LINE",
     "KEY",
     "STAYS",
     "RENAMED",
@@ -301,7 +302,7 @@ def as_in_the_row(column: str) -> Column:
     return F.regexp_replace(column, f"^=(=*{_SURROGATE})", "$1")
 
 
-# %% ../nbs/10_keys.ipynb #4d0def39
+# %% ../nbs/10_keys.ipynb #02066977
 def _descending(frame: DataFrame, column: str) -> Column:
     "A value that sorts the other way round."
     kind, value = frame.schema[column].dataType, quoted(column)
@@ -331,8 +332,11 @@ def place_of(
     return at
 
 
+LINE = "_dd_line"  # the text that an event came as, where it goes on as a line
+
+
 def with_keys(
-    events: DataFrame,  # wide rows with `_dd_id`, which is not null
+    events: DataFrame,  # wide rows with `_dd_id`, which is not null; LINE is carried on
     keys: Keys,
 ) -> DataFrame:
     """Add what decides the fate of a row.
@@ -342,7 +346,7 @@ def with_keys(
     """
     # the rows pass as one struct: else Spark would compute each column's expression again inside every hash
     events = events.select(F.explode(F.array(F.struct("*"))).alias("_dd_event")).select("_dd_event.*")
-    whole, own = events.drop("_dd_id"), F.expr(id_text(keys.id))
+    whole, own = events.drop("_dd_id", LINE), F.expr(id_text(keys.id))
     added = F.struct(
         F.when(own != F.col("_dd_id"), own).alias("_dd_own"),
         fingerprint_of(whole, keys).alias("_dd_fp"),

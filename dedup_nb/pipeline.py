@@ -60,7 +60,7 @@ from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
 
-# %% ../nbs/31_pipeline.ipynb #8d5aeb06
+# %% ../nbs/31_pipeline.ipynb #19f89d1a
 def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
     progress.begin("manifest" if job.manifest else "suspects")
@@ -146,7 +146,7 @@ class _Moving:
         "The suspect rows, the decision on each pair of them, and the counts of both."
         job, opened = self.job, self.opened
         self.progress.begin("natural")
-        how = dict(wide=job.applies, count=self.scan.tally is None)
+        how = dict(kept=opened.kept if job.applies else None, count=self.scan.tally is None)
         suspects, seen = stage_suspects(opened.source, opened.keys, ids, few, opened.attempt, **how)
         asked = (opened.keys, job.recipe.synthetic, opened.attempt, self.known)
         decisions, decided = decide_staged(suspects, *asked)

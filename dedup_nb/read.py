@@ -13,7 +13,7 @@ __all__ = [
     "explain_read_error",
 ]
 
-# %% ../nbs/03_read.ipynb #7b8d657c
+# %% ../nbs/03_read.ipynb #4c127bf6
 import re, zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +26,7 @@ from .columns import ORIGINAL, fed_back, looked_up_id, quoted
 from .config import order_parts
 from dedup_nb.enriched import (
     ENRICHED,
+    as_they_came,
     bad_lines,
     decoded,
     generic_error,
@@ -39,7 +40,7 @@ from .places import Input, Recipe
 from .session import delta_settings
 from .words import counted, first_line
 
-# %% ../nbs/03_read.ipynb #ad441d68
+# %% ../nbs/03_read.ipynb #7e208290
 _Part = Callable[[DataFrame], DataFrame]
 _Narrow = Callable[[Sequence[str]], DataFrame]
 
@@ -53,6 +54,7 @@ class Source:
     narrow: _Narrow  # columns -> `_dd_id`, `_dd_fed` (does the row show another id than that?), those columns
     decode: _Part  # rows of raw -> event columns, `_dd_id`, `_dd_good` (never null)
     bad: _Part  # rows of raw -> `value`: a bad-row JSON for each that is not good
+    lines: _Part | None = None  # rows of raw -> `value`, a line as it came, `_dd_id`, `_dd_good`
     cheap: bool = False  # does a scan of few columns tell the good rows from the bad?
     folders: tuple[str, ...] = ()  # event columns that come from names of folders
     version: str | None = None  # of a Delta folder or table: what was read
@@ -161,7 +163,7 @@ def check_format(
         )
 
 
-# %% ../nbs/03_read.ipynb #317a5d8f
+# %% ../nbs/03_read.ipynb #3e6a66ae
 def _paths(files: Sequence[InputFile]) -> list[str]:
     return [escaped(f.path) for f in files]
 
@@ -184,6 +186,7 @@ def _line_source(lines: DataFrame, minimum: str | None) -> Source:
         partial(some_values, lines),
         partial(decoded, minimum=minimum),
         partial(bad_lines, minimum=minimum),
+        partial(as_they_came, minimum=minimum),
     )
 
 

@@ -8,13 +8,14 @@ __all__ = [
     "decide",
     "met",
     "kept_rows",
+    "kept_lines",
     "clean_rows",
     "dropped_rows",
     "Deduplicated",
     "deduplicate",
 ]
 
-# %% ../nbs/14_resolve.ipynb #8be3bb62
+# %% ../nbs/14_resolve.ipynb #7e68b0dd
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import Column, DataFrame, functions as F
@@ -22,9 +23,10 @@ from .columns import ORIGINAL, fed_back, is_text, named, only
 from .config import Config, settings
 from .cross_batch import cross_batch
 from .errors import ConfigError, InputError
-from .enriched import with_duplicate_context
+from .enriched import renamed_line, with_duplicate_context
 from dedup_nb.keys import (
     BROADCAST_LIMIT,
+    LINE,
     Keys,
     check_columns,
     fit,
@@ -79,7 +81,7 @@ def met(
     return suspects.join(fates, F.expr("_dd_id = _dd.event_id and _dd_fp = _dd._dd_fp"))
 
 
-# %% ../nbs/14_resolve.ipynb #9e482b7d
+# %% ../nbs/14_resolve.ipynb #f037410d
 def kept_rows(
     rows: DataFrame,  # suspect rows as `met` gives them
     columns: list[str],  # the input's columns
@@ -96,6 +98,15 @@ def kept_rows(
     original = F.expr("if(_dd.new_event_id is not null or _dd_own is not null, _dd_id, null)")
     stay = rows.where("_dd.stays and _dd_at.row = _dd.first_row")
     return _with_original(stay.withColumns(changed), columns, original)
+
+
+def kept_lines(
+    rows: DataFrame,  # suspect rows as `met` gives them, with LINE
+) -> DataFrame:  # `value`
+    "Take the suspect rows that stay, as the lines that they came as."
+    stay = rows.where("_dd.stays and _dd_at.row = _dd.first_row")
+    gets_new = F.expr("if(_dd_own is null, _dd.new_event_id, null)")
+    return stay.select(renamed_line(F.col(LINE), gets_new, F.col("_dd_id")).alias("value"))
 
 
 def clean_rows(

@@ -4,6 +4,7 @@
 
 # %% auto #0
 __all__ = [
+    "Kept",
     "stage_suspects",
     "Decided",
     "decide_staged",
@@ -11,7 +12,6 @@ __all__ = [
     "resolved_words",
     "synthetic_words",
     "differing_words",
-    "Kept",
     "write_suspects",
     "write_bad",
     "write_retractions",
@@ -22,26 +22,46 @@ __all__ = [
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #cad174b5
+# %% ../nbs/31_stages.ipynb #bb8b48d0
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
-from .columns import only, quoted
+from .columns import quoted
 from .errors import AlarmError, ConservationError
-from .keys import KEY, PLAIN_JSON, STAYS, Keys, fate_of, gathered, id_key, rows_of, with_keys
+from .keys import KEY, LINE, PLAIN_JSON, STAYS, Keys, fate_of, gathered, id_key, rows_of, with_keys
 from .natural import collapsed
 from .places import Limits, Output
 from .read import Source
-from .resolve import VERDICTS, clean_rows, decide, dropped_rows, kept_rows, met
+from .resolve import VERDICTS, clean_rows, decide, dropped_rows, kept_lines, kept_rows, met
 from .scan import Tally, row_counts, seen_by
 from .words import counted, grouped, share
 from .write import Attempt, count_rows, write_rows
 
 
-# %% ../nbs/31_stages.ipynb #9e44e7c6
+# %% ../nbs/31_stages.ipynb #1a4361ad
+class Kept:
+    "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
+
+    def __init__(self, attempt: Attempt, output: Output):
+        self.attempt, self.output, self.waiting = attempt, output, {}
+
+    def takes_lines(self, source: Source) -> bool:
+        "Do lines go on as the lines that they came as?"
+        return self.output.format == "enriched_tsv" and source.lines is not None
+
+    def write(self, rows: DataFrame, part: str) -> None:
+        "Write a part of the kept rows, or of their lines (`value`)."
+        if self.output.format == "delta":
+            self.waiting[part] = self.attempt.stage(rows, part)
+        else:
+            stored = "text" if rows.columns == ["value"] else self.output.format
+            how = dict(output_format=stored, partition_by=self.output.partition_by)
+            write_rows(rows, self.attempt, "events", **how)
+
+
 def stage_suspects(
     source: Source,
     keys: Keys,
@@ -49,20 +69,24 @@ def stage_suspects(
     few: bool,
     attempt: Attempt,
     *,
-    wide: bool,  # all columns, or the keys alone if nothing is to move?
+    kept: Kept | None,  # where they will go; None: nothing is to move, the keys are enough
     count: bool,  # are the rows yet to be counted?
 ) -> tuple[DataFrame, Tally]:
     "Stage the good rows of the suspect ids, with their keys."
     watch = Observation("suspects")
-    rows = source.decode(rows_of(source.raw, ids, broadcast=few))
-    if count:
-        rows = rows.observe(watch, *row_counts())
-    good = only(rows.where("_dd_good"), [*source.columns, "_dd_id"])
-    keyed = with_keys(good, keys)
-    if not wide:
+    rows = source.decode(rows_of(_with_lines(source, kept), ids, broadcast=few))
+    rows = rows.observe(watch, *row_counts()) if count else rows
+    keyed = with_keys(rows.where("_dd_good").drop("_dd_good"), keys)
+    if not kept:
         keyed = keyed.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at")
     staged = _told_apart(attempt.stage(keyed, "suspects"), attempt.staged_rows("suspects"), keys.unique)
     return staged, Tally(watch.get["rows"], watch.get["good"]) if count else Tally(0, 0)
+
+
+def _with_lines(source: Source, kept: Kept | None) -> DataFrame:
+    "The raw rows, with the text that each came as where it goes on as a line."
+    lines = kept is not None and kept.takes_lines(source)
+    return source.raw.withColumn(LINE, F.col("value")) if lines else source.raw
 
 
 def _told_apart(staged: DataFrame, number: int, unique: bool) -> DataFrame:
@@ -234,27 +258,13 @@ def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[st
     return copies.where("row <> first_row").join(first, ["event_id", "fp"])
 
 
-# %% ../nbs/31_stages.ipynb #114a4839
-class Kept:
-    "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
-
-    def __init__(self, attempt: Attempt, output: Output):
-        self.attempt, self.output, self.waiting = attempt, output, {}
-
-    def write(self, rows: DataFrame, part: str) -> None:
-        "Write a part of the kept rows."
-        if self.output.format == "delta":
-            self.waiting[part] = self.attempt.stage(rows, part)
-        else:
-            how = dict(output_format=self.output.format, partition_by=self.output.partition_by)
-            write_rows(rows, self.attempt, "events", **how)
-
-
+# %% ../nbs/31_stages.ipynb #0c31d593
 def write_suspects(suspects: DataFrame, decisions: DataFrame, source: Source, keys: Keys, kept: Kept) -> None:
     "Write the suspect rows that go, and those that stay."
     rows, columns = met(suspects, decisions), list(source.columns)
     write_rows(dropped_rows(rows, columns), kept.attempt, "dropped")
-    kept.write(kept_rows(rows, columns, keys.id), "resolved")
+    stay = kept_lines(rows) if kept.takes_lines(source) else kept_rows(rows, columns, keys.id)
+    kept.write(stay, "resolved")
 
 
 def write_bad(source: Source, attempt: Attempt) -> None:
@@ -272,15 +282,26 @@ def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) 
         write_rows(rows.distinct(), attempt, "retractions")
 
 
+_Step = Callable[[DataFrame], DataFrame]
+
+
+def _ways(source: Source, kept: Kept | None) -> tuple[_Step, _Step]:
+    "How rows that need no look are read, and what is kept of them: their columns, or their lines."
+    if kept and kept.takes_lines(source):
+        return source.lines, lambda good: good.select("value")
+    return source.decode, lambda good: clean_rows(good, list(source.columns))
+
+
 def write_clean(
     source: Source, ids: DataFrame, few: bool, kept: Kept | None, *, count: bool
 ) -> Tally:  # of all rows, those of suspect ids left out of `good`
     "Write all other rows straight to the output; without `kept` only count them."
     everything, clean, number = Observation("everything"), Observation("clean"), F.expr("count(1) as rows")
     raw = source.raw.observe(everything, number) if count else source.raw
-    rows = source.decode(rows_of(raw, ids, inside=False, broadcast=few))
+    read, passed = _ways(source, kept)
+    rows = read(rows_of(raw, ids, inside=False, broadcast=few))
     rows = rows.observe(clean, *row_counts()) if count else rows
-    stay = clean_rows(rows.where("_dd_good"), list(source.columns))
+    stay = passed(rows.where("_dd_good"))
     if kept:
         kept.write(stay, "clean")
     elif count:
