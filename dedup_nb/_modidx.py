@@ -1084,6 +1084,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                  'dedup_nb.stages._count_decisions': ('stages.html#_count_decisions', 'dedup_nb/stages.py'),
                                  'dedup_nb.stages._differing': ('stages.html#_differing', 'dedup_nb/stages.py'),
                                  'dedup_nb.stages._met_earlier': ('stages.html#_met_earlier', 'dedup_nb/stages.py'),
+                                 'dedup_nb.stages._number': ('stages.html#_number', 'dedup_nb/stages.py'),
                                  'dedup_nb.stages._reasons_of': ('stages.html#_reasons_of', 'dedup_nb/stages.py'),
                                  'dedup_nb.stages._sums': ('stages.html#_sums', 'dedup_nb/stages.py'),
                                  'dedup_nb.stages._taken': ('stages.html#_taken', 'dedup_nb/stages.py'),

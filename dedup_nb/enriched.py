@@ -368,7 +368,7 @@ def bad_lines(
     return rows.select(F.when(F.col("_dd_parsed"), old).otherwise(unparsed).alias("value"))
 
 
-# %% ../nbs/02_enriched.ipynb #fc945683
+# %% ../nbs/02_enriched.ipynb #c1f2596a
 _CONTEXTS = "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-0-0"
 _DUPLICATE = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/"
 # where the list of an envelope opens that is written as trackers do: nothing nested stands before it
@@ -386,11 +386,16 @@ def original_of(
     return f"if(contains({contexts}, '{_DUPLICATE}'), {found}, null)"
 
 
+_MAY_BE_FED = f"contains(value, '{_DUPLICATE}')"
+
+
 def line_ids() -> tuple[str, str]:  # SQL on `value`
     "The id of a line in lower case, and the one it is looked up by: that of its `duplicate` context, if any."
-    own = "nullif(lower(get(split(value, '\t', 8), 6)), '')"
+    own = "lower(get(split(value, '\t', 8), 6))"
     contexts = "get(split(substring_index(value, '\t', -9), '\t', 2), 0)"
-    return own, f"if({own} is null, null, coalesce({original_of(contexts)}, {own}))"
+    # few lines have such a context, and the others are cut but once
+    looked_up = f"if({_MAY_BE_FED}, if({own} = '', '', coalesce({original_of(contexts)}, {own})), {own})"
+    return f"nullif({own}, '')", f"nullif({looked_up}, '')"
 
 
 def some_values(
@@ -405,7 +410,7 @@ def some_values(
     rows = lines.select("value", cells)
     kinds = dict(ENRICHED)
     values = [f"{_value(name, kinds[name])} as {name}" for name in names]
-    fed = f"coalesce({own} <> {looked_up}, false)"
+    fed = f"{_MAY_BE_FED} and coalesce({own} <> {looked_up}, false)"
     return rows.selectExpr(f"{looked_up} as _dd_id", f"{fed} as _dd_fed", *values)
 
 

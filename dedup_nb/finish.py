@@ -86,7 +86,7 @@ class Worked:
     moved: Moved
 
 
-# %% ../nbs/31_finish.ipynb #82a2ff48
+# %% ../nbs/31_finish.ipynb #2b222d80
 def finish(
     job: Job,
     work: Worked,
@@ -157,7 +157,7 @@ def _commit(
     if looked is None:
         return m
     write_text(f"{attempt.staging}/commit.json", json.dumps(record))
-    pairs = gathered(work.scan.pairs, work.scan.number)
+    pairs = gathered(work.scan.pairs, work.scan.tally.good)
     keys = to_remember(pairs, work.moved.decisions, looked.known)
     job.manifest.commit(looked.claim, keys, _told(job, work, m))
     used = dict(job.manifest.store.used(looked.claim))

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ["natural", "collapsed", "each_its_own"]
 
-# %% ../nbs/11_natural.ipynb #bac9cfc0
+# %% ../nbs/11_natural.ipynb #be5401a6
 from pyspark.sql import DataFrame, Window, functions as F
 from .columns import quoted
-from .keys import stands_in
+from .keys import LINE, stands_in
 
 
 # %% ../nbs/11_natural.ipynb #a2cd4c7d
@@ -27,15 +27,16 @@ def natural(
     return pairs.selectExpr("_dd_id", "_dd_fp", "copies", "least._dd_at as first", "least._dd_own as own")
 
 
-# %% ../nbs/11_natural.ipynb #99d060e2
+# %% ../nbs/11_natural.ipynb #805d6680
 def collapsed(
     suspects: DataFrame,  # rows as `keys.with_keys` gives them
 ) -> DataFrame:  # the same columns, and `_dd_n`
     "Take rows that are equal in every column once, and say in `_dd_n` how many they are."
-    # any of them will do: they are equal
-    any_row = F.any_value(F.struct(*map(quoted, suspects.columns))).alias("_dd_one")
-    alike = suspects.groupBy("_dd_id", "_dd_at.row").agg(any_row, F.count(F.lit(1)).alias("_dd_n"))
-    return alike.select("_dd_one.*", "_dd_n")
+    row = F.struct(*map(quoted, suspects.columns))
+    # any of them will do: they are equal, but for the text of lines
+    one = F.min_by(row, LINE) if LINE in suspects.columns else F.any_value(row)
+    alike = suspects.groupBy("_dd_id", "_dd_at.row")
+    return alike.agg(one.alias("_dd_one"), F.count(F.lit(1)).alias("_dd_n")).select("_dd_one.*", "_dd_n")
 
 
 # %% ../nbs/11_natural.ipynb #c7c1ca02

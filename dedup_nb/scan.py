@@ -77,7 +77,7 @@ def _found(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(counts[name] for name in sorted(counts) if name.startswith("_dd_hour"))
 
 
-# %% ../nbs/31_scan.ipynb #b78d9b96
+# %% ../nbs/31_scan.ipynb #9c9453bd
 @dataclass(frozen=True)
 class Tally:
     "Rows of a part of the batch."
@@ -100,7 +100,7 @@ _PAIR_HASH = f"xxhash64({', '.join([*KEY, 'pair'])})"
 
 
 def seen_by(watch: Observation, rows: DataFrame, numbers: Sequence[Column]) -> dict[str, Any]:
-    "What was counted on the way. Spark Connect loses what lies below a shuffle: then it is counted again."
+    "What was counted on the way. Spark Connect may lose that, if more comes after: then it is counted again."
     return watch.get or rows.agg(*numbers).first().asDict()
 
 

@@ -22,13 +22,13 @@ __all__ = [
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #bb8b48d0
+# %% ../nbs/31_stages.ipynb #a3311069
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
 from .columns import quoted
 from .errors import AlarmError, ConservationError
 from .keys import KEY, LINE, PLAIN_JSON, STAYS, Keys, fate_of, gathered, id_key, rows_of, with_keys
@@ -41,7 +41,7 @@ from .words import counted, grouped, share
 from .write import Attempt, count_rows, write_rows
 
 
-# %% ../nbs/31_stages.ipynb #1a4361ad
+# %% ../nbs/31_stages.ipynb #fd5ae1f0
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
@@ -74,13 +74,14 @@ def stage_suspects(
 ) -> tuple[DataFrame, Tally]:
     "Stage the good rows of the suspect ids, with their keys."
     watch = Observation("suspects")
-    rows = source.decode(rows_of(_with_lines(source, kept), ids, broadcast=few))
-    rows = rows.observe(watch, *row_counts()) if count else rows
+    decoded = source.decode(rows_of(_with_lines(source, kept), ids, broadcast=few))
+    rows = decoded.observe(watch, *row_counts()) if count else decoded
     keyed = with_keys(rows.where("_dd_good").drop("_dd_good"), keys)
     if not kept:
         keyed = keyed.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at")
     staged = _told_apart(attempt.stage(keyed, "suspects"), attempt.staged_rows("suspects"), keys.unique)
-    return staged, Tally(watch.get["rows"], watch.get["good"]) if count else Tally(0, 0)
+    seen = seen_by(watch, decoded, row_counts()) if count else {"rows": 0, "good": 0}
+    return staged, Tally(seen["rows"], seen["good"])
 
 
 def _with_lines(source: Source, kept: Kept | None) -> DataFrame:
@@ -258,7 +259,7 @@ def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[st
     return copies.where("row <> first_row").join(first, ["event_id", "fp"])
 
 
-# %% ../nbs/31_stages.ipynb #0c31d593
+# %% ../nbs/31_stages.ipynb #5b47a716
 def write_suspects(suspects: DataFrame, decisions: DataFrame, source: Source, keys: Keys, kept: Kept) -> None:
     "Write the suspect rows that go, and those that stay."
     rows, columns = met(suspects, decisions), list(source.columns)
@@ -292,23 +293,27 @@ def _ways(source: Source, kept: Kept | None) -> tuple[_Step, _Step]:
     return source.decode, lambda good: clean_rows(good, list(source.columns))
 
 
+def _number() -> list[Column]:  # `rows`
+    return [F.count(F.lit(1)).alias("rows")]
+
+
 def write_clean(
     source: Source, ids: DataFrame, few: bool, kept: Kept | None, *, count: bool
 ) -> Tally:  # of all rows, those of suspect ids left out of `good`
     "Write all other rows straight to the output; without `kept` only count them."
-    everything, clean, number = Observation("everything"), Observation("clean"), F.expr("count(1) as rows")
-    raw = source.raw.observe(everything, number) if count else source.raw
+    everything, clean = Observation("everything"), Observation("clean")
+    raw = source.raw.observe(everything, *_number()) if count else source.raw
     read, passed = _ways(source, kept)
-    rows = read(rows_of(raw, ids, inside=False, broadcast=few))
-    rows = rows.observe(clean, *row_counts()) if count else rows
-    stay = passed(rows.where("_dd_good"))
+    judged = read(rows_of(raw, ids, inside=False, broadcast=few))
+    stay = passed((judged.observe(clean, *row_counts()) if count else judged).where("_dd_good"))
     if kept:
         kept.write(stay, "clean")
     elif count:
-        stay.select(number).collect()
+        stay.count()
     if not count:
         return Tally(0, 0)
-    return Tally(seen_by(everything, source.raw, [number])["rows"], clean.get["good"])
+    good = seen_by(clean, judged, row_counts())["good"]
+    return Tally(seen_by(everything, source.raw, _number())["rows"], good)
 
 
 # %% ../nbs/31_stages.ipynb #ffb2aa53

@@ -48,7 +48,7 @@ from dedup_nb.files import (
 )
 from .places import Output
 
-# %% ../nbs/30_write.ipynb #67ca7d02
+# %% ../nbs/30_write.ipynb #c0f33bcb
 AREAS = ("events", "dropped", "bad", "verdicts", "retractions")
 
 
@@ -92,22 +92,24 @@ class Attempt:
 
     def staged_rows(self, name: str) -> int:
         "The number of rows of a staged frame."
-        found = files_below(f"{self.staging}/{name}", self.output)
-        return rows_in_parquet(f"{self.output}/{f['path']}" for f in found if f["path"].endswith(".parquet"))
+        folder = f"{self.staging}/{name}"
+        paths = [f["path"] for f in files_below(folder)]
+        return rows_in_parquet(folder, [p for p in paths if p.endswith(".parquet")])
 
 
-def rows_in_parquet(paths: Iterable[str]) -> int:
+def rows_in_parquet(
+    root: str,
+    paths: Iterable[str],  # below it
+) -> int:
     "Add up what the footers of the files say: no job, and no row is read."
-
-    def of_one(path: str) -> int:
-        fs, inner = filesystem(path)
-        return pq.read_metadata(inner, filesystem=fs).num_rows
-
+    # the names as they are: in an address, some of their characters would mean something
+    fs, inner = filesystem(root)
+    rows_of = lambda path: pq.read_metadata(f"{inner}/{path}", filesystem=fs).num_rows
     with ThreadPoolExecutor(16) as pool:
-        return sum(pool.map(of_one, paths))
+        return sum(pool.map(rows_of, paths))
 
 
-# %% ../nbs/30_write.ipynb #b92ceb24
+# %% ../nbs/30_write.ipynb #c9e8060f
 _UTC_JSON = {
     "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -189,10 +191,10 @@ def count_rows(
     output_format: str,  # parquet: the footers say it; else a count of lines
 ) -> int:  # rows in the files, as they are now on the disk
     "Count what was written by reading it back."
-    paths = [f"{attempt.output}/{f['path']}" for f in files if f["bytes"]]
+    paths = [f["path"] for f in files if f["bytes"]]
     if output_format == "parquet":
-        return rows_in_parquet(paths)
-    return spark.read.text([*map(escaped, paths)]).count() if paths else 0
+        return rows_in_parquet(attempt.output, paths)
+    return spark.read.text([escaped(f"{attempt.output}/{p}") for p in paths]).count() if paths else 0
 
 
 # %% ../nbs/30_write.ipynb #854a90a6

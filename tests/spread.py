@@ -99,6 +99,11 @@ def through_connect(manifest, folder):
     ).getOrCreate()
     write(spark, folder / "in", TWO)
     memory = on_dynamodb(manifest, "connect") if ":" in manifest else {"manifest": manifest}
+    if manifest == "none":  # rows that are counted as they are decoded
+        for name in TWO:
+            parsed = spark.read.parquet(f"{folder}/in/run={name}")
+            parsed.write.json(f"{folder}/json/run={name}")
+        memory |= {"input": f"{folder}/json", "input_format": "json"}
     run(config(folder, **memory), spark)
     return spark, {"rows": rows_of(spark, 60), "stayed": stayed(spark, folder)}
 
