@@ -7,6 +7,8 @@ __all__ = [
     "ENRICHED",
     "NAMES",
     "REQUIRED",
+    "CELLS",
+    "CSV",
     "is_one_json_value",
     "moment",
     "decoded",
@@ -17,8 +19,9 @@ __all__ = [
     "line_ids",
     "some_values",
     "with_duplicate_context",
-    "as_they_came",
+    "with_small_id",
     "renamed_line",
+    "sure_events",
     "utc_text",
     "decimal_text",
     "enriched_lines",
@@ -160,40 +163,47 @@ def _is_enveloped(name: str) -> str:
     return f"coalesce(exists(array({_sealed(cell)}), p -> {whole}), false)"
 
 
-# %% ../nbs/02_enriched.ipynb #38c22567
-# anything but braces and quotes of both kinds (& to ( has the single one), or a string without brackets,
-# braces, backslashes and control characters; possessive, so that nothing is tried twice
-_PLAIN = f"""(?:[^{{}}"&-(]++|"[ !#-Z^_-z|~{chr(0x80)}-{chr(0x10FFFF)}]*+")"""
-_OBJECT = f"[{{](?:{_PLAIN}|[{{](?:{_PLAIN}|[{{]{_PLAIN}*+[}}])*+[}}])*+[}}]"  # braces up to three deep
-_SURE_ITEM = f'[{{]"schema":"{_URI}","data":{_OBJECT}[}}]'
-_LONGEST = 8000  # characters: Java matches such patterns recursively, and the stack is finite
+# %% ../nbs/02_enriched.ipynb #6784b222
+# one by one, not as a range: Java looks such a set up in a table
+_CONTROL = "".join(f"\\\\x{i:02x}" for i in range(32))
+_IN_STRING = f'[^"\\\\\\\\{_CONTROL}]*+'
+_STRING = f'"{_IN_STRING}(?:\\\\\\\\.{_IN_STRING})*+"'
+# strings, or anything but braces and quotes of both kinds; possessive, so that nothing is tried twice
+_PLAIN = f'(?:[^{{}}"\\\\x27]++|{_STRING})'
+_DEEP = f"[{{]{_PLAIN}*+[}}]"
+for _ in range(4):
+    _DEEP = f"[{{](?:{_PLAIN}|{_DEEP})*+[}}]"  # braces up to five deep
+_SURE_ITEM = f'[{{]"schema":"{_URI}","data":{_DEEP}[}}]'
 
 
 def _look_like_envelopes(names: Sequence[str]) -> str:
     "SQL for: are these JSON cells surely empty or right? False means that nobody knows yet."
-    # [Z-^] holds both square brackets: of its characters only they can stand there in JSON
-    many = f"[Z-^](?:{_SURE_ITEM}(?:,{_SURE_ITEM})*+)?+[Z-^]"
+    many = f"\\\\[(?:{_SURE_ITEM}(?:,{_SURE_ITEM})*+)?+\\\\]"
     data = {"contexts": many, "unstruct_event": _SURE_ITEM}
     each, values = [], []
     for name in names:
         cell, kind = _cell(name), _ENVELOPES[name]
         uri = f"iglu:com[.]snowplowanalytics[.]snowplow/{kind}/jsonschema/1-0-[0-9]+"
         form = f'^[{{]"schema":"{uri}","data":{data[kind]}[}}]{_END}'
-        each.append(f"({cell} = '' or (length({cell}) < {_LONGEST} and {cell} rlike '{form}'))")
+        each.append(f"({cell} = '' or {cell} rlike '{form}')")
         values.append(f"if({cell} = '', '0', {cell})")
     # braces are balanced in each cell, so together they are JSON only if each of them is
     together = f"json_array_length(concat('[', {', chr(44), '.join(values)}, ']'))"
     return f"({' and '.join(each)} and coalesce({together} = {len(names)}, false))"
 
 
+_YEAR = "[0-9]{4}"
 _DAY = "(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+_LEAP = "(?:[0-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29"
+_TIME = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:[.][0-9]{0,9}+)?+"
 _SURE = {
-    "boolean": "[01]?",
-    "int": "(?:[+-]?[0-9]{1,9})?",
-    "double": "(?:-?[0-9]{1,15}(?:[.][0-9]{1,15})?)?",
+    "boolean": "[01]?+",
+    "int": "(?:[+-]?+[0-9]{1,9}+)?+",
+    "double": "(?:[+-]?+[0-9]{1,30}+(?:[.][0-9]{1,30}+)?+(?:[eE][+-]?+[0-9]{1,2}+)?+)?+",
     "string": _UUID,
-    "timestamp": f"(?:[0-9]{{4}}-{_DAY}[ T](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:[.][0-9]{{0,9}})?)?",
+    "timestamp": f"(?:(?:{_YEAR}-{_DAY}|{_LEAP})[ T]{_TIME})?+",
 }
+_DUPLICATE = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/"
 _TYPED = [(name, kind) for name, kind in ENRICHED if kind != "string" or name == "event_id"]
 _JSON_CELLS = [(name, "string") for name in _ENVELOPES]
 _FILLED = " and ".join(f"{_cell(name)} <> ''" for name in REQUIRED)
@@ -204,7 +214,9 @@ def _is_sure() -> str:
     "SQL for: do the cells make an event at first sight?"
     joined = f"concat_ws(';', {', '.join(_cell(name) for name, _ in _TYPED)})"
     pattern = ";".join(_SURE[kind] for _, kind in _TYPED)
-    return f"{_WHOLE} and {joined} rlike '^{pattern}{_END}' and {_look_like_envelopes(list(_ENVELOPES))}"
+    # who came renamed is looked up by another id
+    whole = f"{_WHOLE} and not contains({_cell('derived_contexts')}, '{_DUPLICATE}')"
+    return f"{whole} and {joined} rlike '^{pattern}{_END}' and {_look_like_envelopes(list(_ENVELOPES))}"
 
 
 def _is_event() -> str:
@@ -214,13 +226,13 @@ def _is_event() -> str:
 
 
 def _judged(lines: DataFrame, name: str, and_also: str = "true") -> DataFrame:
-    "The lines with their cells, and the column `name`: is the line an event, and also what is asked?"
+    "The lines with cells, `_dd_sure`, and the column `name`: is it an event, and also what is asked?"
     cells = lines.select("*", F.split("value", "\t", -1).alias("_dd_cells"))
     sure = cells.select("*", F.expr(f"coalesce({_is_sure()}, false)").alias("_dd_sure"))
     # the long way is inside the generator: there it costs nothing until it is needed, while generated
     # code that held both ways would be too long for the JVM to compile
     good = F.expr(f"coalesce((_dd_sure or ({_is_event()})) and {and_also}, false)")
-    return sure.select(*cells.columns, F.explode_outer(F.array(good)).alias(name))
+    return sure.select("*", F.explode_outer(F.array(good)).alias(name))
 
 
 _INSTANTS = tuple(name for name, kind in sorted(ENRICHED) if kind == "timestamp")
@@ -253,11 +265,13 @@ def moment(
 def decoded(
     lines: DataFrame,  # `value`, and whatever else is to be carried on
     minimum: str | None = None,  # events with an older time are bad
-) -> DataFrame:  # the 131 columns, `_dd_good` (never null), and the columns of `lines` but `value`
+) -> DataFrame:  # the 131 columns, the columns of `lines` but `value`, `_dd_good`, `_dd_look` (not sure?)
     "Turn lines into events."
     values = [f"{_value(name, kind)} as {name}" for name, kind in ENRICHED]
     carried = [c for c in lines.columns if c != "value"]
-    return _judged(lines, "_dd_good", f"not ({_is_old(minimum)})").selectExpr(*values, *carried, "_dd_good")
+    judged = _judged(lines, "_dd_good", f"not ({_is_old(minimum)})")
+    look = "not (_dd_good and _dd_sure) as _dd_look"
+    return judged.selectExpr(*values, *carried, "_dd_good", look)
 
 
 # %% ../nbs/02_enriched.ipynb #588776c6
@@ -368,9 +382,8 @@ def bad_lines(
     return rows.select(F.when(F.col("_dd_parsed"), old).otherwise(unparsed).alias("value"))
 
 
-# %% ../nbs/02_enriched.ipynb #c1f2596a
+# %% ../nbs/02_enriched.ipynb #895f6ff6
 _CONTEXTS = "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-0-0"
-_DUPLICATE = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/"
 # where the list of an envelope opens that is written as trackers do: nothing nested stands before it
 _OPENING = r'^(?s)(\s*\{\s*(?:"schema"\s*:\s*"[^"\\]*"\s*,\s*)?"data"\s*:\s*\[)'
 
@@ -386,32 +399,30 @@ def original_of(
     return f"if(contains({contexts}, '{_DUPLICATE}'), {found}, null)"
 
 
-_MAY_BE_FED = f"contains(value, '{_DUPLICATE}')"
-
-
 def line_ids() -> tuple[str, str]:  # SQL on `value`
     "The id of a line in lower case, and the one it is looked up by: that of its `duplicate` context, if any."
-    own = "lower(get(split(value, '\t', 8), 6))"
-    contexts = "get(split(substring_index(value, '\t', -9), '\t', 2), 0)"
+    # seven times as fast as a split; a line without more than seven cells has no id
+    head = "substring_index(value, '\t', 7)"
+    own = f"if(octet_length({head}) = octet_length(value), '', lower(substring_index({head}, '\t', -1)))"
+    tail = "substring_index(value, '\t', -9)"  # from `derived_contexts` on
     # few lines have such a context, and the others are cut but once
-    looked_up = f"if({_MAY_BE_FED}, if({own} = '', '', coalesce({original_of(contexts)}, {own})), {own})"
+    found = original_of(f"substring_index({tail}, '\t', 1)")
+    original = f"if({own} = '', '', coalesce({found}, {own}))"
+    looked_up = f"if(contains({tail}, '{_DUPLICATE}'), {original}, {own})"
     return f"nullif({own}, '')", f"nullif({looked_up}, '')"
 
 
 def some_values(
     lines: DataFrame,  # `value`
     names: Sequence[str],  # of columns
-) -> DataFrame:  # `_dd_id`, `_dd_fed` (does the line show another id than that?), and these columns
-    "The ids of lines and a few of their cells, unjudged: what cannot be read is null."
-    own, looked_up = line_ids()
-    last = max((NAMES.index(n) for n in names), default=0)
-    # beyond the first cells a split of the whole line costs no more
-    cells = F.split("value", "\t", last + 2 if last < 8 else -1).alias("_dd_cells")
-    rows = lines.select("value", cells)
+    minimum: str | None = None,  # events with an older time are bad
+) -> DataFrame:  # `_dd_id`, `_dd_look` (is it not sure that the line is an event?), and these columns
+    "The ids of lines and a few of their cells: what cannot be read is null."
+    rows = lines.select("value", F.split("value", "\t", -1).alias("_dd_cells"))
     kinds = dict(ENRICHED)
     values = [f"{_value(name, kinds[name])} as {name}" for name in names]
-    fed = f"{_MAY_BE_FED} and coalesce({own} <> {looked_up}, false)"
-    return rows.selectExpr(f"{looked_up} as _dd_id", f"{fed} as _dd_fed", *values)
+    look = f"not coalesce({_is_sure()} and not ({_is_old(minimum)}), false) as _dd_look"
+    return rows.selectExpr(f"{line_ids()[1]} as _dd_id", look, *values)
 
 
 def with_duplicate_context(
@@ -446,7 +457,7 @@ def _written_anew(contexts: Column, context: Column) -> Column:
     return F.when(unusable, contexts).otherwise(anew)
 
 
-# %% ../nbs/02_enriched.ipynb #fc531cfc
+# %% ../nbs/02_enriched.ipynb #bcddc046
 def _with_cell(line: Column, place: int, cell: Column) -> Column:
     "A line with another text in one of its cells."
     before, tab = F.substring_index(line, "\t", place), F.lit("\t")
@@ -454,17 +465,14 @@ def _with_cell(line: Column, place: int, cell: Column) -> Column:
     return F.concat(before, tab, cell, tab, behind)
 
 
-def as_they_came(
-    lines: DataFrame,  # `value`, and whatever else is to be carried on
-    minimum: str | None = None,  # events with an older time are bad
-) -> DataFrame:  # the same columns, and `_dd_good` (never null)
-    "Judge lines without decoding them."
-    rows = lines.withColumn("_dd_own", F.expr("get(split(value, '\t', 8), 6)"))
-    judged = _judged(rows, "_dd_good", f"not ({_is_old(minimum)})")
-    own, value = F.col("_dd_own"), F.col("value")
-    small = _with_cell(value, NAMES.index("event_id"), F.lower(own))
-    kept = F.when(F.col("_dd_good") & (own != F.lower(own)), small).otherwise(value)
-    return judged.withColumn("value", kept).select(*lines.columns, "_dd_good")
+def with_small_id(
+    line: Column,  # the text of an event
+) -> Column:
+    "A line with its id in lower case."
+    at = NAMES.index("event_id")
+    own = F.substring_index(F.substring_index(line, "\t", at + 1), "\t", -1)
+    small = F.lower(own)
+    return F.when(own == small, line).otherwise(_with_cell(line, at, small))
 
 
 def renamed_line(
@@ -474,11 +482,33 @@ def renamed_line(
 ) -> Column:
     "A line under its new id, with a `duplicate` context that says how it came."
     at_id, at_contexts = NAMES.index("event_id"), NAMES.index("derived_contexts")
-    own, contexts = (F.get(F.split(line, "\t", -1), F.lit(i)) for i in (at_id, at_contexts))
+    contexts = F.get(F.split(line, "\t", -1), F.lit(at_contexts))
     told = _with_cell(line, at_contexts, with_duplicate_context(contexts, original_id))
-    return F.when(new_id.isNotNull(), _with_cell(told, at_id, new_id)).otherwise(
-        _with_cell(line, at_id, F.lower(own))
+    return F.when(new_id.isNotNull(), _with_cell(told, at_id, new_id)).otherwise(with_small_id(line))
+
+
+CELLS = ", ".join(  # what Spark's CSV reader reads, as DDL
+    f"{name} {'string' if kind == 'boolean' else kind}" for name, kind in ENRICHED
+)
+# a line holds no carriage return: nothing is a quote
+CSV = {"sep": "\t", "quote": "\r", "escape": "\r", "timeZone": "UTC"}
+
+
+def sure_events(
+    cells: DataFrame,  # the columns CELLS of lines, some of them sure
+) -> DataFrame:  # the 131 columns and `_dd_id`; rows that are surely none of sure lines are gone
+    "Turn the cells of sure lines into events."
+    mark = F.lit("\ufeff")
+    app_id = F.nullif(
+        F.when(F.startswith("app_id", mark), F.substr("app_id", F.lit(2))).otherwise(F.col("app_id")),
+        F.lit(""),
     )
+    values = {name: F.expr(f"{name} = '1'") for name, kind in ENRICHED if kind == "boolean"}
+    whole = (
+        f"event_id rlike '^{_UUID}{_END}' and not coalesce(contains(derived_contexts, '{_DUPLICATE}'), false)"
+    )
+    rows = cells.where(whole).withColumns({**values, "app_id": app_id, "event_id": F.lower("event_id")})
+    return rows.withColumn("_dd_id", F.col("event_id"))
 
 
 # %% ../nbs/02_enriched.ipynb #d6f18a41

@@ -6,7 +6,6 @@
 __all__ = [
     "BROADCAST_LIMIT",
     "PLAIN_JSON",
-    "LINE",
     "KEY",
     "STAYS",
     "RENAMED",
@@ -34,12 +33,12 @@ __all__ = [
     "fate_of",
 ]
 
-# %% ../nbs/10_keys.ipynb #646314b3
+# %% ../nbs/10_keys.ipynb #f159d823
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, functions as F, types as T
-from .columns import ORIGINAL, id_text, looked_up_id, micros, named, quoted
+from .columns import LINE, ORIGINAL, id_text, looked_up_id, micros, named, quoted
 from .config import order_parts
 from .errors import InputError, require_columns
 from .places import Recipe
@@ -173,7 +172,7 @@ def _is_ours(column: str) -> bool:
     return lower == "dedup" or lower.startswith("_dd") or (lower == ORIGINAL and column != ORIGINAL)
 
 
-# %% ../nbs/10_keys.ipynb #2fd1d100
+# %% ../nbs/10_keys.ipynb #99e46f6a
 BROADCAST_LIMIT = 4_000_000  # ids; about 100 MB on every worker
 _ONE_TASK = 20_000  # rows
 
@@ -187,13 +186,14 @@ def with_ids(
 
 
 def suspect_ids(
-    ids: DataFrame,  # one row per event: `_dd_id`, and `_dd_fed` if rows may have been renamed before
+    ids: DataFrame,  # one row per event: `_dd_id`, and `_dd_look`: does it need a look in any case?
+    repeats: bool = True,  # do ids that stand in several rows need one?
 ) -> DataFrame:  # `_dd_hash` (bigint), one row per hash of an id that needs a look
     "Find the ids that more than one event has, as 64-bit hashes: a superset of the repeated ids."
-    hashed = ids.where("_dd_id is not null").withColumn("_dd_hash", F.xxhash64("_dd_id"))
-    fed = "coalesce(bool_or(_dd_fed), false)" if "_dd_fed" in ids.columns else "false"
-    counted = hashed.groupBy("_dd_hash").agg(F.expr(f"count(1) > 1 or {fed}").alias("suspect"))
-    return counted.where("suspect").select("_dd_hash")
+    # one number says both: it crosses the network
+    many = f"sum(if(_dd_look, 2, {int(repeats)})) > 1 as suspect"
+    counted = ids.select(F.xxhash64("_dd_id").alias("_dd_hash"), "_dd_look").groupBy("_dd_hash")
+    return counted.agg(F.expr(many)).where("suspect").select("_dd_hash")
 
 
 def gathered(
@@ -302,7 +302,7 @@ def as_in_the_row(column: str) -> Column:
     return F.regexp_replace(column, f"^=(=*{_SURROGATE})", "$1")
 
 
-# %% ../nbs/10_keys.ipynb #02066977
+# %% ../nbs/10_keys.ipynb #e0d65f56
 def _descending(frame: DataFrame, column: str) -> Column:
     "A value that sorts the other way round."
     kind, value = frame.schema[column].dataType, quoted(column)
@@ -332,11 +332,8 @@ def place_of(
     return at
 
 
-LINE = "_dd_line"  # the text that an event came as, where it goes on as a line
-
-
 def with_keys(
-    events: DataFrame,  # wide rows with `_dd_id`, which is not null; LINE is carried on
+    events: DataFrame,  # wide rows with `_dd_id`, which is not null; LINE and `_dd_good` are carried on
     keys: Keys,
 ) -> DataFrame:
     """Add what decides the fate of a row.
@@ -346,7 +343,7 @@ def with_keys(
     """
     # the rows pass as one struct: else Spark would compute each column's expression again inside every hash
     events = events.select(F.explode(F.array(F.struct("*"))).alias("_dd_event")).select("_dd_event.*")
-    whole, own = events.drop("_dd_id", LINE), F.expr(id_text(keys.id))
+    whole, own = events.drop("_dd_id", LINE, "_dd_good"), F.expr(id_text(keys.id))
     added = F.struct(
         F.when(own != F.col("_dd_id"), own).alias("_dd_own"),
         fingerprint_of(whole, keys).alias("_dd_fp"),

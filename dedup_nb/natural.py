@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ["natural", "collapsed", "each_its_own"]
 
-# %% ../nbs/11_natural.ipynb #be5401a6
+# %% ../nbs/11_natural.ipynb #2ab13088
 from pyspark.sql import DataFrame, Window, functions as F
-from .columns import quoted
-from .keys import LINE, stands_in
+from .columns import LINE, quoted
+from .keys import stands_in
 
 
 # %% ../nbs/11_natural.ipynb #a2cd4c7d

@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ["process", "run"]
 
-# %% ../nbs/31_pipeline.ipynb #3093e2b3
+# %% ../nbs/31_pipeline.ipynb #f60f2413
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from .choose import Chosen, choose_batches, compare_with_commits
@@ -23,6 +24,7 @@ from dedup_nb.files import (
     is_asked_for,
     names_in,
     remove_folder,
+    spelled_time,
 )
 from .finish import Looked, Moved, Opened, Worked, finish, publish_pending
 from .job import Job, open_job
@@ -40,6 +42,7 @@ from dedup_nb.memory import (
 )
 from .read import explain_read_error, read_batch, version_of
 from .report import Progress, Summary
+from .resolve import met
 from .scan import Scan, Tally, ids_to_look_at, scan_ids, scan_keys, time_of_batch
 from dedup_nb.stages import (
     Decided,
@@ -51,23 +54,27 @@ from dedup_nb.stages import (
     resolved_words,
     stage_suspects,
     synthetic_words,
+    write_all,
     write_bad,
     write_clean,
+    write_dropped,
+    write_resolved,
     write_retractions,
-    write_suspects,
 )
+from .session import beside
 from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
 
-# %% ../nbs/31_pipeline.ipynb #19f89d1a
+# %% ../nbs/31_pipeline.ipynb #bc332f33
 def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
     progress.begin("manifest" if job.manifest else "suspects")
+    timed = job.limits.etl_s is None and spelled_time(opened.batch.batch_id) is None
     if job.manifest:
         scan = scan_keys(opened.source, opened.keys, opened.attempt, job.manifest.store.texts)
     else:
-        scan = scan_ids(opened.source, opened.keys, opened.attempt, job.recipe.natural != "off")
+        scan = scan_ids(opened.source, opened.keys, opened.attempt, job.recipe.natural != "off", timed)
     if scan.tally:
         _check_some_good(job, opened, scan.tally)
     return scan, time_of_batch(job.limits.etl_s, opened.batch.batch_id, scan.hours)
@@ -126,12 +133,23 @@ class _Moving:
     def moved(self) -> Moved:
         "Decide on the suspects; write what stays and what goes."
         ids, few = self._suspect_ids()
-        suspects, decisions, decided, seen = self._decided(ids, few)
-        if self.job.applies:
-            self._resolve(suspects, decisions, decided)
-        tally = self._clean(ids, few, decided, seen)
-        differ = self.job.applies and self.opened.keys.missing == "id" and decided.reasons.get("natural")
-        words = differing_words(suspects, decisions, self.opened.source.columns) if differ else None
+        if not self.job.applies:
+            *_, tally, decisions, decided = self._decided(ids, few)
+            return Moved(decisions, decided, tally)
+        clean = partial(write_clean, self.opened.source, ids, few, self.opened.kept)
+        # most of the work is there, and it needs no decision
+        with beside(self.job.spark, clean) as wait:
+            suspects, unfit, tally, decisions, decided = self._decided(ids, few)
+            rows = self._resolve(suspects, decisions, decided)
+            if tally.bad:
+                write_bad(self.opened.source, unfit, self.opened.attempt)
+            differ = self.opened.keys.missing == "id" and decided.reasons.get("natural")
+            words = differing_words(suspects, decisions, self.opened.source.columns) if differ else None
+            self.progress.begin("clean")
+            wait()
+        self._keep(suspects, rows)
+        through = counted(tally.good - decided.suspects, "row")
+        self.progress.done("clean", f"{through} straight through, {grouped(tally.bad)} bad")
         return Moved(decisions, decided, tally, words)
 
     def _suspect_ids(self) -> tuple[DataFrame, bool]:
@@ -142,48 +160,53 @@ class _Moving:
         self.progress.done("suspects", f"{counted(number, 'id')} to look at{shuffling}")
         return ids, few
 
-    def _decided(self, ids: DataFrame, few: bool) -> tuple[DataFrame, DataFrame, Decided, Tally]:
-        "The suspect rows, the decision on each pair of them, and the counts of both."
+    def _decided(self, ids: DataFrame, few: bool) -> tuple[DataFrame, DataFrame, Tally, DataFrame, Decided]:
+        "The suspect rows, those that are no events, the counts of all rows; the decisions, and their counts."
         job, opened = self.job, self.opened
         self.progress.begin("natural")
-        how = dict(kept=opened.kept if job.applies else None, count=self.scan.tally is None)
-        suspects, seen = stage_suspects(opened.source, opened.keys, ids, few, opened.attempt, **how)
+        kept = opened.kept if job.applies else None
+        suspects, unfit, seen = stage_suspects(
+            opened.source, opened.keys, ids, few, opened.attempt, kept=kept
+        )
+        # whoever is not suspect is sure
+        tally = Tally(self.scan.read, self.scan.read - seen.bad)
+        _check_some_good(job, opened, tally)
+        compared = suspects.limit(0) if self._keeps_all else suspects
         asked = (opened.keys, job.recipe.synthetic, opened.attempt, self.known)
-        decisions, decided = decide_staged(suspects, *asked)
+        decisions, decided = decide_staged(compared, *asked)
         self.progress.done("natural", natural_words(decided))
         self.progress.done("synthetic", synthetic_words(decided))
-        return suspects, decisions, decided, seen
+        return suspects, unfit, tally, decisions, decided
 
-    def _resolve(self, suspects: DataFrame, decisions: DataFrame, decided: Decided) -> None:
-        "Write the suspect rows, those that stay and those that go."
+    @property
+    def _keeps_all(self) -> bool:
+        return self.job.recipe.natural == "off"
+
+    def _resolve(self, suspects: DataFrame, decisions: DataFrame, decided: Decided) -> DataFrame:
+        "Bring rows and decisions together, and write the rows that go."
         opened = self.opened
         self.progress.begin("resolve")
-        write_suspects(suspects, decisions, opened.source, opened.keys, opened.kept)
+        rows = met(suspects, decisions)
+        write_dropped(rows, opened.source, opened.attempt)
         if self.known is not None and self.job.recipe.synthetic == "delete_all":
             write_retractions(decisions, self.known, opened.attempt)
         self.progress.done("resolve", resolved_words(decided))
+        return rows
 
-    def _clean(self, ids: DataFrame, few: bool, decided: Decided, seen: Tally) -> Tally:
-        "Write all other rows, and the bad ones; count them."
-        job, opened, scanned = self.job, self.opened, self.scan.tally
-        self.progress.begin("clean")
-        kept = opened.kept if job.applies else None
-        clean = write_clean(opened.source, ids, few, kept, count=scanned is None)
-        tally = scanned or Tally(clean.read, seen.good + clean.good)
-        if job.applies and tally.bad:
-            _check_some_good(job, opened, tally)
-            write_bad(opened.source, opened.attempt)
-        through = counted(tally.good - decided.suspects, "row")
-        self.progress.done("clean", f"{through} straight through, {grouped(tally.bad)} bad")
-        return tally
+    def _keep(self, suspects: DataFrame, rows: DataFrame) -> None:
+        "Write the suspect rows that stay."
+        if self._keeps_all:
+            write_all(suspects, self.opened.source, self.opened.kept)
+        else:
+            write_resolved(rows, self.opened.source, self.opened.keys, self.opened.kept)
 
 
-# %% ../nbs/31_pipeline.ipynb #1fcac137
+# %% ../nbs/31_pipeline.ipynb #3ae789cf
 def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     "Take one batch through all stages, and commit it."
     attempt = Attempt.new(job.output, batch.batch_id)
     job.say(f"batch {batch.batch_id}")
-    stages = 6 + job.applies + (job.manifest is not None)
+    stages = 5 + 2 * job.applies + (job.manifest is not None)
     progress = Progress(stages, job.say, job.live, lambda: _written(attempt))
     with progress, _tidied(job, batch, attempt):
         opened = _opened(job, batch, attempt, progress)

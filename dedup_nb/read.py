@@ -13,7 +13,7 @@ __all__ = [
     "explain_read_error",
 ]
 
-# %% ../nbs/03_read.ipynb #4c127bf6
+# %% ../nbs/03_read.ipynb #61791e54
 import re, zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,17 +22,20 @@ from functools import partial
 from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
-from .columns import ORIGINAL, fed_back, looked_up_id, quoted
+from .columns import LINE, ORIGINAL, fed_back, looked_up_id, quoted
 from .config import order_parts
 from dedup_nb.enriched import (
+    CELLS,
+    CSV,
     ENRICHED,
-    as_they_came,
     bad_lines,
     decoded,
     generic_error,
     is_one_json_value,
     line_ids,
     some_values,
+    sure_events,
+    with_small_id,
 )
 from .errors import FormatError, InputError, MissingInputError, require_columns
 from .files import Batch, InputFile, escaped, filesystem
@@ -40,7 +43,7 @@ from .places import Input, Recipe
 from .session import delta_settings
 from .words import counted, first_line
 
-# %% ../nbs/03_read.ipynb #7e208290
+# %% ../nbs/03_read.ipynb #02be0dba
 _Part = Callable[[DataFrame], DataFrame]
 _Narrow = Callable[[Sequence[str]], DataFrame]
 
@@ -51,11 +54,13 @@ class Source:
 
     raw: DataFrame  # one row per line or record, and `_dd_id`: the id under which it is looked up, or null
     schema: T.StructType  # the event columns, in order
-    narrow: _Narrow  # columns -> `_dd_id`, `_dd_fed` (does the row show another id than that?), those columns
-    decode: _Part  # rows of raw -> event columns, `_dd_id`, `_dd_good` (never null)
+    # columns -> `_dd_id`, `_dd_look` (is the row perhaps no event, or one that was renamed?), those columns
+    narrow: _Narrow
+    plain: Callable[[], DataFrame]  # event columns and `_dd_id`; right for rows that need no look
+    # rows of raw -> event columns, `_dd_id`, `_dd_good`, `_dd_look` (never null); LINE if raw is text
+    decode: _Part
     bad: _Part  # rows of raw -> `value`: a bad-row JSON for each that is not good
-    lines: _Part | None = None  # rows of raw -> `value`, a line as it came, `_dd_id`, `_dd_good`
-    cheap: bool = False  # does a scan of few columns tell the good rows from the bad?
+    lines: _Part | None = None  # rows of raw that need no look -> `value`, a line as it goes on
     folders: tuple[str, ...] = ()  # event columns that come from names of folders
     version: str | None = None  # of a Delta folder or table: what was read
 
@@ -163,7 +168,7 @@ def check_format(
         )
 
 
-# %% ../nbs/03_read.ipynb #3e6a66ae
+# %% ../nbs/03_read.ipynb #cbce2564
 def _paths(files: Sequence[InputFile]) -> list[str]:
     return [escaped(f.path) for f in files]
 
@@ -178,15 +183,22 @@ def _lines(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
     return lines.select(F.when(F.startswith("value", mark), without).otherwise(F.col("value")).alias("value"))
 
 
-def _line_source(lines: DataFrame, minimum: str | None) -> Source:
-    _, looked_up = line_ids()
+def _cells(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
+    "The cells of the lines of all files, by Spark's CSV reader."
+    reader = spark.read.schema(CELLS).options(**CSV)
+    return reader.csv(_paths(files)) if files else spark.createDataFrame([], CELLS)
+
+
+def _line_source(spark: SparkSession, files: Sequence[InputFile], minimum: str | None) -> Source:
+    lines, looked_up = _lines(spark, files), line_ids()[1]
     return Source(
         lines.selectExpr("value", f"{looked_up} as _dd_id"),
         T.StructType([T.StructField(name, T.DataType.fromDDL(kind)) for name, kind in ENRICHED]),
-        partial(some_values, lines),
-        partial(decoded, minimum=minimum),
+        partial(some_values, lines, minimum=minimum),
+        lambda: sure_events(_cells(spark, files)),
+        lambda part: decoded(part.withColumn(LINE, F.col("value")), minimum),
         partial(bad_lines, minimum=minimum),
-        partial(as_they_came, minimum=minimum),
+        lambda part: part.select(with_small_id(F.col("value")).alias("value")),
     )
 
 
@@ -287,23 +299,24 @@ def _twins(wrong: BaseException, what: str, advice: str) -> InputError:
     )
 
 
-# %% ../nbs/03_read.ipynb #e2ef7a29
+# %% ../nbs/03_read.ipynb #e28e5729
 def _json_source(lines: DataFrame, schema: T.StructType, place: Input, recipe: Recipe) -> Source:
     "JSON lines with the columns of `schema`."
     require_columns(schema.fieldNames(), recipe.event_id, "input_format=json")
     columns, parsed = tuple(schema.fieldNames()), partial(_parsed_lines, schema=schema)
-    good = F.expr("_dd_corrupt is null and _dd_id is not null").alias("_dd_good")
+    good = "_dd_corrupt is null and _dd_id is not null"
     filled = lines.where("trim(both ' \t\r' from value) <> ''")
-    raw = _some_of_json(filled, schema, recipe, (), "value").drop("_dd_fed")
+    raw = _ids_of_json(filled, schema, recipe)
     if place.where:
         wanted = parsed(raw).where(f"_dd_corrupt is not null or ({place.where})")
         raw = wanted.selectExpr("_dd_line as value", "_dd_id")
     return Source(
         raw,
         schema,
-        partial(_some_of_json, raw, schema, recipe),
-        lambda part: parsed(part).select(*map(quoted, columns), "_dd_id", good),
-        lambda part: parsed(part).where(~good).select(_json_fault(recipe)),
+        lambda names: _glimpse(parsed(raw), recipe, columns, names, good),
+        lambda: parsed(raw).select(*map(quoted, columns), "_dd_id"),
+        lambda part: _marked(parsed(part), good).drop("_dd_corrupt"),
+        lambda part: parsed(part).where(f"not ({good})").select(_json_fault(recipe)),
     )
 
 
@@ -315,21 +328,25 @@ def _json_fault(recipe: Recipe) -> Column:
     return F.when(F.col("_dd_corrupt").isNotNull(), corrupt).otherwise(no_id).alias("value")
 
 
-def _some_of_json(
-    lines: DataFrame, schema: T.StructType, recipe: Recipe, columns: Sequence[str], *carried: str
-) -> DataFrame:
-    "The ids of JSON lines and some of their columns: only those are parsed."
-    wanted = dict.fromkeys([*recipe.event_id, ORIGINAL, *columns])
-    names = [n for n in wanted if n in schema.fieldNames()]
+def _ids_of_json(lines: DataFrame, schema: T.StructType, recipe: Recipe) -> DataFrame:
+    "JSON lines and the ids by which they are looked up: only those are parsed."
+    names = [n for n in (*recipe.event_id, ORIGINAL) if n in schema.fieldNames()]
     narrow = F.from_json("value", T.StructType([schema[n] for n in names]), _JSON)
-    parsed = lines.select(*carried, F.explode_outer(F.array(narrow)).alias("_dd_narrow"))
-    return _with_ids(parsed.select(*carried, "_dd_narrow.*"), recipe, names, [*carried, *columns])
+    parsed = lines.select("value", F.explode_outer(F.array(narrow)).alias("_dd_narrow"))
+    looked_up = looked_up_id(recipe.event_id, names)
+    return parsed.select("value", "_dd_narrow.*").selectExpr("value", f"{looked_up} as _dd_id")
 
 
-def _with_ids(rows: DataFrame, recipe: Recipe, present: Sequence[str], columns: Sequence[str]) -> DataFrame:
-    "Some columns of rows, their ids, and whether each shows another one."
-    looked_up, fed = looked_up_id(recipe.event_id, present), fed_back(recipe.event_id, present)
-    return rows.selectExpr(*map(quoted, columns), f"{looked_up} as _dd_id", f"{fed} as _dd_fed")
+def _glimpse(
+    rows: DataFrame, recipe: Recipe, present: Sequence[str], columns: Sequence[str], good: str
+) -> DataFrame:
+    "The ids of rows, whether each needs a look, and some columns."
+    look = f"{fed_back(recipe.event_id, present)} or not ({good}) as _dd_look"
+    return rows.selectExpr("_dd_id", look, *map(quoted, columns))
+
+
+def _marked(rows: DataFrame, good: str) -> DataFrame:
+    return rows.withColumns({"_dd_good": F.expr(good), "_dd_look": F.expr(f"not ({good})")})
 
 
 def _parsed_lines(lines: DataFrame, schema: T.StructType) -> DataFrame:
@@ -493,7 +510,7 @@ def version_of(spark: SparkSession, place: Input) -> str | None:
         return None
 
 
-# %% ../nbs/03_read.ipynb #9f94a0d9
+# %% ../nbs/03_read.ipynb #c60268d8
 def _frame(spark: SparkSession, batch: Batch, place: Input, recipe: Recipe) -> tuple[DataFrame, str | None]:
     "The rows of a Parquet or Delta batch, or of a table, and their version if they have one."
     version = None
@@ -529,14 +546,14 @@ def _frame_source(rows: DataFrame, recipe: Recipe) -> Source:
     return Source(
         raw,
         rows.schema,
-        lambda names: _with_ids(rows, recipe, columns, names),
-        lambda part: part.withColumn("_dd_good", F.expr("_dd_id is not null")),
+        lambda names: _glimpse(raw, recipe, columns, names, "_dd_id is not null"),
+        lambda: raw,
+        lambda part: _marked(part, "_dd_id is not null"),
         lambda part: part.where("_dd_id is null").select(fault),
-        cheap=True,
     )
 
 
-# %% ../nbs/03_read.ipynb #6a505cbf
+# %% ../nbs/03_read.ipynb #0d57bc13
 def read_batch(
     spark: SparkSession,
     batch: Batch,  # as `find_batches` gives it
@@ -550,7 +567,7 @@ def read_batch(
     check_format(batch, place.format)
     try:
         if place.format == "enriched_tsv":
-            return _line_source(_lines(spark, batch.files), place.minimum_timestamp)
+            return _line_source(spark, batch.files, place.minimum_timestamp)
         if place.format == "json":
             schema = _json_schema(spark, batch.files, place, recipe)
             return _json_source(_lines(spark, batch.files), schema, place, recipe)

@@ -15,18 +15,17 @@ __all__ = [
     "deduplicate",
 ]
 
-# %% ../nbs/14_resolve.ipynb #7e68b0dd
+# %% ../nbs/14_resolve.ipynb #c8bda5c2
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import Column, DataFrame, functions as F
-from .columns import ORIGINAL, fed_back, is_text, named, only
+from .columns import LINE, ORIGINAL, fed_back, is_text, named, only
 from .config import Config, settings
 from .cross_batch import cross_batch
 from .errors import ConfigError, InputError
 from .enriched import renamed_line, with_duplicate_context
 from dedup_nb.keys import (
     BROADCAST_LIMIT,
-    LINE,
     Keys,
     check_columns,
     fit,
@@ -145,7 +144,7 @@ def dropped_rows(
     return only(exploded.withColumn("dedup", dedup), [*columns, "dedup"])
 
 
-# %% ../nbs/14_resolve.ipynb #186a175b
+# %% ../nbs/14_resolve.ipynb #a5b13d16
 @dataclass(frozen=True)
 class Deduplicated:
     "What `deduplicate` returns; rows read = bad + kept + dropped."
@@ -228,7 +227,7 @@ def _parted(good: DataFrame, columns: list[str], keys: Keys, look: bool) -> tupl
     "The rows of suspect ids, with keys, and all other rows. With `natural=off` none is suspect."
     if not look:
         return with_keys(good.limit(0), keys), good
-    ids = suspect_ids(good.select("_dd_id", F.expr(fed_back(keys.id, columns)).alias("_dd_fed")))
+    ids = suspect_ids(good.select("_dd_id", F.expr(fed_back(keys.id, columns)).alias("_dd_look")))
     few = ids.limit(BROADCAST_LIMIT + 1).count() <= BROADCAST_LIMIT
     suspects = with_keys(rows_of(good, ids, broadcast=few), keys)
     return suspects, rows_of(good, ids, inside=False, broadcast=few)

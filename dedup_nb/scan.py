@@ -77,7 +77,7 @@ def _found(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(counts[name] for name in sorted(counts) if name.startswith("_dd_hour"))
 
 
-# %% ../nbs/31_scan.ipynb #9c9453bd
+# %% ../nbs/31_scan.ipynb #a201e8ee
 @dataclass(frozen=True)
 class Tally:
     "Rows of a part of the batch."
@@ -111,7 +111,8 @@ class Scan:
     ids: DataFrame  # `_dd_hash` of the ids that need a look because of this batch alone
     found: int  # how many those are
     hours: tuple[int | None, ...]  # median hours, see `time_of_batch`
-    tally: Tally | None = None  # None: only known once all rows are decoded
+    read: int  # rows
+    tally: Tally | None = None  # None: only known once the suspects are decoded
     # one row per good row: `_dd_hash`, KEY, `pair`, `own` (its id, if it is looked up by another), `hour`
     keys: DataFrame | None = None
     pairs: DataFrame | None = None  # one row per pair of those, with `n`, its rows
@@ -119,32 +120,24 @@ class Scan:
     checksum: int = 0  # of pairs
 
 
-def scan_ids(source: Source, keys: Keys, attempt: Attempt, natural: bool) -> Scan:
+def scan_ids(
+    source: Source,
+    keys: Keys,
+    attempt: Attempt,
+    natural: bool,  # are copies looked for?
+    timed: bool,  # is the time of the batch to be found?
+) -> Scan:
     "Find the ids that need a look, without a manifest."
-    schema = source.schema
-    names = time_columns(schema, keys)
+    names = time_columns(source.schema, keys) if timed else []
     narrow = source.narrow(names)
-    rows = narrow.select("_dd_id", "_dd_fed", *_hours(narrow, names))
-    numbers = [F.count(F.lit(1)).alias("rows"), *_medians(len(names))]
-    staged, counts = _ids_and_counts(rows, numbers, attempt, natural)
-    tally = None
-    if source.cheap:
-        tally = Tally(counts["rows"], source.raw.where("_dd_id is not null").count())
-    return Scan(staged, attempt.staged_rows("ids"), _found(counts), tally)
-
-
-def _ids_and_counts(
-    rows: DataFrame, numbers: Sequence[Column], attempt: Attempt, natural: bool
-) -> tuple[DataFrame, dict[str, Any]]:
-    "Stage the ids that need a look, and count the rows on the way. With `natural=off` none needs a look."
-    if not natural:
-        none = suspect_ids(rows.select("_dd_id").limit(0))
-        return attempt.stage(none, "ids"), rows.agg(*numbers).first().asDict()
-    watch = Observation("ids")
-    counted = rows.observe(watch, *numbers).select("_dd_id", "_dd_fed")
+    rows = narrow.select("_dd_id", "_dd_look", *_hours(narrow, names))
+    numbers, watch = [F.count(F.lit(1)).alias("rows"), *_medians(len(names))], Observation("ids")
+    counted = rows.observe(watch, *numbers).select("_dd_id", "_dd_look")
     # adaptive execution cuts an empty shuffle away, with what is counted before it: one more id keeps it
-    one = rows.sparkSession.range(1).selectExpr("'' as _dd_id", "false as _dd_fed")
-    return attempt.stage(suspect_ids(counted.unionByName(one)), "ids"), seen_by(watch, rows, numbers)
+    one = rows.sparkSession.range(1).selectExpr("'' as _dd_id", "false as _dd_look")
+    staged = attempt.stage(suspect_ids(counted.unionByName(one), natural), "ids")
+    counts = seen_by(watch, rows, numbers)
+    return Scan(staged, attempt.staged_rows("ids"), _found(counts), counts["rows"])
 
 
 def scan_keys(
@@ -160,14 +153,14 @@ def scan_keys(
     narrow = rows.select("*", claimed_fingerprint(events, keys).alias("_dd_fp"), *_hours(rows, names))
     columns = _key_columns(keys, hours) | (_text_columns(events, keys) if texts else {})
     of_good = [F.when(F.col("_dd_good"), value).alias(name) for name, value in columns.items()]
-    return _scanned(narrow.select("_dd_good", *of_good, *hours), list(columns), len(hours), attempt)
+    of_all = ["_dd_good", "_dd_look", F.xxhash64("_dd_id").alias("_dd_hash"), *hours]
+    return _scanned(narrow.select(*of_all, *of_good), ["_dd_hash", *columns], len(hours), attempt)
 
 
 def _key_columns(keys: Keys, hours: Sequence[str]) -> dict[str, Column]:
     "What is staged of each row."
     event_id, own = F.col("_dd_id"), id_text(keys.id)
     return {
-        "_dd_hash": F.xxhash64(event_id),
         **dict(zip(KEY, id_key(event_id))),
         "pair": pair_key(event_id, F.col("_dd_fp")),
         "own": F.expr(f"if({own} <> _dd_id, {own}, null)"),
@@ -185,10 +178,10 @@ def _scanned(rows: DataFrame, columns: Sequence[str], hours: int, attempt: Attem
     "Stage the keys, and ask all else of them."
     staged, total = _staged_keys(rows, hours, attempt)
     good = gathered(staged.where("_dd_good").select(*columns), total["good"])
-    repeated = attempt.stage(_repeated(good), "repeated")
+    repeated = attempt.stage(_repeated(gathered(staged, total["rows"])), "repeated")
     ids, found = repeated.select("_dd_hash"), attempt.staged_rows("repeated")
     pairs, tally = good.withColumn("n", F.expr("1L")), Tally(total["rows"], total["good"])
-    scan = Scan(ids, found, _found(total), tally, good, pairs, tally.good, total["checksum"])
+    scan = Scan(ids, found, _found(total), tally.read, tally, good, pairs, tally.good, total["checksum"])
     several = gathered(repeated.where("several").select("_dd_hash"), found)
     return _with_repeats(scan, several, columns) if found else scan
 
@@ -212,10 +205,11 @@ def _with_repeats(scan: Scan, several: DataFrame, columns: Sequence[str]) -> Sca
     return replace(scan, pairs=alone.unionByName(together), number=number, checksum=checksum)
 
 
-def _repeated(good: DataFrame) -> DataFrame:  # `_dd_hash`, `several`, `fed`
-    "The ids that stand in several rows, or that a row which is fed back brings."
-    several, fed = F.expr("count(1) > 1 as several"), F.expr("count(own) > 0 as fed")
-    return good.groupBy("_dd_hash").agg(several, fed).where("several or fed")
+def _repeated(rows: DataFrame) -> DataFrame:  # `_dd_hash`, `several`, `look`
+    "The ids that stand in several good rows, or in one that was renamed before or may be no event."
+    several = F.expr("count_if(_dd_good) > 1 as several")
+    look = F.expr("bool_or(own is not null or _dd_look) as look")
+    return rows.groupBy("_dd_hash").agg(several, look).where("several or look")
 
 
 def sums_of(

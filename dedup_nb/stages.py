@@ -12,7 +12,9 @@ __all__ = [
     "resolved_words",
     "synthetic_words",
     "differing_words",
-    "write_suspects",
+    "write_dropped",
+    "write_resolved",
+    "write_all",
     "write_bad",
     "write_retractions",
     "write_clean",
@@ -22,26 +24,26 @@ __all__ = [
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #a3311069
+# %% ../nbs/31_stages.ipynb #1c8090c7
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
-from .columns import quoted
+from .columns import LINE, quoted
 from .errors import AlarmError, ConservationError
-from .keys import KEY, LINE, PLAIN_JSON, STAYS, Keys, fate_of, gathered, id_key, rows_of, with_keys
+from .keys import KEY, PLAIN_JSON, STAYS, Keys, fate_of, gathered, id_key, rows_of, with_keys
 from .natural import collapsed
 from .places import Limits, Output
 from .read import Source
-from .resolve import VERDICTS, clean_rows, decide, dropped_rows, kept_lines, kept_rows, met
+from .resolve import VERDICTS, clean_rows, decide, dropped_rows, kept_lines, kept_rows
 from .scan import Tally, row_counts, seen_by
 from .words import counted, grouped, share
 from .write import Attempt, count_rows, write_rows
 
 
-# %% ../nbs/31_stages.ipynb #fd5ae1f0
+# %% ../nbs/31_stages.ipynb #34cf4fb0
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
@@ -70,24 +72,17 @@ def stage_suspects(
     attempt: Attempt,
     *,
     kept: Kept | None,  # where they will go; None: nothing is to move, the keys are enough
-    count: bool,  # are the rows yet to be counted?
-) -> tuple[DataFrame, Tally]:
-    "Stage the good rows of the suspect ids, with their keys."
+) -> tuple[DataFrame, DataFrame, Tally]:
+    "Stage the rows of the suspect ids: the good ones, with their keys, and those that are no events."
     watch = Observation("suspects")
-    decoded = source.decode(rows_of(_with_lines(source, kept), ids, broadcast=few))
-    rows = decoded.observe(watch, *row_counts()) if count else decoded
-    keyed = with_keys(rows.where("_dd_good").drop("_dd_good"), keys)
+    decoded = source.decode(rows_of(source.raw, ids, broadcast=few)).drop("_dd_look")
+    keyed = with_keys(decoded.observe(watch, *row_counts()), keys)
     if not kept:
-        keyed = keyed.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at")
-    staged = _told_apart(attempt.stage(keyed, "suspects"), attempt.staged_rows("suspects"), keys.unique)
-    seen = seen_by(watch, decoded, row_counts()) if count else {"rows": 0, "good": 0}
-    return staged, Tally(seen["rows"], seen["good"])
-
-
-def _with_lines(source: Source, kept: Kept | None) -> DataFrame:
-    "The raw rows, with the text that each came as where it goes on as a line."
-    lines = kept is not None and kept.takes_lines(source)
-    return source.raw.withColumn(LINE, F.col("value")) if lines else source.raw
+        keyed = keyed.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_good")
+    staged, number = attempt.stage(keyed, "suspects"), attempt.staged_rows("suspects")
+    seen = seen_by(watch, decoded, row_counts())
+    suspects = _told_apart(staged.where("_dd_good").drop("_dd_good"), number, keys.unique)
+    return suspects, staged.where("not _dd_good"), Tally(number, seen["good"])
 
 
 def _told_apart(staged: DataFrame, number: int, unique: bool) -> DataFrame:
@@ -259,18 +254,29 @@ def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[st
     return copies.where("row <> first_row").join(first, ["event_id", "fp"])
 
 
-# %% ../nbs/31_stages.ipynb #5b47a716
-def write_suspects(suspects: DataFrame, decisions: DataFrame, source: Source, keys: Keys, kept: Kept) -> None:
-    "Write the suspect rows that go, and those that stay."
-    rows, columns = met(suspects, decisions), list(source.columns)
-    write_rows(dropped_rows(rows, columns), kept.attempt, "dropped")
-    stay = kept_lines(rows) if kept.takes_lines(source) else kept_rows(rows, columns, keys.id)
+# %% ../nbs/31_stages.ipynb #2334e709
+def write_dropped(rows: DataFrame, source: Source, attempt: Attempt) -> None:
+    "Write the suspect rows that go, as `resolve.met` gives them."
+    write_rows(dropped_rows(rows, source.columns), attempt, "dropped")
+
+
+def write_resolved(rows: DataFrame, source: Source, keys: Keys, kept: Kept) -> None:
+    "Write the suspect rows that stay, as `resolve.met` gives them."
+    stay = kept_lines(rows) if kept.takes_lines(source) else kept_rows(rows, source.columns, keys.id)
     kept.write(stay, "resolved")
 
 
-def write_bad(source: Source, attempt: Attempt) -> None:
-    "Write the bad rows, each with what is wrong with it."
-    write_rows(source.bad(source.raw), attempt, "bad", output_format="text")
+def write_all(suspects: DataFrame, source: Source, kept: Kept) -> None:
+    "Write all suspect rows, as they are: with `natural=off` none goes."
+    lines = kept.takes_lines(source)
+    stay = source.lines(suspects.select(F.col(LINE).alias("value"))) if lines else suspects
+    kept.write(stay if lines else clean_rows(stay, source.columns), "resolved")
+
+
+def write_bad(source: Source, unfit: DataFrame, attempt: Attempt) -> None:
+    "Write the rows that are no events, each with what is wrong with it."
+    rows = unfit.withColumnRenamed(LINE, "value") if LINE in unfit.columns else unfit
+    write_rows(source.bad(rows), attempt, "bad", output_format="text")
 
 
 def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) -> None:
@@ -283,37 +289,11 @@ def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) 
         write_rows(rows.distinct(), attempt, "retractions")
 
 
-_Step = Callable[[DataFrame], DataFrame]
-
-
-def _ways(source: Source, kept: Kept | None) -> tuple[_Step, _Step]:
-    "How rows that need no look are read, and what is kept of them: their columns, or their lines."
-    if kept and kept.takes_lines(source):
-        return source.lines, lambda good: good.select("value")
-    return source.decode, lambda good: clean_rows(good, list(source.columns))
-
-
-def _number() -> list[Column]:  # `rows`
-    return [F.count(F.lit(1)).alias("rows")]
-
-
-def write_clean(
-    source: Source, ids: DataFrame, few: bool, kept: Kept | None, *, count: bool
-) -> Tally:  # of all rows, those of suspect ids left out of `good`
-    "Write all other rows straight to the output; without `kept` only count them."
-    everything, clean = Observation("everything"), Observation("clean")
-    raw = source.raw.observe(everything, *_number()) if count else source.raw
-    read, passed = _ways(source, kept)
-    judged = read(rows_of(raw, ids, inside=False, broadcast=few))
-    stay = passed((judged.observe(clean, *row_counts()) if count else judged).where("_dd_good"))
-    if kept:
-        kept.write(stay, "clean")
-    elif count:
-        stay.count()
-    if not count:
-        return Tally(0, 0)
-    good = seen_by(clean, judged, row_counts())["good"]
-    return Tally(seen_by(everything, source.raw, _number())["rows"], good)
+def write_clean(source: Source, ids: DataFrame, few: bool, kept: Kept) -> None:
+    "Write all other rows, which are sure, straight to the output."
+    lines = kept.takes_lines(source)
+    rows = rows_of(source.raw if lines else source.plain(), ids, inside=False, broadcast=few)
+    kept.write(source.lines(rows) if lines else clean_rows(rows, source.columns), "clean")
 
 
 # %% ../nbs/31_stages.ipynb #ffb2aa53
