@@ -16,10 +16,11 @@ __all__ = [
     "generic_error",
     "bad_lines",
     "original_of",
-    "line_ids",
+    "with_line_ids",
     "some_values",
     "with_duplicate_context",
     "with_small_id",
+    "sure_lines",
     "renamed_line",
     "sure_events",
     "utc_text",
@@ -382,7 +383,7 @@ def bad_lines(
     return rows.select(F.when(F.col("_dd_parsed"), old).otherwise(unparsed).alias("value"))
 
 
-# %% ../nbs/02_enriched.ipynb #895f6ff6
+# %% ../nbs/02_enriched.ipynb #1c50698b
 _CONTEXTS = "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-0-0"
 # where the list of an envelope opens that is written as trackers do: nothing nested stands before it
 _OPENING = r'^(?s)(\s*\{\s*(?:"schema"\s*:\s*"[^"\\]*"\s*,\s*)?"data"\s*:\s*\[)'
@@ -399,17 +400,27 @@ def original_of(
     return f"if(contains({contexts}, '{_DUPLICATE}'), {found}, null)"
 
 
-def line_ids() -> tuple[str, str]:  # SQL on `value`
-    "The id of a line in lower case, and the one it is looked up by: that of its `duplicate` context, if any."
-    # seven times as fast as a split; a line without more than seven cells has no id
-    head = "substring_index(value, '\t', 7)"
-    own = f"if(octet_length({head}) = octet_length(value), '', lower(substring_index({head}, '\t', -1)))"
-    tail = "substring_index(value, '\t', -9)"  # from `derived_contexts` on
-    # few lines have such a context, and the others are cut but once
-    found = original_of(f"substring_index({tail}, '\t', 1)")
-    original = f"if({own} = '', '', coalesce({found}, {own}))"
-    looked_up = f"if(contains({tail}, '{_DUPLICATE}'), {original}, {own})"
-    return f"nullif({own}, '')", f"nullif({looked_up}, '')"
+# much faster than a split; a line without more than seven cells has no id
+_HEAD = "substring_index(value, '\t', 7)"
+_OWN = f"if(octet_length({_HEAD}) = octet_length(value), '', lower(substring_index({_HEAD}, '\t', -1)))"
+_ID = f"nullif({_OWN}, '')"
+_TAIL = "substring_index(value, '\t', -9)"  # from `derived_contexts` on
+_IS_MARKED = f"contains({_TAIL}, '{_DUPLICATE}')"
+
+
+def with_line_ids(
+    lines: DataFrame,  # `value`
+    *columns: str,  # SQL
+) -> (
+    DataFrame
+):  # `_dd_id`, by which the line is looked up: that of its `duplicate` context, or its own; columns
+    "Find the ids of lines, in lower case; null for none."
+    names = [c.rpartition(" as ")[2] for c in columns]
+    # few lines have such a context: what takes it apart must not slow down the others
+    marked = f"if({_IS_MARKED} and {_OWN} <> '', substring_index({_TAIL}, '\t', 1), null) as _dd_context"
+    cut = lines.selectExpr(f"{_ID} as _dd_own", marked, *columns)
+    found = f"if(_dd_context is null, _dd_own, coalesce({original_of('_dd_context')}, _dd_own)) as _dd_id"
+    return cut.selectExpr(found, *names)
 
 
 def some_values(
@@ -422,7 +433,7 @@ def some_values(
     kinds = dict(ENRICHED)
     values = [f"{_value(name, kinds[name])} as {name}" for name in names]
     look = f"not coalesce({_is_sure()} and not ({_is_old(minimum)}), false) as _dd_look"
-    return rows.selectExpr(f"{line_ids()[1]} as _dd_id", look, *values)
+    return with_line_ids(rows, look, *values)
 
 
 def with_duplicate_context(
@@ -457,7 +468,7 @@ def _written_anew(contexts: Column, context: Column) -> Column:
     return F.when(unusable, contexts).otherwise(anew)
 
 
-# %% ../nbs/02_enriched.ipynb #bcddc046
+# %% ../nbs/02_enriched.ipynb #502b491f
 def _with_cell(line: Column, place: int, cell: Column) -> Column:
     "A line with another text in one of its cells."
     before, tab = F.substring_index(line, "\t", place), F.lit("\t")
@@ -473,6 +484,14 @@ def with_small_id(
     own = F.substring_index(F.substring_index(line, "\t", at + 1), "\t", -1)
     small = F.lower(own)
     return F.when(own == small, line).otherwise(_with_cell(line, at, small))
+
+
+def sure_lines(
+    lines: DataFrame,  # `value`
+) -> DataFrame:  # `value`, `_dd_id`; lines that are surely not sure are gone
+    "Pass the lines that are sure."
+    plain = lines.where(f"not {_IS_MARKED}")
+    return plain.select(with_small_id(F.col("value")).alias("value"), F.expr(_ID).alias("_dd_id"))
 
 
 def renamed_line(
@@ -496,7 +515,7 @@ CSV = {"sep": "\t", "quote": "\r", "escape": "\r", "timeZone": "UTC"}
 
 def sure_events(
     cells: DataFrame,  # the columns CELLS of lines, some of them sure
-) -> DataFrame:  # the 131 columns and `_dd_id`; rows that are surely none of sure lines are gone
+) -> DataFrame:  # the 131 columns and `_dd_id`; rows of lines that are surely not sure are gone
     "Turn the cells of sure lines into events."
     mark = F.lit("\ufeff")
     app_id = F.nullif(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["process", "run"]
 
-# %% ../nbs/31_pipeline.ipynb #f60f2413
+# %% ../nbs/31_pipeline.ipynb #8663eb19
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,13 +60,14 @@ from dedup_nb.stages import (
     write_dropped,
     write_resolved,
     write_retractions,
+    write_verdicts,
 )
 from .session import beside
 from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
 
-# %% ../nbs/31_pipeline.ipynb #bc332f33
+# %% ../nbs/31_pipeline.ipynb #1d87e2d5
 def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
     progress.begin("manifest" if job.manifest else "suspects")
@@ -116,6 +117,15 @@ def _newer(claim: Claim) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
+class _Decisions:
+    suspects: DataFrame  # the good rows, with keys
+    unfit: DataFrame  # rows of the same ids that are no events
+    tally: Tally  # of all rows
+    decisions: DataFrame  # one row per pair
+    counts: Decided
+
+
+@dataclass(frozen=True)
 class _Moving:
     "The stages of one batch that decide and write."
 
@@ -133,24 +143,24 @@ class _Moving:
     def moved(self) -> Moved:
         "Decide on the suspects; write what stays and what goes."
         ids, few = self._suspect_ids()
-        if not self.job.applies:
-            *_, tally, decisions, decided = self._decided(ids, few)
-            return Moved(decisions, decided, tally)
+        if self.job.applies:
+            return self._applied(ids, few)
+        d = self._decided(ids, few)
+        write_verdicts(d.decisions, self.opened.attempt)
+        return Moved(d.decisions, d.counts, d.tally)
+
+    def _applied(self, ids: DataFrame, few: bool) -> Moved:
         clean = partial(write_clean, self.opened.source, ids, few, self.opened.kept)
         # most of the work is there, and it needs no decision
         with beside(self.job.spark, clean) as wait:
-            suspects, unfit, tally, decisions, decided = self._decided(ids, few)
-            rows = self._resolve(suspects, decisions, decided)
-            if tally.bad:
-                write_bad(self.opened.source, unfit, self.opened.attempt)
-            differ = self.opened.keys.missing == "id" and decided.reasons.get("natural")
-            words = differing_words(suspects, decisions, self.opened.source.columns) if differ else None
+            d = self._decided(ids, few)
+            rows, differing = self._resolved(d)
             self.progress.begin("clean")
             wait()
-        self._keep(suspects, rows)
-        through = counted(tally.good - decided.suspects, "row")
-        self.progress.done("clean", f"{through} straight through, {grouped(tally.bad)} bad")
-        return Moved(decisions, decided, tally, words)
+        self._keep(d.suspects, rows)
+        through = counted(d.tally.good - d.counts.suspects, "row")
+        self.progress.done("clean", f"{through} straight through, {grouped(d.tally.bad)} bad")
+        return Moved(d.decisions, d.counts, d.tally, differing)
 
     def _suspect_ids(self) -> tuple[DataFrame, bool]:
         "The ids to look at, and whether they are few enough to be sent to every worker."
@@ -160,38 +170,50 @@ class _Moving:
         self.progress.done("suspects", f"{counted(number, 'id')} to look at{shuffling}")
         return ids, few
 
-    def _decided(self, ids: DataFrame, few: bool) -> tuple[DataFrame, DataFrame, Tally, DataFrame, Decided]:
-        "The suspect rows, those that are no events, the counts of all rows; the decisions, and their counts."
-        job, opened = self.job, self.opened
-        self.progress.begin("natural")
-        kept = opened.kept if job.applies else None
-        suspects, unfit, seen = stage_suspects(
-            opened.source, opened.keys, ids, few, opened.attempt, kept=kept
-        )
+    def _staged(self, ids: DataFrame, few: bool) -> tuple[DataFrame, DataFrame, Tally]:
+        "The suspects that are events, those that are none, and the counts of all rows."
+        opened, kept = self.opened, self.opened.kept if self.job.applies else None
+        suspects, unfit, seen = stage_suspects(opened.source, opened.keys, ids, few, opened.attempt, kept)
         # whoever is not suspect is sure
         tally = Tally(self.scan.read, self.scan.read - seen.bad)
-        _check_some_good(job, opened, tally)
+        _check_some_good(self.job, opened, tally)
+        return suspects, unfit, tally
+
+    def _decided(self, ids: DataFrame, few: bool) -> _Decisions:
+        "Stage the suspects, and decide on each pair of them."
+        self.progress.begin("natural")
+        suspects, unfit, tally = self._staged(ids, few)
         compared = suspects.limit(0) if self._keeps_all else suspects
-        asked = (opened.keys, job.recipe.synthetic, opened.attempt, self.known)
-        decisions, decided = decide_staged(compared, *asked)
-        self.progress.done("natural", natural_words(decided))
-        self.progress.done("synthetic", synthetic_words(decided))
-        return suspects, unfit, tally, decisions, decided
+        asked = (self.opened.keys, self.job.recipe.synthetic, self.opened.attempt, self.known)
+        decisions, counts = decide_staged(compared, *asked)
+        self.progress.done("natural", natural_words(counts))
+        self.progress.done("synthetic", synthetic_words(counts))
+        return _Decisions(suspects, unfit, tally, decisions, counts)
 
     @property
     def _keeps_all(self) -> bool:
         return self.job.recipe.natural == "off"
 
-    def _resolve(self, suspects: DataFrame, decisions: DataFrame, decided: Decided) -> DataFrame:
-        "Bring rows and decisions together, and write the rows that go."
-        opened = self.opened
+    def _resolved(self, d: _Decisions) -> tuple[DataFrame, str | None]:
+        "Write the rows that go, and the verdicts; the suspects with their decisions, and how copies differ."
         self.progress.begin("resolve")
-        rows = met(suspects, decisions)
-        write_dropped(rows, opened.source, opened.attempt)
+        rows, differing = met(d.suspects, d.decisions), None
+        with beside(self.job.spark, *self._works(d, rows)) as wait:
+            if self.opened.keys.missing == "id" and d.counts.reasons.get("natural"):
+                differing = differing_words(d.suspects, d.decisions, self.opened.source.columns)
+            wait()
+        self.progress.done("resolve", resolved_words(d.counts))
+        return rows, differing
+
+    def _works(self, d: _Decisions, rows: DataFrame) -> Iterator[Callable[[], None]]:
+        "What can be written once the suspects are decided, each beside the others."
+        attempt, source = self.opened.attempt, self.opened.source
+        yield partial(write_dropped, rows, source, attempt)
+        yield partial(write_verdicts, d.decisions, attempt)
+        if d.tally.bad:
+            yield partial(write_bad, source, d.unfit, attempt)
         if self.known is not None and self.job.recipe.synthetic == "delete_all":
-            write_retractions(decisions, self.known, opened.attempt)
-        self.progress.done("resolve", resolved_words(decided))
-        return rows
+            yield partial(write_retractions, d.decisions, self.known, attempt)
 
     def _keep(self, suspects: DataFrame, rows: DataFrame) -> None:
         "Write the suspect rows that stay."

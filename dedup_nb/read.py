@@ -13,7 +13,7 @@ __all__ = [
     "explain_read_error",
 ]
 
-# %% ../nbs/03_read.ipynb #61791e54
+# %% ../nbs/03_read.ipynb #fdc38ff7
 import re, zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,10 +32,10 @@ from dedup_nb.enriched import (
     decoded,
     generic_error,
     is_one_json_value,
-    line_ids,
     some_values,
     sure_events,
-    with_small_id,
+    sure_lines,
+    with_line_ids,
 )
 from .errors import FormatError, InputError, MissingInputError, require_columns
 from .files import Batch, InputFile, escaped, filesystem
@@ -43,7 +43,7 @@ from .places import Input, Recipe
 from .session import delta_settings
 from .words import counted, first_line
 
-# %% ../nbs/03_read.ipynb #02be0dba
+# %% ../nbs/03_read.ipynb #4c5a1e80
 _Part = Callable[[DataFrame], DataFrame]
 _Narrow = Callable[[Sequence[str]], DataFrame]
 
@@ -60,7 +60,7 @@ class Source:
     # rows of raw -> event columns, `_dd_id`, `_dd_good`, `_dd_look` (never null); LINE if raw is text
     decode: _Part
     bad: _Part  # rows of raw -> `value`: a bad-row JSON for each that is not good
-    lines: _Part | None = None  # rows of raw that need no look -> `value`, a line as it goes on
+    lines: Callable[[], DataFrame] | None = None  # `value` and `_dd_id`: the same rows, as lines
     folders: tuple[str, ...] = ()  # event columns that come from names of folders
     version: str | None = None  # of a Delta folder or table: what was read
 
@@ -168,7 +168,7 @@ def check_format(
         )
 
 
-# %% ../nbs/03_read.ipynb #cbce2564
+# %% ../nbs/03_read.ipynb #e1ac5e0a
 def _paths(files: Sequence[InputFile]) -> list[str]:
     return [escaped(f.path) for f in files]
 
@@ -190,15 +190,15 @@ def _cells(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
 
 
 def _line_source(spark: SparkSession, files: Sequence[InputFile], minimum: str | None) -> Source:
-    lines, looked_up = _lines(spark, files), line_ids()[1]
+    lines = _lines(spark, files)
     return Source(
-        lines.selectExpr("value", f"{looked_up} as _dd_id"),
+        with_line_ids(lines, "value"),
         T.StructType([T.StructField(name, T.DataType.fromDDL(kind)) for name, kind in ENRICHED]),
         partial(some_values, lines, minimum=minimum),
         lambda: sure_events(_cells(spark, files)),
         lambda part: decoded(part.withColumn(LINE, F.col("value")), minimum),
         partial(bad_lines, minimum=minimum),
-        lambda part: part.select(with_small_id(F.col("value")).alias("value")),
+        lambda: sure_lines(lines),
     )
 
 
@@ -299,25 +299,31 @@ def _twins(wrong: BaseException, what: str, advice: str) -> InputError:
     )
 
 
-# %% ../nbs/03_read.ipynb #e28e5729
+# %% ../nbs/03_read.ipynb #2d5c4ad0
 def _json_source(lines: DataFrame, schema: T.StructType, place: Input, recipe: Recipe) -> Source:
     "JSON lines with the columns of `schema`."
     require_columns(schema.fieldNames(), recipe.event_id, "input_format=json")
-    columns, parsed = tuple(schema.fieldNames()), partial(_parsed_lines, schema=schema)
-    good = "_dd_corrupt is null and _dd_id is not null"
-    filled = lines.where("trim(both ' \t\r' from value) <> ''")
-    raw = _ids_of_json(filled, schema, recipe)
-    if place.where:
-        wanted = parsed(raw).where(f"_dd_corrupt is not null or ({place.where})")
-        raw = wanted.selectExpr("_dd_line as value", "_dd_id")
+    columns, good = tuple(schema.fieldNames()), "_dd_corrupt is null and _dd_id is not null"
+    raw = _json_lines(lines, schema, place, recipe)
+    parsed = partial(_parsed_lines, schema=schema)
+    events = [*map(quoted, columns), "_dd_id"]
     return Source(
         raw,
         schema,
         lambda names: _glimpse(parsed(raw), recipe, columns, names, good),
-        lambda: parsed(raw).select(*map(quoted, columns), "_dd_id"),
-        lambda part: _marked(parsed(part), good).drop("_dd_corrupt"),
+        lambda: parsed(raw).select(*events),
+        lambda part: _marked(parsed(part), good).select(*events, LINE, "_dd_good", "_dd_look"),
         lambda part: parsed(part).where(f"not ({good})").select(_json_fault(recipe)),
     )
+
+
+def _json_lines(lines: DataFrame, schema: T.StructType, place: Input, recipe: Recipe) -> DataFrame:
+    "The lines that are not empty, and fit input_where if they can be read; with their ids."
+    raw = _ids_of_json(lines.where("trim(both ' \t\r' from value) <> ''"), schema, recipe)
+    if not place.where:
+        return raw
+    wanted = _parsed_lines(raw, schema).where(f"_dd_corrupt is not null or ({place.where})")
+    return wanted.selectExpr(f"{LINE} as value", "_dd_id")
 
 
 def _json_fault(recipe: Recipe) -> Column:

@@ -77,7 +77,7 @@ def _found(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(counts[name] for name in sorted(counts) if name.startswith("_dd_hour"))
 
 
-# %% ../nbs/31_scan.ipynb #a201e8ee
+# %% ../nbs/31_scan.ipynb #0c634cd5
 @dataclass(frozen=True)
 class Tally:
     "Rows of a part of the batch."
@@ -148,13 +148,17 @@ def scan_keys(
 ) -> Scan:
     "Stage the keys of all good rows, for a manifest, and count them."
     rows = source.decode(source.raw)
-    names = time_columns(source.schema, keys)
-    events, hours = only(rows, source.columns), [f"_dd_hour{i}" for i in range(len(names))]
-    narrow = rows.select("*", claimed_fingerprint(events, keys).alias("_dd_fp"), *_hours(rows, names))
+    times, events = _hours(rows, time_columns(source.schema, keys)), only(rows, source.columns)
+    hours = [f"_dd_hour{i}" for i in range(len(times))]
+    narrow = rows.select("*", claimed_fingerprint(events, keys).alias("_dd_fp"), *times)
     columns = _key_columns(keys, hours) | (_text_columns(events, keys) if texts else {})
-    of_good = [F.when(F.col("_dd_good"), value).alias(name) for name, value in columns.items()]
     of_all = ["_dd_good", "_dd_look", F.xxhash64("_dd_id").alias("_dd_hash"), *hours]
-    return _scanned(narrow.select(*of_all, *of_good), ["_dd_hash", *columns], len(hours), attempt)
+    rows = narrow.select(*of_all, *_where_good(columns))
+    return _scanned(rows, ["_dd_hash", *columns], len(hours), attempt)
+
+
+def _where_good(columns: Mapping[str, Column]) -> list[Column]:
+    return [F.when(F.col("_dd_good"), value).alias(name) for name, value in columns.items()]
 
 
 def _key_columns(keys: Keys, hours: Sequence[str]) -> dict[str, Column]:
@@ -177,13 +181,17 @@ def _text_columns(events: DataFrame, keys: Keys) -> dict[str, Column]:
 def _scanned(rows: DataFrame, columns: Sequence[str], hours: int, attempt: Attempt) -> Scan:
     "Stage the keys, and ask all else of them."
     staged, total = _staged_keys(rows, hours, attempt)
-    good = gathered(staged.where("_dd_good").select(*columns), total["good"])
-    repeated = attempt.stage(_repeated(gathered(staged, total["rows"])), "repeated")
-    ids, found = repeated.select("_dd_hash"), attempt.staged_rows("repeated")
-    pairs, tally = good.withColumn("n", F.expr("1L")), Tally(total["rows"], total["good"])
+    tally = Tally(total["rows"], total["good"])
+    good = gathered(staged.where("_dd_good").select(*columns), tally.good)
+    repeated = attempt.stage(_repeated(gathered(staged, tally.read)), "repeated")
+    ids, found, pairs = repeated.select("_dd_hash"), attempt.staged_rows("repeated"), _one_each(good)
     scan = Scan(ids, found, _found(total), tally.read, tally, good, pairs, tally.good, total["checksum"])
     several = gathered(repeated.where("several").select("_dd_hash"), found)
     return _with_repeats(scan, several, columns) if found else scan
+
+
+def _one_each(good: DataFrame) -> DataFrame:
+    return good.withColumn("n", F.expr("1L"))
 
 
 def _staged_keys(rows: DataFrame, hours: int, attempt: Attempt) -> tuple[DataFrame, dict[str, Any]]:

@@ -101,23 +101,23 @@ def get_spark(
         ) from wrong
 
 
-# %% ../nbs/00_session.ipynb #a5ddd99c
+# %% ../nbs/00_session.ipynb #838dbedf
 @contextmanager
 def beside(
     spark: "SparkSession",  # noqa: F821
-    work: Callable[[], None],
-) -> Iterator[Callable[[], None]]:  # waits for the work, and raises what it raised
-    "Work on a thread of its own. If what goes on here fails, the work is stopped."
-    tag = f"beside-{id(work)}"
+    *works: Callable[[], None],
+) -> Iterator[Callable[[], None]]:  # waits for all works, and raises what one of them raised
+    "Work on threads of their own. If what goes on here fails, the works are stopped."
+    tag = f"beside-{id(works)}"
 
-    def tagged() -> None:
+    def tagged(work: Callable[[], None]) -> None:
         spark.addTag(tag)
         work()
 
-    with ThreadPoolExecutor(1) as pool:
-        started = pool.submit(tagged)
+    with ThreadPoolExecutor(len(works)) as pool:
+        started = [pool.submit(tagged, work) for work in works]
         try:
-            yield started.result
+            yield lambda: [one.result() for one in started]
         except BaseException:
             spark.interruptTag(tag)
             raise

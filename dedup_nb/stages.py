@@ -12,6 +12,7 @@ __all__ = [
     "resolved_words",
     "synthetic_words",
     "differing_words",
+    "write_verdicts",
     "write_dropped",
     "write_resolved",
     "write_all",
@@ -24,7 +25,7 @@ __all__ = [
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #1c8090c7
+# %% ../nbs/31_stages.ipynb #c49230ce
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
 from .columns import LINE, quoted
+from .enriched import with_small_id
 from .errors import AlarmError, ConservationError
 from .keys import KEY, PLAIN_JSON, STAYS, Keys, fate_of, gathered, id_key, rows_of, with_keys
 from .natural import collapsed
@@ -43,7 +45,7 @@ from .words import counted, grouped, share
 from .write import Attempt, count_rows, write_rows
 
 
-# %% ../nbs/31_stages.ipynb #34cf4fb0
+# %% ../nbs/31_stages.ipynb #7c65a9f4
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
@@ -70,7 +72,6 @@ def stage_suspects(
     ids: DataFrame,
     few: bool,
     attempt: Attempt,
-    *,
     kept: Kept | None,  # where they will go; None: nothing is to move, the keys are enough
 ) -> tuple[DataFrame, DataFrame, Tally]:
     "Stage the rows of the suspect ids: the good ones, with their keys, and those that are no events."
@@ -96,7 +97,7 @@ def _told_apart(staged: DataFrame, number: int, unique: bool) -> DataFrame:
     return gathered(staged.withColumns({"_dd_at": apart, "_dd_n": F.expr("1L")}), number)
 
 
-# %% ../nbs/31_stages.ipynb #7646de48
+# %% ../nbs/31_stages.ipynb #39d1b8f2
 @dataclass(frozen=True)
 class Decided:
     "What was decided of the suspects, in numbers."
@@ -124,7 +125,7 @@ def decide_staged(
     attempt: Attempt,
     known: DataFrame | None,
 ) -> tuple[DataFrame, Decided]:
-    "One decision per pair, staged, and the counts of what was decided; writes the verdicts."
+    "One decision per pair, staged, and the counts of what was decided."
 
     def decided(name: str, taken: DataFrame | None = None) -> tuple[DataFrame, Decided]:
         asked = dict(unique=keys.unique, batch_id=attempt.batch_id, known=known, taken=taken)
@@ -136,7 +137,6 @@ def decide_staged(
     if numbers.renamed and not (taken := _taken(decisions)).isEmpty():
         # an event has the id that another one of this batch was given: it collides like any other
         decisions, numbers = decided("decisions_again", taken)
-    write_rows(decisions.where("verdict is not null").select(*VERDICTS), attempt, "verdicts")
     return decisions, numbers
 
 
@@ -254,7 +254,12 @@ def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[st
     return copies.where("row <> first_row").join(first, ["event_id", "fp"])
 
 
-# %% ../nbs/31_stages.ipynb #2334e709
+# %% ../nbs/31_stages.ipynb #20f4cd01
+def write_verdicts(decisions: DataFrame, attempt: Attempt) -> None:
+    "Write the pairs for which something happened."
+    write_rows(decisions.where("verdict is not null").select(*VERDICTS), attempt, "verdicts")
+
+
 def write_dropped(rows: DataFrame, source: Source, attempt: Attempt) -> None:
     "Write the suspect rows that go, as `resolve.met` gives them."
     write_rows(dropped_rows(rows, source.columns), attempt, "dropped")
@@ -269,8 +274,8 @@ def write_resolved(rows: DataFrame, source: Source, keys: Keys, kept: Kept) -> N
 def write_all(suspects: DataFrame, source: Source, kept: Kept) -> None:
     "Write all suspect rows, as they are: with `natural=off` none goes."
     lines = kept.takes_lines(source)
-    stay = source.lines(suspects.select(F.col(LINE).alias("value"))) if lines else suspects
-    kept.write(stay if lines else clean_rows(stay, source.columns), "resolved")
+    line = with_small_id(F.col(LINE)).alias("value")
+    kept.write(suspects.select(line) if lines else clean_rows(suspects, source.columns), "resolved")
 
 
 def write_bad(source: Source, unfit: DataFrame, attempt: Attempt) -> None:
@@ -292,8 +297,9 @@ def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) 
 def write_clean(source: Source, ids: DataFrame, few: bool, kept: Kept) -> None:
     "Write all other rows, which are sure, straight to the output."
     lines = kept.takes_lines(source)
-    rows = rows_of(source.raw if lines else source.plain(), ids, inside=False, broadcast=few)
-    kept.write(source.lines(rows) if lines else clean_rows(rows, source.columns), "clean")
+    rows = source.lines() if lines else source.plain()
+    clean = rows_of(rows, ids, inside=False, broadcast=few)
+    kept.write(clean.select("value") if lines else clean_rows(clean, source.columns), "clean")
 
 
 # %% ../nbs/31_stages.ipynb #ffb2aa53

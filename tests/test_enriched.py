@@ -12,7 +12,7 @@ import pytest
 from conftest import CONFORMANCE
 from pyspark.sql import functions as F
 from spread import configured
-from test_read import ID, line
+from test_read import ID, line, opened
 
 import dedup_nb
 from dedup_nb.config import Config
@@ -25,12 +25,13 @@ from dedup_nb.enriched import (
     decoded,
     enriched_lines,
     is_one_json_value,
-    line_ids,
     moment,
     original_of,
     some_values,
+    sure_lines,
     utc_text,
     with_duplicate_context,
+    with_line_ids,
 )
 from dedup_nb.errors import ConfigError, OutputError
 
@@ -424,8 +425,9 @@ def failure_of(bad):
 def judge(spark, lines, minimum=None):
     "The decoded rows by line, the records of lines that are no events by line, and those of old events."
     frame = frame_of(spark, lines)
-    own, looked_up = line_ids()
-    carried = frame.selectExpr("n", "value", f"{own} as _own", f"{looked_up} as _dd_id")
+    cells = "split(value, '\t', -1)"
+    own = f"if(size({cells}) > 7, nullif(lower(get({cells}, 6)), ''), null) as _own"
+    carried = with_line_ids(frame, "n", "value", own)
     # microseconds: Python has no years before 1
     times = [F.unix_micros(name).alias(name) for name in TIMES]
     rows = decoded(carried, minimum).select("n", "_dd_good", "_own", "_dd_id", *SHOWN, *times).collect()
@@ -559,19 +561,67 @@ def test_ids_are_found_before_and_after_decoding(judged):
 def test_columns_have_their_real_types(spark):
     frame = decoded(frame_of(spark, []))
     kinds = [(f.name, f.dataType.simpleString()) for f in frame.schema]
-    assert kinds == [*ENRICHED, ("n", "int"), ("_dd_good", "boolean")]
+    assert kinds == [*ENRICHED, ("n", "int"), ("_dd_good", "boolean"), ("_dd_look", "boolean")]
 
 
 def test_some_values_are_those_of_the_whole_line(spark, in_session):
     rows = in_session("ANSI, UTC")[0]
     times = [F.unix_micros(name).alias(name) for name in TIMES]
     frame = some_values(frame_of(spark, LINES[:300]), [*TIMES, "txn_id"])
-    for text, row in zip(LINES, frame.select("_dd_id", "_dd_fed", "txn_id", *times).collect()):
+    for text, row in zip(LINES, frame.select("_dd_id", "_dd_look", "txn_id", *times).collect()):
         whole = rows[text]
-        assert (row._dd_id, row._dd_fed) == (whole._dd_id, bool(whole._own and whole._own != whole._dd_id))
+        assert row._dd_id == whole._dd_id
+        assert row._dd_look or (whole._dd_good and whole._own == whole._dd_id)
         assert not whole._dd_good or [row[n] for n in (*TIMES, "txn_id")] == [
             whole[n] for n in (*TIMES, "txn_id")
         ]
+
+
+@pytest.mark.parametrize("session", SESSIONS)
+def test_which_way_a_sure_line_went_does_not_show(spark, in_session, tmp_path, session):
+    conf, minimum = SESSIONS[session]
+    # each under an id of its own; what breaks a line breaks it for every reader of files
+    named = {text.replace(ID, f"{n:08x}{ID[8:]}"): text for n, text in enumerate(LINES)}
+    lines = [text for text in named if not re.search("[\\r\\n]", text)]
+    shown = [n for n in [*SHOWN, *TIMES] if n != "event_id"]
+    with configured(spark, conf):
+        glimpses = some_values(frame_of(spark, lines), [], minimum).collect()
+        for look in (True, False):
+            texts = [text for text, r in zip(lines, glimpses) if r._dd_look is look]
+            ids = [r._dd_id for r in glimpses if r._dd_look is look]
+            (tmp_path / f"{look}").write_bytes("\n".join(texts).encode(errors="surrogatepass"))
+            source = opened(spark, tmp_path / f"{look}", minimum_timestamp=minimum)
+            events = source.plain().withColumns({name: F.unix_micros(name) for name in TIMES}).collect()
+            passed = source.lines().collect()
+            if look:  # an anti-join with the ids of these lines removes them all
+                assert {r._dd_id for r in events} | {r._dd_id for r in passed} <= set(ids)
+                continue
+            rows = [in_session(session)[0][named[text]] for text in texts]
+            assert all(r._dd_good for r in rows) and len(rows) > 300
+            assert [[r[n] for n in shown] for r in events] == [[r[n] for n in shown] for r in rows]
+            assert [r._dd_id for r in events] == [r._dd_id for r in passed] == ids
+            assert [r.event_id for r in events] == ids
+            assert [r.value for r in passed] == [
+                text.replace(text.split("\t")[6], text.split("\t")[6].lower()) for text in texts
+            ]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        {},
+        {"collector_tstamp": "2024-02-29 23:59:59.999"},
+        {"se_value": "1.5E-7", "contexts": contexts()},
+        {
+            "contexts": contexts(
+                '{"schema":"iglu:a.b/c-d/jsonschema/1-0-0","data":{"say":"\\"}]{","n":[[],{"m":{}}]}}'
+            )
+        },
+        {"contexts": contexts(",".join([ITEM] * 3000))},
+    ],
+)
+def test_ordinary_lines_are_sure(spark, cells):
+    assert not some_values(frame_of(spark, [line(**cells)]), []).first()._dd_look
 
 
 def test_a_filter_on_good_does_not_parse_twice(spark):
@@ -805,7 +855,7 @@ WRITTEN = [case for case, good in CASES.items() if 0 < good < 48]  # those with 
 def written(spark):
     "Events as lines again: in New York, with white space in a text and a column that goes."
     recorded = [text for case in WRITTEN for text in RECORDED_LINES.get(case, ())]
-    events = decoded(frame_of(spark, [TO_WRITE, *recorded])).drop("_dd_good", "n")
+    events = decoded(frame_of(spark, [TO_WRITE, *recorded])).select(*NAMES)
     own = F.when(F.col("page_title") == 'say "what"', "a\tb\nc\rd").otherwise(F.col("app_id"))
     events = events.withColumn("original_event_id", F.lit(ID)).withColumn("app_id", own)
     with configured(spark, {"spark.sql.session.timeZone": "America/New_York"}):
