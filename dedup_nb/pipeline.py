@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["process", "run"]
 
-# %% ../nbs/31_pipeline.ipynb #8663eb19
+# %% ../nbs/31_pipeline.ipynb #926d4ccd
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ from dedup_nb.stages import (
     write_retractions,
     write_verdicts,
 )
-from .session import beside
+from .session import beside, tuned
 from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
@@ -328,7 +328,7 @@ def _overtaken(job: Job, attempt: Attempt) -> DedupError | None:
     )
 
 
-# %% ../nbs/31_pipeline.ipynb #85d685c6
+# %% ../nbs/31_pipeline.ipynb #46cea6e3
 def run(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -352,7 +352,9 @@ def run(
     ledger = _ledger(job, accept_empty_manifest)
     todo, notes, troubles = _todo(job, found, ledger, late_files)
     check_output(job.output, job.made_with)
-    return Summary(_all(job, todo, [*notes, *troubles]), job.output, notes, troubles)
+    with tuned(job.spark):
+        done = _all(job, todo, [*notes, *troubles])
+    return Summary(done, job.output, notes, troubles)
 
 
 def _all(job: Job, todo: Sequence[Batch], words: Sequence[str]) -> list[dict[str, Any]]:

@@ -144,7 +144,7 @@ def dropped_rows(
     return only(exploded.withColumn("dedup", dedup), [*columns, "dedup"])
 
 
-# %% ../nbs/14_resolve.ipynb #a5b13d16
+# %% ../nbs/14_resolve.ipynb #660bda1a
 @dataclass(frozen=True)
 class Deduplicated:
     "What `deduplicate` returns; rows read = bad + kept + dropped."
@@ -212,9 +212,9 @@ def deduplicate(
     rows = with_ids(events, keys.id)
     bad = rows.where("_dd_id is null").drop("_dd_id")
     suspects, clean = _parted(rows.where("_dd_id is not null"), columns, keys, recipe.natural != "off")
-    suspects = collapsed(suspects)
+    # few of their columns are needed here: equal rows are brought together after it
     decisions = decide(suspects, recipe.synthetic, unique=keys.unique, batch_id=config.batch_id)
-    resolved = met(suspects, decisions)
+    resolved = met(collapsed(suspects), decisions)
     kept = clean_rows(clean, columns).unionByName(kept_rows(resolved, columns, keys.id))
     return Deduplicated(kept, dropped_rows(resolved, columns), bad, _verdicts(decisions))
 

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ["NAMESPACE", "SEEN", "new_event_id", "nothing_seen", "synthetic"]
 
-# %% ../nbs/13_synthetic.ipynb #8943c350
+# %% ../nbs/13_synthetic.ipynb #acc09f5d
 from uuid import NAMESPACE_URL, UUID, uuid5
-from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql import Column, DataFrame, Window, functions as F
 from .keys import as_in_the_row
 
 # %% ../nbs/13_synthetic.ipynb #f06070b6
@@ -38,7 +38,7 @@ def _digest(event_id: Column, name: Column) -> Column:
     return F.sha1(F.concat(F.lit(bytearray(NAMESPACE.bytes)), named))
 
 
-# %% ../nbs/13_synthetic.ipynb #9818a3b8
+# %% ../nbs/13_synthetic.ipynb #d7400a57
 _ACTIONS = {  # strategy -> verdicts on the first pair of an id, and on later pairs; None = stays as it is
     "rename_later": (None, "rename"),
     "rename_all": ("rename", "rename"),
@@ -58,14 +58,11 @@ def nothing_seen(
 
 def _standing(pairs: DataFrame, taken: DataFrame | None) -> DataFrame:
     "Add `is_head` and `is_later`: the place of each pair among the pairs of its id."
-    place = F.struct("first", "ordinal")
+    place, same_id = F.struct("first", "ordinal"), Window.partitionBy("_dd_id")
     # a pair of another batch goes: it is no head
-    head, number = (
-        "min(if(seen_in_batch is null, struct(first, ordinal), null)) as _head",
-        "count(1) as _pairs",
-    )
-    heads = pairs.groupBy("_dd_id").agg(F.expr(head), F.expr(number))
-    among = pairs.join(heads, "_dd_id").withColumn("_first", place.eqNullSafe(F.col("_head")))
+    head = F.min(F.when(F.col("seen_in_batch").isNull(), place)).over(same_id)
+    number = F.count(F.lit(1)).over(same_id)
+    among = pairs.withColumns({"_first": place.eqNullSafe(head), "_pairs": number})
     if taken is None:
         among = among.withColumn("_taken", F.lit(False))
     else:

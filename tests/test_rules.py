@@ -54,7 +54,7 @@ from dedup_nb.keys import (
 from dedup_nb.natural import collapsed, natural
 from dedup_nb.places import Output, Recipe
 from dedup_nb.resolve import VERDICTS, Deduplicated, decide, deduplicate, dropped_rows, kept_rows, met
-from dedup_nb.session import check_spark, get_spark
+from dedup_nb.session import check_spark, get_spark, tuned
 from dedup_nb.stages import differing_words
 from dedup_nb.synthetic import NAMESPACE, new_event_id, synthetic
 from dedup_nb.write import check_columns_fit
@@ -776,6 +776,19 @@ def test_ids_are_text_and_what_came_renamed_is_looked_up_by_its_first_id(spark):
         (None, None, False, None),
         ("a/%", "a/%", False, "a%2F%25/7"),
     ]
+
+
+def test_a_session_of_somebody_else_is_tuned_while_a_run_works(spark):
+    name = "spark.sql.codegen.maxFields"
+    with configured(spark, {name: "100"}):
+        with pytest.raises(ZeroDivisionError), tuned(spark):
+            assert spark.conf.get(name) == "300"
+            1 / 0
+        assert spark.conf.get(name) == "100"
+    with configured(spark, {name: "500"}), tuned(spark):
+        assert spark.conf.get(name) == "500"
+    with tuned(object()):
+        pass  # one that has no settings, or none for us
 
 
 def test_suspects_are_all_repeated_ids_and_those_that_came_renamed(spark):
