@@ -328,7 +328,7 @@ def _overtaken(job: Job, attempt: Attempt) -> DedupError | None:
     )
 
 
-# %% ../nbs/31_pipeline.ipynb #46cea6e3
+# %% ../nbs/31_pipeline.ipynb #fb8a90c4
 def run(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -352,9 +352,7 @@ def run(
     ledger = _ledger(job, accept_empty_manifest)
     todo, notes, troubles = _todo(job, found, ledger, late_files)
     check_output(job.output, job.made_with)
-    with tuned(job.spark):
-        done = _all(job, todo, [*notes, *troubles])
-    return Summary(done, job.output, notes, troubles)
+    return Summary(_all(job, todo, [*notes, *troubles]), job.output, notes, troubles)
 
 
 def _all(job: Job, todo: Sequence[Batch], words: Sequence[str]) -> list[dict[str, Any]]:
@@ -362,7 +360,8 @@ def _all(job: Job, todo: Sequence[Batch], words: Sequence[str]) -> list[dict[str
     for line in words:
         job.say(line)
     try:
-        return [process(job, batch) for batch in todo]
+        with tuned(job.spark):
+            return [process(job, batch) for batch in todo]
     finally:
         remove_folder(looked_folder(job.output))
 

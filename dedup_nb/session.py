@@ -101,7 +101,7 @@ def get_spark(
         ) from wrong
 
 
-# %% ../nbs/00_session.ipynb #0a6f6639
+# %% ../nbs/00_session.ipynb #69a6533c
 _WIDE = {"spark.sql.codegen.maxFields": "300", "spark.sql.codegen.hugeMethodLimit": "8000"}
 
 
@@ -118,8 +118,9 @@ def tuned(spark: "SparkSession") -> Iterator[None]:  # noqa: F821
     try:
         yield
     finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
+        with suppress(Exception):
+            for name, value in before.items():
+                spark.conf.set(name, value)
 
 
 # %% ../nbs/00_session.ipynb #838dbedf
