@@ -383,7 +383,7 @@ def bad_lines(
     return rows.select(F.when(F.col("_dd_parsed"), old).otherwise(unparsed).alias("value"))
 
 
-# %% ../nbs/02_enriched.ipynb #1c50698b
+# %% ../nbs/02_enriched.ipynb #df42c899
 _CONTEXTS = "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-0-0"
 # where the list of an envelope opens that is written as trackers do: nothing nested stands before it
 _OPENING = r'^(?s)(\s*\{\s*(?:"schema"\s*:\s*"[^"\\]*"\s*,\s*)?"data"\s*:\s*\[)'
@@ -410,11 +410,9 @@ _IS_MARKED = f"contains({_TAIL}, '{_DUPLICATE}')"
 
 def with_line_ids(
     lines: DataFrame,  # `value`
-    *columns: str,  # SQL
-) -> (
-    DataFrame
-):  # `_dd_id`, by which the line is looked up: that of its `duplicate` context, or its own; columns
-    "Find the ids of lines, in lower case; null for none."
+    *columns: str,  # SQL for more of them
+) -> DataFrame:  # `_dd_id`, null for none, and these columns
+    "Find the ids by which lines are looked up, in lower case: of their `duplicate` context, or their own."
     names = [c.rpartition(" as ")[2] for c in columns]
     # few lines have such a context: what takes it apart must not slow down the others
     marked = f"if({_IS_MARKED} and {_OWN} <> '', substring_index({_TAIL}, '\t', 1), null) as _dd_context"
@@ -468,7 +466,7 @@ def _written_anew(contexts: Column, context: Column) -> Column:
     return F.when(unusable, contexts).otherwise(anew)
 
 
-# %% ../nbs/02_enriched.ipynb #502b491f
+# %% ../nbs/02_enriched.ipynb #965d06b6
 def _with_cell(line: Column, place: int, cell: Column) -> Column:
     "A line with another text in one of its cells."
     before, tab = F.substring_index(line, "\t", place), F.lit("\t")
@@ -488,7 +486,7 @@ def with_small_id(
 
 def sure_lines(
     lines: DataFrame,  # `value`
-) -> DataFrame:  # `value`, `_dd_id`; lines that are surely not sure are gone
+) -> DataFrame:  # `value`, `_dd_id`; right for sure lines, and without those that were renamed
     "Pass the lines that are sure."
     plain = lines.where(f"not {_IS_MARKED}")
     return plain.select(with_small_id(F.col("value")).alias("value"), F.expr(_ID).alias("_dd_id"))
@@ -509,13 +507,13 @@ def renamed_line(
 CELLS = ", ".join(  # what Spark's CSV reader reads, as DDL
     f"{name} {'string' if kind == 'boolean' else kind}" for name, kind in ENRICHED
 )
-# a line holds no carriage return: nothing is a quote
-CSV = {"sep": "\t", "quote": "\r", "escape": "\r", "timeZone": "UTC"}
+# a line holds no carriage return: nothing is a quote; a line of too many cells must not end the run
+CSV = {"sep": "\t", "quote": "\r", "escape": "\r", "timeZone": "UTC", "maxColumns": "1000000"}
 
 
 def sure_events(
     cells: DataFrame,  # the columns CELLS of lines, some of them sure
-) -> DataFrame:  # the 131 columns and `_dd_id`; rows of lines that are surely not sure are gone
+) -> DataFrame:  # the 131 columns and `_dd_id`; right for sure lines, and without those that were renamed
     "Turn the cells of sure lines into events."
     mark = F.lit("\ufeff")
     app_id = F.nullif(

@@ -172,7 +172,7 @@ def _is_ours(column: str) -> bool:
     return lower == "dedup" or lower.startswith("_dd") or (lower == ORIGINAL and column != ORIGINAL)
 
 
-# %% ../nbs/10_keys.ipynb #99e46f6a
+# %% ../nbs/10_keys.ipynb #e6c15874
 BROADCAST_LIMIT = 4_000_000  # ids; about 100 MB on every worker
 _ONE_TASK = 20_000  # rows
 
@@ -189,7 +189,10 @@ def suspect_ids(
     ids: DataFrame,  # one row per event: `_dd_id`, and `_dd_look`: does it need a look in any case?
     repeats: bool = True,  # do ids that stand in several rows need one?
 ) -> DataFrame:  # `_dd_hash` (bigint), one row per hash of an id that needs a look
-    "Find the ids that more than one event has, as 64-bit hashes: a superset of the repeated ids."
+    """Find the ids that need a look, as 64-bit hashes: a superset of the repeated ids.
+
+    Rows without an id share the hash of null, as in `rows_of`.
+    """
     # one number says both: it crosses the network
     many = f"sum(if(_dd_look, 2, {int(repeats)})) > 1 as suspect"
     counted = ids.select(F.xxhash64("_dd_id").alias("_dd_hash"), "_dd_look").groupBy("_dd_hash")

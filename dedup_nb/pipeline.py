@@ -67,7 +67,7 @@ from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
 
-# %% ../nbs/31_pipeline.ipynb #1d87e2d5
+# %% ../nbs/31_pipeline.ipynb #eee2bd27
 def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
     progress.begin("manifest" if job.manifest else "suspects")
@@ -152,11 +152,10 @@ class _Moving:
     def _applied(self, ids: DataFrame, few: bool) -> Moved:
         clean = partial(write_clean, self.opened.source, ids, few, self.opened.kept)
         # most of the work is there, and it needs no decision
-        with beside(self.job.spark, clean) as wait:
+        with beside(self.job.spark, clean):
             d = self._decided(ids, few)
             rows, differing = self._resolved(d)
             self.progress.begin("clean")
-            wait()
         self._keep(d.suspects, rows)
         through = counted(d.tally.good - d.counts.suspects, "row")
         self.progress.done("clean", f"{through} straight through, {grouped(d.tally.bad)} bad")
@@ -198,10 +197,9 @@ class _Moving:
         "Write the rows that go, and the verdicts; the suspects with their decisions, and how copies differ."
         self.progress.begin("resolve")
         rows, differing = met(d.suspects, d.decisions), None
-        with beside(self.job.spark, *self._works(d, rows)) as wait:
+        with beside(self.job.spark, *self._works(d, rows)):
             if self.opened.keys.missing == "id" and d.counts.reasons.get("natural"):
                 differing = differing_words(d.suspects, d.decisions, self.opened.source.columns)
-            wait()
         self.progress.done("resolve", resolved_words(d.counts))
         return rows, differing
 

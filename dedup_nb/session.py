@@ -123,13 +123,13 @@ def tuned(spark: "SparkSession") -> Iterator[None]:  # noqa: F821
                 spark.conf.set(name, value)
 
 
-# %% ../nbs/00_session.ipynb #838dbedf
+# %% ../nbs/00_session.ipynb #5e1ae9b4
 @contextmanager
 def beside(
     spark: "SparkSession",  # noqa: F821
     *works: Callable[[], None],
-) -> Iterator[Callable[[], None]]:  # waits for all works, and raises what one of them raised
-    "Work on threads of their own. If what goes on here fails, the works are stopped."
+) -> Iterator[None]:
+    "Work on threads of their own, all done at the end. What one of them raises, is raised; the others stop."
     tag = f"beside-{id(works)}"
 
     def tagged(work: Callable[[], None]) -> None:
@@ -139,7 +139,9 @@ def beside(
     with ThreadPoolExecutor(len(works)) as pool:
         started = [pool.submit(tagged, work) for work in works]
         try:
-            yield lambda: [one.result() for one in started]
+            yield
+            for one in started:
+                one.result()
         except BaseException:
             spark.interruptTag(tag)
             raise

@@ -25,13 +25,13 @@ __all__ = [
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #c49230ce
+# %% ../nbs/31_stages.ipynb #89ae48db
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F, types as T
+from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
 from .columns import LINE, quoted
 from .enriched import with_small_id
 from .errors import AlarmError, ConservationError

@@ -28,7 +28,6 @@ from dedup_nb.enriched import (
     moment,
     original_of,
     some_values,
-    sure_lines,
     utc_text,
     with_duplicate_context,
     with_line_ids,
@@ -404,7 +403,7 @@ MUTANTS = mutants(3000, 20261120)
 LINES = [line(**{"app_id": f"cell {i}", name: cell}) for i, (name, cell, _) in enumerate(CELLS)]
 LINES += [line(app_id=f"joined {i}", **cells) for i, cells in enumerate(JOINED)]
 LINES += [line(derived_contexts=text, app_id=f"fed {i}") for i, text in enumerate(FED_BACK)]
-LINES += [line(**MANY_FAULTS), line(**TYPED), line()[:-1], line() + "\t", "", "x", *MUTANTS]
+LINES += [line(**MANY_FAULTS), line(**TYPED), line()[:-1], line() + "\t", "", "x", "many\t" * 30_000, *MUTANTS]
 LINES += [*OLD_LINES, YOUNG, OLD_AND_BAD]
 LINES += dict.fromkeys(text for lines in RECORDED_LINES.values() for text in lines)
 TIMES = ["etl_tstamp", "collector_tstamp"]
