@@ -403,7 +403,16 @@ MUTANTS = mutants(3000, 20261120)
 LINES = [line(**{"app_id": f"cell {i}", name: cell}) for i, (name, cell, _) in enumerate(CELLS)]
 LINES += [line(app_id=f"joined {i}", **cells) for i, cells in enumerate(JOINED)]
 LINES += [line(derived_contexts=text, app_id=f"fed {i}") for i, text in enumerate(FED_BACK)]
-LINES += [line(**MANY_FAULTS), line(**TYPED), line()[:-1], line() + "\t", "", "x", "many\t" * 30_000, *MUTANTS]
+LINES += [
+    line(**MANY_FAULTS),
+    line(**TYPED),
+    line()[:-1],
+    line() + "\t",
+    "",
+    "x",
+    "many\t" * 30_000,
+    *MUTANTS,
+]
 LINES += [*OLD_LINES, YOUNG, OLD_AND_BAD]
 LINES += dict.fromkeys(text for lines in RECORDED_LINES.values() for text in lines)
 TIMES = ["etl_tstamp", "collector_tstamp"]
