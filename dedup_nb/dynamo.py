@@ -36,7 +36,7 @@ from dedup_nb.tables import (
 from .tasks import ANSWERS, Crew, Gathered, Writing, deleting, key_column
 from .words import counted, duration, grouped, some_of
 
-# %% ../nbs/27_dynamo.ipynb #bce00e24
+# %% ../nbs/27_dynamo.ipynb #757e8c7b
 _OF_PAIRS = ("claimed", "own", "duplicate", "expired", "throttled", "retried")  # counters of a claim
 
 
@@ -428,7 +428,7 @@ class DynamoStore:
             remove_folder(f"{self.folder}/claims/batch_id={batch_id}")
 
     def tidy(self, retention_s: int) -> None:
-        "Nothing to do after a commit."
+        "The table keeps itself."
 
 
 # %% ../nbs/27_dynamo.ipynb #9a8db1fd

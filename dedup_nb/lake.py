@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["BROADCAST_IDS", "era_of", "LakeStore", "read_markers", "lake_exists"]
 
-# %% ../nbs/21_lake.ipynb #5fd5d857
+# %% ../nbs/21_lake.ipynb #5204fde5
 import hashlib, json, re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from .conditional import ConditionalPuts, check_one_host
 from .files import absolute, filesystem, names_in
 from .keys import KEY, id_key
 from .ledger import FORMAT, Claim, Entry, Ledger, ManifestError, Marker, marker_of, this_process
@@ -130,7 +131,7 @@ def _old_keys(spark: SparkSession, rows: DataFrame, ledger: Ledger) -> DataFrame
     return keys.select(*_typed({name: F.col(name) for name in named}))
 
 
-# %% ../nbs/21_lake.ipynb #c145d36e
+# %% ../nbs/21_lake.ipynb #e0570aca
 @dataclass
 class LakeStore:
     "Markers and keys in a Delta table."
@@ -139,6 +140,8 @@ class LakeStore:
     path: str  # of the table
     exclusive: bool = True
     texts: bool = False
+    force: bool = False  # go on though another host wrote last, where nothing keeps hosts apart
+    puts: ConditionalPuts | None = None  # where Delta alone does not keep hosts apart
     _read: dict[int, Marker] = field(default_factory=dict, repr=False)  # the markers read so far
     _is_old: bool = field(default=False, repr=False)  # is it of the older layout, still?
     _is_there: bool = field(default=False, repr=False)
@@ -259,6 +262,8 @@ class LakeStore:
 
     def append(self, marker: Marker) -> bool:
         "Put a marker at its place; the first one makes the table."
+        if not self._takes(marker):
+            return False
         if self._is_old:
             self._rewrite()
         self._write(_marker_rows(self.spark, [marker]), marker, mode="append")
@@ -266,6 +271,8 @@ class LakeStore:
 
     def replace(self, marker: Marker, claim: Claim | None, keys: DataFrame | None) -> bool:
         "Put a marker and make `keys` all that the batch has, in one transaction."
+        if claim is None and not self._takes(marker):
+            return False
         if self._is_old:
             self._rewrite()
         rows = _marker_rows(self.spark, [marker])
@@ -281,6 +288,13 @@ class LakeStore:
             where = own if claim else f"{own} or origin = {batch}"
             self._write(rows, marker, mode="overwrite", replaceWhere=where)
         return self._has(marker)
+
+    def _takes(self, marker: Marker) -> bool:
+        "Is the place of this marker ours? Where Delta keeps hosts apart, the table tells."
+        taken = self.puts.take(marker) if self.puts else True
+        if taken is None:
+            check_one_host(self.path, self._in_order(), self.force)
+        return taken is not False
 
     def _has(self, marker: Marker) -> bool:
         "Is this marker at its place? Another run may have been quicker."
@@ -342,10 +356,12 @@ class LakeStore:
         "Once an era is complete: compact it, merge old ones, let expired ones go. Safe to lose."
         ledger = Ledger(self._in_order())
         commits = [m.seq for m in ledger.markers if m.kind == "commit"]
-        now = era_of(commits[-1])
-        if now == (era_of(commits[-2]) if len(commits) > 1 else 0):
+        now = era_of(ledger.next)
+        if now == (era_of(commits[-1]) if commits else 0):
             return
         with suppress(Exception):
+            if self.puts:
+                self.puts.remove_before((now - 1) * _PLACES)
             self._remove_expired(ledger, retention_s)
             self.spark.sql(f"optimize delta.`{self.path}` where era >= {now - 3} and era < {now}")
             if now % _ERAS == 0 and now:
@@ -364,11 +380,8 @@ class LakeStore:
     def _remove_expired(self, ledger: Ledger, retention_s: int) -> None:
         "Let eras go that none of the last batches could see. Eras that became one go together."
         eras = _expired_eras(ledger, retention_s)
-        if not eras or any(e.state == "claimed" for e in ledger.entries.values()):
-            return
         gone = [b for batches in eras.values() for b in batches]
-        # a late batch that claims now meets this marker, or this marker meets its claim
-        if self.append(Marker(ledger.next, "expire", "", {**this_process(), "batches": gone})):
+        if gone and self.append(Marker(ledger.next, "expire", "", {**this_process(), "batches": gone})):
             listed = " or ".join(f"(era >= {first} and era < {end})" for first, end in eras)
             self.spark.sql(f"delete from delta.`{self.path}` where kind = 'key' and ({listed})")
 
@@ -438,9 +451,10 @@ def read_markers(path: str) -> list[Marker] | None:
     return [marker_of(r["seq"], r["marker"], r["batch_id"], json.loads(r["info"])) for r in listed]
 
 
-# %% ../nbs/21_lake.ipynb #31f408f1
+# %% ../nbs/21_lake.ipynb #6d3e364b
 _FIRST_FOLDERS = (
     "_delta_log",
+    "_places",
     "kind=marker",
     "batch_id=__HIVE_DEFAULT_PARTITION__",
 )  # of a table's first write

@@ -19,6 +19,7 @@ __all__ = [
     "was_now",
     "another_recipe",
     "this_process",
+    "is_gone",
     "who",
     "holder_in_the_way",
     "committed_already",
@@ -302,7 +303,7 @@ def another_recipe(name: str, differ: Sequence[str], rerun: bool) -> RecipeError
     )
 
 
-# %% ../nbs/20_ledger.ipynb #a16d606b
+# %% ../nbs/20_ledger.ipynb #7c625005
 def this_process() -> dict[str, Any]:
     "Who claims."
     return {"host": platform.node(), "pid": os.getpid(), "started": _start_of(os.getpid()), "at": _now()}
@@ -326,7 +327,7 @@ def _start_of(pid: int) -> str:
     return (_stat_of(pid)[19:20] or [""])[0]
 
 
-def _is_gone(info: Mapping[str, Any]) -> bool:
+def is_gone(info: Mapping[str, Any]) -> bool:
     "Is the process of this claim surely dead? False on another host: nobody can tell from here."
     if info.get("host") != platform.node():
         return False
@@ -356,7 +357,7 @@ def holder_in_the_way(entry: Entry, batch_id: str, timeout_minutes: float) -> st
     "Who holds a claim that is in the way, in words with the next command; None if nobody does."
     if entry.state != "claimed" or _is_old(entry.info, timeout_minutes):
         return None
-    gone, same = _is_gone(entry.info), entry.batch_id == batch_id
+    gone, same = is_gone(entry.info), entry.batch_id == batch_id
     if gone and same:
         return None
     state = "whose process is gone" if gone else "which may still be at work"

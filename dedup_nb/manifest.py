@@ -34,7 +34,7 @@ from .places import Limits
 from .words import counted, grouped, minute, some_of
 
 
-# %% ../nbs/20_manifest.ipynb #b9bebca2
+# %% ../nbs/20_manifest.ipynb #00d5f2d7
 @dataclass(frozen=True)
 class Look:
     "What others have of some ids."
@@ -86,10 +86,10 @@ class Store(Protocol):
         "Remove the keys of these batches, and what no reader needs any more."
 
     def tidy(self, retention_s: int) -> None:
-        "Keep the store small, after a commit. Safe to lose."
+        "Keep the store small, before a commit: its claim keeps others away. Safe to lose."
 
 
-# %% ../nbs/20_manifest.ipynb #f959af77
+# %% ../nbs/20_manifest.ipynb #8e94dc16
 _TRIES = 50  # at one place of the ledger
 
 
@@ -237,6 +237,8 @@ class Manifest:
         """
         own = {"token": claim.token, "seq": claim.seq, "etl": claim.etl, "first_seq": claim.sees}
         tried = Counter()
+        if self.is_open(claim.batch_id, claim.token):
+            self.store.tidy(self.retention_s)
         while True:
             ledger = self.ledger()
             if not ledger.holds(claim.batch_id, claim.token):
@@ -246,7 +248,7 @@ class Manifest:
             marker = Marker(ledger.next, "commit", claim.batch_id, {**info, **this_process(), **own})
             try:
                 if self.store.replace(marker, claim, keys):
-                    return self.store.tidy(self.retention_s)
+                    return
                 self._check_moves(tried, ledger)
             except ManifestError:
                 if self.is_committed(claim.batch_id, claim.token):

@@ -21,13 +21,14 @@ __all__ = [
     "id_case",
 ]
 
-# %% ../nbs/28_memory.ipynb #da728563
+# %% ../nbs/28_memory.ipynb #bfbbeae9
 import json, re, uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from pyspark.sql import SparkSession
+from .conditional import conditional_puts
 from .errors import ConfigError, InputError
 from .files import absolute, is_inside, names_in, read_json, remove_file, write_text
 from .lake import LakeStore, lake_exists
@@ -38,7 +39,7 @@ from .places import Limits, Memory, Places, Recipe, limits_of, places_of
 from .words import said
 
 
-# %% ../nbs/28_memory.ipynb #60b89877
+# %% ../nbs/28_memory.ipynb #c8f7c880
 def manifest_path(memory: Memory, output: str | None) -> str:
     "Where the lake manifest of an output lies, or the files of its claims on DynamoDB."
     if not memory.path and not output:
@@ -65,7 +66,8 @@ def _store(
     say: Callable[[str], None],
 ) -> Store:
     if memory.kind == "lake":
-        return LakeStore(spark, folder)
+        log_store = spark.conf.get("spark.delta.logStore.s3a.impl", None)
+        return LakeStore(spark, folder, force=force, puts=conditional_puts(folder, log_store))
     # boto3 is asked for where it is used
     from dedup_nb.aws import connection_of
     from dedup_nb.dynamo import DynamoStore
