@@ -8,7 +8,7 @@ __all__ = [
     "ORIGINAL",
     "quoted",
     "named",
-    "only",
+    "bare",
     "is_text",
     "id_text",
     "looked_up_id",
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 
 
-# %% ../nbs/00_columns.ipynb #8696f618
+# %% ../nbs/00_columns.ipynb #66302e58
 def quoted(column: str) -> str:
     "The name as SQL wants it, dots and all."
     return "`" + column.replace("`", "``") + "`"
@@ -32,12 +32,12 @@ def named(column: str) -> Column:
     return F.col(quoted(column))
 
 
-def only(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    "Exactly these columns. Dropping the others is less to say to the JVM than naming all that stay."
-    others = [c for c in frame.columns if c not in set(columns)]
-    if [c for c in frame.columns if c not in others] == list(columns):
-        return frame.drop(*others)
-    return frame.select(*map(quoted, columns))
+_OWN = ("id", "line", "look", "good", "own", "fp", "at", "n", "reason")  # what is kept beside a row
+
+
+def bare(frame: DataFrame) -> DataFrame:
+    "The frame without our own columns. To drop some is less to say to the JVM than to name all that stay."
+    return frame.drop("_dd", *(f"_dd_{name}" for name in _OWN))
 
 
 def is_text(frame: DataFrame, column: str) -> bool:

@@ -220,7 +220,7 @@ def rows_of(
     return rows.join(ids, F.xxhash64("_dd_id") == F.col("_dd_hash"), how)
 
 
-# %% ../nbs/10_keys.ipynb #41ffe3cd
+# %% ../nbs/10_keys.ipynb #7ad0fc2e
 # JSON that says the same in every session
 PLAIN_JSON = {
     "ignoreNullFields": "false",
@@ -259,12 +259,14 @@ def hash_of(
     columns: Sequence[str],  # what to hash, in this order
 ) -> Column:  # 64 hex digits
     "SHA-256 of the named columns in a null-preserving form, the same under any session time zone."
-    # names where names will do: every expression is a question to the JVM
-    parts = [
-        _maps_sorted(named(f.name), f.dataType).alias(f.name) if _has_map(f.dataType) else quoted(f.name)
-        for f in (frame.schema[c] for c in columns)
-    ]
-    return F.sha2(F.to_json(F.struct(*parts), PLAIN_JSON), 256)
+    return F.sha2(F.to_json(_whole([frame.schema[c] for c in columns]), PLAIN_JSON), 256)
+
+
+def _whole(fields: Sequence[T.StructField]) -> Column:
+    "These columns as one struct; in one text where that will do: each column is a question to the JVM."
+    if not any(_has_map(f.dataType) for f in fields):
+        return F.expr(f"struct({', '.join(quoted(f.name) for f in fields)})")
+    return F.struct(*(_maps_sorted(named(f.name), f.dataType).alias(f.name) for f in fields))
 
 
 # %% ../nbs/10_keys.ipynb #0b612584

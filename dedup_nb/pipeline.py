@@ -67,7 +67,7 @@ from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
 
-# %% ../nbs/31_pipeline.ipynb #eee2bd27
+# %% ../nbs/31_pipeline.ipynb #07dbbad3
 def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
     progress.begin("manifest" if job.manifest else "suspects")
@@ -206,7 +206,7 @@ class _Moving:
     def _works(self, d: _Decisions, rows: DataFrame) -> Iterator[Callable[[], None]]:
         "What can be written once the suspects are decided, each beside the others."
         attempt, source = self.opened.attempt, self.opened.source
-        yield partial(write_dropped, rows, source, attempt)
+        yield partial(write_dropped, rows, attempt)
         yield partial(write_verdicts, d.decisions, attempt)
         if d.tally.bad:
             yield partial(write_bad, source, d.unfit, attempt)

@@ -15,11 +15,11 @@ __all__ = [
     "deduplicate",
 ]
 
-# %% ../nbs/14_resolve.ipynb #c8bda5c2
+# %% ../nbs/14_resolve.ipynb #45279787
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import Column, DataFrame, functions as F
-from .columns import LINE, ORIGINAL, fed_back, is_text, named, only
+from .columns import LINE, ORIGINAL, bare, fed_back, is_text, named
 from .config import Config, settings
 from .cross_batch import cross_batch
 from .errors import ConfigError, InputError
@@ -67,7 +67,7 @@ def decide(
     return synthetic(pairs, strategy, batch_id, taken)
 
 
-# %% ../nbs/14_resolve.ipynb #f81d8151
+# %% ../nbs/14_resolve.ipynb #b79c25c1
 _CONTEXTS = "derived_contexts"  # where a renamed enriched event says how it came
 
 
@@ -76,11 +76,11 @@ def met(
     decisions: DataFrame,  # one row per pair
 ) -> DataFrame:  # the rows with the decision of their pair in the struct `_dd`
     "Bring each suspect row together with the decision of its pair."
-    fates = decisions.select(F.struct(*decisions.columns).alias("_dd"))
+    fates = decisions.selectExpr(f"struct({', '.join(decisions.columns)}) as _dd")
     return suspects.join(fates, F.expr("_dd_id = _dd.event_id and _dd_fp = _dd._dd_fp"))
 
 
-# %% ../nbs/14_resolve.ipynb #f037410d
+# %% ../nbs/14_resolve.ipynb #1a263cb8
 def kept_rows(
     rows: DataFrame,  # suspect rows as `met` gives them
     columns: list[str],  # the input's columns
@@ -121,13 +121,12 @@ def _with_original(rows: DataFrame, columns: list[str], original: Column) -> Dat
     if ORIGINAL in columns:
         # an empty text is none, as where the row is looked up
         carried = F.when(named(ORIGINAL) != "", named(ORIGINAL)).otherwise(F.coalesce(original, ORIGINAL))
-        return only(rows.withColumn(ORIGINAL, carried), columns)
-    return only(rows.withColumn(ORIGINAL, original), [*columns, ORIGINAL])
+        return bare(rows.withColumn(ORIGINAL, carried))
+    return bare(rows.withColumn(ORIGINAL, original))
 
 
 def dropped_rows(
     rows: DataFrame,  # suspect rows as `met` gives them
-    columns: list[str],  # the input's columns
 ) -> DataFrame:  # the input's columns, then the struct `dedup(reason, kept_event_id, kept_in_batch)`
     "Take the rows that go, each with its reason and the event that stands for it."
     # a pair with a number of its own (missing_fingerprint=unique) is one row, whatever equals it
@@ -141,10 +140,10 @@ def dropped_rows(
     )
     dedup = F.expr("""named_struct('reason', _dd_reason, 'kept_event_id', _dd.kept_event_id,
                                    'kept_in_batch', _dd.kept_in_batch)""")
-    return only(exploded.withColumn("dedup", dedup), [*columns, "dedup"])
+    return bare(exploded.withColumn("dedup", dedup))
 
 
-# %% ../nbs/14_resolve.ipynb #660bda1a
+# %% ../nbs/14_resolve.ipynb #cc8a6297
 @dataclass(frozen=True)
 class Deduplicated:
     "What `deduplicate` returns; rows read = bad + kept + dropped."
@@ -216,7 +215,7 @@ def deduplicate(
     decisions = decide(suspects, recipe.synthetic, unique=keys.unique, batch_id=config.batch_id)
     resolved = met(collapsed(suspects), decisions)
     kept = clean_rows(clean, columns).unionByName(kept_rows(resolved, columns, keys.id))
-    return Deduplicated(kept, dropped_rows(resolved, columns), bad, _verdicts(decisions))
+    return Deduplicated(kept, dropped_rows(resolved), bad, _verdicts(decisions))
 
 
 def _verdicts(decisions: DataFrame) -> DataFrame:

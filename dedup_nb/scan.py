@@ -16,12 +16,12 @@ __all__ = [
     "ids_to_look_at",
 ]
 
-# %% ../nbs/31_scan.ipynb #9e4c09e3
+# %% ../nbs/31_scan.ipynb #d56b1f4d
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from pyspark.sql import Column, DataFrame, Observation, Row, functions as F, types as T
-from .columns import id_text, micros, only
+from .columns import bare, id_text, micros
 from .files import spelled_time
 from dedup_nb.keys import (
     BROADCAST_LIMIT,
@@ -77,7 +77,7 @@ def _found(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(counts[name] for name in sorted(counts) if name.startswith("_dd_hour"))
 
 
-# %% ../nbs/31_scan.ipynb #0c634cd5
+# %% ../nbs/31_scan.ipynb #a2c94c3f
 @dataclass(frozen=True)
 class Tally:
     "Rows of a part of the batch."
@@ -148,7 +148,7 @@ def scan_keys(
 ) -> Scan:
     "Stage the keys of all good rows, for a manifest, and count them."
     rows = source.decode(source.raw)
-    times, events = _hours(rows, time_columns(source.schema, keys)), only(rows, source.columns)
+    times, events = _hours(rows, time_columns(source.schema, keys)), bare(rows)
     hours = [f"_dd_hour{i}" for i in range(len(times))]
     narrow = rows.select("*", claimed_fingerprint(events, keys).alias("_dd_fp"), *times)
     columns = _key_columns(keys, hours) | (_text_columns(events, keys) if texts else {})

@@ -45,7 +45,7 @@ from .words import counted, grouped, share
 from .write import Attempt, count_rows, write_rows
 
 
-# %% ../nbs/31_stages.ipynb #7c65a9f4
+# %% ../nbs/31_stages.ipynb #54ff0c66
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
@@ -56,12 +56,12 @@ class Kept:
         "Do lines go on as the lines that they came as?"
         return self.output.format == "enriched_tsv" and source.lines is not None
 
-    def write(self, rows: DataFrame, part: str) -> None:
+    def write(self, rows: DataFrame, part: str, lines: bool) -> None:
         "Write a part of the kept rows, or of their lines (`value`)."
         if self.output.format == "delta":
             self.waiting[part] = self.attempt.stage(rows, part)
         else:
-            stored = "text" if rows.columns == ["value"] else self.output.format
+            stored = "text" if lines else self.output.format
             how = dict(output_format=stored, partition_by=self.output.partition_by)
             write_rows(rows, self.attempt, "events", **how)
 
@@ -97,7 +97,7 @@ def _told_apart(staged: DataFrame, number: int, unique: bool) -> DataFrame:
     return gathered(staged.withColumns({"_dd_at": apart, "_dd_n": F.expr("1L")}), number)
 
 
-# %% ../nbs/31_stages.ipynb #39d1b8f2
+# %% ../nbs/31_stages.ipynb #400295b5
 @dataclass(frozen=True)
 class Decided:
     "What was decided of the suspects, in numbers."
@@ -126,6 +126,7 @@ def decide_staged(
     known: DataFrame | None,
 ) -> tuple[DataFrame, Decided]:
     "One decision per pair, staged, and the counts of what was decided."
+    suspects = suspects.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_n")
 
     def decided(name: str, taken: DataFrame | None = None) -> tuple[DataFrame, Decided]:
         asked = dict(unique=keys.unique, batch_id=attempt.batch_id, known=known, taken=taken)
@@ -254,28 +255,29 @@ def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[st
     return copies.where("row <> first_row").join(first, ["event_id", "fp"])
 
 
-# %% ../nbs/31_stages.ipynb #20f4cd01
+# %% ../nbs/31_stages.ipynb #79fe016d
 def write_verdicts(decisions: DataFrame, attempt: Attempt) -> None:
     "Write the pairs for which something happened."
     write_rows(decisions.where("verdict is not null").select(*VERDICTS), attempt, "verdicts")
 
 
-def write_dropped(rows: DataFrame, source: Source, attempt: Attempt) -> None:
+def write_dropped(rows: DataFrame, attempt: Attempt) -> None:
     "Write the suspect rows that go, as `resolve.met` gives them."
-    write_rows(dropped_rows(rows, source.columns), attempt, "dropped")
+    write_rows(dropped_rows(rows), attempt, "dropped")
 
 
 def write_resolved(rows: DataFrame, source: Source, keys: Keys, kept: Kept) -> None:
     "Write the suspect rows that stay, as `resolve.met` gives them."
-    stay = kept_lines(rows) if kept.takes_lines(source) else kept_rows(rows, source.columns, keys.id)
-    kept.write(stay, "resolved")
+    lines = kept.takes_lines(source)
+    stay = kept_lines(rows) if lines else kept_rows(rows, source.columns, keys.id)
+    kept.write(stay, "resolved", lines)
 
 
 def write_all(suspects: DataFrame, source: Source, kept: Kept) -> None:
     "Write all suspect rows, as they are: with `natural=off` none goes."
     lines = kept.takes_lines(source)
     line = with_small_id(F.col(LINE)).alias("value")
-    kept.write(suspects.select(line) if lines else clean_rows(suspects, source.columns), "resolved")
+    kept.write(suspects.select(line) if lines else clean_rows(suspects, source.columns), "resolved", lines)
 
 
 def write_bad(source: Source, unfit: DataFrame, attempt: Attempt) -> None:
@@ -299,7 +301,7 @@ def write_clean(source: Source, ids: DataFrame, few: bool, kept: Kept) -> None:
     lines = kept.takes_lines(source)
     rows = source.lines() if lines else source.plain()
     clean = rows_of(rows, ids, inside=False, broadcast=few)
-    kept.write(clean.select("value") if lines else clean_rows(clean, source.columns), "clean")
+    kept.write(clean.select("value") if lines else clean_rows(clean, source.columns), "clean", lines)
 
 
 # %% ../nbs/31_stages.ipynb #ffb2aa53

@@ -136,7 +136,7 @@ def results(spark, one_partition):
         together = met(suspects, decisions)
         found[strategy] = Deduplicated(
             kept_rows(together, WIDE, keys.id),
-            dropped_rows(together, WIDE),
+            dropped_rows(together),
             rows.where("_dd_id is null").drop("_dd_id"),
             decisions.where("verdict is not null").select(*VERDICTS),
         )
