@@ -22,7 +22,7 @@ from .manifest import Look
 from .session import delta_settings
 from .words import first_line
 
-# %% ../nbs/21_lake.ipynb #ec5e3e4e
+# %% ../nbs/21_lake.ipynb #b96fccd7
 _SCHEMA = (
     "kind string, era int, batch_id string, hi bigint, lo bigint, packed boolean, pair bigint, fate tinyint, "
     "seq bigint, etl bigint, origin string, origin_seq bigint, marker string, info string"
@@ -75,25 +75,24 @@ def _marker_rows(spark: SparkSession, markers: Sequence[Marker]) -> DataFrame:
         for m in markers
     ]
     narrow = _from_json(spark, rows, "batch_id string, seq bigint, era int, marker string, info string")
-    given = {"kind": F.lit("marker"), **{n: F.col(n) for n in ("batch_id", "seq", "era", "marker", "info")}}
-    return narrow.select(*_typed(given))
+    return narrow.selectExpr(*_typed(*narrow.columns, kind="'marker'"))
 
 
-def _typed(given: Mapping[str, Column]) -> list[Column]:
-    "All columns of the table; those that are not given are null."
+def _typed(*same: str, **other: str) -> list[str]:
+    "SQL for all columns of the table: those that have their names, those of other SQL, null for the rest."
+    given = {**dict(zip(same, same)), **other}
     columns = (column.split() for column in _SCHEMA.split(", "))
-    return [given.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in columns]
+    return [f"cast({given.get(name, 'null')} as {kind}) as {name}" for name, kind in columns]
 
 
 def _key_rows(claim: Claim, keys: DataFrame) -> DataFrame:
     "Keys of a batch as rows of the table."
-    own = {"kind": "key", "era": era_of(claim.sees), "batch_id": claim.batch_id, "seq": claim.sees}
-    given = {name: F.lit(value) for name, value in {**own, "etl": claim.etl}.items()}
-    named = {name: F.col(name) for name in (*KEY, "pair", "fate", "origin", "origin_seq")}
-    return keys.select(*_typed({**given, **named}))
+    own = {"era": era_of(claim.sees), "seq": claim.sees, "etl": "null" if claim.etl is None else claim.etl}
+    own |= {"kind": "'key'", "batch_id": _text(claim.batch_id)}
+    return keys.selectExpr(*_typed(*KEY, "pair", "fate", "origin", "origin_seq", **own))
 
 
-# %% ../nbs/21_lake.ipynb #2ba76737
+# %% ../nbs/21_lake.ipynb #fe27cd99
 _ENDS = ("commit", "abandon")  # they shared a sequence with their claim, and had the next version
 
 
@@ -128,7 +127,7 @@ def _old_keys(spark: SparkSession, rows: DataFrame, ledger: Ledger) -> DataFrame
     keys = keys.where("origin is null or origin_seq < seq")
     keys = keys.withColumn("era", F.expr(f"int(seq div {_PLACES})"))
     named = ("kind", "era", "batch_id", *KEY, "pair", "fate", "seq", "etl", "origin", "origin_seq")
-    return keys.select(*_typed({name: F.col(name) for name in named}))
+    return keys.selectExpr(*_typed(*named))
 
 
 # %% ../nbs/21_lake.ipynb #e0570aca
