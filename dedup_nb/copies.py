@@ -163,7 +163,7 @@ def _missing(rows: DataFrame, keys: Keys) -> str:
     return f"coalesce({_text(rows, keys.fingerprint)} = '', true)"
 
 
-# %% ../nbs/40_copies.ipynb #5a1bb42e
+# %% ../nbs/40_copies.ipynb #bf6572b8
 def _decoded(
     batches: Sequence[OneBatch],
     wanted: Callable[[DataFrame], DataFrame],  # takes rows of a batch's raw frame
@@ -176,9 +176,12 @@ def _decoded(
     for number, batch in enumerate(batches):
         alike.setdefault(batch.schema, []).append((number, batch))
     for members in alike.values():
+        number, first = members[0]
+        if len(members) == 1:
+            yield first.decode(wanted(first.raw)).withColumn("_dd_batch", F.lit(number)), first.keys
+            continue
         # the id passes through the decoding unchanged, and carries the batch
         tagged = [_tagged(wanted(batch.raw), number) for number, batch in members]
-        first = members[0][1]
         yield _untagged(first.decode(reduce(DataFrame.unionAll, tagged))), first.keys
 
 

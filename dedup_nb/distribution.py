@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Row, functions as F
 from .copies import DAY, Compared, Subject, count_ids, let_go, persisted, read_ids, repeated_rows
 
-# %% ../nbs/40_distribution.ipynb #94176508
+# %% ../nbs/40_distribution.ipynb #66e7b287
 Causes = dict[str, tuple[str, str]]  # name -> when (SQL; the first that holds), and the rule in words
 NATURAL_CAUSES: Causes = {
     "exact": ("same and etl = before", "the same row again, equal in all that is compared"),
@@ -60,7 +60,9 @@ _AGAINST = (
     "abs(at - head.at) as gap",
     # a manifest counts from when the first one's batch was processed
     "if(processed < head.processed, 0, processed - head.processed) as waited",
-    "filter(transform(values, (v, i) -> if(v <> get(head.values, i), i, -1)), i -> i >= 0) as differs",
+    # a row that is all equal, as each first one is, is told at once
+    "if(values = head.values, cast(array() as array<int>), "
+    "filter(transform(values, (v, i) -> if(v <> get(head.values, i), i, -1)), i -> i >= 0)) as differs",
 )
 _AGE = "if(across, coalesce(waited, gap), gap) as age"
 
@@ -334,7 +336,7 @@ def differences(
     return sums.orderBy(*order).limit(number)
 
 
-# %% ../nbs/40_distribution.ipynb #2cde2a07
+# %% ../nbs/40_distribution.ipynb #05b720ab
 @dataclass(frozen=True)
 class Measures:
     "All that the scans found, small."
@@ -352,7 +354,7 @@ class Measures:
 _FEW_ROWS = 200_000  # up to so many rows are done soonest in one partition: nothing has to be shuffled
 
 
-def _asked(copied: DataFrame, compared: Compared, few: bool, random_ids: bool) -> list[list[Row]]:
+def _asked(rows: DataFrame, compared: Compared, few: bool, random_ids: bool) -> list[list[Row]]:
     "All that is asked about the repeated rows."
     used = []
 
@@ -360,7 +362,7 @@ def _asked(copied: DataFrame, compared: Compared, few: bool, random_ids: bool) -
         used.append(persisted(frame))
         return used[-1].coalesce(1) if few else used[-1]
 
-    rows = keep(placed(copied.coalesce(1) if few else copied, compared))
+    rows = rows.coalesce(1) if few else rows
     ids = keep(by_id(rows))
     everything = keep(explained(rows, ids, collisions(rows, ids, compared, random_ids)))
     asked = tallies(everything), sizes(ids), hottest(ids), differences(everything, compared)
@@ -386,10 +388,10 @@ def measure(
 ) -> Measures:
     "Read the input twice, narrow both times, and say how duplicated it is, and why."
     ids = read_ids(stage(count_ids(look.batches), "ids"))
-    copied = stage(repeated_rows(look, ids), "copies")
+    rows = stage(placed(repeated_rows(look, ids), look.compared), "copies")
     few = ids.repeated("rows") <= _FEW_ROWS
-    tallied, sized, hot, differing = _asked(copied, look.compared, few, ids.are_random)
-    let_go(ids.counts, copied)
+    tallied, sized, hot, differing = _asked(rows, look.compared, few, ids.are_random)
+    let_go(ids.counts, rows)
     names = tuple(batch.name for batch in look.batches)
     span = _span(ids.known, sized, tallied)
     return Measures(names, ids.alone, ids.bad, span, tallied, sized, hot, differing)
