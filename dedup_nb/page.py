@@ -27,7 +27,7 @@ from typing import Any
 from .errors import ConfigError
 from .words import grouped
 
-# %% ../nbs/30_page.ipynb #c0e89902
+# %% ../nbs/30_page.ipynb #7017efcd
 KEPT, DROPPED, NEW_ID, BAD = "#0072b2", "#d55e00", "#56b4e9", "#7f7f7f"
 _DPI = 192  # twice the pixels of a screen
 
@@ -49,8 +49,8 @@ class Chart:
 
     def __post_init__(self):
         # the layout is found once: it would move a little with every drawing
-        self.figure.draw_without_rendering()
-        self.figure.set_layout_engine("none")
+        self.figure.get_layout_engine().execute(self.figure)
+        self.figure.set_layout_engine(None)
 
     def png(self) -> bytes:
         "As a picture, at twice the pixels; in few colours, so that a notebook stays small."
