@@ -65,7 +65,7 @@ def _of(n: Numbers, name: str, kind: str) -> Records:
     return [record for record in n[name] if record["kind"] == kind]
 
 
-# %% ../nbs/41_charts.ipynb #0358261f
+# %% ../nbs/41_charts.ipynb #6000d87b
 def _distribution_title(n: Numbers) -> str:
     repeats = n["natural_excess"] + n["synthetic_excess"]
     if not repeats:
@@ -75,15 +75,19 @@ def _distribution_title(n: Numbers) -> str:
     return f"{told}, {ids}; the hottest id has {grouped(n['hottest_id_events'])}"
 
 
+def _stems(axes: Any, sizes: Records, colour: str) -> None:
+    events, ids = ([size[name] for size in sizes] for name in ("events_per_id", "ids"))
+    axes.vlines(events, 0.7, ids, color=colour, lw=1.2)
+    axes.plot(events, ids, "o", color=colour, ms=4)
+
+
 def _distribution(n: Numbers, title: str) -> Chart:
     figure, axes = canvas(title)
-    for unique, colour in ((True, KEPT), (False, DROPPED)):
-        shown = [size for size in n["distribution"] if (size["events_per_id"] == 1) == unique]
-        events, ids = ([size[name] for size in shown] for name in ("events_per_id", "ids"))
-        axes.vlines(events, 0.7, ids, color=colour, lw=1.2)
-        axes.plot(events, ids, "o", color=colour, ms=4)
-        if unique and shown:
-            axes.text(1.13, ids[0], "unique", color=KEPT, va="center")
+    unique = [size for size in n["distribution"] if size["events_per_id"] == 1]
+    _stems(axes, unique, KEPT)
+    _stems(axes, [size for size in n["distribution"] if size["events_per_id"] > 1], DROPPED)
+    for size in unique:
+        axes.text(1.13, size["ids"], "unique", color=KEPT, va="center")
     axes.set(xlabel="events per id (log scale)", ylabel="ids (log scale)", xscale="log", yscale="log")
     axes.set(xlim=(0.8, 2 * n["hottest_id_events"]), ylim=(0.7, 3 * n["ids"]))
     axes.xaxis.set_major_formatter(_big)

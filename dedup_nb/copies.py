@@ -163,7 +163,7 @@ def _missing(rows: DataFrame, keys: Keys) -> str:
     return f"coalesce({_text(rows, keys.fingerprint)} = '', true)"
 
 
-# %% ../nbs/40_copies.ipynb #bf6572b8
+# %% ../nbs/40_copies.ipynb #67862e8d
 def _decoded(
     batches: Sequence[OneBatch],
     wanted: Callable[[DataFrame], DataFrame],  # takes rows of a batch's raw frame
@@ -176,13 +176,17 @@ def _decoded(
     for number, batch in enumerate(batches):
         alike.setdefault(batch.schema, []).append((number, batch))
     for members in alike.values():
-        number, first = members[0]
-        if len(members) == 1:
-            yield first.decode(wanted(first.raw)).withColumn("_dd_batch", F.lit(number)), first.keys
-            continue
-        # the id passes through the decoding unchanged, and carries the batch
-        tagged = [_tagged(wanted(batch.raw), number) for number, batch in members]
-        yield _untagged(first.decode(reduce(DataFrame.unionAll, tagged))), first.keys
+        yield _together(members, wanted), members[0][1].keys
+
+
+def _together(members: Sequence[tuple[int, OneBatch]], wanted: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    "Batches with equal columns; of a single one nobody needs to read the number in each id."
+    number, first = members[0]
+    if len(members) == 1:
+        return first.decode(wanted(first.raw)).withColumn("_dd_batch", F.lit(number))
+    # the id passes through the decoding unchanged, and carries the batch
+    tagged = [_tagged(wanted(batch.raw), number) for number, batch in members]
+    return _untagged(first.decode(reduce(DataFrame.unionAll, tagged)))
 
 
 def _tagged(raw: DataFrame, number: int) -> DataFrame:
