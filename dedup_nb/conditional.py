@@ -132,15 +132,17 @@ def _age(answer: Mapping[str, Any]) -> float:
     return (now - answer["LastModified"]).total_seconds()
 
 
-# %% ../nbs/21_conditional.ipynb #e91ae417
+# %% ../nbs/21_conditional.ipynb #f441e0c1
 def conditional_puts(
     path: str,  # of a manifest
-    log_store: str | None = None,  # a class that the session names for Delta's log on S3
+    log_store: str = "",  # the class that the session names for Delta's log there
 ) -> ConditionalPuts | None:
-    "The places of a manifest on S3; None where Delta itself keeps hosts apart."
-    scheme = path.partition("://")[0]
-    if scheme not in ("s3", "s3a", "s3n") or log_store or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+    "The places of a manifest on S3; None where Delta keeps hosts apart. Raises `ConfigError` without boto3."
+    if not path.startswith(("s3://", "s3a://", "s3n://")) or "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return None
+    if log_store and not log_store.endswith("S3SingleDriverLogStore"):
+        return None
+    _client()  # what is missing is said before any work
     return ConditionalPuts(path)
 
 

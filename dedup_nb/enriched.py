@@ -7,13 +7,17 @@ __all__ = [
     "ENRICHED",
     "NAMES",
     "REQUIRED",
+    "IGLU_URI",
     "CELLS",
     "CSV",
+    "cell_of",
     "is_one_json_value",
+    "envelope",
     "moment",
     "decoded",
     "bad_row",
     "generic_error",
+    "event_json",
     "bad_lines",
     "original_of",
     "with_line_ids",
@@ -25,6 +29,7 @@ __all__ = [
     "sure_events",
     "utc_text",
     "decimal_text",
+    "field_text",
     "enriched_lines",
 ]
 
@@ -68,7 +73,7 @@ event_fingerprint true_tstamp:timestamp
 NAMES = tuple(name for name, _ in ENRICHED)
 REQUIRED = ("collector_tstamp", "event_id", "v_collector", "v_etl")  # never empty
 
-# %% ../nbs/02_enriched.ipynb #31718140
+# %% ../nbs/02_enriched.ipynb #d86ffc0a
 _ENVELOPES = {"contexts": "contexts", "unstruct_event": "unstruct_event", "derived_contexts": "contexts"}
 _END = "(?![^a]|a)"  # of the text: `$` also matches before a line end, and Java has many of those
 _HEX = "[0-9a-fA-F]"
@@ -82,13 +87,13 @@ _PATTERNS = {
 }
 
 
-def _cell(name: str) -> str:
+def cell_of(name: str) -> str:
     return f"get(_dd_cells, {NAMES.index(name)})"
 
 
 def _value(name: str, kind: str) -> str:
     "SQL for the value of a right cell. Empty cells never reach a cast: Spark makes an exception for each."
-    cell = _cell(name)
+    cell = cell_of(name)
     if name == "event_id":
         return f"lower({cell})"
     if kind == "boolean":
@@ -101,7 +106,7 @@ def _value(name: str, kind: str) -> str:
 
 def _is_right(name: str, kind: str) -> str:
     "SQL for: is the cell what its column says? '' if it cannot be wrong."
-    cell, empty = _cell(name), "false" if name in REQUIRED else f"{_cell(name)} = ''"
+    cell, empty = cell_of(name), "false" if name in REQUIRED else f"{cell_of(name)} = ''"
     if name in _ENVELOPES:
         return f"({empty} or {_is_enveloped(name)})"
     if name == "event_id":
@@ -115,9 +120,10 @@ def _is_right(name: str, kind: str) -> str:
     return f"({empty} or ({cell} rlike '^{_PATTERNS[kind]}{_END}' and {fits}))"
 
 
-# %% ../nbs/02_enriched.ipynb #7415a5af
+# %% ../nbs/02_enriched.ipynb #4ffe82f9
 _STRICT = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false', 'mode', 'PERMISSIVE')"
 _URI = "iglu:[A-Za-z0-9_.-]+/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+/[0-9]+-[0-9]+-[0-9]+"
+IGLU_URI = f"^{_URI}{_END}"  # a pattern
 _ITEM = "struct<schema: string, data: string>"
 
 
@@ -142,29 +148,29 @@ def is_one_json_value(
     return f"({quick} and (not {text} rlike '\\\\]\\\\s*,\\\\s*\\\\[' or {sealed}))"
 
 
-def _envelope(name: str, text: str) -> str:
+def envelope(name: str, text: str) -> str:
     "SQL that parses the text of an envelope."
     data = f"array<{_ITEM}>" if _ENVELOPES[name] == "contexts" else _ITEM
     return f"from_json({text}, 'struct<schema: string, data: {data}>', {_STRICT})"
 
 
 def _is_described(item: str) -> str:
-    return f"coalesce({item}.schema rlike '^{_URI}{_END}' and {item}.data is not null, false)"
+    return f"coalesce({item}.schema rlike '{IGLU_URI}' and {item}.data is not null, false)"
 
 
 def _is_enveloped(name: str) -> str:
     "SQL for: is the cell one JSON object, the right envelope around self-describing items?"
-    cell, kind = _cell(name), _ENVELOPES[name]
+    cell, kind = cell_of(name), _ENVELOPES[name]
     uri = f"^iglu:com[.]snowplowanalytics[.]snowplow/{kind}/jsonschema/1-0-[0-9]+{_END}"
     items = f"forall(e.data, x -> {_is_described('x')})" if kind == "contexts" else _is_described("e.data")
     right = f"e.schema rlike '{uri}' and e.data is not null and {items}"
     # lambdas, so that what was parsed is there once and not once for each mention
-    inner = f"exists(array({_envelope(name, 'get(p, 0)')}), e -> {right})"
+    inner = f"exists(array({envelope(name, 'get(p, 0)')}), e -> {right})"
     whole = f"{_is_one_value(cell, 'p')} and startswith(ltrim({cell}), '{{') and {inner}"
     return f"coalesce(exists(array({_sealed(cell)}), p -> {whole}), false)"
 
 
-# %% ../nbs/02_enriched.ipynb #6784b222
+# %% ../nbs/02_enriched.ipynb #8c3468af
 # one by one, not as a range: Java looks such a set up in a table
 _CONTROL = "".join(f"\\\\x{i:02x}" for i in range(32))
 _IN_STRING = f'[^"\\\\\\\\{_CONTROL}]*+'
@@ -183,7 +189,7 @@ def _look_like_envelopes(names: Sequence[str]) -> str:
     data = {"contexts": many, "unstruct_event": _SURE_ITEM}
     each, values = [], []
     for name in names:
-        cell, kind = _cell(name), _ENVELOPES[name]
+        cell, kind = cell_of(name), _ENVELOPES[name]
         uri = f"iglu:com[.]snowplowanalytics[.]snowplow/{kind}/jsonschema/1-0-[0-9]+"
         form = f'^[{{]"schema":"{uri}","data":{data[kind]}[}}]{_END}'
         each.append(f"({cell} = '' or {cell} rlike '{form}')")
@@ -207,16 +213,16 @@ _SURE = {
 _DUPLICATE = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/"
 _TYPED = [(name, kind) for name, kind in ENRICHED if kind != "string" or name == "event_id"]
 _JSON_CELLS = [(name, "string") for name in _ENVELOPES]
-_FILLED = " and ".join(f"{_cell(name)} <> ''" for name in REQUIRED)
+_FILLED = " and ".join(f"{cell_of(name)} <> ''" for name in REQUIRED)
 _WHOLE = f"size(_dd_cells) = 131 and {_FILLED}"
 
 
 def _is_sure() -> str:
     "SQL for: do the cells make an event at first sight?"
-    joined = f"concat_ws(';', {', '.join(_cell(name) for name, _ in _TYPED)})"
+    joined = f"concat_ws(';', {', '.join(cell_of(name) for name, _ in _TYPED)})"
     pattern = ";".join(_SURE[kind] for _, kind in _TYPED)
     # who came renamed is looked up by another id
-    whole = f"{_WHOLE} and not contains({_cell('derived_contexts')}, '{_DUPLICATE}')"
+    whole = f"{_WHOLE} and not contains({cell_of('derived_contexts')}, '{_DUPLICATE}')"
     return f"{whole} and {joined} rlike '^{pattern}{_END}' and {_look_like_envelopes(list(_ENVELOPES))}"
 
 
@@ -275,13 +281,13 @@ def decoded(
     return judged.selectExpr(*values, *carried, "_dd_good", look)
 
 
-# %% ../nbs/02_enriched.ipynb #588776c6
+# %% ../nbs/02_enriched.ipynb #14cef701
 _KINDS = {"timestamp": "datetime", "int": "integer"}
 
 
 def _json_error(name: str) -> str:
     "SQL for what is wrong with a JSON cell."
-    cell, kind = _cell(name), _ENVELOPES[name]
+    cell, kind = cell_of(name), _ENVELOPES[name]
     own = f"iglu:com.snowplowanalytics.snowplow/{kind}/jsonschema/1-0-%"
     cases = f"""case
         when not coalesce({_is_one_value(cell, "p")}, false)
@@ -295,7 +301,7 @@ def _json_error(name: str) -> str:
 
 def _error(name: str, kind: str) -> str:
     "SQL for the error of one cell as a struct; null if the cell is right."
-    cell = _cell(name)
+    cell = cell_of(name)
     wanted = "UUID" if name == "event_id" else _KINDS.get(kind, kind)
     said = _json_error(name) if name in _ENVELOPES else f"'Cannot parse key {name} into {wanted}'"
     if name in REQUIRED:
@@ -338,7 +344,7 @@ def generic_error(
     return bad_row("generic_error/jsonschema/1-0-0", failure, payload)
 
 
-# %% ../nbs/02_enriched.ipynb #9cdcc768
+# %% ../nbs/02_enriched.ipynb #3f42101b
 def _instant_text(cell: str) -> str:
     "SQL that prints the time of a cell as Java does: with 0, 3, 6 or 9 digits of a second."
     whole = f"replace(substring_index({cell}, '.', 1), ' ', 'T')"
@@ -347,11 +353,13 @@ def _instant_text(cell: str) -> str:
     return f"concat({whole}, if({digits} = '', '', concat('.', {padded})), 'Z')"
 
 
-def _event_json() -> str:
-    "SQL for an event as JSON text."
+def event_json(
+    names: Sequence[str] = NAMES,  # columns to write
+) -> str:  # SQL for JSON text
+    "SQL that writes the cells of an event, `_dd_cells`, as one JSON object; empty cells are null."
     fields = []
-    for name, kind in ENRICHED:
-        cell = _cell(name)
+    for name, kind in ((n, dict(ENRICHED)[n]) for n in names):
+        cell = cell_of(name)
         if name in _ENVELOPES:
             text = cell
         elif kind == "timestamp":
@@ -374,16 +382,16 @@ def bad_lines(
     if not minimum:
         return rows.select(unparsed)
     said = [
-        f"if({_is_old(minimum, [name])}, concat('Timestamp ', {_instant_text(_cell(name))}, "
+        f"if({_is_old(minimum, [name])}, concat('Timestamp ', {_instant_text(cell_of(name))}, "
         f"' is before than minimum timestamp, at column {name}'), null)"
         for name in _INSTANTS
     ]
     errors = f"filter(array({', '.join(said)}), x -> x is not null)"
-    old = generic_error(errors, _instant_text(_cell("collector_tstamp")), _event_json())
+    old = generic_error(errors, _instant_text(cell_of("collector_tstamp")), event_json())
     return rows.select(F.when(F.col("_dd_parsed"), old).otherwise(unparsed).alias("value"))
 
 
-# %% ../nbs/02_enriched.ipynb #df42c899
+# %% ../nbs/02_enriched.ipynb #24f1c552
 _CONTEXTS = "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-0-0"
 # where the list of an envelope opens that is written as trackers do: nothing nested stands before it
 _OPENING = r'^(?s)(\s*\{\s*(?:"schema"\s*:\s*"[^"\\]*"\s*,\s*)?"data"\s*:\s*\[)'
@@ -415,10 +423,12 @@ def with_line_ids(
     "Find the ids by which lines are looked up, in lower case: of their `duplicate` context, or their own."
     names = [c.rpartition(" as ")[2] for c in columns]
     # few lines have such a context: what takes it apart must not slow down the others
-    marked = f"if({_IS_MARKED} and {_OWN} <> '', substring_index({_TAIL}, '\t', 1), null) as _dd_context"
+    whole = "length(value) - length(replace(value, '\t', '')) = 130"
+    found = f"{_IS_MARKED} and {_OWN} <> '' and {whole}"
+    marked = f"if({found}, substring_index({_TAIL}, '\t', 1), null) as _dd_context"
     cut = lines.selectExpr(f"{_ID} as _dd_own", marked, *columns)
-    found = f"if(_dd_context is null, _dd_own, coalesce({original_of('_dd_context')}, _dd_own)) as _dd_id"
-    return cut.selectExpr(found, *names)
+    either = f"if(_dd_context is null, _dd_own, coalesce({original_of('_dd_context')}, _dd_own)) as _dd_id"
+    return cut.selectExpr(either, *names)
 
 
 def some_values(
@@ -466,7 +476,7 @@ def _written_anew(contexts: Column, context: Column) -> Column:
     return F.when(unusable, contexts).otherwise(anew)
 
 
-# %% ../nbs/02_enriched.ipynb #965d06b6
+# %% ../nbs/02_enriched.ipynb #8cec2553
 def _with_cell(line: Column, place: int, cell: Column) -> Column:
     "A line with another text in one of its cells."
     before, tab = F.substring_index(line, "\t", place), F.lit("\t")
@@ -488,7 +498,7 @@ def sure_lines(
     lines: DataFrame,  # `value`
 ) -> DataFrame:  # `value`, `_dd_id`; right for sure lines, and without those that were renamed
     "Pass the lines that are sure."
-    plain = lines.where(f"not {_IS_MARKED}")
+    plain = lines.where(f"not ({_IS_MARKED} and contains(substring_index({_TAIL}, '\t', 1), '{_DUPLICATE}'))")
     return plain.select(with_small_id(F.col("value")).alias("value"), F.expr(_ID).alias("_dd_id"))
 
 
@@ -521,14 +531,14 @@ def sure_events(
         F.lit(""),
     )
     values = {name: F.expr(f"{name} = '1'") for name, kind in ENRICHED if kind == "boolean"}
-    whole = (
-        f"event_id rlike '^{_UUID}{_END}' and not coalesce(contains(derived_contexts, '{_DUPLICATE}'), false)"
-    )
+    filled = " and ".join(f"{name} is not null" for name in REQUIRED)
+    renamed = f"coalesce(contains(derived_contexts, '{_DUPLICATE}'), false)"
+    whole = f"{filled} and event_id rlike '^{_UUID}{_END}' and not {renamed}"
     rows = cells.where(whole).withColumns({**values, "app_id": app_id, "event_id": F.lower("event_id")})
     return rows.withColumn("_dd_id", F.col("event_id"))
 
 
-# %% ../nbs/02_enriched.ipynb #d6f18a41
+# %% ../nbs/02_enriched.ipynb #a1227eaf
 def utc_text(time: Column) -> Column:
     "A timestamp as `yyyy-MM-dd HH:mm:ss.SSS` in UTC, with microseconds where it has them."
     start = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
@@ -558,7 +568,7 @@ def _written_out(text: Column) -> Column:
     return F.when(point > 0, large).otherwise(small)
 
 
-def _field(value: Column, kind: T.DataType) -> Column:
+def field_text(value: Column, kind: T.DataType) -> Column:
     if isinstance(kind, T.BooleanType):
         return F.when(value, "1").when(~value, "0")
     if isinstance(kind, T.TimestampType):
@@ -580,6 +590,6 @@ def enriched_lines(
             "Choose output_format=parquet, delta or json, or select fewer columns."
         )
     fields = [
-        F.coalesce(_field(F.col(c), present[c]), F.lit("")) if c in present else F.lit("") for c in NAMES
+        F.coalesce(field_text(F.col(c), present[c]), F.lit("")) if c in present else F.lit("") for c in NAMES
     ]
     return events.select(F.concat_ws("\t", *fields).alias("value"))

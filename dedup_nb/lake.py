@@ -130,7 +130,7 @@ def _old_keys(spark: SparkSession, rows: DataFrame, ledger: Ledger) -> DataFrame
     return keys.selectExpr(*_typed(*named))
 
 
-# %% ../nbs/21_lake.ipynb #e0570aca
+# %% ../nbs/21_lake.ipynb #edd2526a
 @dataclass
 class LakeStore:
     "Markers and keys in a Delta table."
@@ -270,7 +270,7 @@ class LakeStore:
 
     def replace(self, marker: Marker, claim: Claim | None, keys: DataFrame | None) -> bool:
         "Put a marker and make `keys` all that the batch has, in one transaction."
-        if claim is None and not self._takes(marker):
+        if not self._takes(marker):
             return False
         if self._is_old:
             self._rewrite()
@@ -359,12 +359,13 @@ class LakeStore:
         if now == (era_of(commits[-1]) if commits else 0):
             return
         with suppress(Exception):
-            if self.puts:
-                self.puts.remove_before((now - 1) * _PLACES)
             self._remove_expired(ledger, retention_s)
             self.spark.sql(f"optimize delta.`{self.path}` where era >= {now - 3} and era < {now}")
             if now % _ERAS == 0 and now:
                 self._merge(ledger, now - _ERAS, now)
+        if self.puts:
+            with suppress(Exception):
+                self.puts.remove_before((now - 1) * _PLACES)
 
     def _merge(self, ledger: Ledger, first: int, end: int) -> None:
         "Make one era of 64."

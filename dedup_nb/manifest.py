@@ -89,7 +89,7 @@ class Store(Protocol):
         "Keep the store small, before a commit: its claim keeps others away. Safe to lose."
 
 
-# %% ../nbs/20_manifest.ipynb #8e94dc16
+# %% ../nbs/20_manifest.ipynb #aa5a1752
 _TRIES = 50  # at one place of the ledger
 
 
@@ -132,11 +132,10 @@ class Manifest:
         tried = Counter()
         while True:
             ledger = self.ledger()
-            held = self._check_free(ledger, batch_id, etl, rerun)
+            claim, held = self._step(ledger, batch_id, etl, info, rerun, notes)
+            if claim:
+                return claim
             if held is None:
-                claim = self._try(ledger, batch_id, etl, info, notes)
-                if claim:
-                    return claim
                 self._check_moves(tried, ledger)  # somebody else was quicker at this place
                 continue
             if time.monotonic() >= end:
@@ -145,6 +144,23 @@ class Manifest:
                 self.say(f"  waiting: {held}")
             told = held
             time.sleep(min(5.0, max(0.2, end - time.monotonic())))
+
+    def _step(
+        self,
+        ledger: Ledger,
+        batch_id: str,
+        etl: int | None,
+        info: Mapping[str, Any],
+        rerun: bool,
+        notes: list[str],
+    ) -> tuple[Claim | None, str | None]:
+        "One step to a claim: the claim, if that was it, or who is in the way, in words."
+        if held := self._check_free(ledger, batch_id, etl, rerun):
+            return None, held
+        try:
+            return self._try(ledger, batch_id, etl, info, notes), None
+        except BusyError as busy:
+            return None, str(busy)
 
     def look(self, batch_id: str, etl: int | None, info: Mapping[str, Any]) -> Claim:
         "What `begin` would give, but nothing is written or held: for a run that only decides."

@@ -39,7 +39,7 @@ from .places import Limits, Memory, Places, Recipe, limits_of, places_of
 from .words import said
 
 
-# %% ../nbs/28_memory.ipynb #c8f7c880
+# %% ../nbs/28_memory.ipynb #80830511
 def manifest_path(memory: Memory, output: str | None) -> str:
     "Where the lake manifest of an output lies, or the files of its claims on DynamoDB."
     if not memory.path and not output:
@@ -66,7 +66,7 @@ def _store(
     say: Callable[[str], None],
 ) -> Store:
     if memory.kind == "lake":
-        log_store = spark.conf.get("spark.delta.logStore.s3a.impl", None)
+        log_store = spark.conf.get(f"spark.delta.logStore.{folder.partition(':')[0]}.impl", "")
         return LakeStore(spark, folder, force=force, puts=conditional_puts(folder, log_store))
     # boto3 is asked for where it is used
     from dedup_nb.aws import connection_of
@@ -170,7 +170,8 @@ def existing_manifest(
             "manifest=none has no ledger to look at. Leave it out, or say which one: --manifest lake."
         )
     folder = manifest_path(memory, output)
-    store = _store(spark, replace(memory, create_table=False), folder, True, False, say)
+    by_hand = memory.kind == "lake"  # whoever looks after a manifest may do so from any host
+    store = _store(spark, replace(memory, create_table=False), folder, True, by_hand, say)
     recipe = Ledger(store.markers()).recipe
     if recipe is None:
         raise _not_there(store.name if memory.kind == "dynamodb" else folder)

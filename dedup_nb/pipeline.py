@@ -67,7 +67,7 @@ from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
 
-# %% ../nbs/31_pipeline.ipynb #07dbbad3
+# %% ../nbs/31_pipeline.ipynb #a3cbbb40
 def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
     progress.begin("manifest" if job.manifest else "suspects")
@@ -172,7 +172,9 @@ class _Moving:
     def _staged(self, ids: DataFrame, few: bool) -> tuple[DataFrame, DataFrame, Tally]:
         "The suspects that are events, those that are none, and the counts of all rows."
         opened, kept = self.opened, self.opened.kept if self.job.applies else None
-        suspects, unfit, seen = stage_suspects(opened.source, opened.keys, ids, few, opened.attempt, kept)
+        unique = opened.keys.unique and not self._keeps_all
+        asked = (opened.source, opened.keys, ids, few, opened.attempt, kept, unique)
+        suspects, unfit, seen = stage_suspects(*asked)
         # whoever is not suspect is sure
         tally = Tally(self.scan.read, self.scan.read - seen.bad)
         _check_some_good(self.job, opened, tally)
@@ -326,7 +328,7 @@ def _overtaken(job: Job, attempt: Attempt) -> DedupError | None:
     )
 
 
-# %% ../nbs/31_pipeline.ipynb #fb8a90c4
+# %% ../nbs/31_pipeline.ipynb #86963f6f
 def run(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -350,16 +352,17 @@ def run(
     ledger = _ledger(job, accept_empty_manifest)
     todo, notes, troubles = _todo(job, found, ledger, late_files)
     check_output(job.output, job.made_with)
-    return Summary(_all(job, todo, [*notes, *troubles]), job.output, notes, troubles)
+    return _all(job, todo, notes, troubles)
 
 
-def _all(job: Job, todo: Sequence[Batch], words: Sequence[str]) -> list[dict[str, Any]]:
+def _all(job: Job, todo: Sequence[Batch], notes: Sequence[str], troubles: Sequence[str]) -> Summary:
     "One batch after the other; what is to be said of the others comes first."
-    for line in words:
-        job.say(line)
     try:
-        with tuned(job.spark):
-            return [process(job, batch) for batch in todo]
+        with tuned(job.spark) as hint:
+            notes = [*notes, hint] if hint else notes
+            for line in (*notes, *troubles):
+                job.say(line)
+            return Summary([process(job, batch) for batch in todo], job.output, notes, troubles)
     finally:
         remove_folder(looked_folder(job.output))
 

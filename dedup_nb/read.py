@@ -43,7 +43,7 @@ from .places import Input, Recipe
 from .session import delta_settings
 from .words import counted, first_line
 
-# %% ../nbs/03_read.ipynb #4c5a1e80
+# %% ../nbs/03_read.ipynb #e990986b
 _Part = Callable[[DataFrame], DataFrame]
 _Narrow = Callable[[Sequence[str]], DataFrame]
 
@@ -59,7 +59,8 @@ class Source:
     plain: Callable[[], DataFrame]  # event columns and `_dd_id`; right for rows that need no look
     # rows of raw -> event columns, `_dd_id`, `_dd_good`, `_dd_look` (never null); LINE if raw is text
     decode: _Part
-    bad: _Part  # rows of raw -> `value`: a bad-row JSON for each that is not good
+    # rows of raw, of text its `value` and `_dd_id` -> `value`: a bad-row JSON for each that is not good
+    bad: _Part
     lines: Callable[[], DataFrame] | None = None  # `value` and `_dd_id`: the same rows, as lines
     folders: tuple[str, ...] = ()  # event columns that come from names of folders
     version: str | None = None  # of a Delta folder or table: what was read

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ["delta_settings", "check_spark", "get_spark", "tuned", "beside"]
 
-# %% ../nbs/00_session.ipynb #90c26ca1
+# %% ../nbs/00_session.ipynb #42629d8d
 import os, sys
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from .errors import ConfigError
 
@@ -101,29 +101,33 @@ def get_spark(
         ) from wrong
 
 
-# %% ../nbs/00_session.ipynb #69a6533c
+# %% ../nbs/00_session.ipynb #96af6dab
 _WIDE = {"spark.sql.codegen.maxFields": "300", "spark.sql.codegen.hugeMethodLimit": "8000"}
 
 
 @contextmanager
-def tuned(spark: "SparkSession") -> Iterator[None]:  # noqa: F821
-    "Let Spark generate code for wide rows, if the session lets us; put back what was there."
-    before = {}
-    # some platforms keep such settings to themselves
-    with suppress(Exception):
+def tuned(
+    spark: "SparkSession",  # noqa: F821
+) -> Iterator[str | None]:  # what to say where the session keeps its settings to itself
+    "Let Spark generate code for wide rows; put back what was there."
+    before, note = {}, None
+    try:
         if int(spark.conf.get("spark.sql.codegen.maxFields")) < 300:
             before = {name: spark.conf.get(name) for name in _WIDE}
             for name, value in _WIDE.items():
                 spark.conf.set(name, value)
+    except Exception:
+        lines = " and ".join(f"{name}={value}" for name, value in _WIDE.items())
+        note = f"wide events cost up to twice as much in this session; add {lines} to its configuration"
     try:
-        yield
+        yield note
     finally:
         with suppress(Exception):
             for name, value in before.items():
                 spark.conf.set(name, value)
 
 
-# %% ../nbs/00_session.ipynb #5e1ae9b4
+# %% ../nbs/00_session.ipynb #4e7d21b0
 @contextmanager
 def beside(
     spark: "SparkSession",  # noqa: F821
@@ -143,5 +147,8 @@ def beside(
             for one in started:
                 one.result()
         except BaseException:
-            spark.interruptTag(tag)
+            with suppress(Exception):
+                # again and again: a work may be between two jobs
+                while wait(started, timeout=1).not_done:
+                    spark.interruptTag(tag)
             raise

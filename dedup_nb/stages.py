@@ -45,7 +45,7 @@ from .words import counted, grouped, share
 from .write import Attempt, count_rows, write_rows
 
 
-# %% ../nbs/31_stages.ipynb #54ff0c66
+# %% ../nbs/31_stages.ipynb #75c4a889
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
@@ -73,6 +73,7 @@ def stage_suspects(
     few: bool,
     attempt: Attempt,
     kept: Kept | None,  # where they will go; None: nothing is to move, the keys are enough
+    unique: bool,  # may a row be a pair of its own? Then equal rows are told by a number, not by their place
 ) -> tuple[DataFrame, DataFrame, Tally]:
     "Stage the rows of the suspect ids: the good ones, with their keys, and those that are no events."
     watch = Observation("suspects")
@@ -82,17 +83,19 @@ def stage_suspects(
         keyed = keyed.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_good")
     staged, number = attempt.stage(keyed, "suspects"), attempt.staged_rows("suspects")
     seen = seen_by(watch, decoded, row_counts())
-    suspects = _told_apart(staged.where("_dd_good").drop("_dd_good"), number, keys.unique)
+    good = staged.where("_dd_good").drop("_dd_good")
+    suspects = _told_apart(good, number, unique, lines=LINE in keyed.columns)
     return suspects, staged.where("not _dd_good"), Tally(number, seen["good"])
 
 
-def _told_apart(staged: DataFrame, number: int, unique: bool) -> DataFrame:
-    "Put the place in the staged files last in the total order: equal rows need no collapsing then."
+def _told_apart(staged: DataFrame, number: int, unique: bool, lines: bool) -> DataFrame:
+    "Put the line, and the place in the staged files, last in the order: equal rows need no collapsing then."
     if unique:
         return collapsed(gathered(staged, number))
     file = staged.metadataColumn("_metadata")  # the events may have a column of this name
     at = F.concat(F.hex(F.xxhash64(file.getField("file_name"))), file.getField("row_index").cast("string"))
-    row = F.concat("_dd_at.row", at)
+    line = [F.hex(F.xxhash64(LINE))] if lines else []
+    row = F.concat("_dd_at.row", *line, at)
     apart = F.col("_dd_at").withField("row", row)
     return gathered(staged.withColumns({"_dd_at": apart, "_dd_n": F.expr("1L")}), number)
 
@@ -255,7 +258,7 @@ def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[st
     return copies.where("row <> first_row").join(first, ["event_id", "fp"])
 
 
-# %% ../nbs/31_stages.ipynb #79fe016d
+# %% ../nbs/31_stages.ipynb #5fe5be6c
 def write_verdicts(decisions: DataFrame, attempt: Attempt) -> None:
     "Write the pairs for which something happened."
     write_rows(decisions.where("verdict is not null").select(*VERDICTS), attempt, "verdicts")
@@ -282,7 +285,8 @@ def write_all(suspects: DataFrame, source: Source, kept: Kept) -> None:
 
 def write_bad(source: Source, unfit: DataFrame, attempt: Attempt) -> None:
     "Write the rows that are no events, each with what is wrong with it."
-    rows = unfit.withColumnRenamed(LINE, "value") if LINE in unfit.columns else unfit
+    lines = LINE in unfit.columns  # beside columns that may have any name
+    rows = unfit.select(F.col(LINE).alias("value"), "_dd_id") if lines else unfit
     write_rows(source.bad(rows), attempt, "bad", output_format="text")
 
 

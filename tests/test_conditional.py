@@ -130,6 +130,7 @@ def test_who_needs_conditional_puts(monkeypatch):
     assert conditional_puts("s3n://lake/m") == ConditionalPuts("s3n://lake/m")
     assert conditional_puts("/data/m") is conditional_puts("gs://lake/m") is None
     assert conditional_puts("s3://lake/m", "io.delta.storage.S3DynamoDBLogStore") is None
+    assert conditional_puts("s3://lake/m", "io.delta.storage.S3SingleDriverLogStore")
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     assert conditional_puts("s3://lake/m") is None
 
@@ -157,7 +158,7 @@ def test_a_lake_manifest_takes_its_places_first(spark, s3, tmp_path, path, nothi
         manifest(spark, tmp_path, path).begin("tuesday", 0, {"token": "t2"})
     first.commit(monday, nothing, {"pairs": 0})
     manifest(spark, tmp_path, path).forget("monday")
-    assert objects(s3, path) == ["", "1", "3"]
+    assert objects(s3, path) == ["", "1", "2", "3"]
     assert [m.kind for m in first.ledger().markers] == ["recipe", "claim", "commit", "forget"]
 
 

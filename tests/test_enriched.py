@@ -411,6 +411,10 @@ LINES += [
     "",
     "x",
     "many\t" * 30_000,
+    "\t".join(line().split("\t")[:7]),  # an id, and nothing behind it
+    line(derived_contexts=next(iter(FED_BACK)), page_title="one\tmore"),
+    line(derived_contexts=next(iter(FED_BACK))) + "\tmore",
+    line(domain_sessionid=DUPLICATE),
     *MUTANTS,
 ]
 LINES += [*OLD_LINES, YOUNG, OLD_AND_BAD]
@@ -562,7 +566,7 @@ def test_an_event_that_was_renamed_is_looked_up_by_the_id_that_it_came_with(judg
 def test_ids_are_found_before_and_after_decoding(judged):
     for text, row in judged[0].items():
         cells = text.split("\t")
-        assert row._own == (cells[6].lower() or None if len(cells) > 6 else None)
+        assert row._own == (cells[6].lower() or None if len(cells) > 7 else None)
         assert not row._dd_good or row.event_id == row._own
 
 

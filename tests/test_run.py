@@ -8,6 +8,7 @@ from runs import committed, files, go, rows, silent, write
 from spread import COMPILED, configured
 
 from dedup_nb import Config, deduplicate, run
+from dedup_nb.enriched import NAMES
 from dedup_nb.errors import (
     AlarmError,
     BusyError,
@@ -289,6 +290,39 @@ def test_a_batch_without_a_good_row_is_committed_only_if_that_is_asked_for(spark
 def test_everything_off_keeps_everything(spark, source, tmp_path):
     counts = one(spark, source, tmp_path, natural="off", synthetic="off").counts
     assert counts == {**NONE, "read": 7, "bad": 1, "kept": 6}
+
+
+def test_rows_that_are_like_no_other_are_all_kept_where_nothing_is_compared(spark, tmp_path):
+    rows = spark.createDataFrame([("b", "a", 1)] * 2, "event_id string, original_event_id string, n int")
+    rows.write.parquet(str(tmp_path / "in"))
+    off = dict(natural="off", synthetic="off", missing_fingerprint="unique")
+    assert one(spark, tmp_path / "in", tmp_path / "out", **off).counts["kept"] == 2
+
+
+def test_a_json_field_may_have_the_name_of_a_line(spark, tmp_path):
+    (tmp_path / "in").write_text('{"event_id": "a", "value": 1, "Line": 2}\n{"event_id":\n{"value": 3}\n')
+    found = one(spark, tmp_path / "in", tmp_path / "out", input_format="json")
+    assert (found.counts["bad"], found.counts["kept"]) == (2, 1)
+
+
+def enriched(**cells):
+    "An enriched line."
+    own = {"collector_tstamp": "2026-11-20 10:00:00", "event_id": f"{'0' * 8}-0000-4000-8000-{'0' * 12}"}
+    values = {**own, "v_collector": "c", "v_etl": "e", "event_fingerprint": "f", **cells}
+    return "\t".join(values.get(name, "") for name in NAMES)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_events_that_differ_in_their_text_alone_the_same_line_stays(spark, tmp_path, order):
+    texts = [enriched(se_value=text) for text in ("1.50", "1.5", "15e-1", "+1.5")]
+    for n, text in enumerate(texts[::order]):
+        (tmp_path / f"in-{n}").write_text(text + "\n")
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / f"in-{n}").rename(tmp_path / f"in/{n}")
+    one(spark, tmp_path / "in", tmp_path / "out", input_format="enriched_tsv", output_format="enriched_tsv")
+    [kept] = [r.value for r in spark.read.text(f"{tmp_path}/out/events").collect()]
+    least = spark.createDataFrame([(t,) for t in texts], "t string").orderBy(F.hex(F.xxhash64("t"))).first().t
+    assert kept == least
 
 
 def test_more_suspects_than_can_be_broadcast_are_joined_by_shuffle(spark, source, tmp_path, monkeypatch):
