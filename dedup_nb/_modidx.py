@@ -640,6 +640,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'dedup_nb.lake.LakeStore._has': ('lake.html#lakestore._has', 'dedup_nb/lake.py'),
                                'dedup_nb.lake.LakeStore._in_order': ('lake.html#lakestore._in_order', 'dedup_nb/lake.py'),
                                'dedup_nb.lake.LakeStore._keys_seen': ('lake.html#lakestore._keys_seen', 'dedup_nb/lake.py'),
+                               'dedup_nb.lake.LakeStore._markers_by_spark': ('lake.html#lakestore._markers_by_spark', 'dedup_nb/lake.py'),
                                'dedup_nb.lake.LakeStore._merge': ('lake.html#lakestore._merge', 'dedup_nb/lake.py'),
                                'dedup_nb.lake.LakeStore._newest': ('lake.html#lakestore._newest', 'dedup_nb/lake.py'),
                                'dedup_nb.lake.LakeStore._remove_expired': ('lake.html#lakestore._remove_expired', 'dedup_nb/lake.py'),

@@ -130,7 +130,7 @@ def _old_keys(spark: SparkSession, rows: DataFrame, ledger: Ledger) -> DataFrame
     return keys.selectExpr(*_typed(*named))
 
 
-# %% ../nbs/21_lake.ipynb #edd2526a
+# %% ../nbs/21_lake.ipynb #1be99dec
 @dataclass
 class LakeStore:
     "Markers and keys in a Delta table."
@@ -165,11 +165,10 @@ class LakeStore:
         newest = self._newest()
         if newest is not None and newest == self._version:
             return self._in_order()
-        rows = self._checked()
-        if self._is_old:
-            self._read = {m.seq: m for m in _old_markers(rows)}
-        else:
-            self._read |= {m.seq: m for m in _markers_after(rows, max(self._read, default=-1))}
+        # another reader of Delta tables is there sooner than Spark
+        read = None if self._read or "://" in self.path else read_markers(self.path)
+        self._is_there |= bool(read)
+        self._read |= {m.seq: m for m in read or self._markers_by_spark()}
         if self._read and not any(m.kind == "recipe" for m in self._read.values()):
             raise ManifestError(
                 f"{self.path} has the columns of a manifest, but no recipe. "
@@ -177,6 +176,11 @@ class LakeStore:
             )
         self._version = newest
         return self._in_order()
+
+    def _markers_by_spark(self) -> list[Marker]:
+        "The markers that were not read yet; all of them, of the older layout."
+        rows = self._checked()
+        return _old_markers(rows) if self._is_old else _markers_after(rows, max(self._read, default=-1))
 
     def _newest(self) -> int | None:
         "The last version of the table. One small request mostly, where Spark would plan and run a query."
