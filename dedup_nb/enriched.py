@@ -17,7 +17,7 @@ __all__ = [
     "decoded",
     "bad_row",
     "generic_error",
-    "event_json",
+    "flat_json",
     "bad_lines",
     "original_of",
     "with_line_ids",
@@ -344,7 +344,7 @@ def generic_error(
     return bad_row("generic_error/jsonschema/1-0-0", failure, payload)
 
 
-# %% ../nbs/02_enriched.ipynb #3f42101b
+# %% ../nbs/02_enriched.ipynb #5e24c360
 def _instant_text(cell: str) -> str:
     "SQL that prints the time of a cell as Java does: with 0, 3, 6 or 9 digits of a second."
     whole = f"replace(substring_index({cell}, '.', 1), ' ', 'T')"
@@ -353,12 +353,22 @@ def _instant_text(cell: str) -> str:
     return f"concat({whole}, if({digits} = '', '', concat('.', {padded})), 'Z')"
 
 
-def event_json(
-    names: Sequence[str] = NAMES,  # columns to write
+def flat_json(
+    names: Sequence[str],  # columns, but those that hold JSON
 ) -> str:  # SQL for JSON text
-    "SQL that writes the cells of an event, `_dd_cells`, as one JSON object; empty cells are null."
+    "SQL that writes cells of an event, `_dd_cells`, as one JSON object; empty cells are null."
     fields = []
     for name, kind in ((n, dict(ENRICHED)[n]) for n in names):
+        cell = cell_of(name)
+        time = f"if({cell} = '', null, {_instant_text(cell)})"
+        fields.append(f"'{name}', {time if kind == 'timestamp' else _value(name, kind)}")
+    return f"to_json(named_struct({', '.join(fields)}), map('ignoreNullFields', 'false'))"
+
+
+def _event_json() -> str:
+    "SQL for an event as JSON text."
+    fields = []
+    for name, kind in ENRICHED:
         cell = cell_of(name)
         if name in _ENVELOPES:
             text = cell
@@ -387,7 +397,7 @@ def bad_lines(
         for name in _INSTANTS
     ]
     errors = f"filter(array({', '.join(said)}), x -> x is not null)"
-    old = generic_error(errors, _instant_text(cell_of("collector_tstamp")), event_json())
+    old = generic_error(errors, _instant_text(cell_of("collector_tstamp")), _event_json())
     return rows.select(F.when(F.col("_dd_parsed"), old).otherwise(unparsed).alias("value"))
 
 

@@ -17,12 +17,12 @@ __all__ = [
     "wide_lines",
 ]
 
-# %% ../nbs/15_shred.ipynb #3ff696be
+# %% ../nbs/15_shred.ipynb #54619079
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 from .columns import quoted
-from .enriched import ENRICHED, IGLU_URI, cell_of, decimal_text, envelope, event_json, field_text
+from .enriched import ENRICHED, IGLU_URI, cell_of, decimal_text, envelope, field_text, flat_json
 from .errors import ConfigError, MissingColumnError, did_you_mean
 
 # %% ../nbs/15_shred.ipynb #0a515a46
@@ -329,7 +329,7 @@ def _wide_names_of(events: DataFrame, types: Sequence[str]) -> list[str]:
     return list(one.first().names)
 
 
-# %% ../nbs/15_shred.ipynb #37a7c0c3
+# %% ../nbs/15_shred.ipynb #39330335
 def wide_lines(
     lines: DataFrame,  # `value`: enriched TSV
     compat: str = "none",  # as in `wide_row`
@@ -343,7 +343,7 @@ def wide_lines(
         f"string(try_cast({cell_of(name)} as double))" for name in ("geo_latitude", "geo_longitude")
     )
     place = f"""coalesce(concat(',"geo_location":"', {latitude}, ',', {longitude}, '"'), '')"""
-    atomic = event_json([name for name, _ in ATOMIC])
+    atomic = flat_json([name for name, _ in ATOMIC])
     whole = f"concat(substr(atomic, 1, length(atomic) - 1), place, array_join({pairs}, ''), '}}') as value"
     rows = _named(cells, texts, compat).selectExpr("_dd_items", f"{atomic} as atomic", f"{place} as place")
     return rows.selectExpr(whole)
