@@ -33,9 +33,10 @@ __all__ = [
     "enriched_lines",
 ]
 
-# %% ../nbs/02_enriched.ipynb #9e546aa3
+# %% ../nbs/02_enriched.ipynb #6e8a758a
 import re
 from collections.abc import Sequence
+from itertools import groupby
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 from .errors import OutputError, did_you_mean
 
@@ -344,7 +345,7 @@ def generic_error(
     return bad_row("generic_error/jsonschema/1-0-0", failure, payload)
 
 
-# %% ../nbs/02_enriched.ipynb #5e24c360
+# %% ../nbs/02_enriched.ipynb #a8c25f00
 def _instant_text(cell: str) -> str:
     "SQL that prints the time of a cell as Java does: with 0, 3, 6 or 9 digits of a second."
     whole = f"replace(substring_index({cell}, '.', 1), ' ', 'T')"
@@ -366,20 +367,14 @@ def flat_json(
 
 
 def _event_json() -> str:
-    "SQL for an event as JSON text."
-    fields = []
-    for name, kind in ENRICHED:
-        cell = cell_of(name)
-        if name in _ENVELOPES:
-            text = cell
-        elif kind == "timestamp":
-            text = f"""concat('"', {_instant_text(cell)}, '"')"""
+    "SQL for an event as JSON text, in the order of its columns: what is JSON already stays as it is."
+    parts = []
+    for is_json, names in groupby(NAMES, key=_ENVELOPES.__contains__):
+        if is_json:
+            parts += [f"""concat('"{n}":', if({cell_of(n)} = '', 'null', {cell_of(n)}))""" for n in names]
         else:
-            # to_json writes an object: what stands between its colon and its brace is the value
-            text = f"substring(to_json(named_struct('v', {_value(name, kind)})), 6, {1 << 30})"
-            text = f"left({text}, length({text}) - 1)"
-        fields.append(f"""concat('"{name}":', if({cell} = '', 'null', {text}))""")
-    return f"concat('{{', concat_ws(',', {', '.join(fields)}), '}}')"
+            parts.append(f"trim(both '{{}}' from {flat_json(list(names))})")
+    return f"concat('{{', concat_ws(',', {', '.join(parts)}), '}}')"
 
 
 def bad_lines(

@@ -11,13 +11,13 @@ __all__ = [
     "ShreddedTables",
     "shred",
     "entity_lines",
-    "atomic_lines",
     "shredded",
     "wide_row",
     "wide_lines",
 ]
 
-# %% ../nbs/15_shred.ipynb #54619079
+# %% ../nbs/15_shred.ipynb #8e643e05
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, functions as F, types as T
@@ -25,7 +25,7 @@ from .columns import quoted
 from .enriched import ENRICHED, IGLU_URI, cell_of, decimal_text, envelope, field_text, flat_json
 from .errors import ConfigError, MissingColumnError, did_you_mean
 
-# %% ../nbs/15_shred.ipynb #0a515a46
+# %% ../nbs/15_shred.ipynb #7e09ea07
 _KINDS = {  # columns with entities, in the order in which an event's come
     "unstruct_event": "SELF_DESCRIBING_EVENT",
     "derived_contexts": "CONTEXT",
@@ -61,13 +61,15 @@ def _items(column: str, text: str, event_id: str) -> str:
     found, kind = f"{envelope(column, text)}.data", _KINDS[column]
     # a text that cannot be read gives one entity that is null
     listed = f"coalesce({found}, array(null))" if kind == "CONTEXT" else f"array({found})"
-    data = "coalesce(exact, x.data)"
-    one = f"struct('{kind}' as kind, '{column}' as place, x.schema as schema, {data} as data)"
+    # wrapped: an entity that is null is another thing than none beside one text more
+    wrapped = f"transform({listed}, x -> struct(x as entity))"
+    data = "coalesce(exact, x.entity.data) as data"
+    one = f"struct('{kind}' as kind, '{column}' as place, x.entity.schema as schema, {data})"
     said = f"concat('event ', {event_id}, ' has in {column} no self-describing JSON: ', left({text}, 200))"
-    right = f"x.data is not null and x.schema rlike '{IGLU_URI}'"
-    wrong = f"if(x is null and coalesce(trim({text}), '') = '', null, raise_error({said}))"
-    told = f"zip_with({listed}, {_exact(column, text)}, (x, exact) -> if({right}, {one}, {wrong}))"
-    return f"filter({told}, x -> x is not null)"
+    right = f"x.entity.data is not null and x.entity.schema rlike '{IGLU_URI}'"
+    none = f"x is null or (x.entity is null and coalesce(trim({text}), '') = '')"
+    told = f"case when {right} then {one} when {none} then null else raise_error({said}) end"
+    return f"filter(zip_with({wrapped}, {_exact(column, text)}, (x, exact) -> {told}), x -> x is not null)"
 
 
 def _all_items(texts: Mapping[str, str]) -> str:
@@ -77,16 +79,23 @@ def _all_items(texts: Mapping[str, str]) -> str:
 
 
 def _texts(events: DataFrame) -> dict[str, Column]:
-    "The texts that entities are made of. Raises `MissingColumnError` where they are missing."
+    "The texts that entities are made of."
     present = {f.name: f.dataType for f in events.schema.fields}
-    for name in (*_JOINED_BY, "contexts" if not set(_KINDS) & set(present) else "event_id"):
-        if name not in present:
-            raise MissingColumnError(
-                f"Entities lie in {', '.join(_KINDS)}, and are joined by {' and '.join(_JOINED_BY)}; {name} "
-                f"is missing.{did_you_mean(name, present)} Found: {', '.join(list(present)[:8])}."
-            )
-    wanted = [name for name in (*_JOINED_BY, *_KINDS) if name in present]
-    return {name: field_text(F.col(quoted(name)), present[name]).alias(name) for name in wanted}
+    _check_there(list(present))
+    names = [name for name in (*_JOINED_BY, *_KINDS) if name in present]
+    return {name: field_text(F.col(quoted(name)), present[name]).alias(name) for name in names}
+
+
+def _check_there(present: Sequence[str]) -> None:
+    "Raise `MissingColumnError` where nothing can be made of the columns."
+    missing = [name for name in _JOINED_BY if name not in present]
+    if not missing and any(name in present for name in _KINDS):
+        return
+    wanted = missing or list(_KINDS)
+    raise MissingColumnError(
+        f"Entities lie in {', '.join(_KINDS)}, and are joined by {' and '.join(_JOINED_BY)}; missing: "
+        f"{', '.join(wanted)}.{did_you_mean(wanted[0], present)} Found: {', '.join(present[:8])}."
+    )
 
 
 def entities_of(
@@ -117,7 +126,7 @@ _PARTS = (
 )
 
 
-# %% ../nbs/15_shred.ipynb #358c37ee
+# %% ../nbs/15_shred.ipynb #a9281195
 @dataclass(frozen=True)
 class ShreddedTables:
     "A frame for each table."
@@ -160,7 +169,7 @@ def _types_of(entities: DataFrame) -> list[str]:
 
 
 def _checked_type(name: str) -> str:
-    if len(list(filter(None, name.split("/")))) != 3:
+    if not re.fullmatch("[A-Za-z0-9_.-]+/[A-Za-z0-9_-]+/[0-9]+", name):
         raise ConfigError(f"A type is vendor/name/model, such as com.acme/link_click/1; found {name!r}.")
     return name
 
@@ -177,7 +186,7 @@ def _atomic(events: DataFrame) -> list[Column]:
     return [F.col(n) if n in present else F.lit(None).cast(k).alias(n) for n, k in ATOMIC]
 
 
-# %% ../nbs/15_shred.ipynb #9a529743
+# %% ../nbs/15_shred.ipynb #dc9dcfa7
 _SCHEMA = """concat('{{"vendor":"', {vendor}, '","name":"', {name}, '","format":"', {format},
     '","version":"', {version}, '"}}')"""
 _HIERARCHY = """concat('{{"rootId":"', {root_id}, '","rootTstamp":"', {root_tstamp},
@@ -207,13 +216,6 @@ def _atomic_cell(name: str, kind: str) -> Column:
         return F.coalesce(decimal_text(number), F.lit(""))
     canonical = {"timestamp": _cut(text), "int": f"string(try_cast({text} as int))"}
     return F.expr(f"if({text} = '', '', {canonical[kind]})" if kind in canonical else text)
-
-
-def atomic_lines(
-    lines: DataFrame,  # `value`: enriched TSV
-) -> DataFrame:  # `value`: tab separated, null is empty
-    "Write events as atomic TSV: 128 columns, booleans 1 and 0, times to the millisecond, decimal doubles."
-    return lines.select(F.split("value", "\t", -1).alias("_dd_cells")).select(_atomic_line())
 
 
 def _atomic_line() -> Column:

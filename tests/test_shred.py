@@ -11,7 +11,6 @@ from dedup_nb.errors import ConfigError, MissingColumnError
 from dedup_nb.shred import (
     ATOMIC,
     LAYOUTS,
-    atomic_lines,
     entities_of,
     entity_lines,
     shred,
@@ -192,12 +191,14 @@ def test_what_is_no_entity_is_an_error_and_never_passed_over(spark, text):
 def test_what_shred_needs_is_said(spark):
     events = events_of(lines_of(spark, line_of()))
     assert shred(events).types == [] and shred(events).atomic.count() == 1
-    with pytest.raises(MissingColumnError, match="event_id is missing"):
+    with pytest.raises(MissingColumnError, match="missing: event_id"):
         shred(events.drop("event_id"))
-    with pytest.raises(MissingColumnError, match="contexts is missing"):
+    with pytest.raises(MissingColumnError, match="missing: unstruct_event, derived_contexts, contexts"):
         shred(events.drop("contexts", "derived_contexts", "unstruct_event"))
     with pytest.raises(ConfigError, match="vendor/name/model"):
         shred(events, types=["link_click"])
+    with pytest.raises(ConfigError, match="vendor/name/model"):
+        wide_row(events, types=["com.acme/it's/1"])
 
 
 def test_atomic_rows_have_times_to_the_millisecond_and_decimal_doubles(spark):
@@ -210,7 +211,7 @@ def test_atomic_rows_have_times_to_the_millisecond_and_decimal_doubles(spark):
         "br_features_pdf": "1",
         "page_title": "a  b",
     }
-    [row] = atomic_lines(lines_of(spark, line_of(**values))).collect()
+    [row] = shredded(lines_of(spark, line_of(**values))).collect()
     found = dict(zip([name for name, _ in ATOMIC], row.value.split("\t")))
     assert {name: found[name] for name in values} == {
         "etl_tstamp": "2026-11-20 10:00:00.000",
@@ -284,3 +285,12 @@ def test_data_that_is_a_text_keeps_its_quotes(spark):
     text = envelope("contexts", [item("a", "text"), item("b", True), item("c", 5), item("d", [])])
     found = entities_of(events_of(lines_of(spark, line_of(contexts=text)))).collect()
     assert [r.data for r in found] == ['"text"', "true", "5", "[]"]
+
+
+def test_an_envelope_that_says_its_data_twice_is_read_and_no_error(spark):
+    one, two = (f"[{','.join(['%s'] * n)}]" % ((json.dumps(item("a", 1.5)),) * n) for n in (1, 2))
+    for first, last in ((one, two), (two, one)):
+        cell = '{"schema":"%s","data":%s,"data":%s}' % (ENVELOPE.format("contexts"), first, last)
+        events = events_of(lines_of(spark, line_of())).withColumn("contexts", F.lit(cell))
+        found = entities_of(events).collect()
+        assert {r.data for r in found} == {"1.5"} and len(found) == last.count("com.acme")
