@@ -30,6 +30,7 @@ __all__ = [
     "utc_text",
     "decimal_text",
     "field_text",
+    "check_enriched",
     "enriched_lines",
 ]
 
@@ -171,33 +172,36 @@ def _is_enveloped(name: str) -> str:
     return f"coalesce(exists(array({_sealed(cell)}), p -> {whole}), false)"
 
 
-# %% ../nbs/02_enriched.ipynb #8c3468af
+# %% ../nbs/02_enriched.ipynb #2ca6e0d8
 # one by one, not as a range: Java looks such a set up in a table
-_CONTROL = "".join(f"\\\\x{i:02x}" for i in range(32))
-_IN_STRING = f'[^"\\\\\\\\{_CONTROL}]*+'
-_STRING = f'"{_IN_STRING}(?:\\\\\\\\.{_IN_STRING})*+"'
-# strings, or anything but braces and quotes of both kinds; possessive, so that nothing is tried twice
-_PLAIN = f'(?:[^{{}}"\\\\x27]++|{_STRING})'
-_DEEP = f"[{{]{_PLAIN}*+[}}]"
-for _ in range(4):
-    _DEEP = f"[{{](?:{_PLAIN}|{_DEEP})*+[}}]"  # braces up to five deep
-_SURE_ITEM = f'[{{]"schema":"{_URI}","data":{_DEEP}[}}]'
+_CONTROL = "".join(rf"\x{i:02x}" for i in range(32))
+# possessive throughout, so that nothing is tried twice
+_IN_STRING = rf'[^"\\{_CONTROL}]*+'
+_STRING = rf'"{_IN_STRING}(?:\\(?:["\\/bfnrt]|u{_HEX}{{4}}){_IN_STRING})*+"'
+_NUMBER = "-?+(?:0|[1-9][0-9]{0,99}+)(?:[.][0-9]{1,99}+)?+(?:[eE][+-]?+[0-9]{1,2}+)?+"
+_FLAT = f"{_STRING}|{_NUMBER}|true|false|null"
 
 
-def _look_like_envelopes(names: Sequence[str]) -> str:
-    "SQL for: are these JSON cells surely empty or right? False means that nobody knows yet."
-    many = f"\\\\[(?:{_SURE_ITEM}(?:,{_SURE_ITEM})*+)?+\\\\]"
-    data = {"contexts": many, "unstruct_event": _SURE_ITEM}
-    each, values = [], []
-    for name in names:
-        cell, kind = cell_of(name), _ENVELOPES[name]
-        uri = f"iglu:com[.]snowplowanalytics[.]snowplow/{kind}/jsonschema/1-0-[0-9]+"
-        form = f'^[{{]"schema":"{uri}","data":{data[kind]}[}}]{_END}'
-        each.append(f"({cell} = '' or {cell} rlike '{form}')")
-        values.append(f"if({cell} = '', '0', {cell})")
-    # braces are balanced in each cell, so together they are JSON only if each of them is
-    together = f"json_array_length(concat('[', {', chr(44), '.join(values)}, ']'))"
-    return f"({' and '.join(each)} and coalesce({together} = {len(names)}, false))"
+def _several(item: str, end: str) -> str:
+    "The pattern of items with commas between them, up to the bracket that ends them."
+    return f"(?:{item}(?:, ?+(?!{end})|(?={end})))*+{end}"
+
+
+def _object(value: str) -> str:
+    return "[{]" + _several(f"{_STRING}: ?+{value}", "[}]")
+
+
+_JSON = f"(?:{_FLAT})"
+for _ in range(3):  # deeper ones go the long way
+    _JSON = rf"(?:{_FLAT}|\[{_several(_JSON, '[]]')}|{_object(_JSON)})"
+_SURE_ITEM = f'[{{]"schema": ?+"{_URI}", ?+"data": ?+{_object(_JSON)}[}}]'
+
+
+def _sure_envelope(kind: str) -> str:
+    "The pattern of an envelope as trackers write it; or of nothing."
+    uri = f"iglu:com[.]snowplowanalytics[.]snowplow/{kind}/jsonschema/1-0-[0-9]{{1,9}}+"
+    data = rf"\[{_several(_SURE_ITEM, '[]]')}" if kind == "contexts" else _SURE_ITEM
+    return f'(?:[{{]"schema": ?+"{uri}", ?+"data": ?+{data}[}}])?+'
 
 
 _YEAR = "[0-9]{4}"
@@ -212,19 +216,30 @@ _SURE = {
     "timestamp": f"(?:(?:{_YEAR}-{_DAY}|{_LEAP})[ T]{_TIME})?+",
 }
 _DUPLICATE = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/"
+_TAIL = "substring_index(value, '\t', -9)"  # from `derived_contexts` on
+_IS_MARKED = f"contains({_TAIL}, '{_DUPLICATE}')"
 _TYPED = [(name, kind) for name, kind in ENRICHED if kind != "string" or name == "event_id"]
 _JSON_CELLS = [(name, "string") for name in _ENVELOPES]
 _FILLED = " and ".join(f"{cell_of(name)} <> ''" for name in REQUIRED)
 _WHOLE = f"size(_dd_cells) = 131 and {_FILLED}"
 
 
+def _sure_cell(name: str, kind: str) -> str:
+    "The pattern of a cell that leaves no doubt."
+    filled = name in REQUIRED
+    if name in _ENVELOPES:
+        return _sure_envelope(_ENVELOPES[name])
+    if kind == "string" and name != "event_id":
+        return "[^\\t]+" if filled else "[^\\t]*"
+    return f"(?!\\t){_SURE[kind]}" if filled else _SURE[kind]
+
+
 def _is_sure() -> str:
-    "SQL for: do the cells make an event at first sight?"
-    joined = f"concat_ws(';', {', '.join(cell_of(name) for name, _ in _TYPED)})"
-    pattern = ";".join(_SURE[kind] for _, kind in _TYPED)
+    "SQL for: is a line an event at first sight?"
+    cells = "\\t".join(_sure_cell(name, kind) for name, kind in ENRICHED)
+    pattern = f"^{cells}{_END}".replace("\\", "\\\\")
     # who came renamed is looked up by another id
-    whole = f"{_WHOLE} and not contains({cell_of('derived_contexts')}, '{_DUPLICATE}')"
-    return f"{whole} and {joined} rlike '^{pattern}{_END}' and {_look_like_envelopes(list(_ENVELOPES))}"
+    return f"(value rlike '{pattern}' and not {_IS_MARKED})"
 
 
 def _is_event() -> str:
@@ -396,7 +411,7 @@ def bad_lines(
     return rows.select(F.when(F.col("_dd_parsed"), old).otherwise(unparsed).alias("value"))
 
 
-# %% ../nbs/02_enriched.ipynb #24f1c552
+# %% ../nbs/02_enriched.ipynb #9de695a7
 _CONTEXTS = "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-0-0"
 # where the list of an envelope opens that is written as trackers do: nothing nested stands before it
 _OPENING = r'^(?s)(\s*\{\s*(?:"schema"\s*:\s*"[^"\\]*"\s*,\s*)?"data"\s*:\s*\[)'
@@ -417,8 +432,6 @@ def original_of(
 _HEAD = "substring_index(value, '\t', 7)"
 _OWN = f"if(octet_length({_HEAD}) = octet_length(value), '', lower(substring_index({_HEAD}, '\t', -1)))"
 _ID = f"nullif({_OWN}, '')"
-_TAIL = "substring_index(value, '\t', -9)"  # from `derived_contexts` on
-_IS_MARKED = f"contains({_TAIL}, '{_DUPLICATE}')"
 
 
 def with_line_ids(
@@ -442,7 +455,9 @@ def some_values(
     minimum: str | None = None,  # events with an older time are bad
 ) -> DataFrame:  # `_dd_id`, `_dd_look` (is it not sure that the line is an event?), and these columns
     "The ids of lines and a few of their cells: what cannot be read is null."
-    rows = lines.select("value", F.split("value", "\t", -1).alias("_dd_cells"))
+    # lines are split if a cell is wanted: else the pattern is enough
+    split = [F.split("value", "\t", -1).alias("_dd_cells")] if names or minimum else []
+    rows = lines.select("value", *split)
     kinds = dict(ENRICHED)
     values = [f"{_value(name, kinds[name])} as {name}" for name in names]
     look = f"not coalesce({_is_sure()} and not ({_is_old(minimum)}), false) as _dd_look"
@@ -543,7 +558,7 @@ def sure_events(
     return rows.withColumn("_dd_id", F.col("event_id"))
 
 
-# %% ../nbs/02_enriched.ipynb #a1227eaf
+# %% ../nbs/02_enriched.ipynb #525a080b
 def utc_text(time: Column) -> Column:
     "A timestamp as `yyyy-MM-dd HH:mm:ss.SSS` in UTC, with microseconds where it has them."
     start = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
@@ -583,17 +598,22 @@ def field_text(value: Column, kind: T.DataType) -> Column:
     return F.translate(value.cast("string"), "\t\n\r", "   ")
 
 
-def enriched_lines(
-    events: DataFrame,  # columns among the 131 of an enriched event, and `original_event_id`
-) -> DataFrame:  # `value`: one line per event
-    "Write events as enriched TSV. Raises `OutputError` for columns that have no place in it."
-    present = {f.name: f.dataType for f in events.schema.fields}
-    strangers = [c for c in present if c not in NAMES and c != "original_event_id"]
+def check_enriched(columns: Sequence[str]) -> None:
+    "Raise `OutputError` for columns that have no place in enriched TSV."
+    strangers = [c for c in columns if c not in NAMES and c != "original_event_id"]
     if strangers:
         raise OutputError(
             f"Enriched TSV has no column for {', '.join(strangers[:5])}.{did_you_mean(strangers[0], NAMES)} "
             "Choose output_format=parquet, delta or json, or select fewer columns."
         )
+
+
+def enriched_lines(
+    events: DataFrame,  # columns among the 131 of an enriched event, and `original_event_id`
+) -> DataFrame:  # `value`: one line per event
+    "Write events as enriched TSV. Raises `OutputError` for columns that have no place in it."
+    check_enriched(events.columns)
+    present = {f.name: f.dataType for f in events.schema.fields}
     fields = [
         F.coalesce(field_text(F.col(c), present[c]), F.lit("")) if c in present else F.lit("") for c in NAMES
     ]

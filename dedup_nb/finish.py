@@ -5,11 +5,10 @@
 # %% auto #0
 __all__ = ["Opened", "Looked", "Moved", "Worked", "finish", "publish_pending"]
 
-# %% ../nbs/31_finish.ipynb #33cc3ed1
+# %% ../nbs/31_finish.ipynb #110c2c53
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 from pyspark.sql import DataFrame
 from .choose import record_input
@@ -86,7 +85,7 @@ class Worked:
     moved: Moved
 
 
-# %% ../nbs/31_finish.ipynb #2b222d80
+# %% ../nbs/31_finish.ipynb #0c0ecb24
 def finish(
     job: Job,
     work: Worked,
@@ -98,7 +97,7 @@ def finish(
     files = {area: files_of(attempt, area) for area in AREAS}
     counts = _counted(job, work, files)
     check_alone(attempt, files, work.opened.earlier, areas)
-    if work.opened.kept.waiting:
+    if work.opened.kept.waiting is not None:
         files["events"] = _replace_delta(job, work)
     progress.done("commit", sum_in_words(counts))
     m = _metrics(job, work, counts, files, progress)
@@ -140,7 +139,7 @@ def _replace_delta(job: Job, work: Worked) -> list[dict[str, Any]]:
     claim, kept = work.looked and work.looked.claim, work.opened.kept
     if claim and not job.manifest.is_open(claim.batch_id, claim.token):
         raise fenced(claim.batch_id)
-    write_delta(reduce(DataFrame.unionByName, kept.waiting.values()), kept.attempt)
+    write_delta(kept.waiting, kept.attempt)
     return delta_files(job.spark, kept.attempt)
 
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["process", "run"]
 
-# %% ../nbs/31_pipeline.ipynb #926d4ccd
+# %% ../nbs/31_pipeline.ipynb #8e28464e
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +45,7 @@ from .report import Progress, Summary
 from .resolve import met
 from .scan import Scan, Tally, ids_to_look_at, scan_ids, scan_keys, time_of_batch
 from dedup_nb.stages import (
+    all_staying,
     Decided,
     Kept,
     check_some_good,
@@ -53,12 +54,11 @@ from dedup_nb.stages import (
     natural_words,
     resolved_words,
     stage_suspects,
+    staying,
     synthetic_words,
-    write_all,
+    write_kept,
     write_bad,
-    write_clean,
     write_dropped,
-    write_resolved,
     write_retractions,
     write_verdicts,
 )
@@ -67,7 +67,7 @@ from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
 
-# %% ../nbs/31_pipeline.ipynb #a3cbbb40
+# %% ../nbs/31_pipeline.ipynb #fdee9a58
 def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
     progress.begin("manifest" if job.manifest else "suspects")
@@ -150,13 +150,12 @@ class _Moving:
         return Moved(d.decisions, d.counts, d.tally)
 
     def _applied(self, ids: DataFrame, few: bool) -> Moved:
-        clean = partial(write_clean, self.opened.source, ids, few, self.opened.kept)
-        # most of the work is there, and it needs no decision
-        with beside(self.job.spark, clean):
-            d = self._decided(ids, few)
-            rows, differing = self._resolved(d)
-            self.progress.begin("clean")
-        self._keep(d.suspects, rows)
+        d = self._decided(ids, few)
+        self.progress.done("resolve", resolved_words(d.counts))
+        self.progress.begin("clean")
+        rows = met(d.suspects, d.decisions)
+        with beside(self.job.spark, *self._works(d, rows, ids, few)):
+            differing = self._differing(d)
         through = counted(d.tally.good - d.counts.suspects, "row")
         self.progress.done("clean", f"{through} straight through, {grouped(d.tally.bad)} bad")
         return Moved(d.decisions, d.counts, d.tally, differing)
@@ -195,19 +194,13 @@ class _Moving:
     def _keeps_all(self) -> bool:
         return self.job.recipe.natural == "off"
 
-    def _resolved(self, d: _Decisions) -> tuple[DataFrame, str | None]:
-        "Write the rows that go, and the verdicts; the suspects with their decisions, and how copies differ."
-        self.progress.begin("resolve")
-        rows, differing = met(d.suspects, d.decisions), None
-        with beside(self.job.spark, *self._works(d, rows)):
-            if self.opened.keys.missing == "id" and d.counts.reasons.get("natural"):
-                differing = differing_words(d.suspects, d.decisions, self.opened.source.columns)
-        self.progress.done("resolve", resolved_words(d.counts))
-        return rows, differing
-
-    def _works(self, d: _Decisions, rows: DataFrame) -> Iterator[Callable[[], None]]:
-        "What can be written once the suspects are decided, each beside the others."
-        attempt, source = self.opened.attempt, self.opened.source
+    def _works(
+        self, d: _Decisions, rows: DataFrame, ids: DataFrame, few: bool
+    ) -> Iterator[Callable[[], None]]:
+        "What is written once the suspects are decided, each beside the others."
+        attempt, source, kept = self.opened.attempt, self.opened.source, self.opened.kept
+        stay = all_staying(d.suspects, source, kept) if self._keeps_all else self._staying(rows)
+        yield partial(write_kept, source, ids, few, stay, kept)
         yield partial(write_dropped, rows, attempt)
         yield partial(write_verdicts, d.decisions, attempt)
         if d.tally.bad:
@@ -215,12 +208,15 @@ class _Moving:
         if self.known is not None and self.job.recipe.synthetic == "delete_all":
             yield partial(write_retractions, d.decisions, self.known, attempt)
 
-    def _keep(self, suspects: DataFrame, rows: DataFrame) -> None:
-        "Write the suspect rows that stay."
-        if self._keeps_all:
-            write_all(suspects, self.opened.source, self.opened.kept)
-        else:
-            write_resolved(rows, self.opened.source, self.opened.keys, self.opened.kept)
+    def _differing(self, d: _Decisions) -> str | None:
+        "How copies differ, where the id alone says what is the same event."
+        if self.opened.keys.missing == "id" and d.counts.reasons.get("natural"):
+            return differing_words(d.suspects, d.decisions, self.opened.source.columns)
+        return None
+
+    def _staying(self, rows: DataFrame) -> DataFrame:
+        opened = self.opened
+        return staying(rows, opened.source, opened.keys, opened.kept)
 
 
 # %% ../nbs/31_pipeline.ipynb #3ae789cf

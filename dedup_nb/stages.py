@@ -14,11 +14,11 @@ __all__ = [
     "differing_words",
     "write_verdicts",
     "write_dropped",
-    "write_resolved",
-    "write_all",
+    "staying",
+    "all_staying",
+    "write_kept",
     "write_bad",
     "write_retractions",
-    "write_clean",
     "check_conservation",
     "count_written",
     "check_some_good",
@@ -45,21 +45,22 @@ from .words import counted, grouped, share
 from .write import Attempt, count_rows, write_rows
 
 
-# %% ../nbs/31_stages.ipynb #75c4a889
+# %% ../nbs/31_stages.ipynb #1b3be0a1
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
     def __init__(self, attempt: Attempt, output: Output):
-        self.attempt, self.output, self.waiting = attempt, output, {}
+        self.attempt, self.output = attempt, output
+        self.waiting: DataFrame | None = None
 
     def takes_lines(self, source: Source) -> bool:
         "Do lines go on as the lines that they came as?"
         return self.output.format == "enriched_tsv" and source.lines is not None
 
-    def write(self, rows: DataFrame, part: str, lines: bool) -> None:
-        "Write a part of the kept rows, or of their lines (`value`)."
+    def write(self, rows: DataFrame, lines: bool) -> None:
+        "Write the kept rows, or their lines (`value`)."
         if self.output.format == "delta":
-            self.waiting[part] = self.attempt.stage(rows, part)
+            self.waiting = self.attempt.stage(rows, "kept")
         else:
             stored = "text" if lines else self.output.format
             how = dict(output_format=stored, partition_by=self.output.partition_by)
@@ -258,7 +259,7 @@ def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[st
     return copies.where("row <> first_row").join(first, ["event_id", "fp"])
 
 
-# %% ../nbs/31_stages.ipynb #5fe5be6c
+# %% ../nbs/31_stages.ipynb #7d050f55
 def write_verdicts(decisions: DataFrame, attempt: Attempt) -> None:
     "Write the pairs for which something happened."
     write_rows(decisions.where("verdict is not null").select(*VERDICTS), attempt, "verdicts")
@@ -269,18 +270,24 @@ def write_dropped(rows: DataFrame, attempt: Attempt) -> None:
     write_rows(dropped_rows(rows), attempt, "dropped")
 
 
-def write_resolved(rows: DataFrame, source: Source, keys: Keys, kept: Kept) -> None:
-    "Write the suspect rows that stay, as `resolve.met` gives them."
-    lines = kept.takes_lines(source)
-    stay = kept_lines(rows) if lines else kept_rows(rows, source.columns, keys.id)
-    kept.write(stay, "resolved", lines)
+def staying(rows: DataFrame, source: Source, keys: Keys, kept: Kept) -> DataFrame:
+    "The suspect rows that stay, of those that `resolve.met` gives; or their lines."
+    return kept_lines(rows) if kept.takes_lines(source) else kept_rows(rows, source.columns, keys.id)
 
 
-def write_all(suspects: DataFrame, source: Source, kept: Kept) -> None:
-    "Write all suspect rows, as they are: with `natural=off` none goes."
-    lines = kept.takes_lines(source)
+def all_staying(suspects: DataFrame, source: Source, kept: Kept) -> DataFrame:
+    "All suspect rows, as they are, or their lines: with `natural=off` none goes."
     line = with_small_id(F.col(LINE)).alias("value")
-    kept.write(suspects.select(line) if lines else clean_rows(suspects, source.columns), "resolved", lines)
+    return suspects.select(line) if kept.takes_lines(source) else clean_rows(suspects, source.columns)
+
+
+def write_kept(source: Source, ids: DataFrame, few: bool, stay: DataFrame, kept: Kept) -> None:
+    "Write the rows that are sure straight to the output, and with them the suspects that stay."
+    lines = kept.takes_lines(source)
+    rows = source.lines() if lines else source.plain()
+    sure = rows_of(rows, ids, inside=False, broadcast=few)
+    clean = sure.select("value") if lines else clean_rows(sure, source.columns)
+    kept.write(clean.unionAll(stay), lines)
 
 
 def write_bad(source: Source, unfit: DataFrame, attempt: Attempt) -> None:
@@ -300,15 +307,7 @@ def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) 
         write_rows(rows.distinct(), attempt, "retractions")
 
 
-def write_clean(source: Source, ids: DataFrame, few: bool, kept: Kept) -> None:
-    "Write all other rows, which are sure, straight to the output."
-    lines = kept.takes_lines(source)
-    rows = source.lines() if lines else source.plain()
-    clean = rows_of(rows, ids, inside=False, broadcast=few)
-    kept.write(clean.select("value") if lines else clean_rows(clean, source.columns), "clean", lines)
-
-
-# %% ../nbs/31_stages.ipynb #ffb2aa53
+# %% ../nbs/31_stages.ipynb #5f60e745
 def check_conservation(
     read: int,  # rows read
     written: Mapping[str, int],  # rows read back: bad, kept, dropped
@@ -339,8 +338,8 @@ def count_written(
     attempt = kept.attempt
     bad = count_rows(spark, attempt, files["bad"], "text")
     dropped = count_rows(spark, attempt, files["dropped"], "parquet")
-    if kept.waiting:
-        return {"bad": bad, "kept": sum(map(attempt.staged_rows, kept.waiting)), "dropped": dropped}
+    if kept.waiting is not None:
+        return {"bad": bad, "kept": attempt.staged_rows("kept"), "dropped": dropped}
     return {
         "bad": bad,
         "kept": count_rows(spark, attempt, files["events"], kept.output.format),

@@ -22,7 +22,7 @@ __all__ = [
     "discard",
 ]
 
-# %% ../nbs/30_write.ipynb #e9d68a1d
+# %% ../nbs/30_write.ipynb #a4ef7306
 import json, os, re, uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +33,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 from .columns import named
-from .enriched import enriched_lines
+from .enriched import check_enriched, enriched_lines
 from .errors import BusyError, InputError, OutputError, did_you_mean
 from dedup_nb.files import (
     escaped,
@@ -197,7 +197,7 @@ def count_rows(
     return spark.read.text([escaped(f"{attempt.output}/{p}") for p in paths]).count() if paths else 0
 
 
-# %% ../nbs/30_write.ipynb #854a90a6
+# %% ../nbs/30_write.ipynb #d5d45519
 def write_delta(rows: DataFrame, attempt: Attempt) -> None:
     "Replace the batch in the Delta table. The table has one column more, `batch_id`, its partition."
     own = rows.withColumn("batch_id", F.lit(attempt.batch_id))
@@ -246,8 +246,9 @@ def check_columns_fit(
     if output.format == "delta":
         _check_delta(spark, schema, f"{output.path}/events")
     if output.format == "enriched_tsv":
-        enriched_lines(spark.createDataFrame([], schema))
-    _partitioned(spark.createDataFrame([], schema), output.partition_by)
+        check_enriched(names)
+    if output.partition_by:
+        _partitioned(spark.createDataFrame([], schema), output.partition_by)
 
 
 def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:

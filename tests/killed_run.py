@@ -56,7 +56,7 @@ def after(place, name):
 
 POINTS = {
     "the batch is claimed": lambda: after(Manifest, "begin"),
-    "dropped rows are written": lambda: before(pipeline, "write_clean"),
+    "dropped rows are written": lambda: after(pipeline, "write_dropped"),
     "a file of events is half written": threading.Thread(
         target=die_once_a_file_is_half_written, daemon=True
     ).start,
