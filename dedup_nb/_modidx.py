@@ -464,6 +464,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'dedup_nb.enriched.decimal_text': ('enriched.html#decimal_text', 'dedup_nb/enriched.py'),
                                    'dedup_nb.enriched.decoded': ('enriched.html#decoded', 'dedup_nb/enriched.py'),
                                    'dedup_nb.enriched.enriched_lines': ('enriched.html#enriched_lines', 'dedup_nb/enriched.py'),
+                                   'dedup_nb.enriched.entity_errors': ('enriched.html#entity_errors', 'dedup_nb/enriched.py'),
                                    'dedup_nb.enriched.envelope': ('enriched.html#envelope', 'dedup_nb/enriched.py'),
                                    'dedup_nb.enriched.field_text': ('enriched.html#field_text', 'dedup_nb/enriched.py'),
                                    'dedup_nb.enriched.flat_json': ('enriched.html#flat_json', 'dedup_nb/enriched.py'),

@@ -15,6 +15,7 @@ __all__ = [
     "envelope",
     "moment",
     "decoded",
+    "entity_errors",
     "bad_row",
     "generic_error",
     "flat_json",
@@ -75,7 +76,7 @@ event_fingerprint true_tstamp:timestamp
 NAMES = tuple(name for name, _ in ENRICHED)
 REQUIRED = ("collector_tstamp", "event_id", "v_collector", "v_etl")  # never empty
 
-# %% ../nbs/02_enriched.ipynb #d86ffc0a
+# %% ../nbs/02_enriched.ipynb #a965fadf
 _ENVELOPES = {"contexts": "contexts", "unstruct_event": "unstruct_event", "derived_contexts": "contexts"}
 _END = "(?![^a]|a)"  # of the text: `$` also matches before a line end, and Java has many of those
 _HEX = "[0-9a-fA-F]"
@@ -110,7 +111,7 @@ def _is_right(name: str, kind: str) -> str:
     "SQL for: is the cell what its column says? '' if it cannot be wrong."
     cell, empty = cell_of(name), "false" if name in REQUIRED else f"{cell_of(name)} = ''"
     if name in _ENVELOPES:
-        return f"({empty} or {_is_enveloped(name)})"
+        return f"({empty} or {_is_enveloped(name, cell)})"
     if name == "event_id":
         return f"{cell} rlike '^{_UUID}{_END}'"
     if kind == "string":
@@ -122,7 +123,7 @@ def _is_right(name: str, kind: str) -> str:
     return f"({empty} or ({cell} rlike '^{_PATTERNS[kind]}{_END}' and {fits}))"
 
 
-# %% ../nbs/02_enriched.ipynb #4ffe82f9
+# %% ../nbs/02_enriched.ipynb #551bb468
 _STRICT = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false', 'mode', 'PERMISSIVE')"
 _URI = "iglu:[A-Za-z0-9_.-]+/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+/[0-9]+-[0-9]+-[0-9]+"
 IGLU_URI = f"^{_URI}{_END}"  # a pattern
@@ -160,9 +161,9 @@ def _is_described(item: str) -> str:
     return f"coalesce({item}.schema rlike '{IGLU_URI}' and {item}.data is not null, false)"
 
 
-def _is_enveloped(name: str) -> str:
+def _is_enveloped(name: str, cell: str) -> str:
     "SQL for: is the cell one JSON object, the right envelope around self-describing items?"
-    cell, kind = cell_of(name), _ENVELOPES[name]
+    kind = _ENVELOPES[name]
     uri = f"^iglu:com[.]snowplowanalytics[.]snowplow/{kind}/jsonschema/1-0-[0-9]+{_END}"
     items = f"forall(e.data, x -> {_is_described('x')})" if kind == "contexts" else _is_described("e.data")
     right = f"e.schema rlike '{uri}' and e.data is not null and {items}"
@@ -297,13 +298,13 @@ def decoded(
     return judged.selectExpr(*values, *carried, "_dd_good", look)
 
 
-# %% ../nbs/02_enriched.ipynb #14cef701
+# %% ../nbs/02_enriched.ipynb #ee4db903
 _KINDS = {"timestamp": "datetime", "int": "integer"}
 
 
-def _json_error(name: str) -> str:
+def _json_error(name: str, cell: str) -> str:
     "SQL for what is wrong with a JSON cell."
-    cell, kind = cell_of(name), _ENVELOPES[name]
+    kind = _ENVELOPES[name]
     own = f"iglu:com.snowplowanalytics.snowplow/{kind}/jsonschema/1-0-%"
     cases = f"""case
         when not coalesce({_is_one_value(cell, "p")}, false)
@@ -319,11 +320,24 @@ def _error(name: str, kind: str) -> str:
     "SQL for the error of one cell as a struct; null if the cell is right."
     cell = cell_of(name)
     wanted = "UUID" if name == "event_id" else _KINDS.get(kind, kind)
-    said = _json_error(name) if name in _ENVELOPES else f"'Cannot parse key {name} into {wanted}'"
+    said = _json_error(name, cell) if name in _ENVELOPES else f"'Cannot parse key {name} into {wanted}'"
     if name in REQUIRED:
         said = f"if({cell} = '', 'Field {name} cannot be empty', {said})"
     wrong = f"named_struct('type', 'InvalidValue', 'key', '{name}', 'value', {cell}, 'message', {said})"
     return f"if({_is_right(name, kind)}, null, {wrong})"
+
+
+def entity_errors(
+    columns: Sequence[str],  # that there are
+) -> str:  # SQL for an array of messages; an empty one: all is right
+    "SQL for what keeps the entities of an event from being taken apart."
+    wrong = [
+        f"if(coalesce({n}, '') = '' or {_is_enveloped(n, n)}, null, concat('{n}: ', {_json_error(n, n)}))"
+        for n in _ENVELOPES
+        if n in columns
+    ]
+    no_time = "if(collector_tstamp is null, 'Field collector_tstamp cannot be empty', null)"
+    return f"filter(array({', '.join([no_time, *wrong])}), x -> x is not null)"
 
 
 def _failure() -> str:
@@ -411,7 +425,7 @@ def bad_lines(
     return rows.select(F.when(F.col("_dd_parsed"), old).otherwise(unparsed).alias("value"))
 
 
-# %% ../nbs/02_enriched.ipynb #9de695a7
+# %% ../nbs/02_enriched.ipynb #1e450f40
 _CONTEXTS = "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-0-0"
 # where the list of an envelope opens that is written as trackers do: nothing nested stands before it
 _OPENING = r'^(?s)(\s*\{\s*(?:"schema"\s*:\s*"[^"\\]*"\s*,\s*)?"data"\s*:\s*\[)'
@@ -455,9 +469,9 @@ def some_values(
     minimum: str | None = None,  # events with an older time are bad
 ) -> DataFrame:  # `_dd_id`, `_dd_look` (is it not sure that the line is an event?), and these columns
     "The ids of lines and a few of their cells: what cannot be read is null."
-    # lines are split if a cell is wanted: else the pattern is enough
-    split = [F.split("value", "\t", -1).alias("_dd_cells")] if names or minimum else []
-    rows = lines.select("value", *split)
+    # the first cells are cheap to come by
+    near = all(NAMES.index(name) < 7 for name in names) and not minimum
+    rows = lines.selectExpr("value", f"split({_HEAD if near else 'value'}, '\t', -1) as _dd_cells")
     kinds = dict(ENRICHED)
     values = [f"{_value(name, kinds[name])} as {name}" for name in names]
     look = f"not coalesce({_is_sure()} and not ({_is_old(minimum)}), false) as _dd_look"
