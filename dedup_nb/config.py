@@ -18,11 +18,12 @@ __all__ = [
     "default_text",
 ]
 
-# %% ../nbs/00_config.ipynb #a8c55ebd
+# %% ../nbs/00_config.ipynb #6b615ce3
 import configparser, os, re
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from datetime import datetime, timezone
+from itertools import combinations
 from pathlib import Path
 from typing import Any, get_type_hints
 from .errors import ConfigError, did_you_mean, masked
@@ -79,7 +80,7 @@ def setting(
     return field(default=_UNSET, repr=shown, metadata={**meta, **limits})
 
 
-# %% ../nbs/00_config.ipynb #f36f15bf
+# %% ../nbs/00_config.ipynb #5c6b5566
 @dataclass(frozen=True)
 class Config:
     """All settings of a run, checked.
@@ -100,9 +101,27 @@ class Config:
     )
     input_where: str | None = setting("input", None, "SQL filter that takes a slice (not for enriched_tsv)")
     output_format: str = setting(
-        "output", "parquet", "how kept events are stored", allowed="parquet delta json enriched_tsv"
+        "output",
+        "parquet",
+        "how kept events are stored",
+        allowed="parquet delta json enriched_tsv shredded wide_row",
     )
     partition_by: Words = setting("output", (), "folders inside a batch: columns, or collector_tstamp:date")
+    shred_layout: str = setting(
+        "output",
+        "5.x",
+        "folders of shredded: those of the shredder, or of a transformer",
+        allowed="classic 5.x 6.x",
+    )
+    skip_schemas: Words = setting(
+        "output", (), "entities that shredded and wide_row leave out: iglu:com.acme/name/jsonschema/1-*-*"
+    )
+    wide_row_schema: str | None = setting(
+        "output",
+        None,
+        "wide_row as Parquet: infer, or types of entity columns (DDL)",
+    )
+    truncate_atomic: bool = setting("output", False, "shredded: cut texts to the lengths of the atomic table")
     batch_pattern: str = setting(
         "batches", "run=*", "folders that are batches; several levels with stars work too"
     )
@@ -348,7 +367,7 @@ def _listed(problems: list[str]) -> str:
     return "The settings do not fit (dedup run --help lists them all):\n- " + "\n- ".join(problems)
 
 
-# %% ../nbs/00_config.ipynb #0f551799
+# %% ../nbs/00_config.ipynb #3e26c0ab
 _PRESET = "compat"
 _PRESETS = {"none": {}, "snowplow": {"synthetic": "rename_all", "missing_fingerprint": "unique"}}
 _INSTANT = re.compile(r"[+-]?\d{4,}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?")
@@ -398,6 +417,17 @@ def order_parts(
     "Split the order columns from their directions."
     parts = (re.fullmatch(r"(.*?)(?:\s+(asc|desc))?", word.strip(), re.IGNORECASE) for word in order_by)
     return [(part[1], (part[2] or "").lower() == "desc") for part in parts]
+
+
+_NUMBER = "([0-9]+|[*])"
+_CRITERION = f"iglu:[A-Za-z0-9_.-]+/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+/{_NUMBER}-{_NUMBER}-{_NUMBER}"
+
+
+def _overlap(one: str, other: str) -> bool:
+    "Is there a schema that both criteria mean?"
+    (name, _, version), (other_name, _, other_version) = one.rpartition("/"), other.rpartition("/")
+    parts = zip(version.split("-"), other_version.split("-"))
+    return name == other_name and all(a == b or "*" in (a, b) for a, b in parts)
 
 
 def _renames(c: Config) -> bool:
@@ -455,9 +485,22 @@ _CONTRADICTIONS = [
         "enriched_tsv has fixed columns: leave event_id and event_fingerprint as they are.",
     ),
     (
-        lambda c: c.output_format in ("delta", "enriched_tsv") and c.partition_by,
+        lambda c: c.output_format not in ("parquet", "json") and c.partition_by,
         "partition_by needs output_format parquet or json (Delta is partitioned by batch, "
-        "enriched TSV has no folders): remove one of the two.",
+        "the others have no folders, or those of their layout): remove one of the two.",
+    ),
+    (
+        lambda c: c.wide_row_schema and c.output_format != "wide_row",
+        "wide_row_schema is for output_format=wide_row: remove one of the two.",
+    ),
+    (
+        lambda c: any(not re.fullmatch(_CRITERION, one) for one in c.skip_schemas),
+        "skip_schemas has schemas that nothing can fit: write iglu:com.acme/name/jsonschema/1-*-*, where a "
+        "star stands for any number.",
+    ),
+    (
+        lambda c: any(_overlap(one, other) for one, other in combinations(c.skip_schemas, 2)),
+        "skip_schemas names some schemas twice: remove the narrower one of those that overlap.",
     ),
     (
         lambda c: c.batch_id is not None and unfit_batch_id(c.batch_id),

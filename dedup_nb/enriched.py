@@ -123,9 +123,11 @@ def _is_right(name: str, kind: str) -> str:
     return f"({empty} or ({cell} rlike '^{_PATTERNS[kind]}{_END}' and {fits}))"
 
 
-# %% ../nbs/02_enriched.ipynb #551bb468
+# %% ../nbs/02_enriched.ipynb #a3148157
 _STRICT = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false', 'mode', 'PERMISSIVE')"
-_URI = "iglu:[A-Za-z0-9_.-]+/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+/[0-9]+-[0-9]+-[0-9]+"
+# no longer than the name of a folder may be
+_NAME = "[A-Za-z0-9_-]{1,200}"
+_URI = f"iglu:[A-Za-z0-9_.-]{{1,200}}/{_NAME}/{_NAME}/[0-9]{{1,9}}-[0-9]{{1,9}}-[0-9]{{1,9}}"
 IGLU_URI = f"^{_URI}{_END}"  # a pattern
 _ITEM = "struct<schema: string, data: string>"
 

@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ["Opened", "Looked", "Moved", "Worked", "finish", "publish_pending"]
 
-# %% ../nbs/31_finish.ipynb #110c2c53
+# %% ../nbs/31_finish.ipynb #5d5ee2e7
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import DataFrame
@@ -17,14 +18,16 @@ from .files import Batch, names_in, read_json, write_text
 from .job import Job
 from .keys import Keys, gathered
 from .ledger import Claim, Ledger, fenced
+from .loader import loader_files
 from .memory import record_output
 from .read import Source
 from .report import Progress, metrics, report_html, sum_in_words
 from .scan import Scan, Tally
 from .stages import Decided, Kept, check_conservation, check_shares, count_written
-from .words import counted, minute, utc
+from .words import counted, minute, some_of, utc
 from dedup_nb.write import (
     AREAS,
+    NOTED_COLUMNS,
     Attempt,
     check_alone,
     commit_record,
@@ -85,7 +88,7 @@ class Worked:
     moved: Moved
 
 
-# %% ../nbs/31_finish.ipynb #0c0ecb24
+# %% ../nbs/31_finish.ipynb #7959a880
 def finish(
     job: Job,
     work: Worked,
@@ -109,6 +112,8 @@ def finish(
 def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, Any]) -> dict[str, Any]:
     "Commit, tell loaders of it, and remove what no commit lists."
     record = commit_record(work.opened.attempt, files, _status(job) | {"counts": m["counts"]})
+    if job.applies and job.places.output.has_entities:
+        record |= _for_loaders(job, work, files, m)
     if job.applies:
         record_output(job.output, job.made_with, job.places.memory, commits=True)
         m = _commit(job, work, record, m)
@@ -116,6 +121,16 @@ def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, An
     areas = own_areas(job.places.output.format) if job.applies else ["verdicts"]
     remove_unlisted(work.opened.attempt, record, areas)
     return m
+
+
+def _for_loaders(job: Job, work: Worked, files: Mapping[str, Any], m: Mapping[str, Any]) -> dict[str, Any]:
+    "What the record of a batch holds beside the files, where entities are written apart."
+    kept = work.opened.kept
+    told = loader_files(job.places.output, work.opened.batch.batch_id, kept.types, files["events"], m)
+    if kept.wide is None:
+        return {"loader": told}
+    noted = {NOTED_COLUMNS: json.dumps(kept.wide.noted, indent=1)}
+    return {"loader": {**noted, **told}, "wide_columns": kept.wide.columns}
 
 
 def _counted(job: Job, work: Worked, files: Mapping[str, Any]) -> dict[str, int]:
@@ -180,7 +195,7 @@ def _told(job: Job, work: Worked, m: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# %% ../nbs/31_finish.ipynb #2cd96212
+# %% ../nbs/31_finish.ipynb #f2ef4e5f
 def _metrics(
     job: Job,
     work: Worked,
@@ -218,7 +233,17 @@ def _about(job: Job, work: Worked) -> dict[str, Any]:
         "notes": _notes(job, work) + (_notes_of_claim(job, work) if looked else []),
         "cross_batch": _across(work) if looked else None,
         "used": dict(job.manifest.store.used(looked.claim)) if looked else {},
+        **({"entities": _entities(work.opened.kept.types)} if job.places.output.has_entities else {}),
     }
+
+
+def _entities(types: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    "Entities in the kept events, by type."
+    counts: Counter[str] = Counter()
+    for t in (t for t in types if t["kind"]):
+        vendor, name, _, version = t["schema"].removeprefix("iglu:").split("/")
+        counts[f"{vendor}/{name}/{version.split('-')[0]}"] += t["number"]
+    return dict(sorted(counts.items()))
 
 
 def _across(work: Worked) -> dict[str, Any]:
@@ -244,6 +269,9 @@ def _notes(job: Job, work: Worked) -> list[str]:
         notes.append(f"the input has no column {job.recipe.event_fingerprint}: {stand_in}")
     if moved.differing:
         notes.append(moved.differing)
+    wide = work.opened.kept.wide
+    if wide and wide.texts:
+        notes.append(f"JSON text in this batch, as no type of theirs holds all values: {some_of(wide.texts)}")
     if not keys.order:
         notes.append(
             "the input has neither etl_tstamp nor collector_tstamp: copies are ordered by their hash "

@@ -17,7 +17,7 @@ from .places import Limits, Places, Recipe, recipe_of
 from .session import get_spark
 
 
-# %% ../nbs/30_job.ipynb #a2348d31
+# %% ../nbs/30_job.ipynb #dd150c80
 @dataclass(frozen=True)
 class Job:
     "What a run was asked for, resolved at the door."
@@ -44,8 +44,10 @@ class Job:
     @property
     def made_with(self) -> dict[str, Any]:
         "What all runs into one output must share."
-        read, written = self.places.input.format, self.places.output.format
-        return {"input_format": read, "event_id": self.recipe.event_id, "output_format": written}
+        read, written = self.places.input.format, self.places.output
+        made = {"input_format": read, "event_id": self.recipe.event_id, "output_format": written.format}
+        tables = {"shredded": {"shred_layout": written.layout}, "wide_row": {"stored": written.stored}}
+        return made | tables.get(written.format, {})
 
     @property
     def deciding(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["process", "run"]
 
-# %% ../nbs/31_pipeline.ipynb #8e28464e
+# %% ../nbs/31_pipeline.ipynb #e8b74eac
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ from dedup_nb.stages import (
 )
 from .session import beside, tuned
 from .words import counted, first_line, grouped, megabytes, some_of
-from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
+from .write import AREAS, TUNED, Attempt, check_columns_fit, committed_files, discard
 
 
 # %% ../nbs/31_pipeline.ipynb #fdee9a58
@@ -219,7 +219,7 @@ class _Moving:
         return staying(rows, opened.source, opened.keys, opened.kept)
 
 
-# %% ../nbs/31_pipeline.ipynb #3ae789cf
+# %% ../nbs/31_pipeline.ipynb #675cc455
 def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     "Take one batch through all stages, and commit it."
     attempt = Attempt.new(job.output, batch.batch_id)
@@ -252,7 +252,7 @@ def _opened(job: Job, batch: Batch, attempt: Attempt, progress: Progress) -> Ope
     check_columns_fit(job.spark, source.schema, job.places.output)
     columns = counted(len(source.columns), "column")
     progress.done("read", f"{counted(len(batch.files), 'file')}, {megabytes(batch.bytes)}, {columns}")
-    return Opened(batch, source, keys, Kept(attempt, job.places.output), earlier.get("attempt"))
+    return Opened(batch, source, keys, Kept(attempt, job.places.output, earlier), earlier.get("attempt"))
 
 
 def _check_not_applied(job: Job, batch: Batch, earlier: Mapping[str, Any]) -> None:
@@ -324,7 +324,7 @@ def _overtaken(job: Job, attempt: Attempt) -> DedupError | None:
     )
 
 
-# %% ../nbs/31_pipeline.ipynb #86963f6f
+# %% ../nbs/31_pipeline.ipynb #042f827d
 def run(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -354,7 +354,7 @@ def run(
 def _all(job: Job, todo: Sequence[Batch], notes: Sequence[str], troubles: Sequence[str]) -> Summary:
     "One batch after the other; what is to be said of the others comes first."
     try:
-        with tuned(job.spark) as hint:
+        with tuned(job.spark, TUNED.get(job.places.output.format, {})) as hint:
             notes = [*notes, hint] if hint else notes
             for line in (*notes, *troubles):
                 job.say(line)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from .config import Config, epoch_seconds
 
 
-# %% ../nbs/00_places.ipynb #8e3ffdb9
+# %% ../nbs/00_places.ipynb #8507cd1e
 @dataclass(frozen=True)
 class Recipe:
     "What decides a row's fate; `keys.fit` fills the blanks by the columns of the input."
@@ -47,6 +47,7 @@ class Input:
     where: str | None = None
     minimum_timestamp: str | None = None
     batch_pattern: str = "run=*"
+    entities: bool = False  # must they be right? Then a row whose entities are not is bad
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,23 @@ class Output:
     format: str = "parquet"
     partition_by: tuple[str, ...] = ()
     applies: bool = True  # False: verdicts, counts and report only
+    layout: str = "5.x"  # of the folders of shredded
+    skip: tuple[str, ...] = ()  # schemas of entities that stay out
+    truncate: bool = False  # cut atomic texts
+    compat: str = "none"  # of wide rows
+    wide_schema: str | None = None  # of wide rows as Parquet: infer, or DDL
+
+    @property
+    def has_entities(self) -> bool:
+        "Are the entities of events written apart from them?"
+        return self.format in ("shredded", "wide_row")
+
+    @property
+    def stored(self) -> str:
+        "How its files are stored."
+        if self.wide_schema:
+            return "parquet"
+        return "text" if self.has_entities else self.format
 
 
 @dataclass(frozen=True)
@@ -99,7 +117,7 @@ class Limits:
     max_bad_share: float | None = None
 
 
-# %% ../nbs/00_places.ipynb #51f57a08
+# %% ../nbs/00_places.ipynb #6407eccd
 def recipe_of(config: Config) -> Recipe:
     "What decides a row's fate, as far as the settings say."
     names = [f.name for f in fields(Recipe) if f.name != "given"]
@@ -109,9 +127,12 @@ def recipe_of(config: Config) -> Recipe:
 def places_of(config: Config) -> Places:
     "Where rows come from, where they go, where they are remembered."
     c = config
+    how = (c.shred_layout, c.skip_schemas, c.truncate_atomic, c.compat, c.wide_row_schema)
+    output = Output(c.output, c.output_format, c.partition_by, c.mode == "apply", *how)
+    where = (c.input_where, c.minimum_timestamp, c.batch_pattern)
     return Places(
-        Input(c.input, c.input_format, c.input_schema, c.input_where, c.minimum_timestamp, c.batch_pattern),
-        Output(c.output, c.output_format, c.partition_by, c.mode == "apply"),
+        Input(c.input, c.input_format, c.input_schema, *where, output.has_entities),
+        output,
         Memory(
             kind=c.manifest,
             path=c.manifest_path,

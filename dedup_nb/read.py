@@ -13,7 +13,7 @@ __all__ = [
     "explain_read_error",
 ]
 
-# %% ../nbs/03_read.ipynb #fdc38ff7
+# %% ../nbs/03_read.ipynb #f821cb01
 import re, zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +30,7 @@ from dedup_nb.enriched import (
     ENRICHED,
     bad_lines,
     decoded,
+    entity_errors,
     generic_error,
     is_one_json_value,
     some_values,
@@ -203,7 +204,7 @@ def _line_source(spark: SparkSession, files: Sequence[InputFile], minimum: str |
     )
 
 
-# %% ../nbs/03_read.ipynb #28bde0c1
+# %% ../nbs/03_read.ipynb #7561ca94
 _JSON = {"columnNameOfCorruptRecord": "_dd_corrupt", "timeZone": "UTC", "mode": "PERMISSIVE"}
 _MANY_FILES = 50  # above this many, JSON schemas are inferred in one go
 
@@ -271,7 +272,7 @@ def _json_schema(
         return columns_of(place.schema)
     everything = _inferred(spark, files) if files else T.StructType([])
     if not everything.fields:
-        return _columns_without_files(recipe)
+        return _columns_without_files(recipe, place)
     if not 1 < len(files) <= _MANY_FILES:
         return everything
     # Spark takes what is null throughout a file for text, which must not clash with another file's numbers
@@ -300,11 +301,12 @@ def _twins(wrong: BaseException, what: str, advice: str) -> InputError:
     )
 
 
-# %% ../nbs/03_read.ipynb #2d5c4ad0
+# %% ../nbs/03_read.ipynb #f88026f2
 def _json_source(lines: DataFrame, schema: T.StructType, place: Input, recipe: Recipe) -> Source:
     "JSON lines with the columns of `schema`."
     require_columns(schema.fieldNames(), recipe.event_id, "input_format=json")
-    columns, good = tuple(schema.fieldNames()), "_dd_corrupt is null and _dd_id is not null"
+    columns = tuple(schema.fieldNames())
+    good = _with_entities("_dd_corrupt is null and _dd_id is not null", columns, place)
     raw = _json_lines(lines, schema, place, recipe)
     parsed = partial(_parsed_lines, schema=schema)
     events = [*map(quoted, columns), "_dd_id"]
@@ -314,7 +316,7 @@ def _json_source(lines: DataFrame, schema: T.StructType, place: Input, recipe: R
         lambda names: _glimpse(parsed(raw), recipe, columns, names, good),
         lambda: parsed(raw).select(*events),
         lambda part: _marked(parsed(part), good).select(*events, LINE, "_dd_good", "_dd_look"),
-        lambda part: parsed(part).where(f"not ({good})").select(_json_fault(recipe)),
+        lambda part: parsed(part).where(f"not ({good})").select(_json_fault(recipe, columns, place)),
     )
 
 
@@ -327,12 +329,35 @@ def _json_lines(lines: DataFrame, schema: T.StructType, place: Input, recipe: Re
     return wanted.selectExpr(f"{LINE} as value", "_dd_id")
 
 
-def _json_fault(recipe: Recipe) -> Column:
+def _with_entities(good: str, columns: Sequence[str], place: Input) -> str:
+    "SQL for: is a row good, and are its entities too, if they must be?"
+    return f"{good} and size({entity_errors(columns)}) = 0" if place.entities else good
+
+
+def _without_id_or_entities(recipe: Recipe, columns: Sequence[str], place: Input, payload: str) -> Column:
+    "The bad-row record of a row that can be read."
+    no_id = _without_id(recipe, payload)
+    if not place.entities:
+        return no_id
+    own = f"get_json_object({_written('struct(collector_tstamp)')}, '$.collector_tstamp')"
+    wrong = generic_error(entity_errors(columns), f"coalesce({own}, {_NO_TIME})", payload)
+    return F.when(F.col("_dd_id").isNull(), no_id).otherwise(wrong).alias("value")
+
+
+def _written(event: str) -> str:
+    "SQL that writes a struct as JSON, the same in every session."
+    time = r"yyyy-MM-dd\'T\'HH:mm:ss.SSSSSS"
+    options = f"'timeZone', 'UTC', 'timestampFormat', '{time}XXX', 'timestampNTZFormat', '{time}'"
+    return f"to_json({event}, map({options}))"
+
+
+def _json_fault(recipe: Recipe, columns: Sequence[str], place: Input) -> Column:
     "The bad-row record of a parsed line."
     not_json = "array('The line is not a JSON object with the types of these columns')"
     line = "make_valid_utf8(_dd_line)"
-    corrupt, no_id = generic_error(not_json, _NO_TIME, line), _without_id(recipe, line)
-    return F.when(F.col("_dd_corrupt").isNotNull(), corrupt).otherwise(no_id).alias("value")
+    corrupt = generic_error(not_json, _NO_TIME, line)
+    other = _without_id_or_entities(recipe, columns, place, line)
+    return F.when(F.col("_dd_corrupt").isNotNull(), corrupt).otherwise(other).alias("value")
 
 
 def _ids_of_json(lines: DataFrame, schema: T.StructType, recipe: Recipe) -> DataFrame:
@@ -367,13 +392,15 @@ def _parsed_lines(lines: DataFrame, schema: T.StructType) -> DataFrame:
     return parsed.withColumn("_dd_corrupt", F.when(~alone, F.col("_dd_line")).otherwise(F.col("_dd_corrupt")))
 
 
-# %% ../nbs/03_read.ipynb #a3c6f269
+# %% ../nbs/03_read.ipynb #1465c42b
 _NO_TIME = "'1970-01-01T00:00:00Z'"  # the bad-row schema asks for a time, and the row has none
 
 
-def _columns_without_files(recipe: Recipe) -> T.StructType:
+def _columns_without_files(recipe: Recipe, place: Input) -> T.StructType:
     "What an input without files is taken to have: the columns that were named."
     order = [name for name, _ in order_parts(recipe.order_by)]
+    if place.entities and "collector_tstamp" not in order:
+        order.append("collector_tstamp")
     named = [*recipe.event_id, recipe.event_fingerprint, *recipe.fingerprint_columns]
     texts = [n for n in dict.fromkeys(named) if n and n not in order]
     return T.StructType(
@@ -517,7 +544,7 @@ def version_of(spark: SparkSession, place: Input) -> str | None:
         return None
 
 
-# %% ../nbs/03_read.ipynb #c60268d8
+# %% ../nbs/03_read.ipynb #65e7e8d1
 def _frame(spark: SparkSession, batch: Batch, place: Input, recipe: Recipe) -> tuple[DataFrame, str | None]:
     "The rows of a Parquet or Delta batch, or of a table, and their version if they have one."
     version = None
@@ -526,7 +553,7 @@ def _frame(spark: SparkSession, batch: Batch, place: Input, recipe: Recipe) -> t
     elif place.format == "delta":
         rows, version = _delta(spark, batch.source)
     elif not batch.files:
-        rows = spark.createDataFrame([], _columns_without_files(recipe))
+        rows = spark.createDataFrame([], _columns_without_files(recipe, place))
     else:
         rows = _parquet(spark, batch, place)
     if place.where:
@@ -541,26 +568,25 @@ def _without_id(recipe: Recipe, payload: str, time: str = _NO_TIME) -> Column:
     return generic_error(f"array('Field {columns} cannot be empty')", time, payload)
 
 
-def _frame_source(rows: DataFrame, recipe: Recipe) -> Source:
+def _frame_source(rows: DataFrame, recipe: Recipe, place: Input) -> Source:
     "Rows that have their columns already."
     require_columns(rows.columns, recipe.event_id, "The run")
     columns = tuple(rows.columns)
-    event = f"struct({', '.join(map(quoted, columns))})"
-    written = """map('timeZone', 'UTC', 'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX',
-                     'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"""
-    fault = _without_id(recipe, f"to_json({event}, {written})")
+    payload = _written(f"struct({', '.join(map(quoted, columns))})")
+    good = _with_entities("_dd_id is not null", columns, place)
+    fault = _without_id_or_entities(recipe, columns, place, payload)
     raw = rows.withColumn("_dd_id", F.expr(looked_up_id(recipe.event_id, columns)))
     return Source(
         raw,
         rows.schema,
-        lambda names: _glimpse(raw, recipe, columns, names, "_dd_id is not null"),
+        lambda names: _glimpse(raw, recipe, columns, names, good),
         lambda: raw,
-        lambda part: _marked(part, "_dd_id is not null"),
-        lambda part: part.where("_dd_id is null").select(fault),
+        lambda part: _marked(part, good),
+        lambda part: part.where(f"not ({good})").select(fault),
     )
 
 
-# %% ../nbs/03_read.ipynb #0d57bc13
+# %% ../nbs/03_read.ipynb #15cdbcfe
 def read_batch(
     spark: SparkSession,
     batch: Batch,  # as `find_batches` gives it
@@ -579,7 +605,7 @@ def read_batch(
             schema = _json_schema(spark, batch.files, place, recipe)
             return _json_source(_lines(spark, batch.files), schema, place, recipe)
         rows, version = _frame(spark, batch, place, recipe)
-        opened = _frame_source(rows, recipe)
+        opened = _frame_source(rows, recipe, place)
         return Source(**{**vars(opened), "version": version, "folders": tuple(_folder_columns(batch))})
     except InputError:
         raise

@@ -91,7 +91,7 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-# %% ../nbs/32_report.ipynb #02d4772d
+# %% ../nbs/32_report.ipynb #ba8f478d
 def metrics(
     batch_id: str,
     *,
@@ -116,7 +116,8 @@ def metrics(
     manifest `cross_batch`: `pairs`, `known_keys` of the ids at hand, rows dropped for `natural_cross_batch`
     (and for which batch: `dropped_for`), pairs with reason `synthetic_cross_batch` and those of them
     `renamed`, `newer_batches` that were there before a late one (and rows `dropped_for_newer`); `used`: with
-    DynamoDB, the units and requests it took.
+    DynamoDB, the units and requests it took; `entities`: those of the kept events, by type, where they are
+    written apart.
     """
     total = round(sum(progress.seconds.values()), 3)
     return {
@@ -134,7 +135,7 @@ def metrics(
     }
 
 
-# %% ../nbs/32_report.ipynb #08a3bad6
+# %% ../nbs/32_report.ipynb #c8e57613
 _REASONS = {
     "natural": "natural duplicate{s} in the batch",
     "synthetic": "synthetic duplicate{s}",
@@ -179,14 +180,23 @@ def _told(m: Mapping[str, Any]) -> list[tuple[str, str]]:
     "What became of rows, in words."
     c, cross = m["counts"], m.get("cross_batch") or {}
     good = c["read"] - c["bad"]
-    told = [("dropped", _dropped_words(r, n, good)) for r, n in m["reasons"].items()]
+    told = _dropped_told(m["reasons"], good)
     if c["renamed"]:
         told.append(("renamed", _renamed_words(c["renamed"], good, cross.get("renamed", 0))))
     if cross.get("dropped_for"):
         told.append(("earlier", f"rows dropped for {largest(cross['dropped_for'])}"))
-    if c["bad"]:
-        told.append(("bad", _bad_words(c)))
+    return [*told, *_told_beside(m)]
+
+
+def _told_beside(m: Mapping[str, Any]) -> list[tuple[str, str]]:
+    told = [("bad", _bad_words(m["counts"]))] if m["counts"]["bad"] else []
+    if m.get("entities"):
+        told.append(("entities", _entity_words(m["entities"])))
     return told + [("note", note) for note in m["notes"]]
+
+
+def _dropped_told(reasons: Mapping[str, int], good: int) -> list[tuple[str, str]]:
+    return [("dropped", _dropped_words(reason, n, good)) for reason, n in reasons.items()]
 
 
 def _dropped_words(reason: str, n: int, good: int) -> str:
@@ -199,12 +209,16 @@ def _renamed_words(renamed: int, good: int, earlier: int) -> str:
     return f"{counted(renamed, 'event')} with the id of another event {of_good}{of_them}"
 
 
+def _entity_words(entities: Mapping[str, int]) -> str:
+    return f"{grouped(sum(entities.values()))} of {counted(len(entities), 'type')}"
+
+
 def _bad_words(c: Mapping[str, int]) -> str:
     rows = counted(c["bad"], "row that is no event", "rows that are no events")
     return f"{rows} ({share(c['bad'], c['read'])} of the rows)"
 
 
-# %% ../nbs/32_report.ipynb #8060fabd
+# %% ../nbs/32_report.ipynb #5d809de8
 def fate_chart(
     m: Mapping[str, Any],  # from `metrics`
 ) -> Chart:
@@ -245,6 +259,7 @@ _TABLES = {
     "Rows dropped, by reason": "reasons",
     "Pairs (id, fingerprint), by verdict": "verdicts",
     "Because of earlier batches": "cross_batch",
+    "Entities of the kept events, by type": "entities",
     "Seconds": "seconds",
     "Bytes": "bytes",
     "Settings that are not at their default": "settings",
@@ -268,7 +283,7 @@ def report_html(
     )
 
 
-# %% ../nbs/32_report.ipynb #ae253da1
+# %% ../nbs/32_report.ipynb #5000d5aa
 _NAMES = ("read", "bad", "kept", "dropped", "renamed", "suspects")
 
 
@@ -306,9 +321,12 @@ class Summary:
     def _where(self) -> list[str]:
         if self.batches[0]["mode"] == "decide":
             return ["  verdicts/ (what would happen), runs/<batch>/report.html"]
+        listed = "files.json lists the committed files for loaders"
+        if "entities" in self.batches[0]:
+            listed = "files.json and events/batch_id=<batch>/shredding_complete.json are for loaders"
         return [
             "  events/ (kept), dropped/ and verdicts/ (the audit trail), bad/",
-            "  runs/<batch>/files.json lists the committed files for loaders; report.html is for people",
+            f"  runs/<batch>/{listed}; report.html is for people",
         ]
 
     def _earlier(self) -> str:

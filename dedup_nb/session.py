@@ -101,24 +101,35 @@ def get_spark(
         ) from wrong
 
 
-# %% ../nbs/00_session.ipynb #96af6dab
+# %% ../nbs/00_session.ipynb #a4fb67ac
 _WIDE = {"spark.sql.codegen.maxFields": "300", "spark.sql.codegen.hugeMethodLimit": "8000"}
+
+
+def _set_all(
+    spark: "SparkSession",  # noqa: F821
+    settings: Mapping[str, str],
+    before: dict[str, str],  # what was there is added
+) -> None:
+    for name, value in settings.items():
+        before[name] = spark.conf.get(name)
+        spark.conf.set(name, value)
 
 
 @contextmanager
 def tuned(
     spark: "SparkSession",  # noqa: F821
+    more: Mapping[str, str] = {},  # settings for this output
 ) -> Iterator[str | None]:  # what to say where the session keeps its settings to itself
     "Let Spark generate code for wide rows; put back what was there."
     before, note = {}, None
     try:
         if int(spark.conf.get("spark.sql.codegen.maxFields")) < 300:
-            before = {name: spark.conf.get(name) for name in _WIDE}
-            for name, value in _WIDE.items():
-                spark.conf.set(name, value)
+            _set_all(spark, _WIDE, before)
     except Exception:
         lines = " and ".join(f"{name}={value}" for name, value in _WIDE.items())
         note = f"wide events cost up to twice as much in this session; add {lines} to its configuration"
+    with suppress(Exception):
+        _set_all(spark, more, before)
     try:
         yield note
     finally:

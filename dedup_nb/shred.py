@@ -7,25 +7,33 @@ __all__ = [
     "ATOMIC",
     "LAYOUTS",
     "ATOMIC_TABLE",
+    "WIDE_FOLDER",
+    "check_shreddable",
     "entities_of",
     "ShreddedTables",
     "shred",
     "entity_lines",
+    "atomic_lines",
     "shredded",
+    "entities_folder",
+    "events_folder",
+    "folder_of",
+    "entity_types",
+    "named_entities",
     "wide_row",
     "wide_lines",
 ]
 
-# %% ../nbs/15_shred.ipynb #8e643e05
+# %% ../nbs/15_shred.ipynb #0db5ef63
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 from .columns import quoted
 from .enriched import ENRICHED, IGLU_URI, cell_of, decimal_text, envelope, field_text, flat_json
-from .errors import ConfigError, MissingColumnError, did_you_mean
+from .errors import ConfigError, MissingColumnError, OutputError, did_you_mean, require_columns
 
-# %% ../nbs/15_shred.ipynb #7e09ea07
+# %% ../nbs/15_shred.ipynb #df72238f
 _KINDS = {  # columns with entities, in the order in which an event's come
     "unstruct_event": "SELF_DESCRIBING_EVENT",
     "derived_contexts": "CONTEXT",
@@ -72,10 +80,17 @@ def _items(column: str, text: str, event_id: str) -> str:
     return f"filter(zip_with({wrapped}, {_exact(column, text)}, (x, exact) -> {told}), x -> x is not null)"
 
 
-def _all_items(texts: Mapping[str, str]) -> str:
-    "SQL for all entities of an event, of SQL for the texts of its columns."
+def _all_items(texts: Mapping[str, str], skip: Sequence[str] = ()) -> str:
+    "SQL for the entities of an event, of SQL for the texts of its columns."
     items = [_items(c, texts[c], texts["event_id"]) for c in _KINDS if c in texts]
-    return f"concat({', '.join(items)})"
+    taken = " and ".join(f"not x.schema rlike '{_pattern_of(criterion)}'" for criterion in skip)
+    every = f"concat({', '.join(items)})"
+    return f"filter({every}, x -> {taken})" if skip else every
+
+
+def _pattern_of(criterion: str) -> str:
+    "The pattern of the schemas that a criterion means: `iglu:com.acme/name/jsonschema/1-*-*`."
+    return "^" + criterion.replace(".", "[.]").replace("*", "[0-9]+") + "$"
 
 
 def _texts(events: DataFrame) -> dict[str, Column]:
@@ -83,7 +98,32 @@ def _texts(events: DataFrame) -> dict[str, Column]:
     present = {f.name: f.dataType for f in events.schema.fields}
     _check_there(list(present))
     names = [name for name in (*_JOINED_BY, *_KINDS) if name in present]
-    return {name: field_text(F.col(quoted(name)), present[name]).alias(name) for name in names}
+    texts = {name: field_text(F.col(quoted(name)), present[name]) for name in names}
+    texts["collector_tstamp"] = F.rtrim(texts["collector_tstamp"], F.lit("Z"))  # it may be text
+    return {name: text.alias(name) for name, text in texts.items()}
+
+
+_FITTING = {  # types of a column in a frame
+    "string": (T.StringType,),
+    "timestamp": (T.TimestampType, T.TimestampNTZType),
+    "int": (T.IntegralType,),
+    "double": (T.NumericType,),
+    "boolean": (T.BooleanType,),
+}
+
+
+def check_shreddable(schema: T.StructType) -> None:
+    "Raise `MissingColumnError` or `OutputError` for columns that no tables can be made of."
+    require_columns(schema.fieldNames(), _JOINED_BY, "Tables of entities")
+    kinds = dict(ENRICHED)
+    for field in schema.fields:
+        wanted = kinds.get(field.name, "string")
+        if field.name in kinds and not isinstance(field.dataType, _FITTING[wanted]):
+            raise OutputError(
+                f"The column {field.name} is {field.dataType.simpleString()}, and tables of entities want "
+                f"{wanted}{' (JSON text)' if field.name in _KINDS else ''}. Cast it upstream (JSON events: "
+                "input_schema), or choose another output_format."
+            )
 
 
 def _check_there(present: Sequence[str]) -> None:
@@ -108,8 +148,18 @@ def entities_of(
     texts = _texts(events)
     items = _all_items({name: name for name in texts})
     root = ("event_id as root_id", f"{_cut('collector_tstamp')} as root_tstamp")
-    rows = events.select(*texts.values()).selectExpr(*root, f"explode({items}) as x")
-    return rows.selectExpr("root_id", "root_tstamp", "x.kind", *_PARTS, "x.data as data")
+    # outer: what explode filters by itself would be asked of rows that are filtered out above
+    rows = events.select(*texts.values()).selectExpr(*root, f"explode_outer({items}) as x")
+    return rows.where("x is not null").selectExpr(
+        "root_id", "root_tstamp", "x.kind", *_PARTS, "x.data as data"
+    )
+
+
+def _escaped(text: str) -> str:
+    "SQL for a text inside JSON quotes; ids of frames may be any text."
+    written = f"to_json(array({text}))"
+    odd = r'["\\\\\\x00-\\x1f]'
+    return f"if({text} rlike '{odd}', substr({written}, 3, length({written}) - 4), {text})"
 
 
 def _cut(time: str) -> str:
@@ -186,12 +236,13 @@ def _atomic(events: DataFrame) -> list[Column]:
     return [F.col(n) if n in present else F.lit(None).cast(k).alias(n) for n, k in ATOMIC]
 
 
-# %% ../nbs/15_shred.ipynb #dc9dcfa7
+# %% ../nbs/15_shred.ipynb #7a4a0020
 _SCHEMA = """concat('{{"vendor":"', {vendor}, '","name":"', {name}, '","format":"', {format},
     '","version":"', {version}, '"}}')"""
 _HIERARCHY = """concat('{{"rootId":"', {root_id}, '","rootTstamp":"', {root_tstamp},
     '","refRoot":"events","refTree":["events","', {name}, '"],"refParent":"events"}}')"""
-_COLUMNS = {name: name for name in ("vendor", "name", "format", "version", "root_id", "root_tstamp", "data")}
+_COLUMNS = {name: name for name in ("vendor", "name", "format", "version", "root_tstamp", "data")}
+_COLUMNS["root_id"] = _escaped("root_id")
 
 
 def _line_of(parts: Mapping[str, str]) -> str:
@@ -208,28 +259,78 @@ def entity_lines(
     return entities.selectExpr("vendor", "name", "version", "model", f"{_line_of(_COLUMNS)} as value")
 
 
-def _atomic_cell(name: str, kind: str) -> Column:
+_LENGTHS = {  # characters that the original's table holds
+    2: "geo_country",
+    3: "geo_region tr_currency ti_currency base_currency",
+    12: "br_colordepth",
+    15: "geo_zipcode",
+    16: "page_urlscheme refr_urlscheme",
+    25: "refr_medium",
+    36: "event_id",
+    50: "refr_source br_name br_family br_version br_type br_renderengine os_name os_family os_manufacturer "
+    "dvce_type",
+    64: "geo_timezone mkt_network",
+    75: "geo_city",
+    100: "v_tracker v_collector v_etl geo_region_name ip_isp ip_netspeed",
+    128: "event name_tracker user_ipaddress user_fingerprint domain_userid network_userid ip_organization "
+    "ip_domain doc_charset mkt_clickid refr_domain_userid domain_sessionid event_format event_version "
+    "event_fingerprint",
+    255: "app_id platform user_id page_urlhost refr_urlhost refr_term mkt_medium mkt_source mkt_term "
+    "mkt_campaign tr_orderid tr_affiliation tr_city tr_state tr_country ti_orderid ti_sku ti_name "
+    "ti_category br_lang os_timezone",
+    500: "mkt_content etl_tags",
+    1000: "se_category se_action se_property useragent event_vendor event_name",
+    2000: "page_title",
+    3000: "page_urlpath page_urlfragment refr_urlfragment",
+    4096: "page_url page_referrer se_label",
+    6000: "page_urlquery refr_urlpath refr_urlquery",
+}
+_LENGTH_OF = {name: length for length, names in _LENGTHS.items() for name in names.split()}
+
+
+def _atomic_cell(name: str, kind: str, truncate: bool) -> Column:
     "The text of an atomic column, of the cell of a line."
     text = cell_of(name)
+    if truncate and name in _LENGTH_OF:
+        return F.expr(f"left({text}, {_LENGTH_OF[name]})")
     if kind == "double":
         number = F.expr(f"try_cast(nullif({text}, '') as double)")
-        return F.coalesce(decimal_text(number), F.lit(""))
-    canonical = {"timestamp": _cut(text), "int": f"string(try_cast({text} as int))"}
+        return F.coalesce(decimal_text(number), F.expr(text))
+    canonical = {"timestamp": _cut(text), "int": f"coalesce(string(try_cast({text} as int)), {text})"}
     return F.expr(f"if({text} = '', '', {canonical[kind]})" if kind in canonical else text)
 
 
-def _atomic_line() -> Column:
+def _atomic_line(truncate: bool) -> Column:
     "The atomic row of `_dd_cells`."
-    return F.concat_ws("\t", *(_atomic_cell(n, k) for n, k in ATOMIC)).alias("value")
+    return F.concat_ws("\t", *(_atomic_cell(n, k, truncate) for n, k in ATOMIC)).alias("value")
 
 
-# %% ../nbs/15_shred.ipynb #eab2c3d0
+def _cells(lines: DataFrame) -> DataFrame:
+    return lines.select(F.split("value", "\t", -1).alias("_dd_cells"))
+
+
+def atomic_lines(
+    lines: DataFrame,  # `value`: enriched TSV
+    truncate: bool = False,  # cut texts to the lengths of the original's table
+) -> DataFrame:  # `value`: the 128 atomic columns
+    "Write the events without their entities."
+    return _cells(lines).select(_atomic_line(truncate))
+
+
+# %% ../nbs/15_shred.ipynb #230b27ab
 LAYOUTS = {  # the folders of an entity
     "classic": ("vendor", "name", "format", "version"),
     "5.x": ("vendor", "name", "format", "model"),
     "6.x": ("vendor", "name", "format", "model", "revision", "addition"),
 }
 ATOMIC_TABLE = ("com.snowplowanalytics.snowplow", "atomic", "tsv")  # vendor, name, format of the events
+_ATOMIC_PARTS = dict(zip(("vendor", "name", "format"), ATOMIC_TABLE)) | {
+    "version": "1-0-0",
+    "model": "1",
+    "revision": "0",
+    "addition": "0",
+}
+WIDE_FOLDER = "output=good"
 _LEVELS = {"model": 1, "revision": 2, "addition": 3}
 
 
@@ -240,7 +341,7 @@ def _row_of_entity(layout: str) -> str:
     kind = f"{_ADDRESS}[2]" if layout == "classic" else "'json'"
     parts |= {"vendor": f"{_ADDRESS}[0]", "name": f"{_ADDRESS}[1]", "format": kind, "version": version}
     folders = [f"{parts[name]} as {name}" for name in LAYOUTS[layout]]
-    root = {"root_id": cell_of("event_id"), "root_tstamp": _cut(cell_of("collector_tstamp"))}
+    root = {"root_id": _escaped(cell_of("event_id")), "root_tstamp": _cut(cell_of("collector_tstamp"))}
     told = {**parts, **root, "format": f"{_ADDRESS}[2]", "data": "x.data"}
     return f"struct({', '.join(folders)}, {_line_of(told)} as value)"
 
@@ -248,40 +349,96 @@ def _row_of_entity(layout: str) -> str:
 def shredded(
     lines: DataFrame,  # `value`: enriched TSV, right in all that makes an event
     layout: str = "5.x",  # one of LAYOUTS
-    skip: Sequence[str] = (),  # patterns of schemas whose entities stay out
+    skip: Sequence[str] = (),  # entities that stay out: iglu:com.acme/name/jsonschema/1-*-*
+    truncate: bool = False,  # as in `atomic_lines`
 ) -> DataFrame:  # the columns of the layout, and `value`: the lines of all tables
-    "Split lines into those of all tables, each with the folders that it goes to."
-    texts = {name: cell_of(name) for name in (*_JOINED_BY, *_KINDS)}
-    taken = " and ".join(["true", *(f"not x.schema rlike '{pattern}'" for pattern in skip)])
-    items = f"transform(filter({_all_items(texts)}, x -> {taken}), x -> {_row_of_entity(layout)})"
-    cells = lines.select(F.split("value", "\t", -1).alias("_dd_cells"))
-    rows = F.concat(F.array(_row_of_event(layout)), F.expr(items))
-    return cells.select(F.explode(rows).alias("row")).select("row.*")
+    """Split lines into those of all tables, each with the folders that it goes to.
+
+    In the layout `classic`, events lie elsewhere: these are the lines of the entities alone.
+    """
+    rows = F.expr(f"transform({_items_of_cells(skip)}, x -> {_row_of_entity(layout)})")
+    if layout != "classic":
+        rows = F.concat(F.array(_row_of_event(layout, truncate)), rows)
+    found = _cells(lines).select(F.explode_outer(rows).alias("row"))
+    return found.where("row is not null").select("row.*")
 
 
-def _row_of_event(layout: str) -> Column:
+def _items_of_cells(skip: Sequence[str]) -> str:
+    return _all_items({name: cell_of(name) for name in (*_JOINED_BY, *_KINDS)}, skip)
+
+
+def _row_of_event(layout: str, truncate: bool) -> Column:
     "The folders and the line of an event."
-    parts = dict(zip(("vendor", "name", "format"), ATOMIC_TABLE))
-    parts |= {"version": "1-0-0", "model": "1", "revision": "0", "addition": "0"}
-    return F.struct(*(F.lit(parts[name]).alias(name) for name in LAYOUTS[layout]), _atomic_line())
+    folders = (F.lit(_ATOMIC_PARTS[name]).alias(name) for name in LAYOUTS[layout])
+    return F.struct(*folders, _atomic_line(truncate))
 
 
-# %% ../nbs/15_shred.ipynb #e1151286
+def entities_folder(layout: str) -> str:
+    "The folder of all entities of a batch, below its own."
+    return "shredded-types" if layout == "classic" else "output=good"
+
+
+def events_folder(layout: str) -> str:
+    "The folder of the atomic events of a batch, below its own."
+    if layout == "classic":
+        return "atomic-events"
+    return "/".join([entities_folder(layout), *(f"{name}={_ATOMIC_PARTS[name]}" for name in LAYOUTS[layout])])
+
+
+def folder_of(
+    schema: str,  # iglu:vendor/name/format/version
+    layout: str,  # one of LAYOUTS
+) -> str:
+    "The folder of the entities of a schema, below that of the batch."
+    vendor, name, form, version = schema.removeprefix("iglu:").split("/")
+    parts = dict(zip(_LEVELS, version.split("-"))) | {"vendor": vendor, "name": name, "version": version}
+    parts["format"] = form if layout == "classic" else "json"
+    return "/".join([entities_folder(layout), *(f"{level}={parts[level]}" for level in LAYOUTS[layout])])
+
+
+def entity_types(
+    lines: DataFrame,  # `value`: enriched TSV, right in all that makes an event
+    skip: Sequence[str] = (),  # as in `shredded`
+) -> DataFrame:  # `kind`, `schema`, `number`, `fields` (members of `data`), `first`, `last`; a row per schema
+    """Count entities by schema.
+
+    `first` and `last` are the least and the greatest `collector_tstamp` of their events, as text. A row
+    whose kind is null stands for events without any.
+    """
+    time = f"{_cut(cell_of('collector_tstamp'))} as time"
+    items = _cells(lines).selectExpr(time, f"explode_outer({_items_of_cells(skip)}) as x")
+    rows = items.selectExpr("time", "x.kind", "x.schema", "json_object_keys(x.data) as fields")
+    told = (
+        "count(1) as number",
+        "array_sort(array_distinct(flatten(collect_set(fields)))) as fields",
+        "min(time) as first",
+        "max(time) as last",
+    )
+    return rows.groupBy("kind", "schema").agg(*map(F.expr, told))
+
+
+# %% ../nbs/15_shred.ipynb #7db979ae
 _WIDE_NAME = f"""concat(if(x.kind = 'CONTEXT', 'contexts_', 'unstruct_event_'),
     lower(translate({_ADDRESS}[0], '.-', '__')), '_',
     lower(regexp_replace(translate({_ADDRESS}[1], '.-', '__'), '([^A-Z_])([A-Z])', '$1_$2')),
     '_', {_MODEL})"""
 
 
-def _named(rows: DataFrame, texts: Mapping[str, str], compat: str) -> DataFrame:
+def _named(rows: DataFrame, texts: Mapping[str, str], compat: str, skip: Sequence[str] = ()) -> DataFrame:
     "The rows with `_dd_items`: kind, place, key (the name of the column), data."
     named = f"transform(_dd_items, x -> struct(x.kind, x.place, {_WIDE_NAME} as key, x.data))"
-    found = rows.withColumn("_dd_items", F.expr(_all_items(texts))).withColumn("_dd_items", F.expr(named))
+    items = F.expr(_all_items(texts, skip))
+    found = rows.withColumn("_dd_items", items).withColumn("_dd_items", F.expr(named))
     if compat != "snowplow":
         return found
     derived = "transform(filter(_dd_items, x -> x.place = 'derived_contexts'), x -> x.key)"
     replaced = f"filter(_dd_items, x -> x.place <> 'contexts' or not array_contains({derived}, x.key))"
     return found.withColumn("_dd_items", F.expr(replaced))
+
+
+def named_entities(events: DataFrame, compat: str = "none", skip: Sequence[str] = ()) -> DataFrame:
+    "The events with `_dd_items`, their entities: `kind`, `place`, `key` (the column of a wide row), `data`."
+    return _named(events, {name: quoted(name) for name in _texts(events)}, compat, skip)
 
 
 def _value_of(key: str) -> str:
@@ -294,18 +451,19 @@ def _value_of(key: str) -> str:
 def wide_row(
     events: DataFrame,  # enriched columns, deduplicated or not
     types: Sequence[str] | None = None,  # vendor/name/model of those to take; None: all, found by one pass
-    schema: str | None = None,  # DDL of entity columns that are to be typed
+    schema: str | T.StructType | None = None,  # entity columns that are to be typed; text is DDL
     compat: str = "none",  # snowplow: derived contexts replace others of the same name
+    skip: Sequence[str] = (),  # as in `shredded`
 ) -> DataFrame:
     """One row per event: the atomic columns, then a column for each type of entity.
 
     A given type has a column for contexts and one for events. Entity columns are JSON text, or what
     `schema` says of them. Raises as `shred` does.
     """
-    texts = _texts(events)
-    found = _named(events, {name: quoted(name) for name in texts}, compat)
+    found = named_entities(events, compat, skip)
     names = _wide_names(found) if types is None else _wide_names_of(events, types)
-    kinds = {f.name: f.dataType for f in T.StructType.fromDDL(schema).fields} if schema else {}
+    typed = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema or T.StructType([])
+    kinds = {f.name: f.dataType for f in typed.fields}
     each = dict.fromkeys(names, T.StringType()) | kinds
     return found.select(*_atomic(events), *(_wide_column(name, kind) for name, kind in each.items()))
 
@@ -318,12 +476,14 @@ def _wide_column(name: str, kind: T.DataType) -> Column:
 
 def _wide_names(found: DataFrame) -> list[str]:
     "The entity columns that there are: as many as types, however many the events."
-    keys = found.select(F.explode("_dd_items.key").alias("key")).distinct()
-    return sorted(r.key for r in keys.collect())
+    keys = found.select(F.explode_outer("_dd_items.key").alias("key")).distinct()
+    return sorted(r.key for r in keys.collect() if r.key)
 
 
 def _wide_names_of(events: DataFrame, types: Sequence[str]) -> list[str]:
     "The entity columns of given types. One small row is asked, as the rule is written in SQL."
+    if not types:
+        return []
     schemas = ["iglu:{}/{}/jsonschema/{}-0-0".format(*_checked_type(t).split("/")) for t in types]
     pairs = [(kind, schema) for kind in sorted(set(_KINDS.values())) for schema in schemas]
     each = ", ".join(f"struct('{kind}' as kind, '{schema}' as schema)" for kind, schema in pairs)
@@ -331,13 +491,13 @@ def _wide_names_of(events: DataFrame, types: Sequence[str]) -> list[str]:
     return list(one.first().names)
 
 
-# %% ../nbs/15_shred.ipynb #39330335
+# %% ../nbs/15_shred.ipynb #549d0a23
 def wide_lines(
     lines: DataFrame,  # `value`: enriched TSV
     compat: str = "none",  # as in `wide_row`
+    skip: Sequence[str] = (),  # as in `shredded`
 ) -> DataFrame:  # `value`: JSON
     "Write one JSON object per event."
-    cells = lines.select(F.split("value", "\t", -1).alias("_dd_cells"))
     texts = {name: cell_of(name) for name in ("event_id", *_KINDS)}
     keys = "array_distinct(transform(_dd_items, x -> x.key))"
     pairs = f"""transform({keys}, k -> concat(',"', k, '":', {_value_of("k")}))"""
@@ -347,5 +507,5 @@ def wide_lines(
     place = f"""coalesce(concat(',"geo_location":"', {latitude}, ',', {longitude}, '"'), '')"""
     atomic = flat_json([name for name, _ in ATOMIC])
     whole = f"concat(substr(atomic, 1, length(atomic) - 1), place, array_join({pairs}, ''), '}}') as value"
-    rows = _named(cells, texts, compat).selectExpr("_dd_items", f"{atomic} as atomic", f"{place} as place")
-    return rows.selectExpr(whole)
+    rows = _named(_cells(lines), texts, compat, skip)
+    return rows.selectExpr("_dd_items", f"{atomic} as atomic", f"{place} as place").selectExpr(whole)

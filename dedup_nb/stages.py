@@ -20,20 +20,22 @@ __all__ = [
     "write_bad",
     "write_retractions",
     "check_conservation",
+    "check_entities",
     "count_written",
     "check_some_good",
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #89ae48db
+# %% ../nbs/31_stages.ipynb #56e928d0
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
 from .columns import LINE, quoted
-from .enriched import with_small_id
+from .enriched import enriched_lines, with_small_id
 from .errors import AlarmError, ConservationError
 from .keys import KEY, PLAIN_JSON, STAYS, Keys, fate_of, gathered, id_key, rows_of, with_keys
 from .natural import collapsed
@@ -41,30 +43,63 @@ from .places import Limits, Output
 from .read import Source
 from .resolve import VERDICTS, clean_rows, decide, dropped_rows, kept_lines, kept_rows
 from .scan import Tally, row_counts, seen_by
+from .session import beside
+from .shred import entity_types, events_folder, folder_of
 from .words import counted, grouped, share
-from .write import Attempt, count_rows, write_rows
+from dedup_nb.write import (
+    Attempt,
+    count_rows,
+    rows_by_folder,
+    write_rows,
+    write_tables,
+    write_wide,
+    WideColumns,
+)
 
 
-# %% ../nbs/31_stages.ipynb #1b3be0a1
+# %% ../nbs/31_stages.ipynb #1b117da7
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
-    def __init__(self, attempt: Attempt, output: Output):
+    def __init__(
+        self,
+        attempt: Attempt,
+        output: Output,
+        earlier: Mapping[str, Any] = {},  # the commit of the batch that is there already
+    ):
         self.attempt, self.output = attempt, output
+        self.committed = earlier.get("wide_columns")
+        self.wide: WideColumns | None = None
         self.waiting: DataFrame | None = None
+        self.types: list[dict[str, Any]] = []  # of the entities, see `shred.entity_types`
 
     def takes_lines(self, source: Source) -> bool:
         "Do lines go on as the lines that they came as?"
-        return self.output.format == "enriched_tsv" and source.lines is not None
+        takes = self.output.format == "enriched_tsv" or self.output.has_entities
+        return takes and not self.output.wide_schema and source.lines is not None
 
     def write(self, rows: DataFrame, lines: bool) -> None:
         "Write the kept rows, or their lines (`value`)."
         if self.output.format == "delta":
             self.waiting = self.attempt.stage(rows, "kept")
+        elif self.output.has_entities:
+            self._write_tables(rows, rows if lines else enriched_lines(rows))
         else:
             stored = "text" if lines else self.output.format
             how = dict(output_format=stored, partition_by=self.output.partition_by)
             write_rows(rows, self.attempt, "events", **how)
+
+    def _write_tables(self, rows: DataFrame, lines: DataFrame) -> None:
+        "Write the tables, and count apart from that what has to be in them."
+        with beside(rows.sparkSession, partial(self._count_types, lines)):
+            if self.output.wide_schema:
+                self.wide = write_wide(rows, self.attempt, self.output, self.committed)
+            else:
+                write_tables(lines, self.attempt, self.output)
+
+    def _count_types(self, lines: DataFrame) -> None:
+        types = entity_types(lines, self.output.skip)
+        self.types = [r.asDict() for r in types.collect()]  # as many as schemas
 
 
 def stage_suspects(
@@ -307,7 +342,7 @@ def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) 
         write_rows(rows.distinct(), attempt, "retractions")
 
 
-# %% ../nbs/31_stages.ipynb #5f60e745
+# %% ../nbs/31_stages.ipynb #2329a136
 def check_conservation(
     read: int,  # rows read
     written: Mapping[str, int],  # rows read back: bad, kept, dropped
@@ -329,6 +364,31 @@ def check_conservation(
     )
 
 
+def check_entities(
+    written: Mapping[str, int],  # rows read back, by folder
+    types: Sequence[Mapping[str, Any]],  # of the kept events, from `shred.entity_types`
+    layout: str,
+) -> None:
+    "Raise `ConservationError` unless each folder has as many entities as the kept events."
+    expected: Counter[str] = Counter()
+    for t in (t for t in types if t["kind"]):
+        expected[folder_of(t["schema"], layout)] += t["number"]
+    for folder in sorted({*written, *expected}):
+        if written.get(folder, 0) != expected[folder]:
+            raise ConservationError(
+                f"{grouped(written.get(folder, 0))} entities were written to {folder}, and the kept events "
+                f"have {grouped(expected[folder])}. Nothing was committed; run again."
+            )
+
+
+def _count_tables(spark: SparkSession, kept: Kept, files: Sequence[Mapping[str, Any]]) -> int:
+    "The events that were written; their entities are checked."
+    found = rows_by_folder(spark, kept.attempt, files)
+    events = found.pop(events_folder(kept.output.layout), 0)
+    check_entities(found, kept.types, kept.output.layout)
+    return events
+
+
 def count_written(
     spark: SparkSession,
     kept: Kept,
@@ -340,9 +400,11 @@ def count_written(
     dropped = count_rows(spark, attempt, files["dropped"], "parquet")
     if kept.waiting is not None:
         return {"bad": bad, "kept": attempt.staged_rows("kept"), "dropped": dropped}
+    if kept.output.format == "shredded":
+        return {"bad": bad, "kept": _count_tables(spark, kept, files["events"]), "dropped": dropped}
     return {
         "bad": bad,
-        "kept": count_rows(spark, attempt, files["events"], kept.output.format),
+        "kept": count_rows(spark, attempt, files["events"], kept.output.stored),
         "dropped": dropped,
     }
 

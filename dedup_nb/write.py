@@ -5,12 +5,18 @@
 # %% auto #0
 __all__ = [
     "AREAS",
+    "TUNED",
+    "NOTED_COLUMNS",
     "own_areas",
     "Attempt",
     "rows_in_parquet",
     "write_rows",
+    "write_tables",
     "files_of",
     "count_rows",
+    "WideColumns",
+    "write_wide",
+    "rows_by_folder",
     "write_delta",
     "delta_files",
     "check_columns_fit",
@@ -22,12 +28,14 @@ __all__ = [
     "discard",
 ]
 
-# %% ../nbs/30_write.ipynb #a4ef7306
+# %% ../nbs/30_write.ipynb #ce27279f
 import json, os, re, uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 import pyarrow.parquet as pq
@@ -47,6 +55,18 @@ from dedup_nb.files import (
     write_text,
 )
 from .places import Output
+from dedup_nb.shred import (
+    LAYOUTS,
+    WIDE_FOLDER,
+    atomic_lines,
+    check_shreddable,
+    entities_folder,
+    events_folder,
+    shredded,
+    wide_lines,
+    wide_row,
+)
+from .wide import columns_as_json, columns_from_json, fitted_types, given_columns
 
 # %% ../nbs/30_write.ipynb #c0f33bcb
 AREAS = ("events", "dropped", "bad", "verdicts", "retractions")
@@ -109,7 +129,7 @@ def rows_in_parquet(
         return sum(pool.map(rows_of, paths))
 
 
-# %% ../nbs/30_write.ipynb #c9e8060f
+# %% ../nbs/30_write.ipynb #ec4870f4
 _UTC_JSON = {
     "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -159,19 +179,37 @@ def write_rows(
     *,
     output_format: str = "parquet",  # parquet, json, enriched_tsv; `text` for one column of lines
     partition_by: Sequence[str] = (),  # see the setting of this name
+    below: str = "",  # a folder below that of the batch
 ) -> None:
     "Append `rows` to the attempt's folder, under file names that no other attempt has."
+    folder = f"{attempt.folder(area)}/{below}".rstrip("/")
     rows, folders = _partitioned(rows, partition_by)
     if output_format == "enriched_tsv":
         rows = enriched_lines(rows)
     writer = rows.write.mode("append").option("mapreduce.output.basename", f"part-{attempt.token}")
     writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").partitionBy(*folders)
     if output_format == "json":
-        writer.options(**_UTC_JSON).json(attempt.folder(area))
+        writer.options(**_UTC_JSON).json(folder)
     elif output_format == "parquet":
-        writer.option("compression", "zstd").parquet(attempt.folder(area))
+        writer.option("compression", "zstd").parquet(folder)
     else:
-        writer.text(attempt.folder(area))
+        writer.text(folder)
+
+
+def write_tables(
+    lines: DataFrame,  # `value`: enriched TSV
+    attempt: Attempt,
+    output: Output,  # format shredded or wide_row
+) -> None:
+    "Write events as the tables of their layout, or as wide rows."
+    write = partial(write_rows, attempt=attempt, area="events", output_format="text")
+    if output.format == "wide_row":
+        write(wide_lines(lines, output.compat, output.skip), below=WIDE_FOLDER)
+        return
+    if output.layout == "classic":
+        write(atomic_lines(lines, output.truncate), below=events_folder(output.layout))
+    tables = shredded(lines, output.layout, output.skip, output.truncate)
+    write(tables, below=entities_folder(output.layout), partition_by=LAYOUTS[output.layout])
 
 
 def files_of(
@@ -197,7 +235,68 @@ def count_rows(
     return spark.read.text([escaped(f"{attempt.output}/{p}") for p in paths]).count() if paths else 0
 
 
-# %% ../nbs/30_write.ipynb #d5d45519
+# %% ../nbs/30_write.ipynb #5225c103
+TUNED = {  # what a session should have, by output format
+    # else rows are sorted by the folder that they go to
+    "shredded": {"spark.sql.maxConcurrentOutputFileWriters": "200"},
+    "wide_row": {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"},
+}
+NOTED_COLUMNS = "runs/wide_columns.json"  # below the output: the columns that its wide rows have had
+
+
+@dataclass(frozen=True)
+class WideColumns:
+    "The typed columns of a batch, each with its type as JSON."
+
+    columns: Mapping[str, Any]
+    noted: Mapping[str, Any]  # what the next batch begins with
+    texts: Sequence[str]  # those that had to be text
+
+
+def write_wide(
+    events: DataFrame,  # enriched columns
+    attempt: Attempt,
+    output: Output,  # with wide_schema
+    committed: Mapping[str, Any] | None,  # the columns of its last commit: no other batch changes them
+) -> WideColumns:
+    "Write wide rows with typed columns; the columns of earlier batches stay."
+    noted = read_json(f"{attempt.output}/{NOTED_COLUMNS}") or {}
+    given = given_columns(output.wide_schema)
+    before = columns_from_json(noted if committed is None else committed) | given
+    columns, texts = fitted_types(events, before, not given and committed is None, output.skip)
+    schema = T.StructType([T.StructField(name, kind) for name, kind in columns.items()])
+    # derived contexts replace no others here, unlike in JSON
+    write_rows(wide_row(events, [], schema, skip=output.skip), attempt, "events", below=WIDE_FOLDER)
+    return _to_note(noted, columns_as_json(columns), texts, again=committed is not None)
+
+
+def _to_note(
+    noted: Mapping[str, Any], columns: Mapping[str, Any], texts: Sequence[str], again: bool
+) -> WideColumns:
+    "The columns of a batch, and with those before it: text for a day is no new type of the table."
+    lasting = {name: kind for name, kind in columns.items() if name not in texts or name not in noted}
+    return WideColumns(columns, {**lasting, **noted} if again else {**noted, **lasting}, texts)
+
+
+def rows_by_folder(
+    spark: SparkSession,
+    attempt: Attempt,
+    files: Sequence[Mapping[str, Any]],  # from `files_of`, of text
+) -> dict[str, int]:  # folder, below that of the batch -> lines
+    "Count the lines of tables by reading them back."
+    paths = [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]
+    if not paths:
+        return {}
+    rows = spark.read.text(paths)
+    by_file = rows.groupBy(rows.metadataColumn("_metadata").getField("file_path").alias("file")).count()
+    counts: Counter[str] = Counter()
+    for r in by_file.collect():  # as many as files, which the commit lists too
+        counts[unquote(r.file).rpartition(f"/batch_id={attempt.batch_id}/")[2].rpartition("/")[0]] += r[
+            "count"
+        ]
+    return dict(sorted(counts.items()))
+
+
 def write_delta(rows: DataFrame, attempt: Attempt) -> None:
     "Replace the batch in the Delta table. The table has one column more, `batch_id`, its partition."
     own = rows.withColumn("batch_id", F.lit(attempt.batch_id))
@@ -245,8 +344,12 @@ def check_columns_fit(
         )
     if output.format == "delta":
         _check_delta(spark, schema, f"{output.path}/events")
-    if output.format == "enriched_tsv":
+    if output.format == "enriched_tsv" or output.has_entities:
         check_enriched(names)
+    if output.has_entities:
+        check_shreddable(schema)
+    if output.wide_schema:
+        given_columns(output.wide_schema)
     if output.partition_by:
         _partitioned(spark.createDataFrame([], schema), output.partition_by)
 
@@ -270,7 +373,7 @@ def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:
             )
 
 
-# %% ../nbs/30_write.ipynb #7baf802e
+# %% ../nbs/30_write.ipynb #fdb578c5
 def commit_record(
     attempt: Attempt,
     files: Mapping[str, list[dict[str, Any]]],  # area -> its files
@@ -291,8 +394,11 @@ def commit_record(
 def publish(output: str, committed: Mapping[str, Any]) -> None:
     "Make the attempt's files the batch's files, for loaders. May be done again after a crash."
     folder = f"{output}/runs/{committed['batch_id']}"
+    listed = {name: value for name, value in committed.items() if name != "loader"}
     write_text(f"{folder}/copy_manifest.json", json.dumps({"entries": committed["entries"]}, indent=1))
-    write_text(f"{folder}/files.json", json.dumps(committed, indent=1))
+    write_text(f"{folder}/files.json", json.dumps(listed, indent=1))
+    for path, text in committed.get("loader", {}).items():
+        write_text(f"{output}/{path}", text)
 
 
 def committed_files(output: str, batch_id: str) -> dict[str, Any] | None:
@@ -323,10 +429,10 @@ def remove_unlisted(
 ) -> int:  # files removed
     "Remove this batch's files that the commit does not list (earlier attempts, strays), and the staging."
     keep, gone = {f["path"] for area in areas for f in committed.get(area, [])}, 0
+    keep.update(committed.get("loader", ()))
     for area in areas:
         for f in files_below(attempt.folder(area), attempt.output):
-            folder, name = os.path.split(f["path"])
-            owner = f"{folder}/{name[1:-4]}" if re.fullmatch(r"\..*\.crc", name) else f["path"]
+            owner = re.sub(r"/\.([^/]*)\.crc$", r"/\1", f["path"])  # of a checksum
             if owner not in keep:
                 # another run may be at it too
                 gone += remove_file(f"{attempt.output}/{f['path']}") and owner == f["path"]

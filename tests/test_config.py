@@ -234,8 +234,9 @@ def test_the_readme_and_the_help_are_made_of_the_table():
 
 
 def test_every_public_setting_is_there():
-    names = "input output input_format input_schema input_where output_format partition_by batch_pattern "
-    names += "batch_id etl_time since until max_batches skip_batches mode event_id event_fingerprint "
+    names = "input output input_format input_schema input_where output_format partition_by shred_layout "
+    names += "skip_schemas wide_row_schema truncate_atomic batch_pattern batch_id etl_time since until "
+    names += "max_batches skip_batches mode event_id event_fingerprint "
     names += "order_by missing_fingerprint fingerprint_columns natural synthetic compat manifest "
     names += "manifest_path retention_days rerun wait_minutes claim_timeout_minutes dynamodb_table "
     names += "dynamodb_endpoint aws_region create_table max_wcu duplicate_storage_config "

@@ -13,6 +13,7 @@ from dedup_nb.shred import (
     LAYOUTS,
     entities_of,
     entity_lines,
+    entity_types,
     shred,
     shredded,
     wide_lines,
@@ -81,6 +82,17 @@ def test_frames_are_shredded_as_lines_are(recorded, case):
         rows = [r.asDict() for r in frame.collect()]
         assert all(json.loads(text) for row in rows for text in row.values())
         assert {json.loads(r["schema"])["name"] for r in rows} == {name.split("/")[1]}
+
+
+def test_recorded_types_are_found(spark, conformance):
+    folder = conformance / "snowplow" / "AccumulatorSpec"
+    types = entity_types(lines_of(spark, (folder / "input.tsv").read_text())).collect()
+    found = {(r.schema, r.kind, r.number) for r in types}
+    # we write JSON alone
+    [expected] = [
+        c for c in json.loads((folder / "expected_types.json").read_text()) if c["default"] == "JSON"
+    ]
+    assert found == {(t["schemaKey"], t["snowplowEntity"], 1) for t in expected["types"]}
 
 
 def test_recorded_events_become_the_recorded_wide_rows(recorded):
@@ -163,13 +175,13 @@ def test_layouts_have_their_own_folders(spark, layout, folders):
     found = shredded(lines, layout)
     assert found.columns == [*LAYOUTS[layout], "value"]
     assert [list(r)[:-1] for r in found.where("name = 'c'").collect()] == [folders]
-    assert found.where("name = 'atomic'").count() == 1
+    assert found.where("name = 'atomic'").count() == (layout != "classic")
 
 
 def test_skipped_schemas_stay_out(spark):
     contexts = envelope("contexts", [item("c", {}), item("d", {}), item("c", {}, "2-0-0")])
     lines = lines_of(spark, line_of(contexts=contexts))
-    found = shredded(lines, "5.x", skip=["^iglu:com[.]acme/c/jsonschema/1-"])
+    found = shredded(lines, "5.x", skip=["iglu:com.acme/c/jsonschema/1-*-*"])
     assert sorted((r.name, r.model) for r in found.collect()) == [("atomic", "1"), ("c", "2"), ("d", "1")]
 
 
