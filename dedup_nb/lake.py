@@ -22,7 +22,7 @@ from .manifest import Look
 from .session import delta_settings
 from .words import first_line
 
-# %% ../nbs/21_lake.ipynb #b96fccd7
+# %% ../nbs/21_lake.ipynb #73588119
 _SCHEMA = (
     "kind string, era int, batch_id string, hi bigint, lo bigint, packed boolean, pair bigint, fate tinyint, "
     "seq bigint, etl bigint, origin string, origin_seq bigint, marker string, info string"
@@ -34,6 +34,7 @@ _PLACES = 128  # of an era: a batch takes two, its claim and its commit
 _ERAS = 64  # old eras that become one
 _MERGE_BELOW = 50_000_000  # keys of them: beyond that their files are large already
 _SMALL = 100_000  # keys that go into one file
+_MANY = 1_000_000  # keys of earlier batches; beyond, a small batch first asks which eras have its ids
 BROADCAST_IDS = 4_000_000  # ids of a batch; above it the join shuffles
 _VERSION = re.compile(r"\d{20}\.json")  # in the log of a Delta table
 _CONFLICT = re.compile(
@@ -130,7 +131,7 @@ def _old_keys(spark: SparkSession, rows: DataFrame, ledger: Ledger) -> DataFrame
     return keys.selectExpr(*_typed(*named))
 
 
-# %% ../nbs/21_lake.ipynb #1be99dec
+# %% ../nbs/21_lake.ipynb #1dee6abe
 @dataclass
 class LakeStore:
     "Markers and keys in a Delta table."
@@ -221,23 +222,22 @@ class LakeStore:
         live = [e for e in claim.ledger.committed() if _is_seen(e, claim, retention_s)]
         if not live:
             return Look(_nothing(self.spark))
-        keys = self._keys_seen(claim, min(e.first_seq for e in live), retention_s)
+        number = pairs.count() if number is None else number
         ids = pairs.select(*(F.col(c).alias(f"_{c}") for c in KEY))
-        if (pairs.count() if number is None else number) <= BROADCAST_IDS:
-            ids = F.broadcast(ids)
+        ids = F.broadcast(ids) if number <= BROADCAST_IDS else ids
+        keys = self._in_eras(claim, min(e.first_seq for e in live))
+        if number <= _SMALL and sum(e.committed.get("pairs", 0) for e in live) > _MANY:
+            keys = _where_met(keys, ids)
+        keys = _as_seen(keys, claim, retention_s)
         found = keys.join(ids, _same_id(), "left_semi")
         whose = ("coalesce(origin, batch_id) as batch_id", "coalesce(origin_seq, seq) as seq")
         return Look(found.selectExpr(*KEY, "pair", "fate", *whose, "true as of_id"))
 
-    def _keys_seen(self, claim: Claim, oldest: int, retention_s: int) -> DataFrame:
-        "The keys of batches from the place `oldest` on that live at the time of the batch."
+    def _in_eras(self, claim: Claim, oldest: int) -> DataFrame:
+        "The keys of the eras from that of the place `oldest` on."
         # eras that were merged have the number of the first of them
         first = era_of(oldest) // _ERAS * _ERAS
-        keys = self.keys().where(f"era between {first} and {era_of(claim.sees)} and seq < {claim.sees}")
-        keys = keys.where(f"batch_id <> {_text(claim.batch_id)}")
-        if claim.etl is None:
-            return keys
-        return keys.where(f"etl is null or etl >= {claim.etl - retention_s}")
+        return self.keys().where(f"era between {first} and {era_of(claim.sees)}")
 
     def held(self, event_ids: Sequence[str], ledger: Ledger, retention_s: int) -> list[dict[str, Any]]:
         "What the table has of some ids, for people."
@@ -395,6 +395,18 @@ def _is_seen(entry: Entry, claim: Claim, retention_s: int) -> bool:
     if entry.first_seq >= claim.sees or entry.batch_id == claim.batch_id:
         return False
     return entry.etl is None or claim.etl is None or entry.etl + retention_s >= claim.etl
+
+
+def _as_seen(keys: DataFrame, claim: Claim, retention_s: int) -> DataFrame:
+    "The keys that live at the time of the batch, and are not its own."
+    seen = keys.where(f"seq < {claim.sees} and batch_id <> {_text(claim.batch_id)}")
+    return seen if claim.etl is None else seen.where(f"etl is null or etl >= {claim.etl - retention_s}")
+
+
+def _where_met(keys: DataFrame, ids: DataFrame) -> DataFrame:
+    "The keys of the eras that may have some of these ids. Mostly few do, and one column tells."
+    met = keys.join(ids, F.expr("hi = _hi"), "left_semi").select("era").distinct()
+    return keys.where(F.col("era").isin([r.era for r in met.collect()]))
 
 
 _LAST = 16  # batches that must agree that an era has expired: one with a wrong clock must not decide
