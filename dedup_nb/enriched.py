@@ -123,7 +123,7 @@ def _is_right(name: str, kind: str) -> str:
     return f"({empty} or ({cell} rlike '^{_PATTERNS[kind]}{_END}' and {fits}))"
 
 
-# %% ../nbs/02_enriched.ipynb #a3148157
+# %% ../nbs/02_enriched.ipynb #6feec4cb
 _STRICT = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false', 'mode', 'PERMISSIVE')"
 # no longer than the name of a folder may be
 _NAME = "[A-Za-z0-9_-]{1,200}"
@@ -153,9 +153,9 @@ def is_one_json_value(
     return f"({quick} and (not {text} rlike '\\\\]\\\\s*,\\\\s*\\\\[' or {sealed}))"
 
 
-def envelope(name: str, text: str) -> str:
-    "SQL that parses the text of an envelope."
-    data = f"array<{_ITEM}>" if _ENVELOPES[name] == "contexts" else _ITEM
+def envelope(name: str, text: str, item: str = _ITEM) -> str:
+    "SQL that parses the text of an envelope, and of its items what `item` asks for."
+    data = f"array<{item}>" if _ENVELOPES[name] == "contexts" else item
     return f"from_json({text}, 'struct<schema: string, data: {data}>', {_STRICT})"
 
 
@@ -175,7 +175,7 @@ def _is_enveloped(name: str, cell: str) -> str:
     return f"coalesce(exists(array({_sealed(cell)}), p -> {whole}), false)"
 
 
-# %% ../nbs/02_enriched.ipynb #2ca6e0d8
+# %% ../nbs/02_enriched.ipynb #e2646292
 # one by one, not as a range: Java looks such a set up in a table
 _CONTROL = "".join(rf"\x{i:02x}" for i in range(32))
 # possessive throughout, so that nothing is tried twice
@@ -237,12 +237,15 @@ def _sure_cell(name: str, kind: str) -> str:
     return f"(?!\\t){_SURE[kind]}" if filled else _SURE[kind]
 
 
+_LONGEST_NAME = 50_000  # of a member, that the JSON parser takes
+
+
 def _is_sure() -> str:
     "SQL for: is a line an event at first sight?"
     cells = "\\t".join(_sure_cell(name, kind) for name, kind in ENRICHED)
     pattern = f"^{cells}{_END}".replace("\\", "\\\\")
-    # who came renamed is looked up by another id
-    return f"(value rlike '{pattern}' and not {_IS_MARKED})"
+    # Jackson refuses longer names; who came renamed is looked up by another id
+    return f"(octet_length(value) < {_LONGEST_NAME} and value rlike '{pattern}' and not {_IS_MARKED})"
 
 
 def _is_event() -> str:

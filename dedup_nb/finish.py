@@ -88,7 +88,7 @@ class Worked:
     moved: Moved
 
 
-# %% ../nbs/31_finish.ipynb #7959a880
+# %% ../nbs/31_finish.ipynb #33df3d72
 def finish(
     job: Job,
     work: Worked,
@@ -133,11 +133,31 @@ def _for_loaders(job: Job, work: Worked, files: Mapping[str, Any], m: Mapping[st
     return {"loader": {**noted, **told}, "wide_columns": kept.wide.columns}
 
 
+def _tally(job: Job, work: Worked, written: int) -> Tally:
+    "The counts of all rows. A task that was lost, and done again, may have counted its rows twice."
+    tally = work.moved.tally
+    if job.manifest or not job.applies or written == tally.read:
+        return tally
+    read = work.opened.source.raw.count()
+    return Tally(read, read - tally.bad)
+
+
+def _tally(job: Job, work: Worked, written: int) -> Tally:
+    "The counts of all rows. A task that was lost, and done again, may have counted its rows twice."
+    tally = work.moved.tally
+    if job.manifest or not job.applies or written == tally.read:
+        return tally
+    read = work.opened.source.raw.count()
+    return Tally(read, read - tally.bad)
+
+
 def _counted(job: Job, work: Worked, files: Mapping[str, Any]) -> dict[str, int]:
     "The counts of the batch, checked against the written files and the limits."
-    tally, decided, kept = work.moved.tally, work.moved.decided, work.opened.kept
+    decided, kept = work.moved.decided, work.opened.kept
+    written = count_written(job.spark, kept, files) if job.applies else {}
+    tally = _tally(job, work, sum(written.values()))
     expected = {"bad": tally.bad, "kept": tally.good - decided.dropped, "dropped": decided.dropped}
-    written = count_written(job.spark, kept, files) if job.applies else expected
+    written = written or expected
     check_conservation(tally.read, written, expected)
     counts = {"read": tally.read, **written, "renamed": decided.renamed, "suspects": decided.suspects}
     if job.applies:  # a run that only decides is there to look

@@ -131,7 +131,7 @@ def _old_keys(spark: SparkSession, rows: DataFrame, ledger: Ledger) -> DataFrame
     return keys.selectExpr(*_typed(*named))
 
 
-# %% ../nbs/21_lake.ipynb #1dee6abe
+# %% ../nbs/21_lake.ipynb #1c66f8cb
 @dataclass
 class LakeStore:
     "Markers and keys in a Delta table."
@@ -223,13 +223,10 @@ class LakeStore:
         if not live:
             return Look(_nothing(self.spark))
         number = pairs.count() if number is None else number
-        ids = pairs.select(*(F.col(c).alias(f"_{c}") for c in KEY))
-        ids = F.broadcast(ids) if number <= BROADCAST_IDS else ids
+        ids = _ids_of(pairs, number)
         keys = self._in_eras(claim, min(e.first_seq for e in live))
-        if number <= _SMALL and sum(e.committed.get("pairs", 0) for e in live) > _MANY:
-            keys = _where_met(keys, ids)
-        keys = _as_seen(keys, claim, retention_s)
-        found = keys.join(ids, _same_id(), "left_semi")
+        keys = _where_met(keys, ids) if _is_few(number, live) else keys
+        found = _as_seen(keys, claim, retention_s).join(ids, _same_id(), "left_semi")
         whose = ("coalesce(origin, batch_id) as batch_id", "coalesce(origin_seq, seq) as seq")
         return Look(found.selectExpr(*KEY, "pair", "fate", *whose, "true as of_id"))
 
@@ -397,6 +394,16 @@ def _is_seen(entry: Entry, claim: Claim, retention_s: int) -> bool:
     return entry.etl is None or claim.etl is None or entry.etl + retention_s >= claim.etl
 
 
+def _is_few(number: int, live: Sequence[Entry]) -> bool:
+    "Are these few pairs beside those of the batches?"
+    return number <= _SMALL and sum(e.committed.get("pairs", 0) for e in live) > _MANY
+
+
+def _ids_of(pairs: DataFrame, number: int) -> DataFrame:
+    ids = pairs.select(*(F.col(c).alias(f"_{c}") for c in KEY))
+    return F.broadcast(ids) if number <= BROADCAST_IDS else ids
+
+
 def _as_seen(keys: DataFrame, claim: Claim, retention_s: int) -> DataFrame:
     "The keys that live at the time of the batch, and are not its own."
     seen = keys.where(f"seq < {claim.sees} and batch_id <> {_text(claim.batch_id)}")
@@ -406,7 +413,9 @@ def _as_seen(keys: DataFrame, claim: Claim, retention_s: int) -> DataFrame:
 def _where_met(keys: DataFrame, ids: DataFrame) -> DataFrame:
     "The keys of the eras that may have some of these ids. Mostly few do, and one column tells."
     met = keys.join(ids, F.expr("hi = _hi"), "left_semi").select("era").distinct()
-    return keys.where(F.col("era").isin([r.era for r in met.collect()]))
+    # until the keys are read, eras may have become one, with the number of the first
+    eras = {era for r in met.collect() for era in (r.era, r.era // _ERAS * _ERAS)}
+    return keys.where(F.col("era").isin(*sorted(eras)))
 
 
 _LAST = 16  # batches that must agree that an era has expired: one with a wrong clock must not decide

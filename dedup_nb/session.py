@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ["delta_settings", "check_spark", "get_spark", "tuned", "beside"]
 
-# %% ../nbs/00_session.ipynb #42629d8d
+# %% ../nbs/00_session.ipynb #2e6feb06
 import os, sys
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from .errors import ConfigError
 
@@ -101,7 +101,7 @@ def get_spark(
         ) from wrong
 
 
-# %% ../nbs/00_session.ipynb #a4fb67ac
+# %% ../nbs/00_session.ipynb #06f4f18d
 _WIDE = {"spark.sql.codegen.maxFields": "300", "spark.sql.codegen.hugeMethodLimit": "8000"}
 
 
@@ -111,8 +111,9 @@ def _set_all(
     before: dict[str, str],  # what was there is added
 ) -> None:
     for name, value in settings.items():
-        before[name] = spark.conf.get(name)
+        was = spark.conf.get(name)
         spark.conf.set(name, value)
+        before[name] = was
 
 
 @contextmanager
@@ -133,12 +134,12 @@ def tuned(
     try:
         yield note
     finally:
-        with suppress(Exception):
-            for name, value in before.items():
+        for name, value in before.items():
+            with suppress(Exception):
                 spark.conf.set(name, value)
 
 
-# %% ../nbs/00_session.ipynb #4e7d21b0
+# %% ../nbs/00_session.ipynb #7904c8e9
 @contextmanager
 def beside(
     spark: "SparkSession",  # noqa: F821
@@ -155,7 +156,7 @@ def beside(
         started = [pool.submit(tagged, work) for work in works]
         try:
             yield
-            for one in started:
+            for one in wait(started, return_when=FIRST_EXCEPTION).done:
                 one.result()
         except BaseException:
             with suppress(Exception):

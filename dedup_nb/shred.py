@@ -5,6 +5,7 @@
 # %% auto #0
 __all__ = [
     "ATOMIC",
+    "MEMBERS",
     "LAYOUTS",
     "ATOMIC_TABLE",
     "WIDE_FOLDER",
@@ -24,16 +25,17 @@ __all__ = [
     "wide_lines",
 ]
 
-# %% ../nbs/15_shred.ipynb #0db5ef63
+# %% ../nbs/15_shred.ipynb #594a3424
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 from .columns import quoted
 from .enriched import ENRICHED, IGLU_URI, cell_of, decimal_text, envelope, field_text, flat_json
 from .errors import ConfigError, MissingColumnError, OutputError, did_you_mean, require_columns
 
-# %% ../nbs/15_shred.ipynb #df72238f
+# %% ../nbs/15_shred.ipynb #20a44f38
 _KINDS = {  # columns with entities, in the order in which an event's come
     "unstruct_event": "SELF_DESCRIBING_EVENT",
     "derived_contexts": "CONTEXT",
@@ -47,8 +49,10 @@ for _ in range(24):  # levels
     _NESTED = rf"[{{\\[](?:[^{{}}\\[\\]\"]++|{_STRING}|{_NESTED})*+[}}\\]]"
 _VALUE = rf'(?:{_NESTED}|{_STRING}|[^,{{}}\\[\\]"]++)'
 _DATA = rf'^[{{](?:(?!"data":){_STRING}:{_VALUE},)*+"data":({_VALUE})'  # of an object without white space
+_SPACE = r"[ \\t\\r\\n]*+"
+_ODD_NUMBER = rf"[\\[:,]{_SPACE}(?:-?[0-9]++[.eE]|-0)"
 # Spark's parser writes such texts anew: 1.50 becomes 1.5, and a text loses its quotes
-_IS_EXACT = r"""not coalesce({0}, '') rlike '\\\\|[0-9][.eE]|"data"[ \\t\\r\\n]*:[ \\t\\r\\n]*"'"""
+_IS_EXACT = rf"""not coalesce({{0}}, '') rlike '\\\\|{_ODD_NUMBER}|"data"{_SPACE}:{_SPACE}"'"""
 
 
 def _exact(column: str, text: str) -> str:
@@ -65,14 +69,15 @@ def _exact(column: str, text: str) -> str:
 
 
 def _items(column: str, text: str, event_id: str) -> str:
-    "SQL for the entities in the text of a column, in order: `kind`, `place`, `schema`, `data`."
+    "SQL for the entities in the text of a column, in order: `kind`, `place`, `schema`, `address`, `data`."
     found, kind = f"{envelope(column, text)}.data", _KINDS[column]
     # a text that cannot be read gives one entity that is null
     listed = f"coalesce({found}, array(null))" if kind == "CONTEXT" else f"array({found})"
     # wrapped: an entity that is null is another thing than none beside one text more
     wrapped = f"transform({listed}, x -> struct(x as entity))"
     data = "coalesce(exact, x.entity.data) as data"
-    one = f"struct('{kind}' as kind, '{column}' as place, x.entity.schema as schema, {data})"
+    address = "split(substr(x.entity.schema, 6), '/') as address"
+    one = f"struct('{kind}' as kind, '{column}' as place, x.entity.schema as schema, {address}, {data})"
     said = f"concat('event ', {event_id}, ' has in {column} no self-describing JSON: ', left({text}, 200))"
     right = f"x.entity.data is not null and x.entity.schema rlike '{IGLU_URI}'"
     none = f"x is null or (x.entity is null and coalesce(trim({text}), '') = '')"
@@ -83,9 +88,12 @@ def _items(column: str, text: str, event_id: str) -> str:
 def _all_items(texts: Mapping[str, str], skip: Sequence[str] = ()) -> str:
     "SQL for the entities of an event, of SQL for the texts of its columns."
     items = [_items(c, texts[c], texts["event_id"]) for c in _KINDS if c in texts]
-    taken = " and ".join(f"not x.schema rlike '{_pattern_of(criterion)}'" for criterion in skip)
     every = f"concat({', '.join(items)})"
-    return f"filter({every}, x -> {taken})" if skip else every
+    return f"filter({every}, x -> {' and '.join(_not_skipped(skip))})" if skip else every
+
+
+def _not_skipped(skip: Sequence[str]) -> list[str]:
+    return [f"not x.schema rlike '{_pattern_of(criterion)}'" for criterion in skip]
 
 
 def _pattern_of(criterion: str) -> str:
@@ -168,10 +176,10 @@ def _cut(time: str) -> str:
     return f"concat(translate(substring_index({time}, '.', 1), 'T', ' '), '.', {fraction})"
 
 
-_ADDRESS = "split(substr(x.schema, 6), '/')"  # of an Iglu schema: vendor, name, format, version
-_MODEL = f"substring_index({_ADDRESS}[3], '-', 1)"
+_ADDRESS = [f"x.address[{i}]" for i in range(4)]  # of an Iglu schema: vendor, name, format, version
+_MODEL = f"substring_index({_ADDRESS[3]}, '-', 1)"
 _PARTS = (
-    *(f"{_ADDRESS}[{i}] as {name}" for i, name in enumerate(("vendor", "name", "format", "version"))),
+    *(f"{part} as {name}" for part, name in zip(_ADDRESS, ("vendor", "name", "format", "version"))),
     f"{_MODEL} as model",
 )
 
@@ -236,7 +244,7 @@ def _atomic(events: DataFrame) -> list[Column]:
     return [F.col(n) if n in present else F.lit(None).cast(k).alias(n) for n, k in ATOMIC]
 
 
-# %% ../nbs/15_shred.ipynb #7a4a0020
+# %% ../nbs/15_shred.ipynb #22f60c2c
 _SCHEMA = """concat('{{"vendor":"', {vendor}, '","name":"', {name}, '","format":"', {format},
     '","version":"', {version}, '"}}')"""
 _HIERARCHY = """concat('{{"rootId":"', {root_id}, '","rootTstamp":"', {root_tstamp},
@@ -250,6 +258,12 @@ def _line_of(parts: Mapping[str, str]) -> str:
     schema, hierarchy = _SCHEMA.format(**parts), _HIERARCHY.format(**parts)
     data = parts["data"]
     return f"""concat('{{"schema":', {schema}, ',"data":', {data}, ',"hierarchy":', {hierarchy}, '}}')"""
+
+
+# SQL for the members of `data`, of the line of an entity; null for the line of an event
+MEMBERS = """if(startswith(value, '{"schema":'), json_object_keys(transform(
+    array(substr(value, locate('},"data":', value) + 9)),
+    x -> left(x, length(x) - length(substring_index(x, ',"hierarchy":', -1)) - 13))[0]), null) as members"""
 
 
 def entity_lines(
@@ -302,11 +316,55 @@ def _atomic_cell(name: str, kind: str, truncate: bool) -> Column:
 
 def _atomic_line(truncate: bool) -> Column:
     "The atomic row of `_dd_cells`."
-    return F.concat_ws("\t", *(_atomic_cell(n, k, truncate) for n, k in ATOMIC)).alias("value")
+    return F.concat_ws("\t", *(_atomic_cell(n, k, truncate) for n, k in ATOMIC))
 
 
 def _cells(lines: DataFrame) -> DataFrame:
     return lines.select(F.split("value", "\t", -1).alias("_dd_cells"))
+
+
+_PLAIN = {  # cells that are atomic cells as they are
+    "timestamp": "(?:[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3})?+",
+    "int": "(?:-?[1-9][0-9]{0,8}|0)?+",
+    "double": "(?:-?(?:[1-9][0-9]{0,6}|0)[.](?:[0-9]{0,7}[1-9]|0))?+",
+}
+_TAKEN = (*_JOINED_BY, *_KINDS)  # cells that are needed by themselves
+
+
+def _plain_cell(name: str, kind: str, truncate: bool) -> str:
+    "The pattern of a cell that is an atomic cell as it is."
+    at_most = _LENGTH_OF.get(name, "") if truncate and name not in _KINDS else ""
+    cell = _PLAIN.get(kind, f"[^\t]{{0,{at_most}}}+")
+    return f"(?<{name.replace('_', '')}>{cell})" if name in _TAKEN else cell
+
+
+def _plain_line(truncate: bool) -> tuple[str, str]:
+    "The pattern of a line whose atomic cells stay as they are; the atomic line and the cells."
+    runs, pattern = 0, []
+    for entities, columns in groupby(ENRICHED, key=lambda column: column[0] in _KINDS):
+        cells = "\t".join(_plain_cell(name, kind, truncate) for name, kind in columns)
+        pattern.append(cells if entities else f"(?<run{runs}>{cells})")
+        runs += not entities
+    atomic = "\t".join(f"${{run{n}}}" for n in range(runs))
+    taken = [f"${{{name.replace('_', '')}}}" for name in _TAKEN]
+    return "^" + "\t".join(pattern) + "\\z", "\n".join([atomic, *taken])
+
+
+def _one_by_one(truncate: bool) -> Column:
+    "The atomic line and the cells that are needed, of `_dd_cells`."
+    return F.array(_atomic_line(truncate), *(F.expr(cell_of(name)) for name in _TAKEN))
+
+
+def _taken_apart(lines: DataFrame, truncate: bool) -> DataFrame:
+    "The atomic line (`atomic`), and the cells that entities are made of."
+    # most lines are told by one pattern; it leaves the others as they are, and they are cut into cells
+    parts = F.split(F.regexp_replace("value", *_plain_line(truncate)), "\n", -1).alias("_dd_parts")
+    cells = F.when(F.size("_dd_parts") == 1, F.split("value", "\t", -1)).alias("_dd_cells")
+    taken = F.when(F.size("_dd_parts") > 1, F.col("_dd_parts")).otherwise(_one_by_one(truncate))
+    rows = lines.select("value", parts).select("_dd_parts", cells)
+    # inside a generator the long way costs nothing until it is needed
+    rows = rows.select(F.explode_outer(F.array(taken)).alias("_dd_taken"))
+    return rows.selectExpr(*(f"get(_dd_taken, {n}) as {name}" for n, name in enumerate(("atomic", *_TAKEN))))
 
 
 def atomic_lines(
@@ -314,10 +372,10 @@ def atomic_lines(
     truncate: bool = False,  # cut texts to the lengths of the original's table
 ) -> DataFrame:  # `value`: the 128 atomic columns
     "Write the events without their entities."
-    return _cells(lines).select(_atomic_line(truncate))
+    return _taken_apart(lines, truncate).select(F.col("atomic").alias("value"))
 
 
-# %% ../nbs/15_shred.ipynb #230b27ab
+# %% ../nbs/15_shred.ipynb #0268364b
 LAYOUTS = {  # the folders of an entity
     "classic": ("vendor", "name", "format", "version"),
     "5.x": ("vendor", "name", "format", "model"),
@@ -336,13 +394,13 @@ _LEVELS = {"model": 1, "revision": 2, "addition": 3}
 
 def _row_of_entity(layout: str) -> str:
     "SQL for the folders and the line of an entity."
-    version = f"{_ADDRESS}[3]"
-    parts = {name: f"split_part({version}, '-', {level})" for name, level in _LEVELS.items()}
-    kind = f"{_ADDRESS}[2]" if layout == "classic" else "'json'"
-    parts |= {"vendor": f"{_ADDRESS}[0]", "name": f"{_ADDRESS}[1]", "format": kind, "version": version}
-    folders = [f"{parts[name]} as {name}" for name in LAYOUTS[layout]]
-    root = {"root_id": _escaped(cell_of("event_id")), "root_tstamp": _cut(cell_of("collector_tstamp"))}
-    told = {**parts, **root, "format": f"{_ADDRESS}[2]", "data": "x.data"}
+    vendor, name, form, version = _ADDRESS
+    parts = {part: f"split_part({version}, '-', {level})" for part, level in _LEVELS.items()}
+    kind = form if layout == "classic" else "'json'"
+    parts |= {"vendor": vendor, "name": name, "format": kind, "version": version}
+    folders = [f"{parts[part]} as {part}" for part in LAYOUTS[layout]]
+    root = {"root_id": "root_id", "root_tstamp": "root_tstamp"}
+    told = {**parts, **root, "format": form, "data": "x.data"}
     return f"struct({', '.join(folders)}, {_line_of(told)} as value)"
 
 
@@ -356,21 +414,20 @@ def shredded(
 
     In the layout `classic`, events lie elsewhere: these are the lines of the entities alone.
     """
-    rows = F.expr(f"transform({_items_of_cells(skip)}, x -> {_row_of_entity(layout)})")
+    items = _all_items({name: name for name in _TAKEN}, skip)
+    rows = F.expr(f"transform(items, x -> {_row_of_entity(layout)})")
     if layout != "classic":
-        rows = F.concat(F.array(_row_of_event(layout, truncate)), rows)
-    found = _cells(lines).select(F.explode_outer(rows).alias("row"))
+        rows = F.concat(F.array(_row_of_event(layout)), rows)
+    root = f"{_escaped('event_id')} as root_id", f"{_cut('collector_tstamp')} as root_tstamp"
+    events = _taken_apart(lines, truncate).selectExpr("atomic", *root, f"{items} as items")
+    found = events.select(F.explode_outer(rows).alias("row"))
     return found.where("row is not null").select("row.*")
 
 
-def _items_of_cells(skip: Sequence[str]) -> str:
-    return _all_items({name: cell_of(name) for name in (*_JOINED_BY, *_KINDS)}, skip)
-
-
-def _row_of_event(layout: str, truncate: bool) -> Column:
+def _row_of_event(layout: str) -> Column:
     "The folders and the line of an event."
     folders = (F.lit(_ATOMIC_PARTS[name]).alias(name) for name in LAYOUTS[layout])
-    return F.struct(*folders, _atomic_line(truncate))
+    return F.struct(*folders, F.col("atomic").alias("value"))
 
 
 def entities_folder(layout: str) -> str:
@@ -396,31 +453,35 @@ def folder_of(
     return "/".join([entities_folder(layout), *(f"{level}={parts[level]}" for level in LAYOUTS[layout])])
 
 
+def _schemas(column: str) -> str:
+    "SQL for the entities in the cell of a column that makes an event: `kind`, `schema`."
+    found = f"{envelope(column, cell_of(column), 'struct<schema: string>')}.data"
+    listed = found if _KINDS[column] == "CONTEXT" else f"array({found})"
+    told = f"transform({listed}, x -> struct('{_KINDS[column]}' as kind, x.schema as schema))"
+    return f"coalesce({told}, array())"
+
+
 def entity_types(
     lines: DataFrame,  # `value`: enriched TSV, right in all that makes an event
     skip: Sequence[str] = (),  # as in `shredded`
-) -> DataFrame:  # `kind`, `schema`, `number`, `fields` (members of `data`), `first`, `last`; a row per schema
+) -> DataFrame:  # `kind`, `schema`, `number`, `first`, `last`; a row per schema
     """Count entities by schema.
 
     `first` and `last` are the least and the greatest `collector_tstamp` of their events, as text. A row
     whose kind is null stands for events without any.
     """
-    time = f"{_cut(cell_of('collector_tstamp'))} as time"
-    items = _cells(lines).selectExpr(time, f"explode_outer({_items_of_cells(skip)}) as x")
-    rows = items.selectExpr("time", "x.kind", "x.schema", "json_object_keys(x.data) as fields")
-    told = (
-        "count(1) as number",
-        "array_sort(array_distinct(flatten(collect_set(fields)))) as fields",
-        "min(time) as first",
-        "max(time) as last",
-    )
+    time, every = f"{_cut(cell_of('collector_tstamp'))} as time", ", ".join(map(_schemas, _KINDS))
+    taken = " and ".join(["x.schema is not null", *_not_skipped(skip)])
+    items = f"explode_outer(filter(concat({every}), x -> {taken})) as x"
+    rows = _cells(lines).selectExpr(time, items).select("time", "x.*")
+    told = ("count(1) as number", "min(time) as first", "max(time) as last")
     return rows.groupBy("kind", "schema").agg(*map(F.expr, told))
 
 
-# %% ../nbs/15_shred.ipynb #7db979ae
+# %% ../nbs/15_shred.ipynb #f80802ed
 _WIDE_NAME = f"""concat(if(x.kind = 'CONTEXT', 'contexts_', 'unstruct_event_'),
-    lower(translate({_ADDRESS}[0], '.-', '__')), '_',
-    lower(regexp_replace(translate({_ADDRESS}[1], '.-', '__'), '([^A-Z_])([A-Z])', '$1_$2')),
+    lower(translate({_ADDRESS[0]}, '.-', '__')), '_',
+    lower(regexp_replace(translate({_ADDRESS[1]}, '.-', '__'), '([^A-Z_])([A-Z])', '$1_$2')),
     '_', {_MODEL})"""
 
 
@@ -486,7 +547,8 @@ def _wide_names_of(events: DataFrame, types: Sequence[str]) -> list[str]:
         return []
     schemas = ["iglu:{}/{}/jsonschema/{}-0-0".format(*_checked_type(t).split("/")) for t in types]
     pairs = [(kind, schema) for kind in sorted(set(_KINDS.values())) for schema in schemas]
-    each = ", ".join(f"struct('{kind}' as kind, '{schema}' as schema)" for kind, schema in pairs)
+    one = "struct('{}' as kind, split(substr('{}', 6), '/') as address)"
+    each = ", ".join(one.format(kind, schema) for kind, schema in pairs)
     one = events.sparkSession.range(1).selectExpr(f"transform(array({each}), x -> {_WIDE_NAME}) as names")
     return list(one.first().names)
 

@@ -342,7 +342,7 @@ def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) 
         write_rows(rows.distinct(), attempt, "retractions")
 
 
-# %% ../nbs/31_stages.ipynb #2329a136
+# %% ../nbs/31_stages.ipynb #124bcb4b
 def check_conservation(
     read: int,  # rows read
     written: Mapping[str, int],  # rows read back: bad, kept, dropped
@@ -383,9 +383,11 @@ def check_entities(
 
 def _count_tables(spark: SparkSession, kept: Kept, files: Sequence[Mapping[str, Any]]) -> int:
     "The events that were written; their entities are checked."
-    found = rows_by_folder(spark, kept.attempt, files)
-    events = found.pop(events_folder(kept.output.layout), 0)
-    check_entities(found, kept.types, kept.output.layout)
+    layout, found = kept.output.layout, rows_by_folder(spark, kept.attempt, files)
+    events, _ = found.pop(events_folder(layout), (0, []))
+    check_entities({folder: number for folder, (number, _) in found.items()}, kept.types, layout)
+    members = lambda t: {"fields": found[folder_of(t["schema"], layout)][1]} if t["kind"] else {}
+    kept.types = [t | members(t) for t in kept.types]
     return events
 
 

@@ -7,6 +7,7 @@ __all__ = [
     "AREAS",
     "TUNED",
     "NOTED_COLUMNS",
+    "MAX_MEMBERS",
     "own_areas",
     "Attempt",
     "rows_in_parquet",
@@ -28,18 +29,18 @@ __all__ = [
     "discard",
 ]
 
-# %% ../nbs/30_write.ipynb #ce27279f
+# %% ../nbs/30_write.ipynb #7556d5de
 import json, os, re, uuid
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window, functions as F, types as T
 from .columns import named
 from .enriched import check_enriched, enriched_lines
 from .errors import BusyError, InputError, OutputError, did_you_mean
@@ -57,6 +58,7 @@ from dedup_nb.files import (
 from .places import Output
 from dedup_nb.shred import (
     LAYOUTS,
+    MEMBERS,
     WIDE_FOLDER,
     atomic_lines,
     check_shreddable,
@@ -235,7 +237,7 @@ def count_rows(
     return spark.read.text([escaped(f"{attempt.output}/{p}") for p in paths]).count() if paths else 0
 
 
-# %% ../nbs/30_write.ipynb #5225c103
+# %% ../nbs/30_write.ipynb #1f22303c
 TUNED = {  # what a session should have, by output format
     # else rows are sorted by the folder that they go to
     "shredded": {"spark.sql.maxConcurrentOutputFileWriters": "200"},
@@ -278,23 +280,39 @@ def _to_note(
     return WideColumns(columns, {**lasting, **noted} if again else {**noted, **lasting}, texts)
 
 
+MAX_MEMBERS = 1600  # columns of a table of Redshift
+
+
 def rows_by_folder(
     spark: SparkSession,
     attempt: Attempt,
     files: Sequence[Mapping[str, Any]],  # from `files_of`, of text
-) -> dict[str, int]:  # folder, below that of the batch -> lines
-    "Count the lines of tables by reading them back."
+) -> dict[str, tuple[int, list[str]]]:  # folder, below that of the batch -> lines, and members of `data`
+    "Count the lines of tables by reading them back, and find what their entities are made of."
     paths = [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]
-    if not paths:
-        return {}
-    rows = spark.read.text(paths)
-    by_file = rows.groupBy(rows.metadataColumn("_metadata").getField("file_path").alias("file")).count()
-    counts: Counter[str] = Counter()
-    for r in by_file.collect():  # as many as files, which the commit lists too
-        counts[unquote(r.file).rpartition(f"/batch_id={attempt.batch_id}/")[2].rpartition("/")[0]] += r[
-            "count"
-        ]
-    return dict(sorted(counts.items()))
+    found = _members_by_file(spark.read.text(paths)) if paths else []
+    below = f"/batch_id={attempt.batch_id}/"
+    folder = lambda r: unquote(r.file).rpartition(below)[2].rpartition("/")[0]
+    by_folder = groupby(sorted(found, key=folder), key=folder)
+    return {name: _lines_and_members(list(rows)) for name, rows in by_folder}
+
+
+def _lines_and_members(rows: Sequence[Row]) -> tuple[int, list[str]]:
+    members = sorted({r.member for r in rows if r.member is not None})
+    return sum({r.file: r.number for r in rows}.values()), members[:MAX_MEMBERS]
+
+
+def _members_by_file(lines: DataFrame) -> list[Row]:
+    "The members of the entities of each file, as many as a table can have columns; its lines (`number`)."
+    file = lines.metadataColumn("_metadata").getField("file_path").alias("file")
+    # entities of a type are mostly alike
+    alike = lines.select(file, F.expr(MEMBERS)).groupBy("file", "members").count()
+    each = alike.selectExpr("file", "count", "posexplode_outer(members) as (nth, member)")
+    once = each.groupBy("file", "member").agg(F.expr("sum(if(nth > 0, 0, count)) as n"))
+    files = Window.partitionBy("file")
+    number, nth = F.sum("n").over(files), F.row_number().over(files.orderBy("member"))
+    told = once.select("file", "member", number.alias("number"), nth.alias("nth"))
+    return told.where(F.col("nth") <= MAX_MEMBERS).collect()
 
 
 def write_delta(rows: DataFrame, attempt: Attempt) -> None:

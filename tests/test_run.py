@@ -1,5 +1,6 @@
 """One run at a time: formats in and out, what is refused before any work, alarms, deciding."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from pyspark.sql import functions as F
 from runs import committed, files, go, rows, silent, write
 from spread import COMPILED, configured
 
-from dedup_nb import Config, deduplicate, run
+from dedup_nb import Config, deduplicate, pipeline, run
 from dedup_nb.enriched import NAMES
 from dedup_nb.errors import (
     AlarmError,
@@ -59,6 +60,13 @@ def alone(source, output, **more):
 
 def one(spark, source, output, **more):
     return run(alone(source, output, **more), spark, say=silent)
+
+
+def test_rows_that_a_lost_task_counted_twice_are_counted_again(spark, source, tmp_path, monkeypatch):
+    counted = pipeline.scan_ids
+    twice = lambda *given: replace(scan := counted(*given), read=scan.read + 2)
+    monkeypatch.setattr(pipeline, "scan_ids", twice)
+    assert one(spark, source, tmp_path).counts == COUNTS
 
 
 # --- formats ---
