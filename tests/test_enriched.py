@@ -629,11 +629,20 @@ def test_which_way_a_sure_line_went_does_not_show(spark, in_session, tmp_path, s
                 '{"schema":"iglu:a.b/c-d/jsonschema/1-0-0","data":{"say":"\\"}]{","n":[[],{"m":{}}]}}'
             )
         },
-        {"contexts": contexts(",".join([ITEM] * 3000))},
+        {"contexts": contexts(",".join([ITEM] * 300))},
     ],
 )
 def test_ordinary_lines_are_sure(spark, cells):
     assert not some_values(frame_of(spark, [line(**cells)]), []).first()._dd_look
+
+
+def test_a_name_that_the_parser_refuses_makes_a_bad_line_in_any_spelling(spark):
+    told = [
+        contexts(f'{{"schema":"iglu:a/b/jsonschema/1-0-0","data":{{"{60_000 * "x"}":{n}}}}}')
+        for n in ("1", "  1")
+    ]
+    frame = frame_of(spark, [line(contexts=text) for text in told])
+    assert [r._dd_good for r in decoded(frame).select("_dd_good").collect()] == [False, False]
 
 
 def test_a_filter_on_good_does_not_parse_twice(spark):
