@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["OUTCOMES", "time_span", "default_span", "Rules", "Split", "Deduper"]
 
-# %% ../nbs/61_expiry.ipynb #991f3b44
+# %% ../nbs/61_expiry.ipynb #61191bea
 import math, re, time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any
-from pyspark.sql import Column, DataFrame, Row, Window, functions as F, types as T
+from pyspark.sql import Column, DataFrame, Window, functions as F, types as T
 from .columns import micros, quoted
 from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
 from .keys import KEY, hash_of, id_key
@@ -297,7 +297,7 @@ def _remembered(judged: DataFrame, rules: Rules, latest: int) -> DataFrame:  # K
     return alive.select(*id_key(F.col("_dd_key")), "time")
 
 
-# %% ../nbs/61_expiry.ipynb #ccb8a54e
+# %% ../nbs/61_expiry.ipynb #b1147b1c
 @dataclass(frozen=True)
 class Split:
     "Rows by what they are. Rows come in no order; each row of the input is in exactly one output."
@@ -376,9 +376,7 @@ class Deduper:
 
     key: Any  # columns that make rows alike: names, SQL or Columns, one or a list
     event_time: str | Column | None = None  # timestamp, text, or a number: milliseconds since 1970
-    expire_before: str | float | None = (
-        None  # how long a key blocks, and how late a row may come; None: for ever
-    )
+    expire_before: str | float | None = None  # how long a key blocks, how late a row may be; None: ever
     bucket_span: str | float | None = None  # None: a divisor of that, about its square root in seconds
     reference_instant: Any = None  # where buckets begin; None: the first row's time
     num_buckets: int | None = None  # of the original; it never changes an outcome
@@ -468,8 +466,9 @@ class Deduper:
     ) -> DataFrame:
         ids = rows.where("_dd_key is not null").select(*id_key(F.col("_dd_key"))).distinct()
         horizon = None if rules.horizon is None else rules.horizon + rules.span
-        # as of the earliest row that is not expired
-        return state.known(earlier, ids, earlier.latest or latest, horizon)
+        # as of the first row: what blocks it may have expired at the last one
+        at = latest if earlier.latest is None else earlier.latest
+        return state.known(earlier, ids, at, horizon)
 
     def _commit(
         self,
@@ -498,11 +497,8 @@ class Deduper:
                 f"{found.without} rows have no key, or no time that can be read. Repair them, or say what "
                 "they are: on_null=unique or on_null=expired."
             )
-        asked = (
-            earlier.reference
-            if earlier and earlier.reference is not None
-            else _instant(self.reference_instant)
-        )
+        known = earlier.reference if earlier else None
+        asked = _instant(self.reference_instant) if known is None else known
         reference = asked if asked is not None else (found.first or 0)
         # the window ends with the reference instant, which is not in it
         latest = earlier.latest if earlier and earlier.latest is not None else reference - 1

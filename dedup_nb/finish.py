@@ -88,7 +88,7 @@ class Worked:
     moved: Moved
 
 
-# %% ../nbs/31_finish.ipynb #33df3d72
+# %% ../nbs/31_finish.ipynb #f98026f1
 def finish(
     job: Job,
     work: Worked,
@@ -131,15 +131,6 @@ def _for_loaders(job: Job, work: Worked, files: Mapping[str, Any], m: Mapping[st
         return {"loader": told}
     noted = {NOTED_COLUMNS: json.dumps(kept.wide.noted, indent=1)}
     return {"loader": {**noted, **told}, "wide_columns": kept.wide.columns}
-
-
-def _tally(job: Job, work: Worked, written: int) -> Tally:
-    "The counts of all rows. A task that was lost, and done again, may have counted its rows twice."
-    tally = work.moved.tally
-    if job.manifest or not job.applies or written == tally.read:
-        return tally
-    read = work.opened.source.raw.count()
-    return Tally(read, read - tally.bad)
 
 
 def _tally(job: Job, work: Worked, written: int) -> Tally:

@@ -18,9 +18,8 @@ from .ledger import FORMAT, Claim, FencedError, Ledger, ManifestError, RecipeErr
 from .manifest import Manifest
 from .session import get_spark
 
-# %% ../nbs/60_state.ipynb #aaa5167f
+# %% ../nbs/60_state.ipynb #61660699
 _SECOND = 1_000_000
-_DAY = 86400 * _SECOND
 FOR_EVER = 10**6  # days
 _AS_PAIR = ("time as pair", "0 as fate", "string(null) as origin", "bigint(null) as origin_seq")
 

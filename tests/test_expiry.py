@@ -193,6 +193,8 @@ def test_batches_give_the_outcomes_of_one(spark, tmp_path, how, partitions):
     before = state.summary()
     again.commit()
     assert outcomes(again) == {i: expected[i] for i in range(7, 20)} and state.summary() == before
+    state.compact()
+    assert state.purge() == [] and state.summary()["keys"] == before["keys"] == state.read().count()
     # another memory
     with pytest.raises(RecipeError, match="horizon was 10000, is now 20000"):
         deduper_of({**how, "horizon": 20}).split(frame, state=state, batch_id="b3")
