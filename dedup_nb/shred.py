@@ -35,7 +35,7 @@ from .columns import quoted
 from .enriched import ENRICHED, IGLU_URI, cell_of, decimal_text, envelope, field_text, flat_json
 from .errors import ConfigError, MissingColumnError, OutputError, did_you_mean, require_columns
 
-# %% ../nbs/15_shred.ipynb #20a44f38
+# %% ../nbs/15_shred.ipynb #a294e52b
 _KINDS = {  # columns with entities, in the order in which an event's come
     "unstruct_event": "SELF_DESCRIBING_EVENT",
     "derived_contexts": "CONTEXT",
@@ -68,11 +68,21 @@ def _exact(column: str, text: str) -> str:
     return f"if({_IS_EXACT.format(text)}, array(), {texts})"
 
 
+def _rebuilt(column: str) -> str:
+    "SQL that writes an envelope `e` again, of what was parsed, without white space."
+    one = """concat('{{"schema":"', {0}.schema, '","data":', {0}.data, '}}')""".format
+    several = f"concat('[', array_join(transform(e.data, x -> {one('x')}), ','), ']')"
+    data = several if _KINDS[column] == "CONTEXT" else one("e.data")
+    return f"""concat('{{"schema":"', e.schema, '","data":', {data}, '}}')"""
+
+
 def _items(column: str, text: str, event_id: str) -> str:
     "SQL for the entities in the text of a column, in order: `kind`, `place`, `schema`, `address`, `data`."
-    found, kind = f"{envelope(column, text)}.data", _KINDS[column]
+    kind = _KINDS[column]
     # a text that cannot be read gives one entity that is null
-    listed = f"coalesce({found}, array(null))" if kind == "CONTEXT" else f"array({found})"
+    listed = "coalesce(e.data, array(null))" if kind == "CONTEXT" else "array(e.data)"
+    # what gives its text when it is written again was parsed without loss
+    exact = f"if(coalesce({_rebuilt(column)} = {text}, false), array(), {_exact(column, text)})"
     # wrapped: an entity that is null is another thing than none beside one text more
     wrapped = f"transform({listed}, x -> struct(x as entity))"
     data = "coalesce(exact, x.entity.data) as data"
@@ -82,7 +92,8 @@ def _items(column: str, text: str, event_id: str) -> str:
     right = f"x.entity.data is not null and x.entity.schema rlike '{IGLU_URI}'"
     none = f"x is null or (x.entity is null and coalesce(trim({text}), '') = '')"
     told = f"case when {right} then {one} when {none} then null else raise_error({said}) end"
-    return f"filter(zip_with({wrapped}, {_exact(column, text)}, (x, exact) -> {told}), x -> x is not null)"
+    found = f"filter(zip_with({wrapped}, {exact}, (x, exact) -> {told}), x -> x is not null)"
+    return f"if({text} = '', array(), get(transform(array({envelope(column, text)}), e -> {found}), 0))"
 
 
 def _all_items(texts: Mapping[str, str], skip: Sequence[str] = ()) -> str:
@@ -244,7 +255,7 @@ def _atomic(events: DataFrame) -> list[Column]:
     return [F.col(n) if n in present else F.lit(None).cast(k).alias(n) for n, k in ATOMIC]
 
 
-# %% ../nbs/15_shred.ipynb #22f60c2c
+# %% ../nbs/15_shred.ipynb #61f9b75b
 _SCHEMA = """concat('{{"vendor":"', {vendor}, '","name":"', {name}, '","format":"', {format},
     '","version":"', {version}, '"}}')"""
 _HIERARCHY = """concat('{{"rootId":"', {root_id}, '","rootTstamp":"', {root_tstamp},
@@ -331,40 +342,33 @@ _PLAIN = {  # cells that are atomic cells as they are
 _TAKEN = (*_JOINED_BY, *_KINDS)  # cells that are needed by themselves
 
 
-def _plain_cell(name: str, kind: str, truncate: bool) -> str:
-    "The pattern of a cell that is an atomic cell as it is."
-    at_most = _LENGTH_OF.get(name, "") if truncate and name not in _KINDS else ""
-    cell = _PLAIN.get(kind, f"[^\t]{{0,{at_most}}}+")
-    return f"(?<{name.replace('_', '')}>{cell})" if name in _TAKEN else cell
+def _is_plain(patterns: Mapping[str, str] = _PLAIN) -> Column:
+    "Is the text of all of `_dd_cells` that are no text what is to be written?"
+    typed = [(name, kind) for name, kind in ENRICHED if kind in patterns]
+    pattern = "\t".join(patterns[kind] for _, kind in typed)
+    return F.rlike(F.concat_ws("\t", *(F.expr(cell_of(n)) for n, _ in typed)), F.lit(f"^{pattern}\\z"))
 
 
-def _plain_line(truncate: bool) -> tuple[str, str]:
-    "The pattern of a line whose atomic cells stay as they are; the atomic line and the cells."
-    runs, pattern = 0, []
-    for entities, columns in groupby(ENRICHED, key=lambda column: column[0] in _KINDS):
-        cells = "\t".join(_plain_cell(name, kind, truncate) for name, kind in columns)
-        pattern.append(cells if entities else f"(?<run{runs}>{cells})")
-        runs += not entities
-    atomic = "\t".join(f"${{run{n}}}" for n in range(runs))
-    taken = [f"${{{name.replace('_', '')}}}" for name in _TAKEN]
-    return "^" + "\t".join(pattern) + "\\z", "\n".join([atomic, *taken])
+def _plain_line() -> Column:
+    "The atomic cells of `_dd_cells` as they are, with tabs between."
+    columns = groupby(enumerate(ENRICHED), key=lambda column: column[1][0] in _KINDS)
+    runs = [[place for place, _ in run] for has_entities, run in columns if not has_entities]
+    return F.concat_ws("\t", *(F.slice("_dd_cells", run[0] + 1, len(run)) for run in runs))
 
 
-def _one_by_one(truncate: bool) -> Column:
-    "The atomic line and the cells that are needed, of `_dd_cells`."
-    return F.array(_atomic_line(truncate), *(F.expr(cell_of(name)) for name in _TAKEN))
-
-
-def _taken_apart(lines: DataFrame, truncate: bool) -> DataFrame:
-    "The atomic line (`atomic`), and the cells that entities are made of."
-    # most lines are told by one pattern; it leaves the others as they are, and they are cut into cells
-    parts = F.split(F.regexp_replace("value", *_plain_line(truncate)), "\n", -1).alias("_dd_parts")
-    cells = F.when(F.size("_dd_parts") == 1, F.split("value", "\t", -1)).alias("_dd_cells")
-    taken = F.when(F.size("_dd_parts") > 1, F.col("_dd_parts")).otherwise(_one_by_one(truncate))
-    rows = lines.select("value", parts).select("_dd_parts", cells)
+def _taken_apart(lines: DataFrame, plain: Column, short: Column, long: Column) -> DataFrame:
+    "What becomes of the atomic cells, by the short way if they are plain; the cells entities are made of."
+    rows = _cells(lines).select("_dd_cells", plain.alias("_dd_plain"))
     # inside a generator the long way costs nothing until it is needed
+    atomic = F.when(F.col("_dd_plain"), short).otherwise(long)
+    taken = F.array(atomic, *(F.expr(cell_of(name)) for name in _TAKEN))
     rows = rows.select(F.explode_outer(F.array(taken)).alias("_dd_taken"))
     return rows.selectExpr(*(f"get(_dd_taken, {n}) as {name}" for n, name in enumerate(("atomic", *_TAKEN))))
+
+
+def _with_atomic_line(lines: DataFrame, truncate: bool) -> DataFrame:
+    plain = F.lit(False) if truncate else _is_plain()
+    return _taken_apart(lines, plain, _plain_line(), _atomic_line(truncate))
 
 
 def atomic_lines(
@@ -372,10 +376,10 @@ def atomic_lines(
     truncate: bool = False,  # cut texts to the lengths of the original's table
 ) -> DataFrame:  # `value`: the 128 atomic columns
     "Write the events without their entities."
-    return _taken_apart(lines, truncate).select(F.col("atomic").alias("value"))
+    return _with_atomic_line(lines, truncate).select(F.col("atomic").alias("value"))
 
 
-# %% ../nbs/15_shred.ipynb #0268364b
+# %% ../nbs/15_shred.ipynb #598b113d
 LAYOUTS = {  # the folders of an entity
     "classic": ("vendor", "name", "format", "version"),
     "5.x": ("vendor", "name", "format", "model"),
@@ -419,7 +423,7 @@ def shredded(
     if layout != "classic":
         rows = F.concat(F.array(_row_of_event(layout)), rows)
     root = f"{_escaped('event_id')} as root_id", f"{_cut('collector_tstamp')} as root_tstamp"
-    events = _taken_apart(lines, truncate).selectExpr("atomic", *root, f"{items} as items")
+    events = _with_atomic_line(lines, truncate).selectExpr("atomic", *root, f"{items} as items")
     found = events.select(F.explode_outer(rows).alias("row"))
     return found.where("row is not null").select("row.*")
 
@@ -553,21 +557,44 @@ def _wide_names_of(events: DataFrame, types: Sequence[str]) -> list[str]:
     return list(one.first().names)
 
 
-# %% ../nbs/15_shred.ipynb #549d0a23
+# %% ../nbs/15_shred.ipynb #cc32ee07
+_PLAIN_JSON = _PLAIN | {"double": "(?:-?(?:[1-9][0-9]{0,6}|0(?![.]000))[.](?:[0-9]{0,7}[1-9]|0))?+"}
+_ODD_TEXT = r'["\\\x00-\x08\x0a-\x1f\ufffd]'  # what JSON writes in another way; a tab is between cells
+
+
+def _json_value(name: str, kind: str) -> str:
+    "SQL for the JSON of a cell that is plain."
+    cell = cell_of(name)
+    # without a fraction that is zero
+    time = f"replace(left({cell}, 19), ' ', 'T'), if(endswith({cell}, '.000'), '', substr({cell}, 20))"
+    written = {
+        "string": f"""concat('"', {f"lower({cell})" if name == "event_id" else cell}, '"')""",
+        "boolean": f"if({cell} = '1', 'true', 'false')",
+        "timestamp": f"""concat('"', {time}, 'Z"')""",
+    }
+    return f"""concat('"{name}":', if({cell} = '', 'null', {written.get(kind, cell)}))"""
+
+
+def _json_start() -> tuple[str, str]:
+    "SQL for the JSON of `_dd_cells` up to the types of entities: of cells that are plain, and of any."
+    latitude, longitude = (
+        f"string(try_cast({cell_of(name)} as double))" for name in ("geo_latitude", "geo_longitude")
+    )
+    place = f"""coalesce(concat(',"geo_location":"', {latitude}, ',', {longitude}, '"'), '')"""
+    short = f"concat_ws(',', {', '.join(_json_value(name, kind) for name, kind in ATOMIC)})"
+    long = flat_json([name for name, _ in ATOMIC])
+    return f"concat('{{', {short}, {place})", f"concat(trim(trailing '}}' from {long}), {place})"
+
+
 def wide_lines(
     lines: DataFrame,  # `value`: enriched TSV
     compat: str = "none",  # as in `wide_row`
     skip: Sequence[str] = (),  # as in `shredded`
 ) -> DataFrame:  # `value`: JSON
     "Write one JSON object per event."
-    texts = {name: cell_of(name) for name in ("event_id", *_KINDS)}
+    plain = _is_plain(_PLAIN_JSON) & ~F.rlike(_plain_line(), F.lit(_ODD_TEXT))
+    rows = _taken_apart(lines, plain, *map(F.expr, _json_start()))
     keys = "array_distinct(transform(_dd_items, x -> x.key))"
     pairs = f"""transform({keys}, k -> concat(',"', k, '":', {_value_of("k")}))"""
-    latitude, longitude = (
-        f"string(try_cast({cell_of(name)} as double))" for name in ("geo_latitude", "geo_longitude")
-    )
-    place = f"""coalesce(concat(',"geo_location":"', {latitude}, ',', {longitude}, '"'), '')"""
-    atomic = flat_json([name for name, _ in ATOMIC])
-    whole = f"concat(substr(atomic, 1, length(atomic) - 1), place, array_join({pairs}, ''), '}}') as value"
-    rows = _named(_cells(lines), texts, compat, skip)
-    return rows.selectExpr("_dd_items", f"{atomic} as atomic", f"{place} as place").selectExpr(whole)
+    found = _named(rows, {name: name for name in ("event_id", *_KINDS)}, compat, skip)
+    return found.selectExpr(f"concat(atomic, array_join({pairs}, ''), '}}') as value")
