@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from .config import GROUPS, Config, default_text, kind_of, settings
 from .errors import ConfigError, DedupError, did_you_mean, masked
 
-# %% ../nbs/90_cli.ipynb #5ae728b0
+# %% ../nbs/90_cli.ipynb #6380217a
 _FIND = (  # what leads to a manifest
     "output",
     "manifest",
@@ -58,6 +58,13 @@ _BACKFILL = (
     *_FIND,
 )
 
+_STREAM = tuple(
+    name
+    for name in _ALL
+    if name not in (*_OF_BATCHES, "etl_time", "rerun", "mode", "max_batches")
+    or name in ("input", "input_format", "input_schema", "minimum_timestamp")
+)
+
 _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--force": "go on with another recipe than the manifest's, and record it; and past the check on batches "
     "so old that they would have seen pairs which are expired",
@@ -76,6 +83,11 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--table=NAME": "name of the DynamoDB table",
     "--for=PURPOSE": "run, or create: also make the table [run]",
     "--output=DIR": "folder for the results [demo_output]",
+    "--name=NAME": "of the stream: its batches are NAME-000000000 and so on [stream]",
+    "--checkpoint=DIR": "where Spark notes what was read [checkpoints/NAME below the output]",
+    "--trigger=TIME": "how often to look for events, such as '1 minute' [as fast as it goes]",
+    "--available-now": "take what is there, and stop",
+    "--max-files=N": "files in a micro-batch, at most [1000]",
 }
 
 
@@ -97,6 +109,12 @@ _COMMANDS = {
         "dedup run --input s3://lake/enriched --output s3://lake/clean",
         _ALL,
         ("--force", "--late-files", "--accept-empty-manifest"),
+    ),
+    "stream": _Command(
+        "deduplicate a folder as files come, a batch for each micro-batch",
+        "dedup stream --input landing --output clean --trigger '1 minute'",
+        _STREAM,
+        ("--name=NAME", "--checkpoint=DIR", "--trigger=TIME", "--available-now", "--max-files=N"),
     ),
     "profile": _Command(
         "how duplicated the events are, why, and which window would catch it",
@@ -365,7 +383,7 @@ def _redirect(out: int, err: int) -> None:
     os.dup2(err, 2)
 
 
-# %% ../nbs/90_cli.ipynb #46460648
+# %% ../nbs/90_cli.ipynb #4a6aeaca
 def _answered(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0) -> int:
     "Print the result, for programs or for people."
     print(json.dumps(numbers) if args.json else words)
@@ -388,6 +406,21 @@ def _run(args: argparse.Namespace, terminal: _Terminal) -> int:
         "batches": list(summary.batches),
     }
     return _answered(args, numbers, summary, summary.exit_code)
+
+
+def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
+    from dedup_nb.session import get_spark
+    from dedup_nb.stream import follow, read_stream
+
+    config = _config(args)
+    spark = get_spark(
+        delta="lake" == config.manifest or "delta" in (config.input_format, config.output_format)
+    )
+    events = read_stream(spark, config, _whole("--max-files", args.max_files or "1000", "files"))
+    more = dict(trigger=args.trigger, available_now=args.available_now, say=terminal.say)
+    made = follow(events, config, args.checkpoint, args.name or "stream", **more)
+    words = f"{len(made)} micro-batches were committed; dedup runs --output {config.output} lists them."
+    return _answered(args, {"batches": made, "output": config.output}, words)
 
 
 def _backfill(args: argparse.Namespace, terminal: _Terminal) -> int:
@@ -447,7 +480,11 @@ def _history(args: argparse.Namespace, terminal: _Terminal) -> int:
     config, name = _config(args), args.command
     if name in ("runs", "expire"):
         days = getattr(args, "audit_days", None)
-        more = {} if name == "runs" else dict(yes=args.yes, audit_days=None if days is None else _whole(days))
+        more = (
+            {}
+            if name == "runs"
+            else dict(yes=args.yes, audit_days=None if days is None else _whole("--audit-days", days, "days"))
+        )
         answer = getattr(history, name)(config, **more)
     else:
         about = _about(args)
@@ -456,11 +493,11 @@ def _history(args: argparse.Namespace, terminal: _Terminal) -> int:
     return _answered(args, answer.data, answer)
 
 
-def _whole(days: str) -> int:
+def _whole(flag: str, text: str, what: str) -> int:
     try:
-        return int(days)
+        return int(text)
     except ValueError:
-        raise ConfigError(f"--audit-days {days}: wanted a whole number of days.") from None
+        raise ConfigError(f"{flag} {text}: wanted a whole number of {what}.") from None
 
 
 def _iam(args: argparse.Namespace, terminal: _Terminal) -> int:
@@ -528,10 +565,11 @@ def _watched(output: Path, batches: int, terminal: _Terminal) -> Iterator[None]:
             terminal.live("")
 
 
-# %% ../nbs/90_cli.ipynb #3e3f8edb
+# %% ../nbs/90_cli.ipynb #142cebc8
 _DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
     "demo": _demo,
     "run": _run,
+    "stream": _stream,
     "profile": _profile,
     "backfill": _backfill,
     "plan": _plan,

@@ -88,7 +88,7 @@ class Worked:
     moved: Moved
 
 
-# %% ../nbs/31_finish.ipynb #f98026f1
+# %% ../nbs/31_finish.ipynb #d87fe5fc
 def finish(
     job: Job,
     work: Worked,
@@ -104,7 +104,7 @@ def finish(
         files["events"] = _replace_delta(job, work)
     progress.done("commit", sum_in_words(counts))
     m = _metrics(job, work, counts, files, progress)
-    _write_record(attempt, m)
+    _write_record(job, attempt, m)
     check_alone(attempt, files, work.opened.earlier, areas)
     return _published(job, work, files, m)
 
@@ -169,9 +169,10 @@ def _replace_delta(job: Job, work: Worked) -> list[dict[str, Any]]:
     return delta_files(job.spark, kept.attempt)
 
 
-def _write_record(attempt: Attempt, m: Mapping[str, Any]) -> None:
+def _write_record(job: Job, attempt: Attempt, m: Mapping[str, Any]) -> None:
     write_text(f"{attempt.record}/metrics.json", json.dumps(m, indent=1))
-    write_text(f"{attempt.record}/report.html", report_html(m))
+    if job.stream is None:
+        write_text(f"{attempt.record}/report.html", report_html(m))
 
 
 def _commit(
@@ -187,7 +188,7 @@ def _commit(
     job.manifest.commit(looked.claim, keys, _told(job, work, m))
     used = dict(job.manifest.store.used(looked.claim))
     if used != m["used"]:
-        _write_record(attempt, {**m, "used": used})
+        _write_record(job, attempt, {**m, "used": used})
     return {**m, "used": used}
 
 

@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ["Reply", "runs_table", "runs", "explain", "abandon", "forget", "expire"]
 
-# %% ../nbs/33_history.ipynb #2a11d150
-import html
+# %% ../nbs/33_history.ipynb #6950f1ec
+import html, re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import starmap
 from typing import Any
 from pyspark.sql import SparkSession, functions as F
 from .config import Config
@@ -62,7 +63,7 @@ def _opened(config: Config, spark: SparkSession | None, keys: bool = True) -> Ma
     return existing_manifest(spark, memory, config.output)
 
 
-# %% ../nbs/33_history.ipynb #be1ca23b
+# %% ../nbs/33_history.ipynb #9606d788
 _HEAD = (
     "batch",
     "state",
@@ -138,13 +139,36 @@ def _numbers(c: Mapping[str, int]) -> tuple[str, ...]:
     return (grouped(c["kept"]), grouped(c["dropped"]), dropped, grouped(c["bad"]), bad)
 
 
+_MICRO_BATCH, _SHOWN = re.compile("(.+)-[0-9]{9}"), 5  # of those of a stream
+
+
+def _with_streams(told: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    "Batches for people: a stream is one line, and its last ones."
+    streams: dict[str, list[Mapping[str, Any]]] = {}
+    for t in told:
+        if found := _MICRO_BATCH.fullmatch(t["batch_id"]):
+            streams.setdefault(found[1], []).append(t)
+    long = {name: batches for name, batches in streams.items() if len(batches) > _SHOWN}
+    hidden = {t["batch_id"] for batches in long.values() for t in batches[:-_SHOWN]}
+    return [*starmap(_stream, long.items()), *(t for t in told if t["batch_id"] not in hidden)]
+
+
+def _stream(name: str, batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    "All micro-batches of a stream as one batch."
+    counts, states = Counter(), Counter(t["state"] for t in batches)
+    for t in batches:
+        counts.update(t["counts"] or {})
+    state = ", ".join(f"{grouped(n)} {state}" for state, n in states.items())
+    return {"batch_id": f"{name}-*", "state": state, "etl_time": batches[-1]["etl_time"], "counts": counts}
+
+
 def runs_table(
     told: Sequence[Mapping[str, Any]],  # batches as plain values
 ) -> Reply:
     "List batches: state, time, rows, shares, how long they took, who."
     if not told:
         return Reply("There is no batch yet.", [])
-    rows = [_HEAD, *map(_row, told)]
+    rows = [_HEAD, *map(_row, _with_streams(told))]
     return Reply(text_table(rows, range(3, 9)), list(told), rows)
 
 

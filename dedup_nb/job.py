@@ -17,7 +17,7 @@ from .places import Limits, Places, Recipe, recipe_of
 from .session import get_spark
 
 
-# %% ../nbs/30_job.ipynb #dd150c80
+# %% ../nbs/30_job.ipynb #dac15e2b
 @dataclass(frozen=True)
 class Job:
     "What a run was asked for, resolved at the door."
@@ -30,6 +30,7 @@ class Job:
     settings: Mapping[str, Any]  # those that are not at their default, for the record
     say: Callable[[str], None] = print
     live: Callable[[str], None] | None = None  # shows a line that the next one replaces
+    stream: str | None = None  # the id of the stream that the batch is part of; it draws its pages itself
 
     @property
     def output(self) -> str:

@@ -303,7 +303,7 @@ def another_recipe(name: str, differ: Sequence[str], rerun: bool) -> RecipeError
     )
 
 
-# %% ../nbs/20_ledger.ipynb #7c625005
+# %% ../nbs/20_ledger.ipynb #ad5e8ffb
 def this_process() -> dict[str, Any]:
     "Who claims."
     return {"host": platform.node(), "pid": os.getpid(), "started": _start_of(os.getpid()), "at": _now()}
@@ -353,12 +353,18 @@ def _is_old(info: Mapping[str, Any], minutes: float) -> bool:
     return age.total_seconds() > 60 * minutes
 
 
-def holder_in_the_way(entry: Entry, batch_id: str, timeout_minutes: float) -> str | None:
+def holder_in_the_way(
+    entry: Entry,
+    batch_id: str,
+    timeout_minutes: float,
+    stream: str | None = None,  # that claims: what it claimed itself, on whatever host, is not in its way
+) -> str | None:
     "Who holds a claim that is in the way, in words with the next command; None if nobody does."
     if entry.state != "claimed" or _is_old(entry.info, timeout_minutes):
         return None
     gone, same = is_gone(entry.info), entry.batch_id == batch_id
-    if gone and same:
+    own = stream is not None and entry.info.get("stream") == stream
+    if (gone or own) and same:
         return None
     state = "whose process is gone" if gone else "which may still be at work"
     rerun = " --rerun" if entry.committed else ""

@@ -15,7 +15,7 @@ from .files import loader_url
 from .places import Output
 from .shred import ATOMIC, events_folder, folder_of
 
-# %% ../nbs/30_loader.ipynb #b8c41fa9
+# %% ../nbs/30_loader.ipynb #2b2ff789
 _COMPLETE = "iglu:com.snowplowanalytics.snowplow.storage.rdbloader/shredding_complete/jsonschema/2-0-1"
 
 
@@ -47,8 +47,8 @@ def complete_message(
         "timestamps": {
             "jobStarted": m["started_at"],
             "jobCompleted": m["finished_at"],
-            "min": _instant([t["first"] for t in types], min),
-            "max": _instant([t["last"] for t in types], max),
+            "min": _instant([t["first"] for t in types if t.get("first")], min),
+            "max": _instant([t["last"] for t in types if t.get("last")], max),
         },
         "compression": "NONE",
         "processor": {"artifact": "dedup_nb", "version": m["versions"]["dedup_nb"]},

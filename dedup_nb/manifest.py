@@ -89,7 +89,7 @@ class Store(Protocol):
         "Keep the store small, before a commit: its claim keeps others away. Safe to lose."
 
 
-# %% ../nbs/20_manifest.ipynb #aa5a1752
+# %% ../nbs/20_manifest.ipynb #488e9557
 _TRIES = 50  # at one place of the ledger
 
 
@@ -155,7 +155,7 @@ class Manifest:
         notes: list[str],
     ) -> tuple[Claim | None, str | None]:
         "One step to a claim: the claim, if that was it, or who is in the way, in words."
-        if held := self._check_free(ledger, batch_id, etl, rerun):
+        if held := self._check_free(ledger, batch_id, etl, rerun, info.get("stream")):
             return None, held
         try:
             return self._try(ledger, batch_id, etl, info, notes), None
@@ -166,7 +166,9 @@ class Manifest:
         "What `begin` would give, but nothing is written or held: for a run that only decides."
         return self._claim(self.ledger(), batch_id, etl, info["token"], ())
 
-    def _check_free(self, ledger: Ledger, batch_id: str, etl: int | None, rerun: bool) -> str | None:
+    def _check_free(
+        self, ledger: Ledger, batch_id: str, etl: int | None, rerun: bool, stream: str | None
+    ) -> str | None:
         "Who is in the way of a claim, in words. Raises what cannot be waited for."
         mine = ledger.entries.get(batch_id)
         if mine and mine.committed and not rerun:
@@ -175,9 +177,14 @@ class Manifest:
         if differ and (rerun or not self.force):
             raise another_recipe(self.store.name, differ, rerun)
         self._check_not_gone(ledger, batch_id, etl)
+        return self._held(ledger, batch_id, stream)
+
+    def _held(self, ledger: Ledger, batch_id: str, stream: str | None) -> str | None:
+        "Whose claim is in the way, in words."
+        mine = ledger.entries.get(batch_id)
         candidates = ledger.entries.values() if self.store.exclusive else [mine] if mine else []
-        timeout = self.limits.claim_timeout_minutes
-        return next((held for e in candidates if (held := holder_in_the_way(e, batch_id, timeout))), None)
+        asked = (batch_id, self.limits.claim_timeout_minutes, stream)
+        return next((held for e in candidates if (held := holder_in_the_way(e, *asked))), None)
 
     def _check_not_gone(self, ledger: Ledger, batch_id: str, etl: int | None) -> None:
         "Refuse a batch that would have seen pairs which are gone by now."

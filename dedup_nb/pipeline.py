@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ["process", "run"]
 
-# %% ../nbs/31_pipeline.ipynb #e8b74eac
+# %% ../nbs/31_pipeline.ipynb #cfed876b
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,7 @@ from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, TUNED, Attempt, check_columns_fit, committed_files, discard
 
 
-# %% ../nbs/31_pipeline.ipynb #fdee9a58
+# %% ../nbs/31_pipeline.ipynb #c00e2f12
 def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
     progress.begin("manifest" if job.manifest else "suspects")
@@ -100,6 +100,8 @@ def _look_back(job: Job, opened: Opened, scan: Scan, etl: int | None, progress: 
 
 def _claimed(job: Job, opened: Opened, scan: Scan, etl: int | None) -> Claim:
     manifest, batch_id, info = job.manifest, opened.batch.batch_id, {"token": opened.attempt.token}
+    if job.stream:
+        info["stream"] = job.stream
     if not job.applies:
         return manifest.look(batch_id, etl, info)
     record_output(job.output, job.made_with, job.places.memory)
@@ -324,7 +326,7 @@ def _overtaken(job: Job, attempt: Attempt) -> DedupError | None:
     )
 
 
-# %% ../nbs/31_pipeline.ipynb #042f827d
+# %% ../nbs/31_pipeline.ipynb #a8a123dc
 def run(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -334,6 +336,7 @@ def run(
     force: bool = False,  # go on with another recipe than the manifest's, and record it
     late_files: bool = False,  # take files that came into committed folders, as batches of their own
     accept_empty_manifest: bool = False,  # begin without memory although events are there
+    stream: str | None = None,  # the id of the stream that the batch is part of
 ) -> Summary:  # counts and metrics per batch
     """Read batches, deduplicate them, write, check and commit: one batch after the other, oldest first.
 
@@ -345,6 +348,7 @@ def run(
     found = find_batches(places.input, _folder_of(limits.batch_id))
     case = id_case(places.input.format)
     job = open_job(config, places, limits, spark, id_case=case, force=force, say=say, live=live)
+    job = replace(job, stream=stream)
     ledger = _ledger(job, accept_empty_manifest)
     todo, notes, troubles = _todo(job, found, ledger, late_files)
     check_output(job.output, job.made_with)

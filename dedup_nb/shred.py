@@ -5,14 +5,17 @@
 # %% auto #0
 __all__ = [
     "ATOMIC",
+    "HEAD",
     "MEMBERS",
     "LAYOUTS",
     "ATOMIC_TABLE",
     "WIDE_FOLDER",
+    "ENTITY_SUMS",
     "check_shreddable",
     "entities_of",
     "ShreddedTables",
     "shred",
+    "schema_of",
     "entity_lines",
     "atomic_lines",
     "shredded",
@@ -25,12 +28,12 @@ __all__ = [
     "wide_lines",
 ]
 
-# %% ../nbs/15_shred.ipynb #594a3424
-import re
+# %% ../nbs/15_shred.ipynb #6b889e65
+import json, re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pyspark.sql import Column, DataFrame, functions as F, types as T
+from pyspark.sql import Column, DataFrame, Observation, functions as F, types as T
 from .columns import quoted
 from .enriched import ENRICHED, IGLU_URI, cell_of, decimal_text, envelope, field_text, flat_json
 from .errors import ConfigError, MissingColumnError, OutputError, did_you_mean, require_columns
@@ -255,7 +258,7 @@ def _atomic(events: DataFrame) -> list[Column]:
     return [F.col(n) if n in present else F.lit(None).cast(k).alias(n) for n, k in ATOMIC]
 
 
-# %% ../nbs/15_shred.ipynb #61f9b75b
+# %% ../nbs/15_shred.ipynb #2fba3d80
 _SCHEMA = """concat('{{"vendor":"', {vendor}, '","name":"', {name}, '","format":"', {format},
     '","version":"', {version}, '"}}')"""
 _HIERARCHY = """concat('{{"rootId":"', {root_id}, '","rootTstamp":"', {root_tstamp},
@@ -269,6 +272,18 @@ def _line_of(parts: Mapping[str, str]) -> str:
     schema, hierarchy = _SCHEMA.format(**parts), _HIERARCHY.format(**parts)
     data = parts["data"]
     return f"""concat('{{"schema":', {schema}, ',"data":', {data}, ',"hierarchy":', {hierarchy}, '}}')"""
+
+
+# SQL for what stands before `data` in the line of an entity; null for the line of an event
+HEAD = """if(startswith(value, '{"schema":'), substring_index(value, ',"data":', 1), null) as head"""
+
+
+def schema_of(
+    head: str,  # see HEAD
+) -> str:
+    "The schema of a line of an entity."
+    parts = json.loads(f"{head}}}")["schema"]
+    return f"iglu:{parts['vendor']}/{parts['name']}/{parts['format']}/{parts['version']}"
 
 
 # SQL for the members of `data`, of the line of an entity; null for the line of an event
@@ -379,7 +394,7 @@ def atomic_lines(
     return _with_atomic_line(lines, truncate).select(F.col("atomic").alias("value"))
 
 
-# %% ../nbs/15_shred.ipynb #598b113d
+# %% ../nbs/15_shred.ipynb #8f32c25b
 LAYOUTS = {  # the folders of an entity
     "classic": ("vendor", "name", "format", "version"),
     "5.x": ("vendor", "name", "format", "model"),
@@ -408,11 +423,21 @@ def _row_of_entity(layout: str) -> str:
     return f"struct({', '.join(folders)}, {_line_of(told)} as value)"
 
 
+_OWN = "case when get(items, 0).kind = 'SELF_DESCRIBING_EVENT' then get(items, 0).schema end"
+ENTITY_SUMS = (  # SQL: what the events have, to be compared with what is written of them
+    "coalesce(sum(size(items)), 0) as entities",
+    "coalesce(sum(aggregate(items, 0L, (n, x) -> n + crc32(x.schema))), 0) as checksum",
+    f"coalesce(sum(crc32({_OWN})), 0) as own_checksum",  # of self-describing events
+    f"collect_set({_OWN}) as own",
+)
+
+
 def shredded(
     lines: DataFrame,  # `value`: enriched TSV, right in all that makes an event
     layout: str = "5.x",  # one of LAYOUTS
     skip: Sequence[str] = (),  # entities that stay out: iglu:com.acme/name/jsonschema/1-*-*
     truncate: bool = False,  # as in `atomic_lines`
+    watch: Observation | None = None,  # sees ENTITY_SUMS of the events on their way
 ) -> DataFrame:  # the columns of the layout, and `value`: the lines of all tables
     """Split lines into those of all tables, each with the folders that it goes to.
 
@@ -424,6 +449,8 @@ def shredded(
         rows = F.concat(F.array(_row_of_event(layout)), rows)
     root = f"{_escaped('event_id')} as root_id", f"{_cut('collector_tstamp')} as root_tstamp"
     events = _with_atomic_line(lines, truncate).selectExpr("atomic", *root, f"{items} as items")
+    if watch:
+        events = events.observe(watch, *map(F.expr, ENTITY_SUMS))
     found = events.select(F.explode_outer(rows).alias("row"))
     return found.where("row is not null").select("row.*")
 

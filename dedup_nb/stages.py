@@ -21,18 +21,20 @@ __all__ = [
     "write_retractions",
     "check_conservation",
     "check_entities",
+    "types_as_seen",
     "count_written",
     "check_some_good",
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #56e928d0
+# %% ../nbs/31_stages.ipynb #e64f1fe2
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from zlib import crc32
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
 from .columns import LINE, quoted
 from .enriched import enriched_lines, with_small_id
@@ -48,8 +50,9 @@ from .shred import entity_types, events_folder, folder_of
 from .words import counted, grouped, share
 from dedup_nb.write import (
     Attempt,
+    Table,
     count_rows,
-    rows_by_folder,
+    tables_of,
     write_rows,
     write_tables,
     write_wide,
@@ -57,7 +60,7 @@ from dedup_nb.write import (
 )
 
 
-# %% ../nbs/31_stages.ipynb #1b117da7
+# %% ../nbs/31_stages.ipynb #c524c8b4
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
@@ -72,6 +75,7 @@ class Kept:
         self.wide: WideColumns | None = None
         self.waiting: DataFrame | None = None
         self.types: list[dict[str, Any]] = []  # of the entities, see `shred.entity_types`
+        self._shredded: tuple[DataFrame, Observation] | None = None  # lines, and what was seen of them
 
     def takes_lines(self, source: Source) -> bool:
         "Do lines go on as the lines that they came as?"
@@ -90,7 +94,10 @@ class Kept:
             write_rows(rows, self.attempt, "events", **how)
 
     def _write_tables(self, rows: DataFrame, lines: DataFrame) -> None:
-        "Write the tables, and count apart from that what has to be in them."
+        "Write the tables, and count on the way, or apart from it, what has to be in them."
+        if self.output.format == "shredded":
+            self._shredded = lines, Observation("entities")
+            return write_tables(lines, self.attempt, self.output, self._shredded[1])
         with beside(rows.sparkSession, partial(self._count_types, lines)):
             if self.output.wide_schema:
                 self.wide = write_wide(rows, self.attempt, self.output, self.committed)
@@ -100,6 +107,23 @@ class Kept:
     def _count_types(self, lines: DataFrame) -> None:
         types = entity_types(lines, self.output.skip)
         self.types = [r.asDict() for r in types.collect()]  # as many as schemas
+
+    def check_tables(
+        self,
+        tables: Mapping[str, Table],  # as they were read back
+    ) -> int:  # events
+        "Compare the written tables with the events, and note their types. Raises `ConservationError`."
+        lines, watch = self._shredded
+        entities = {folder: t for folder, t in tables.items() if folder != events_folder(self.output.layout)}
+        events = tables.get(events_folder(self.output.layout), Table(0, (), {}, None, None))
+        whole = {"kind": None, "number": events.rows, "first": events.first, "last": events.last}
+        self.types = [*(types_as_seen(entities, watch.get) or ()), whole]
+        if len(self.types) == 1:  # a task that was lost may have been seen twice, or nothing was seen
+            self._count_types(lines)
+            check_entities({name: t.rows for name, t in entities.items()}, self.types, self.output.layout)
+        members = lambda t: tables[folder_of(t["schema"], self.output.layout)].members
+        self.types = [t | ({"fields": members(t)} if t["kind"] else {}) for t in self.types]
+        return events.rows
 
 
 def stage_suspects(
@@ -342,7 +366,7 @@ def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) 
         write_rows(rows.distinct(), attempt, "retractions")
 
 
-# %% ../nbs/31_stages.ipynb #124bcb4b
+# %% ../nbs/31_stages.ipynb #822541f2
 def check_conservation(
     read: int,  # rows read
     written: Mapping[str, int],  # rows read back: bad, kept, dropped
@@ -381,14 +405,25 @@ def check_entities(
             )
 
 
-def _count_tables(spark: SparkSession, kept: Kept, files: Sequence[Mapping[str, Any]]) -> int:
-    "The events that were written; their entities are checked."
-    layout, found = kept.output.layout, rows_by_folder(spark, kept.attempt, files)
-    events, _ = found.pop(events_folder(layout), (0, []))
-    check_entities({folder: number for folder, (number, _) in found.items()}, kept.types, layout)
-    members = lambda t: {"fields": found[folder_of(t["schema"], layout)][1]} if t["kind"] else {}
-    kept.types = [t | members(t) for t in kept.types]
-    return events
+def types_as_seen(
+    tables: Mapping[str, Table],  # of entities
+    seen: Mapping[str, Any],  # of the events, see `shred.ENTITY_SUMS`
+) -> list[dict[str, Any]] | None:  # `kind`, `schema`, `number`
+    "The types of the written entities; None if they are not what was seen, or a schema has both kinds."
+    numbers: Counter[str] = Counter()
+    for table in tables.values():
+        numbers.update(table.schemas)
+    sums = {schema: n * crc32(schema.encode()) for schema, n in numbers.items()}
+    own = set(seen.get("own", ()))
+    written = {
+        "entities": numbers.total(),
+        "checksum": sum(sums.values()),
+        "own_checksum": sum(n for schema, n in sums.items() if schema in own),
+    }
+    if any(seen.get(name) != n for name, n in written.items()):
+        return None
+    kinds = {schema: "SELF_DESCRIBING_EVENT" if schema in own else "CONTEXT" for schema in numbers}
+    return [{"kind": kinds[schema], "schema": schema, "number": n} for schema, n in sorted(numbers.items())]
 
 
 def count_written(
@@ -403,7 +438,8 @@ def count_written(
     if kept.waiting is not None:
         return {"bad": bad, "kept": attempt.staged_rows("kept"), "dropped": dropped}
     if kept.output.format == "shredded":
-        return {"bad": bad, "kept": _count_tables(spark, kept, files["events"]), "dropped": dropped}
+        tables = tables_of(spark, attempt, files["events"])
+        return {"bad": bad, "kept": kept.check_tables(tables), "dropped": dropped}
     return {
         "bad": bad,
         "kept": count_rows(spark, attempt, files["events"], kept.output.stored),

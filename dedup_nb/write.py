@@ -17,7 +17,8 @@ __all__ = [
     "count_rows",
     "WideColumns",
     "write_wide",
-    "rows_by_folder",
+    "Table",
+    "tables_of",
     "write_delta",
     "delta_files",
     "check_columns_fit",
@@ -29,8 +30,9 @@ __all__ = [
     "discard",
 ]
 
-# %% ../nbs/30_write.ipynb #7556d5de
+# %% ../nbs/30_write.ipynb #e75509ba
 import json, os, re, uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -40,7 +42,7 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window, functions as F, types as T
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window, functions as F, types as T
 from .columns import named
 from .enriched import check_enriched, enriched_lines
 from .errors import BusyError, InputError, OutputError, did_you_mean
@@ -57,6 +59,7 @@ from dedup_nb.files import (
 )
 from .places import Output
 from dedup_nb.shred import (
+    HEAD,
     LAYOUTS,
     MEMBERS,
     WIDE_FOLDER,
@@ -64,6 +67,7 @@ from dedup_nb.shred import (
     check_shreddable,
     entities_folder,
     events_folder,
+    schema_of,
     shredded,
     wide_lines,
     wide_row,
@@ -131,7 +135,7 @@ def rows_in_parquet(
         return sum(pool.map(rows_of, paths))
 
 
-# %% ../nbs/30_write.ipynb #ec4870f4
+# %% ../nbs/30_write.ipynb #41ebf151
 _UTC_JSON = {
     "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -202,6 +206,7 @@ def write_tables(
     lines: DataFrame,  # `value`: enriched TSV
     attempt: Attempt,
     output: Output,  # format shredded or wide_row
+    watch: Observation | None = None,  # see `shredded`
 ) -> None:
     "Write events as the tables of their layout, or as wide rows."
     write = partial(write_rows, attempt=attempt, area="events", output_format="text")
@@ -210,7 +215,7 @@ def write_tables(
         return
     if output.layout == "classic":
         write(atomic_lines(lines, output.truncate), below=events_folder(output.layout))
-    tables = shredded(lines, output.layout, output.skip, output.truncate)
+    tables = shredded(lines, output.layout, output.skip, output.truncate, watch)
     write(tables, below=entities_folder(output.layout), partition_by=LAYOUTS[output.layout])
 
 
@@ -237,7 +242,7 @@ def count_rows(
     return spark.read.text([escaped(f"{attempt.output}/{p}") for p in paths]).count() if paths else 0
 
 
-# %% ../nbs/30_write.ipynb #1f22303c
+# %% ../nbs/30_write.ipynb #f0c3e227
 TUNED = {  # what a session should have, by output format
     # else rows are sorted by the folder that they go to
     "shredded": {"spark.sql.maxConcurrentOutputFileWriters": "200"},
@@ -283,36 +288,63 @@ def _to_note(
 MAX_MEMBERS = 1600  # columns of a table of Redshift
 
 
-def rows_by_folder(
+@dataclass(frozen=True)
+class Table:
+    "What the files of a folder hold."
+
+    rows: int
+    members: Sequence[str]  # of the entities
+    schemas: Mapping[str, int]  # of the entities, with their number
+    first: str | None  # the least `collector_tstamp` of events
+    last: str | None
+
+
+def tables_of(
     spark: SparkSession,
     attempt: Attempt,
     files: Sequence[Mapping[str, Any]],  # from `files_of`, of text
-) -> dict[str, tuple[int, list[str]]]:  # folder, below that of the batch -> lines, and members of `data`
+) -> dict[str, Table]:  # by folder, below that of the batch
     "Count the lines of tables by reading them back, and find what their entities are made of."
     paths = [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]
-    found = _members_by_file(spark.read.text(paths)) if paths else []
+    found = _lines_alike(spark.read.text(paths)) if paths else []
     below = f"/batch_id={attempt.batch_id}/"
     folder = lambda r: unquote(r.file).rpartition(below)[2].rpartition("/")[0]
-    by_folder = groupby(sorted(found, key=folder), key=folder)
-    return {name: _lines_and_members(list(rows)) for name, rows in by_folder}
+    return {name: _table(list(rows)) for name, rows in groupby(sorted(found, key=folder), key=folder)}
 
 
-def _lines_and_members(rows: Sequence[Row]) -> tuple[int, list[str]]:
+def _table(rows: Sequence[Row]) -> Table:
+    once = {(r.file, r.head): r for r in rows}.values()  # there is a row for each member
+    schemas: Counter[str] = Counter()
+    for r in (r for r in once if r.head):
+        schemas[schema_of(r.head)] += r.number
     members = sorted({r.member for r in rows if r.member is not None})
-    return sum({r.file: r.number for r in rows}.values()), members[:MAX_MEMBERS]
+    times = [r for r in once if r.first]
+    span = min((r.first for r in times), default=None), max((r.last for r in times), default=None)
+    return Table(sum(r.number for r in once), members[:MAX_MEMBERS], schemas, *span)
 
 
-def _members_by_file(lines: DataFrame) -> list[Row]:
-    "The members of the entities of each file, as many as a table can have columns; its lines (`number`)."
+_TIME = "if(head is null, substring_index(substring_index(value, '\t', 4), '\t', -1), null) as time"
+
+
+def _lines_alike(lines: DataFrame) -> list[Row]:
+    "The kinds of lines of each file: what they begin with, members (as many as a table can have), number."
     file = lines.metadataColumn("_metadata").getField("file_path").alias("file")
+    told = lines.select(file, "value", F.expr(HEAD)).selectExpr("file", "head", _TIME, MEMBERS)
     # entities of a type are mostly alike
-    alike = lines.select(file, F.expr(MEMBERS)).groupBy("file", "members").count()
-    each = alike.selectExpr("file", "count", "posexplode_outer(members) as (nth, member)")
-    once = each.groupBy("file", "member").agg(F.expr("sum(if(nth > 0, 0, count)) as n"))
-    files = Window.partitionBy("file")
-    number, nth = F.sum("n").over(files), F.row_number().over(files.orderBy("member"))
-    told = once.select("file", "member", number.alias("number"), nth.alias("nth"))
-    return told.where(F.col("nth") <= MAX_MEMBERS).collect()
+    alike = told.groupBy("file", "head", "members").agg(
+        F.count("*").alias("n"), F.min("time").alias("first"), F.max("time").alias("last")
+    )
+    each = alike.selectExpr("* except (members)", "posexplode_outer(members) as (nth, member)")
+    sums = ("sum(if(nth > 0, 0, n)) as n", "min(first) as first", "max(last) as last")
+    once = each.groupBy("file", "head", "member").agg(*map(F.expr, sums))
+    kinds = Window.partitionBy("file", "head")
+    whole = {
+        "number": F.sum("n").over(kinds),
+        "first": F.min("first").over(kinds),
+        "last": F.max("last").over(kinds),
+        "nth": F.row_number().over(kinds.orderBy("member")),
+    }
+    return once.withColumns(whole).where(F.col("nth") <= MAX_MEMBERS).collect()
 
 
 def write_delta(rows: DataFrame, attempt: Attempt) -> None:

@@ -295,3 +295,47 @@ def test_spans():
         3600: 60,
         86400: 288,
     }
+
+
+def test_a_stream_is_split_as_batches_are(spark, tmp_path):
+    "Every cut gives the outcomes of the row by row model, also if a micro-batch comes twice."
+    rows = [(n, "abc"[n * 7 % 3], n * 1000 + (-9000 if n % 5 == 4 else 0)) for n in range(12)]
+    for number, start in enumerate((0, 5, 9)):
+        part = spark.createDataFrame(rows[start : (5, 9, 12)[number]], SCHEMA)
+        part.coalesce(1).write.parquet(str(tmp_path / f"in/{number}"))
+    asked = dict(key="key", event_time="time", expire_before=6, bucket_span=2, reference_instant=0)
+    deduper = Deduper(**asked, order_by=["seq"])
+    folders = {outcome: str(tmp_path / outcome) for outcome in OUTCOMES}
+
+    def take():
+        reader = spark.readStream.schema(SCHEMA).option("recursiveFileLookup", True)
+        events = reader.option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+        stream = deduper.stream(events, str(tmp_path / "state"), str(tmp_path / "checkpoint"), **folders)
+        stream.start(available_now=True).awaitTermination()
+        found = {}
+        for outcome, folder in folders.items():
+            if any((tmp_path / outcome).glob("*/*.parquet")):
+                found |= {r.seq: outcome for r in spark.read.parquet(folder).collect()}
+        return found
+
+    model = Model(6000, 2000)
+    expected = {seq: model.take(key, at) for seq, key, at in rows}
+    assert take() == expected and len(set(expected.values())) == 3
+    for name in ("2", ".2.crc"):
+        (tmp_path / "checkpoint/commits" / name).unlink()
+    assert take() == expected
+
+
+def test_a_row_is_explained(spark):
+    rows = spark.createDataFrame([(1, "a", 1000), (2, "a", 2000), (3, "b", 90_000), (4, "a", 3000)], SCHEMA)
+    asked = dict(key="key", event_time="time", expire_before=10, reference_instant=0, order_by=["seq"])
+    explain = Deduper(**asked).explain_row
+    assert explain(rows, "seq = 1") == "unique: no row with its key was known when it came"
+    assert explain(rows, "seq = 2") == "duplicate: of the row at 1000"
+    assert explain(rows, "seq = 4").startswith("expired: it is older than 8")
+    assert explain(rows, "seq = 9") == "No row of the frame fits seq = 9."
+
+
+def test_a_stream_that_remembers_for_ever_is_warned_of(spark):
+    with pytest.warns(UserWarning, match="grows for ever"):
+        Deduper(key="key").stream(spark.readStream.format("rate").load(), "state", "checkpoint")

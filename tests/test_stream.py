@@ -1,0 +1,166 @@
+"""A stream gives what one batch gives, however it is cut and however often it dies."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+from runs import SCHEMA, silent
+
+from dedup_nb import Config, run
+from dedup_nb.errors import ConfigError, InputError
+from dedup_nb.history import runs, runs_table
+from dedup_nb.ledger import Entry, holder_in_the_way, this_process
+from dedup_nb.stream import _Stream, deduplicate_stream, read_stream
+
+# id, fingerprint, second, n: copies, collisions, and copies of collisions, in the order of their times
+ROWS = [(f"i{n * 7 % 5}", f"f{n * 11 % 3}", n, n) for n in range(12)] + [("alone", "f", 12, 12)]
+
+
+def land(spark, folder, rows, number):
+    "A file of rows."
+    frame = spark.createDataFrame(rows, SCHEMA)
+    frame = frame.withColumn("etl_tstamp", F.timestamp_seconds(1_763_000_000 + F.col("t"))).drop("t")
+    frame.coalesce(1).write.parquet(f"{folder}/{number:03d}")
+
+
+def go(spark, folder, say=silent, **more):
+    "Take what is there, a file at a time, until the end or a failure."
+    events = read_stream(spark, Config(input=str(folder / "in"), input_format="parquet"), max_files=1)
+    more = {"name": "web", "available_now": True, **more}
+    query = deduplicate_stream(events, str(folder / "out"), say=say, **more)
+    query.awaitTermination()
+
+
+def kept(spark, output):
+    rows = spark.read.parquet(f"{output}/events").select(
+        "event_id", "event_fingerprint", "original_event_id", "n"
+    )
+    return sorted(map(tuple, rows.collect()))
+
+
+def in_one(spark, folder, **more):
+    "What one batch keeps."
+    land(spark, folder / "whole", ROWS, 0)
+    whole = dict(
+        input=str(folder / "whole"), batch_id="whole", batch_pattern="none=*", input_format="parquet"
+    )
+    run(Config(output=str(folder / "one"), manifest="none", **whole, **more), spark, say=silent)
+    return kept(spark, folder / "one")
+
+
+def cut(spark, folder, places):
+    "The rows in files that end at these places."
+    for number, (start, end) in enumerate(zip([0, *places], [*places, len(ROWS)])):
+        land(spark, folder / "in", ROWS[start:end], number)
+
+
+@pytest.mark.parametrize("synthetic", ["rename_later", pytest.param("quarantine", marks=pytest.mark.long)])
+def test_a_stream_keeps_what_one_batch_keeps(spark, tmp_path, synthetic):
+    cut(spark, tmp_path, [5, 9])
+    said = []
+    go(spark, tmp_path, said.append, synthetic=synthetic)
+    assert kept(spark, tmp_path / "out") == in_one(spark, tmp_path, synthetic=synthetic)
+    assert [line.partition(":")[0] for line in said] == [f"web-{n:09d}" for n in range(3)]
+    folder = tmp_path / "out" / "runs" / "web-000000000"
+    assert {f.name for f in folder.iterdir()} >= {"metrics.json", "files.json"}
+    assert not (folder / "report.html").exists()
+    assert list((tmp_path / "out/checkpoints/web/rows").iterdir()) == []
+    # what was committed is passed by when Spark hands it over again
+    (tmp_path / "out/checkpoints/web/commits/2").unlink()
+    (tmp_path / "out/checkpoints/web/commits/.2.crc").unlink(missing_ok=True)
+    before = kept(spark, tmp_path / "out")
+    go(spark, tmp_path, said.append, synthetic=synthetic)
+    assert said[-1] == "web-000000002: committed before, passed by"
+    assert kept(spark, tmp_path / "out") == before
+
+
+def test_a_micro_batch_that_failed_is_done_again(spark, tmp_path, monkeypatch):
+    cut(spark, tmp_path, [6])
+    take, failed = _Stream._process, []
+
+    def fail_once(self, rows, batch_id, folder):
+        if not failed:
+            failed.append(batch_id)
+            rows.limit(1).write.parquet(folder)  # half of it
+            raise RuntimeError("the disk is full")
+        take(self, rows, batch_id, folder)
+
+    monkeypatch.setattr(_Stream, "_process", fail_once)
+    with pytest.raises(Exception, match="the disk is full"):
+        go(spark, tmp_path)
+    go(spark, tmp_path)
+    assert failed == ["web-000000000"]
+    assert kept(spark, tmp_path / "out") == in_one(spark, tmp_path)
+
+
+def test_what_does_not_belong_together_is_refused(spark, tmp_path):
+    cut(spark, tmp_path, [])
+    go(spark, tmp_path, manifest="none")
+    with pytest.raises(ConfigError, match="that of the stream web.*give name=web"):
+        go(spark, tmp_path, name="shop")
+    with pytest.raises(ConfigError, match="would read all events again"):
+        go(spark, tmp_path, checkpoint=str(tmp_path / "other"))
+    shutil.copytree(tmp_path / "out/checkpoints/web", tmp_path / "used")
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(ConfigError, match="has been used, but not for the output"):
+        go(spark, tmp_path, checkpoint=str(tmp_path / "used"))
+
+
+def test_what_no_stream_can_be_is_refused(spark, tmp_path):
+    cut(spark, tmp_path, [])
+    with pytest.raises(ConfigError, match="spells a time"):
+        go(spark, tmp_path, name="2026-11-20")
+    with pytest.raises(ConfigError, match="makes no name for a batch"):
+        go(spark, tmp_path, name="a/b")
+    with pytest.raises(ConfigError, match="decides itself on batch_id"):
+        go(spark, tmp_path, batch_id="b")
+    with pytest.raises(ConfigError, match="wants lines, in one column `value`"):
+        go(spark, tmp_path, input_format="enriched_tsv")
+    with pytest.raises(InputError, match="no stream"):
+        deduplicate_stream(spark.range(1), str(tmp_path / "out"))
+    with pytest.raises(ConfigError, match="cannot be watched"):
+        read_stream(spark, Config(input="events", input_format="table"))
+
+
+def test_a_stream_takes_its_own_claim_over_from_any_host():
+    elsewhere = {**this_process(), "host": "elsewhere", "token": "t", "stream": "s1"}
+    claimed = Entry("web-000000007", "claimed", 1, None, elsewhere)
+    assert holder_in_the_way(claimed, "web-000000007", 360, "s1") is None
+    assert "elsewhere" in holder_in_the_way(claimed, "web-000000007", 360, "s2")
+    assert "elsewhere" in holder_in_the_way(claimed, "web-000000007", 360)
+    assert "elsewhere" in holder_in_the_way(claimed, "other", 360, "s1")
+
+
+def test_a_long_stream_is_one_line_and_its_last_batches():
+    counts = {"read": 10, "bad": 1, "kept": 8, "dropped": 1}
+    told = [
+        {"state": "committed", "etl_time": None, "counts": counts, "batch_id": f"web-{n:09d}"}
+        for n in range(8)
+    ]
+    told.append({**told[0], "batch_id": "2026-11-20"})
+    found = runs_table(told)
+    assert [row[0] for row in found.rows[1:]] == [
+        "web-*",
+        *(f"web-{n:09d}" for n in range(3, 8)),
+        "2026-11-20",
+    ]
+    assert found.rows[1][1:4] == ("8 committed", "-", "64")
+    assert len(found.data) == 9
+
+
+@pytest.mark.long
+def test_a_killed_stream_goes_on(spark, tmp_path):
+    "kill -9 in the middle of a micro-batch, and between its commit and Spark's."
+    cut(spark, tmp_path, [3, 7, 10])
+    source, output = tmp_path / "in", tmp_path / "out"
+    script = Path(__file__).with_name("killed_stream.py")
+    for point in ("the rows are staged", "the batch is claimed", "the batch is committed"):
+        done = subprocess.run([sys.executable, script, point, source, output], capture_output=True)
+        assert done.returncode == -9, done.stderr[-2000:]
+    go(spark, tmp_path)
+    assert kept(spark, output) == in_one(spark, tmp_path)
+    states = {t["batch_id"]: t["state"] for t in runs(Config(output=str(output)), spark).data}
+    assert states == {f"web-{n:09d}": "committed" for n in range(4)}
