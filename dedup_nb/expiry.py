@@ -301,7 +301,7 @@ def _remembered(judged: DataFrame, rules: Rules, latest: int) -> DataFrame:  # K
     return alive.select(*id_key(F.col("_dd_key")), "time")
 
 
-# %% ../nbs/61_expiry.ipynb #1af6dd63
+# %% ../nbs/61_expiry.ipynb #801c79c6
 @dataclass(frozen=True)
 class Split:
     "Rows by what they are. Rows come in no order; each row of the input is in exactly one output."
@@ -444,9 +444,9 @@ class Deduper:
         rules, rows, latest = self._on_its_way(rows, earlier, held)
         known = self._known(rows, rules, state, earlier, latest) if state else None
         judged = _judged(rows, rules, self.on_null, known)
-        tagged, points = _tagged(judged, df.columns, rules, number), _points(df, rules, latest, number)
+        tagged = _tagged(judged, df.columns, rules, number)
         commit = partial(self._commit, judged, rules, state, earlier, latest) if state else None
-        return Split(tagged, points, commit, held)
+        return Split(tagged, _points(df, rules, latest, number), commit, held)
 
     def _on_its_way(
         self, rows: DataFrame, earlier: Earlier | None, held: list[DataFrame]
@@ -532,9 +532,12 @@ class Deduper:
     ) -> str:
         "Say what the first twenty of these rows are, and why. Raises as `split` does."
         split = self.split(df, state, batch_id)
-        rows = split.tagged.where(where).limit(20).collect()
-        split.release()
-        return "\n".join(map(_why, rows)) or f"No row of the frame fits {where}."
+        try:
+            rows = split.tagged.where(where).limit(20).collect()
+        finally:
+            split.release()
+        timed = self.rules.horizon is not None
+        return "\n".join(_why(row, timed) for row in rows) or f"No row of the frame fits {where}."
 
     def stream(
         self,
@@ -552,15 +555,21 @@ class Deduper:
         return SplitStream(self, events, state, checkpoint, outputs)
 
 
-def _why(row: Row) -> str:
+def _why(row: Row, timed: bool) -> str:
     "What a row of `Split.tagged` is, and why."
+    if timed and row.bucket is None:
+        return f"{row.outcome}: it has no key, or no time (on_null={row.outcome})"
     if row.outcome == "unique":
         return "unique: no row with its key was known when it came"
     if row.outcome == "expired":
         return f"expired: it is older than {row.expiry_point}, before which rows came too late to tell"
     first = row.first_seen
     batch = f", in batch {first.batch_id}" if first.batch_id else ""
-    return f"duplicate: of the row at {first.event_time}{batch}"
+    return (
+        f"duplicate: of the row at {first.event_time}{batch}"
+        if timed
+        else f"duplicate: of a row before it{batch}"
+    )
 
 
 @dataclass(frozen=True)
@@ -586,14 +595,18 @@ class SplitStream:
         return writer.foreachBatch(self._take).start()
 
     def _take(self, rows: DataFrame, number: int) -> None:
-        batch_id = f"{number:09d}"
-        split = self.deduper.split(rows, DedupState(self.state, rows.sparkSession), batch_id)
-        for outcome, folder in self.outputs.items():
-            if folder is not None:
-                found = split.tagged.where(F.col("outcome") == outcome).drop(*_ADDED)
-                found.write.mode("overwrite").parquet(f"{folder}/batch_id={batch_id}")
-        split.commit()
-        split.release()
+        state, batch_id = DedupState(self.state, rows.sparkSession), f"{number:09d}"
+        if state.belongs_to(self.checkpoint, batch_id):
+            return  # committed, so its outputs are written
+        split = self.deduper.split(rows, state, batch_id)
+        try:
+            for outcome, folder in self.outputs.items():
+                if folder is not None:
+                    found = split.tagged.where(F.col("outcome") == outcome).drop(*_ADDED)
+                    found.write.mode("overwrite").parquet(f"{folder}/batch_id={batch_id}")
+            split.commit()
+        finally:
+            split.release()
 
 
 def _with_order_told(rows: DataFrame, order: Sequence[Column]) -> DataFrame:

@@ -63,7 +63,7 @@ def _opened(config: Config, spark: SparkSession | None, keys: bool = True) -> Ma
     return existing_manifest(spark, memory, config.output)
 
 
-# %% ../nbs/33_history.ipynb #9606d788
+# %% ../nbs/33_history.ipynb #ea8d4de3
 _HEAD = (
     "batch",
     "state",
@@ -146,7 +146,8 @@ def _with_streams(told: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     "Batches for people: a stream is one line, and its last ones."
     streams: dict[str, list[Mapping[str, Any]]] = {}
     for t in told:
-        if found := _MICRO_BATCH.fullmatch(t["batch_id"]):
+        found = _MICRO_BATCH.fullmatch(t["batch_id"])
+        if found and t["state"] == "committed":
             streams.setdefault(found[1], []).append(t)
     long = {name: batches for name, batches in streams.items() if len(batches) > _SHOWN}
     hidden = {t["batch_id"] for batches in long.values() for t in batches[:-_SHOWN]}

@@ -17,7 +17,7 @@ from .places import Limits, Places, Recipe, recipe_of
 from .session import get_spark
 
 
-# %% ../nbs/30_job.ipynb #dac15e2b
+# %% ../nbs/30_job.ipynb #c869ec84
 @dataclass(frozen=True)
 class Job:
     "What a run was asked for, resolved at the door."
@@ -80,10 +80,11 @@ def open_job(
     force: bool = False,  # go on with another recipe than the manifest's, and record it
     say: Callable[[str], None] = print,
     live: Callable[[str], None] | None = None,
+    stream: str | None = None,
 ) -> Job:
     "Open the session and the manifest. Raises `RecipeError` if that was made with another recipe."
     spark = spark or get_spark(delta=_has_delta(places))
-    job = Job(spark, recipe_of(config), places, limits, None, config.chosen(), say, live)
+    job = Job(spark, recipe_of(config), places, limits, None, config.chosen(), say, live, stream)
     if places.memory.kind == "none":
         return job
     more = dict(limits=limits, applies=job.applies, force=force, say=say)

@@ -303,7 +303,7 @@ def another_recipe(name: str, differ: Sequence[str], rerun: bool) -> RecipeError
     )
 
 
-# %% ../nbs/20_ledger.ipynb #ad5e8ffb
+# %% ../nbs/20_ledger.ipynb #244512be
 def this_process() -> dict[str, Any]:
     "Who claims."
     return {"host": platform.node(), "pid": os.getpid(), "started": _start_of(os.getpid()), "at": _now()}
@@ -368,11 +368,11 @@ def holder_in_the_way(
         return None
     state = "whose process is gone" if gone else "which may still be at work"
     rerun = " --rerun" if entry.committed else ""
-    again = (
-        "run dedup backfill again"
-        if entry.info.get("backfill")
-        else f"run it again with --batch-id {entry.batch_id}{rerun}"
-    )
+    again = f"run it again with --batch-id {entry.batch_id}{rerun}"
+    if entry.info.get("backfill"):
+        again = "run dedup backfill again"
+    elif entry.info.get("stream"):
+        again = "start its stream again"
     return (
         f"batch {entry.batch_id} is claimed by {who(entry.info)}, {state}. Wait for it (--wait-minutes), "
         f"{'let it end' if same else again}, or end it: dedup abandon {entry.batch_id}."

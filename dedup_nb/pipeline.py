@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ["process", "run"]
 
-# %% ../nbs/31_pipeline.ipynb #cfed876b
+# %% ../nbs/31_pipeline.ipynb #4b4564c8
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +24,7 @@ from dedup_nb.files import (
     has_files,
     is_asked_for,
     names_in,
+    read_json,
     remove_folder,
     spelled_time,
 )
@@ -326,7 +328,7 @@ def _overtaken(job: Job, attempt: Attempt) -> DedupError | None:
     )
 
 
-# %% ../nbs/31_pipeline.ipynb #a8a123dc
+# %% ../nbs/31_pipeline.ipynb #a6637b90
 def run(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -346,13 +348,22 @@ def run(
     """
     places, limits = door(config, "run")
     found = find_batches(places.input, _folder_of(limits.batch_id))
-    case = id_case(places.input.format)
-    job = open_job(config, places, limits, spark, id_case=case, force=force, say=say, live=live)
-    job = replace(job, stream=stream)
+    more = dict(id_case=id_case(places.input.format), force=force, say=say, live=live, stream=stream)
+    job = open_job(config, places, limits, spark, **more)
+    _check_streams(job)
     ledger = _ledger(job, accept_empty_manifest)
     todo, notes, troubles = _todo(job, found, ledger, late_files)
     check_output(job.output, job.made_with)
     return _all(job, todo, notes, troubles)
+
+
+def _check_streams(job: Job) -> None:
+    "Raise `ConfigError` for a micro-batch: its stream alone has its rows, and would pass it by."
+    batch_id, name = job.limits.batch_id, (read_json(f"{job.output}/runs/stream.json") or {}).get("name")
+    if not job.stream and name and batch_id and re.fullmatch(f"{re.escape(name)}-[0-9]{{9}}", batch_id):
+        raise ConfigError(
+            f"Batch {batch_id} is of the stream {name}, which alone knows its rows: start the stream again."
+        )
 
 
 def _all(job: Job, todo: Sequence[Batch], notes: Sequence[str], troubles: Sequence[str]) -> Summary:

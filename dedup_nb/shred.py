@@ -28,17 +28,26 @@ __all__ = [
     "wide_lines",
 ]
 
-# %% ../nbs/15_shred.ipynb #6b889e65
+# %% ../nbs/15_shred.ipynb #aa65c545
 import json, re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pyspark.sql import Column, DataFrame, Observation, functions as F, types as T
 from .columns import quoted
-from .enriched import ENRICHED, IGLU_URI, cell_of, decimal_text, envelope, field_text, flat_json
+from dedup_nb.enriched import (
+    ENRICHED,
+    IGLU_URI,
+    NAMES,
+    cell_of,
+    decimal_text,
+    envelope,
+    field_text,
+    flat_json,
+)
 from .errors import ConfigError, MissingColumnError, OutputError, did_you_mean, require_columns
 
-# %% ../nbs/15_shred.ipynb #a294e52b
+# %% ../nbs/15_shred.ipynb #b3dd0652
 _KINDS = {  # columns with entities, in the order in which an event's come
     "unstruct_event": "SELF_DESCRIBING_EVENT",
     "derived_contexts": "CONTEXT",
@@ -169,9 +178,9 @@ def entities_of(
     """
     texts = _texts(events)
     items = _all_items({name: name for name in texts})
-    root = ("event_id as root_id", f"{_cut('collector_tstamp')} as root_tstamp")
+    root = [F.col("event_id").alias("root_id"), _cut(F.col("collector_tstamp")).alias("root_tstamp")]
     # outer: what explode filters by itself would be asked of rows that are filtered out above
-    rows = events.select(*texts.values()).selectExpr(*root, f"explode_outer({items}) as x")
+    rows = events.select(*texts.values()).select(*root, F.expr(f"explode_outer({items}) as x"))
     return rows.where("x is not null").selectExpr(
         "root_id", "root_tstamp", "x.kind", *_PARTS, "x.data as data"
     )
@@ -184,10 +193,20 @@ def _escaped(text: str) -> str:
     return f"if({text} rlike '{odd}', substr({written}, 3, length({written}) - 4), {text})"
 
 
-def _cut(time: str) -> str:
-    "SQL that cuts the text of a time to milliseconds: `yyyy-MM-dd HH:mm:ss.SSS`."
-    fraction = f"rpad(left(if(contains({time}, '.'), substring_index({time}, '.', -1), ''), 3), 3, '0')"
-    return f"concat(translate(substring_index({time}, '.', 1), 'T', ' '), '.', {fraction})"
+def _cut(time: Column) -> Column:
+    "The text of a time, cut to milliseconds: `yyyy-MM-dd HH:mm:ss.SSS`."
+    dot, digits = F.lit("."), F.substring_index(time, ".", -1)
+    fraction = F.left(F.when(F.contains(time, dot), digits).otherwise(""), F.lit(3))
+    whole = F.translate(F.substring_index(time, ".", 1), "T", " ")
+    return F.concat(whole, dot, F.rpad(fraction, 3, "0"))
+
+
+def _root() -> list[Column]:
+    "What all entities of an event say of it."
+    return [
+        F.expr(_escaped("event_id")).alias("root_id"),
+        _cut(F.col("collector_tstamp")).alias("root_tstamp"),
+    ]
 
 
 _ADDRESS = [f"x.address[{i}]" for i in range(4)]  # of an Iglu schema: vendor, name, format, version
@@ -258,7 +277,7 @@ def _atomic(events: DataFrame) -> list[Column]:
     return [F.col(n) if n in present else F.lit(None).cast(k).alias(n) for n, k in ATOMIC]
 
 
-# %% ../nbs/15_shred.ipynb #2fba3d80
+# %% ../nbs/15_shred.ipynb #753fe532
 _SCHEMA = """concat('{{"vendor":"', {vendor}, '","name":"', {name}, '","format":"', {format},
     '","version":"', {version}, '"}}')"""
 _HIERARCHY = """concat('{{"rootId":"', {root_id}, '","rootTstamp":"', {root_tstamp},
@@ -274,8 +293,7 @@ def _line_of(parts: Mapping[str, str]) -> str:
     return f"""concat('{{"schema":', {schema}, ',"data":', {data}, ',"hierarchy":', {hierarchy}, '}}')"""
 
 
-# SQL for what stands before `data` in the line of an entity; null for the line of an event
-HEAD = """if(startswith(value, '{"schema":'), substring_index(value, ',"data":', 1), null) as head"""
+HEAD = """substring_index(value, ',"data":', 1)"""  # SQL for what stands before `data` in an entity's line
 
 
 def schema_of(
@@ -286,10 +304,10 @@ def schema_of(
     return f"iglu:{parts['vendor']}/{parts['name']}/{parts['format']}/{parts['version']}"
 
 
-# SQL for the members of `data`, of the line of an entity; null for the line of an event
-MEMBERS = """if(startswith(value, '{"schema":'), json_object_keys(transform(
+# SQL for the members of `data`, of the line of an entity
+MEMBERS = """json_object_keys(transform(
     array(substr(value, locate('},"data":', value) + 9)),
-    x -> left(x, length(x) - length(substring_index(x, ',"hierarchy":', -1)) - 13))[0]), null) as members"""
+    x -> left(x, length(x) - length(substring_index(x, ',"hierarchy":', -1)) - 13))[0])"""
 
 
 def entity_lines(
@@ -328,21 +346,22 @@ _LENGTHS = {  # characters that the original's table holds
 _LENGTH_OF = {name: length for length, names in _LENGTHS.items() for name in names.split()}
 
 
-def _atomic_cell(name: str, kind: str, truncate: bool) -> Column:
-    "The text of an atomic column, of the cell of a line."
-    text = cell_of(name)
+def _atomic_cell(cells: Column, name: str, kind: str, truncate: bool) -> Column:
+    "The text of an atomic column, of the cells of a line."
+    text = F.get(cells, F.lit(NAMES.index(name)))
     if truncate and name in _LENGTH_OF:
-        return F.expr(f"left({text}, {_LENGTH_OF[name]})")
+        return F.left(text, F.lit(_LENGTH_OF[name]))
     if kind == "double":
-        number = F.expr(f"try_cast(nullif({text}, '') as double)")
-        return F.coalesce(decimal_text(number), F.expr(text))
-    canonical = {"timestamp": _cut(text), "int": f"coalesce(string(try_cast({text} as int)), {text})"}
-    return F.expr(f"if({text} = '', '', {canonical[kind]})" if kind in canonical else text)
+        number = F.nullif(text, F.lit("")).try_cast("double")
+        return F.coalesce(decimal_text(number), text)
+    canonical = {"timestamp": _cut(text), "int": F.coalesce(text.try_cast("int").cast("string"), text)}
+    return F.when(text == "", "").otherwise(canonical[kind]) if kind in canonical else text
 
 
 def _atomic_line(truncate: bool) -> Column:
-    "The atomic row of `_dd_cells`."
-    return F.concat_ws("\t", *(_atomic_cell(n, k, truncate) for n, k in ATOMIC))
+    "The atomic row of the cells in `_dd_odd`."
+    line = lambda cells: F.concat_ws("\t", *(_atomic_cell(cells, n, k, truncate) for n, k in ATOMIC))
+    return F.get(F.transform("_dd_odd", line), F.lit(0))
 
 
 def _cells(lines: DataFrame) -> DataFrame:
@@ -374,11 +393,11 @@ def _plain_line() -> Column:
 def _taken_apart(lines: DataFrame, plain: Column, short: Column, long: Column) -> DataFrame:
     "What becomes of the atomic cells, by the short way if they are plain; the cells entities are made of."
     rows = _cells(lines).select("_dd_cells", plain.alias("_dd_plain"))
-    # inside a generator the long way costs nothing until it is needed
-    atomic = F.when(F.col("_dd_plain"), short).otherwise(long)
-    taken = F.array(atomic, *(F.expr(cell_of(name)) for name in _TAKEN))
-    rows = rows.select(F.explode_outer(F.array(taken)).alias("_dd_taken"))
-    return rows.selectExpr(*(f"get(_dd_taken, {n}) as {name}" for n, name in enumerate(("atomic", *_TAKEN))))
+    told = F.when(F.col("_dd_plain"), short).alias("_dd_short")
+    odd = F.when(~F.col("_dd_plain"), F.array("_dd_cells")).alias("_dd_odd")
+    rows = rows.select(told, odd, *(F.expr(f"{cell_of(name)} as {name}") for name in _TAKEN))
+    # a lambda is evaluated where there is something to do; any other expression would be for each line
+    return rows.select(F.coalesce("_dd_short", long).alias("atomic"), *_TAKEN)
 
 
 def _with_atomic_line(lines: DataFrame, truncate: bool) -> DataFrame:
@@ -394,7 +413,7 @@ def atomic_lines(
     return _with_atomic_line(lines, truncate).select(F.col("atomic").alias("value"))
 
 
-# %% ../nbs/15_shred.ipynb #8f32c25b
+# %% ../nbs/15_shred.ipynb #3572debf
 LAYOUTS = {  # the folders of an entity
     "classic": ("vendor", "name", "format", "version"),
     "5.x": ("vendor", "name", "format", "model"),
@@ -428,7 +447,7 @@ ENTITY_SUMS = (  # SQL: what the events have, to be compared with what is writte
     "coalesce(sum(size(items)), 0) as entities",
     "coalesce(sum(aggregate(items, 0L, (n, x) -> n + crc32(x.schema))), 0) as checksum",
     f"coalesce(sum(crc32({_OWN})), 0) as own_checksum",  # of self-describing events
-    f"collect_set({_OWN}) as own",
+    f"concat_ws(' ', collect_set({_OWN})) as own",  # an Observation gives no lists
 )
 
 
@@ -447,8 +466,7 @@ def shredded(
     rows = F.expr(f"transform(items, x -> {_row_of_entity(layout)})")
     if layout != "classic":
         rows = F.concat(F.array(_row_of_event(layout)), rows)
-    root = f"{_escaped('event_id')} as root_id", f"{_cut('collector_tstamp')} as root_tstamp"
-    events = _with_atomic_line(lines, truncate).selectExpr("atomic", *root, f"{items} as items")
+    events = _with_atomic_line(lines, truncate).select("atomic", *_root(), F.expr(f"{items} as items"))
     if watch:
         events = events.observe(watch, *map(F.expr, ENTITY_SUMS))
     found = events.select(F.explode_outer(rows).alias("row"))
@@ -501,10 +519,10 @@ def entity_types(
     `first` and `last` are the least and the greatest `collector_tstamp` of their events, as text. A row
     whose kind is null stands for events without any.
     """
-    time, every = f"{_cut(cell_of('collector_tstamp'))} as time", ", ".join(map(_schemas, _KINDS))
+    time, every = _cut(F.expr(cell_of("collector_tstamp"))).alias("time"), ", ".join(map(_schemas, _KINDS))
     taken = " and ".join(["x.schema is not null", *_not_skipped(skip)])
     items = f"explode_outer(filter(concat({every}), x -> {taken})) as x"
-    rows = _cells(lines).selectExpr(time, items).select("time", "x.*")
+    rows = _cells(lines).select(time, F.expr(items)).select("time", "x.*")
     told = ("count(1) as number", "min(time) as first", "max(time) as last")
     return rows.groupBy("kind", "schema").agg(*map(F.expr, told))
 
@@ -584,7 +602,7 @@ def _wide_names_of(events: DataFrame, types: Sequence[str]) -> list[str]:
     return list(one.first().names)
 
 
-# %% ../nbs/15_shred.ipynb #cc32ee07
+# %% ../nbs/15_shred.ipynb #5eb418fa
 _PLAIN_JSON = _PLAIN | {"double": "(?:-?(?:[1-9][0-9]{0,6}|0(?![.]000))[.](?:[0-9]{0,7}[1-9]|0))?+"}
 _ODD_TEXT = r'["\\\x00-\x08\x0a-\x1f\ufffd]'  # what JSON writes in another way; a tab is between cells
 
@@ -603,14 +621,15 @@ def _json_value(name: str, kind: str) -> str:
 
 
 def _json_start() -> tuple[str, str]:
-    "SQL for the JSON of `_dd_cells` up to the types of entities: of cells that are plain, and of any."
+    "SQL for the JSON of an event before its entities: of `_dd_cells` that are plain, of those in `_dd_odd`."
     latitude, longitude = (
         f"string(try_cast({cell_of(name)} as double))" for name in ("geo_latitude", "geo_longitude")
     )
     place = f"""coalesce(concat(',"geo_location":"', {latitude}, ',', {longitude}, '"'), '')"""
     short = f"concat_ws(',', {', '.join(_json_value(name, kind) for name, kind in ATOMIC)})"
     long = flat_json([name for name, _ in ATOMIC])
-    return f"concat('{{', {short}, {place})", f"concat(trim(trailing '}}' from {long}), {place})"
+    anew = f"concat(trim(trailing '}}' from {long}), {place})"
+    return f"concat('{{', {short}, {place})", f"get(transform(_dd_odd, _dd_cells -> {anew}), 0)"
 
 
 def wide_lines(

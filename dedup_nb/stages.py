@@ -27,10 +27,10 @@ __all__ = [
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #e64f1fe2
+# %% ../nbs/31_stages.ipynb #c7ef9380
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -60,7 +60,7 @@ from dedup_nb.write import (
 )
 
 
-# %% ../nbs/31_stages.ipynb #c524c8b4
+# %% ../nbs/31_stages.ipynb #77212824
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
@@ -113,16 +113,19 @@ class Kept:
         tables: Mapping[str, Table],  # as they were read back
     ) -> int:  # events
         "Compare the written tables with the events, and note their types. Raises `ConservationError`."
+        layout = self.output.layout
         lines, watch = self._shredded
-        entities = {folder: t for folder, t in tables.items() if folder != events_folder(self.output.layout)}
-        events = tables.get(events_folder(self.output.layout), Table(0, (), {}, None, None))
-        whole = {"kind": None, "number": events.rows, "first": events.first, "last": events.last}
-        self.types = [*(types_as_seen(entities, watch.get) or ()), whole]
-        if len(self.types) == 1:  # a task that was lost may have been seen twice, or nothing was seen
+        entities = dict(tables)
+        events = entities.pop(events_folder(layout), Table())
+        self.types = types_as_seen(entities, watch.get)
+        if self.types is None:  # a task that was lost may have been seen twice, or nothing was seen
             self._count_types(lines)
-            check_entities({name: t.rows for name, t in entities.items()}, self.types, self.output.layout)
-        members = lambda t: tables[folder_of(t["schema"], self.output.layout)].members
-        self.types = [t | ({"fields": members(t)} if t["kind"] else {}) for t in self.types]
+            check_entities({name: t.rows for name, t in entities.items()}, self.types, layout)
+        told = [
+            t | {"fields": tables[folder_of(t["schema"], layout)].members} for t in self.types if t["kind"]
+        ]
+        whole = {"kind": None, "number": events.rows, "first": events.first, "last": events.last}
+        self.types = [*told, whole]
         return events.rows
 
 
@@ -366,7 +369,7 @@ def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) 
         write_rows(rows.distinct(), attempt, "retractions")
 
 
-# %% ../nbs/31_stages.ipynb #822541f2
+# %% ../nbs/31_stages.ipynb #aca0807e
 def check_conservation(
     read: int,  # rows read
     written: Mapping[str, int],  # rows read back: bad, kept, dropped
@@ -413,17 +416,18 @@ def types_as_seen(
     numbers: Counter[str] = Counter()
     for table in tables.values():
         numbers.update(table.schemas)
-    sums = {schema: n * crc32(schema.encode()) for schema, n in numbers.items()}
-    own = set(seen.get("own", ()))
-    written = {
-        "entities": numbers.total(),
-        "checksum": sum(sums.values()),
-        "own_checksum": sum(n for schema, n in sums.items() if schema in own),
-    }
-    if any(seen.get(name) != n for name, n in written.items()):
+    own = set(seen.get("own", "").split())
+    if any(seen.get(name) != n for name, n in _sums_of_written(numbers, own).items()):
         return None
     kinds = {schema: "SELF_DESCRIBING_EVENT" if schema in own else "CONTEXT" for schema in numbers}
     return [{"kind": kinds[schema], "schema": schema, "number": n} for schema, n in sorted(numbers.items())]
+
+
+def _sums_of_written(numbers: Mapping[str, int], own: Collection[str]) -> dict[str, int]:
+    "What `shred.ENTITY_SUMS` would be of entities that are so many of each schema."
+    sums = {schema: n * crc32(schema.encode()) for schema, n in numbers.items()}
+    of_own = sum(n for schema, n in sums.items() if schema in own)
+    return {"entities": sum(numbers.values()), "checksum": sum(sums.values()), "own_checksum": of_own}
 
 
 def count_written(
@@ -438,7 +442,7 @@ def count_written(
     if kept.waiting is not None:
         return {"bad": bad, "kept": attempt.staged_rows("kept"), "dropped": dropped}
     if kept.output.format == "shredded":
-        tables = tables_of(spark, attempt, files["events"])
+        tables = tables_of(spark, attempt, files["events"], events_folder(kept.output.layout))
         return {"bad": bad, "kept": kept.check_tables(tables), "dropped": dropped}
     return {
         "bad": bad,

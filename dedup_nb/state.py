@@ -5,20 +5,20 @@
 # %% auto #0
 __all__ = ["FOR_EVER", "Earlier", "DedupState"]
 
-# %% ../nbs/60_state.ipynb #55c10d9c
-import uuid
+# %% ../nbs/60_state.ipynb #d3c3c37a
+import json, uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from .files import absolute, files_below
+from .files import absolute, files_below, read_json, write_text
 from .keys import KEY
 from .lake import LakeStore
 from .ledger import FORMAT, Claim, FencedError, Ledger, ManifestError, RecipeError, was_now
 from .manifest import Manifest
 from .session import get_spark
 
-# %% ../nbs/60_state.ipynb #61660699
+# %% ../nbs/60_state.ipynb #68500e93
 _SECOND = 1_000_000
 FOR_EVER = 10**6  # days
 _AS_PAIR = ("time as pair", "0 as fate", "string(null) as origin", "bigint(null) as origin_seq")
@@ -84,6 +84,24 @@ class DedupState:
         own = [claim.ledger.entries[batch_id].committed] if claim.rerun else []
         reference = next((c["reference"] for c in [*told, *own]), None)
         return Earlier(claim, reference, max((c["latest"] for c in told), default=None))
+
+    def belongs_to(
+        self,
+        checkpoint: str,  # of a stream
+        batch_id: str,
+    ) -> bool:  # is this micro-batch of it committed?
+        "Bind the state to a stream. Raises `ManifestError` for one that other batches were committed to."
+        known = (read_json(f"{checkpoint}/metadata") or {}).get("id")
+        note, committed = f"{self.path}/_stream.json", [e.batch_id for e in self._ledger().committed()]
+        noted = read_json(note)
+        if committed and (noted or {}).get("id") != known:
+            raise ManifestError(
+                f"The state {self.path} knows batches that are not of the checkpoint {checkpoint}: their "
+                "numbers would be taken for each other. Give the checkpoint of the state, or another state."
+            )
+        if noted is None or noted["id"] != known:
+            write_text(note, json.dumps({"id": known}))
+        return batch_id in committed
 
     def known(
         self,

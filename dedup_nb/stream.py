@@ -5,17 +5,18 @@
 # %% auto #0
 __all__ = ["deduplicate_stream", "read_stream", "follow"]
 
-# %% ../nbs/64_stream.ipynb #8629a4f5
+# %% ../nbs/64_stream.ipynb #44bcebbc
 import json, signal, threading, time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming import StreamingQuery
 from .config import Config, unfit_batch_id
 from .errors import ConfigError, InputError
-from .files import absolute, names_in, read_json, remove_folder, spelled_time, write_text
+from .files import absolute, is_inside, names_in, read_json, remove_folder, spelled_time, write_text
 from .pipeline import run
 from .report import report_html, sum_in_words
 from .words import duration, some_of
@@ -67,7 +68,7 @@ def _check_name(name: str) -> None:
         raise ConfigError(f"The stream name {name!r} makes no name for a batch: {wrong}")
 
 
-# %% ../nbs/64_stream.ipynb #b03f1cb6
+# %% ../nbs/64_stream.ipynb #9e617e86
 _FIXED = ("input", "batch_id", "batch_pattern", "etl_time", "since", "until", "skip_batches", "rerun", "mode")
 _LINES = ("enriched_tsv", "json")  # formats of inputs that are lines
 
@@ -83,6 +84,7 @@ class _Stream:
     say: Callable[[str], None]
     lock: threading.Lock = field(default_factory=threading.Lock)  # held while a micro-batch is at work
     failure: BaseException | None = None
+    stopped: bool = False  # no micro-batch begins any more
     done: list[str] = field(default_factory=list)  # batches that have no page yet
 
     @property
@@ -92,6 +94,8 @@ class _Stream:
     def take(self, rows: DataFrame, number: int) -> None:
         "Make a micro-batch a batch of the output, once."
         with self.lock:
+            if self.stopped:
+                raise InterruptedError("the stream was told to stop before this micro-batch")
             try:
                 self._take(rows, f"{self.name}-{number:09d}")
             except BaseException as wrong:
@@ -117,8 +121,12 @@ class _Stream:
 
     def _process(self, rows: DataFrame, batch_id: str, folder: str) -> None:
         start = time.monotonic()
-        writer = rows.write.mode("overwrite")
-        writer.text(folder) if self.config.input_format in _LINES else writer.parquet(folder)
+        if self.config.input_format in _LINES:
+            # a record is one line, whatever it holds; one that is null is a bad row
+            line = F.regexp_replace(F.rtrim("value", F.lit("\r\n")), "[\r\n]+", " ")
+            rows.select(F.coalesce(line, F.lit("null")).alias("value")).write.mode("overwrite").text(folder)
+        else:
+            rows.write.mode("overwrite").parquet(folder)
         config = replace(self.config, input=folder, batch_id=batch_id, batch_pattern="none=*")
         summary = run(config, self.spark, say=_nobody, stream=_id_of(self.checkpoint))
         for m in summary.batches:
@@ -126,7 +134,7 @@ class _Stream:
             self.say(f"{batch_id}: {sum_in_words(m['counts'])} ({duration(time.monotonic() - start)})")
 
     def draw_pages(self) -> None:
-        "Write the pages of the micro-batches that have none yet: each takes longer than it should in between."
+        "Write the pages of the micro-batches that have none yet: drawing takes longer than a small one."
         while self.done:
             folder = f"{self.output}/runs/{self.done.pop()}"
             write_text(f"{folder}/report.html", report_html(read_json(f"{folder}/metrics.json")))
@@ -201,7 +209,7 @@ def _checked(
     return _Stream(name, checkpoint, config, events.sparkSession, say)
 
 
-# %% ../nbs/64_stream.ipynb #f8edca6b
+# %% ../nbs/64_stream.ipynb #a244a459
 def read_stream(
     spark: SparkSession,
     config: Config,  # input, input_format
@@ -233,18 +241,44 @@ def follow(
     say: Callable[[str], None] = print,
 ) -> Sequence[str]:  # the batches that were made
     "Deduplicate a stream until it ends or is told to stop; draw the pages. Raises what ended it."
+    _check_apart(config, checkpoint)
     kind = "parquet" if config.input_format == "delta" else config.input_format
     config = replace(config, input=None, input_format=kind)
     stream, query = _started(events, config, checkpoint, name, trigger, available_now, say)
-    with _told_to_stop() as stopping:
-        while not query.awaitTermination(0.3):
-            if stopping.is_set():
-                say("stopping after the micro-batch at hand")
-                with stream.lock:
-                    query.stop()
+    try:
+        _wait(stream, query, say)
+    except StreamingQueryException as wrong:
+        if not stream.stopped:
+            raise stream.failure or wrong
     made = list(stream.done)
     stream.draw_pages()
     return made
+
+
+def _check_apart(config: Config, checkpoint: str | None) -> None:
+    "Raise `ConfigError` for what the stream writes below its input."
+    places = {"output": config.output, "checkpoint": checkpoint, "manifest_path": config.manifest_path}
+    for what, path in places.items():
+        if path and is_inside(path, config.input):
+            raise ConfigError(
+                f"The {what} {path} lies in the input, and would be read as events: choose another."
+            )
+
+
+def _wait(stream: _Stream, query: StreamingQuery, say: Callable[[str], None]) -> None:
+    "Wait until a query ends, or is told to."
+    with _told_to_stop() as stopping:
+        while not query.awaitTermination(0.3):
+            if stopping.is_set() and not stream.stopped:
+                say("stopping after the micro-batch at hand")
+                _stop(stream, query)
+
+
+def _stop(stream: _Stream, query: StreamingQuery) -> None:
+    "End a query once nothing is at work; not with the lock in hand, which a new micro-batch may wait for."
+    with stream.lock:
+        stream.stopped = True
+    query.stop()
 
 
 @contextmanager

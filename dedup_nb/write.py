@@ -30,13 +30,13 @@ __all__ = [
     "discard",
 ]
 
-# %% ../nbs/30_write.ipynb #e75509ba
+# %% ../nbs/30_write.ipynb #c630c344
 import json, os, re, uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -44,7 +44,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window, functions as F, types as T
 from .columns import named
-from .enriched import check_enriched, enriched_lines
+from .enriched import check_enriched, enriched_lines, utc_text
 from .errors import BusyError, InputError, OutputError, did_you_mean
 from dedup_nb.files import (
     escaped,
@@ -242,7 +242,7 @@ def count_rows(
     return spark.read.text([escaped(f"{attempt.output}/{p}") for p in paths]).count() if paths else 0
 
 
-# %% ../nbs/30_write.ipynb #f0c3e227
+# %% ../nbs/30_write.ipynb #e074b617
 TUNED = {  # what a session should have, by output format
     # else rows are sorted by the folder that they go to
     "shredded": {"spark.sql.maxConcurrentOutputFileWriters": "200"},
@@ -292,21 +292,22 @@ MAX_MEMBERS = 1600  # columns of a table of Redshift
 class Table:
     "What the files of a folder hold."
 
-    rows: int
-    members: Sequence[str]  # of the entities
-    schemas: Mapping[str, int]  # of the entities, with their number
-    first: str | None  # the least `collector_tstamp` of events
-    last: str | None
+    rows: int = 0
+    members: Sequence[str] = ()  # of the entities
+    schemas: Mapping[str, int] = field(default_factory=dict)  # of the entities, with their number
+    first: str | None = None  # the least `collector_tstamp` of events
+    last: str | None = None
 
 
 def tables_of(
     spark: SparkSession,
     attempt: Attempt,
     files: Sequence[Mapping[str, Any]],  # from `files_of`, of text
+    events: str,  # the folder of atomic events
 ) -> dict[str, Table]:  # by folder, below that of the batch
     "Count the lines of tables by reading them back, and find what their entities are made of."
     paths = [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]
-    found = _lines_alike(spark.read.text(paths)) if paths else []
+    found = _lines_alike(spark.read.text(paths), events) if paths else []
     below = f"/batch_id={attempt.batch_id}/"
     folder = lambda r: unquote(r.file).rpartition(below)[2].rpartition("/")[0]
     return {name: _table(list(rows)) for name, rows in groupby(sorted(found, key=folder), key=folder)}
@@ -323,28 +324,37 @@ def _table(rows: Sequence[Row]) -> Table:
     return Table(sum(r.number for r in once), members[:MAX_MEMBERS], schemas, *span)
 
 
-_TIME = "if(head is null, substring_index(substring_index(value, '\t', 4), '\t', -1), null) as time"
+# a number: the least of texts would be found by sorting all lines
+_TIME = """unix_millis(try_cast(
+    concat(substring_index(substring_index(value, '\t', 4), '\t', -1), 'Z') as timestamp))"""
 
 
-def _lines_alike(lines: DataFrame) -> list[Row]:
+def _lines_alike(lines: DataFrame, events: str) -> list[Row]:
     "The kinds of lines of each file: what they begin with, members (as many as a table can have), number."
     file = lines.metadataColumn("_metadata").getField("file_path").alias("file")
-    told = lines.select(file, "value", F.expr(HEAD)).selectExpr("file", "head", _TIME, MEMBERS)
+    is_event = F.contains(F.url_decode(file), F.lit(f"/{events}/")).alias("is_event")
+    parts = (f"if(is_event, null, {HEAD}) as head", f"if(is_event, {_TIME}, null) as time")
+    members = f"if(is_event, null, {MEMBERS}) as members"
+    told = lines.select(file, "value", is_event).selectExpr("file", *parts, members)
+    sums = ("count(1) as n", "min(time) as first", "max(time) as last")
     # entities of a type are mostly alike
-    alike = told.groupBy("file", "head", "members").agg(
-        F.count("*").alias("n"), F.min("time").alias("first"), F.max("time").alias("last")
-    )
+    alike = told.groupBy("file", "head", "members").agg(*map(F.expr, sums))
     each = alike.selectExpr("* except (members)", "posexplode_outer(members) as (nth, member)")
+    return _by_member(each).where(F.col("nth") <= MAX_MEMBERS).collect()
+
+
+def _by_member(each: DataFrame) -> DataFrame:
+    "A row for each member of the lines that begin alike, with what is known of all of them."
     sums = ("sum(if(nth > 0, 0, n)) as n", "min(first) as first", "max(last) as last")
     once = each.groupBy("file", "head", "member").agg(*map(F.expr, sums))
     kinds = Window.partitionBy("file", "head")
     whole = {
         "number": F.sum("n").over(kinds),
-        "first": F.min("first").over(kinds),
-        "last": F.max("last").over(kinds),
+        "first": utc_text(F.timestamp_millis(F.min("first").over(kinds))),
+        "last": utc_text(F.timestamp_millis(F.max("last").over(kinds))),
         "nth": F.row_number().over(kinds.orderBy("member")),
     }
-    return once.withColumns(whole).where(F.col("nth") <= MAX_MEMBERS).collect()
+    return once.withColumns(whole)
 
 
 def write_delta(rows: DataFrame, attempt: Attempt) -> None:

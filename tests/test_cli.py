@@ -46,6 +46,7 @@ def apart(*words, **env):
 COMMANDS = {  # options that it has, and one that would do nothing for it
     "demo": ("--output", "--input"),
     "run": ("--late-files", "--yes"),
+    "stream": ("--available-now", "--batch-id"),
     "profile": ("--since", "--etl-time"),
     "backfill": ("--synthetic --etl-time --wait-minutes --claim-timeout-minutes", "--output-format"),
     "plan": ("--events-per-day --batch-id", "--output"),
@@ -78,6 +79,7 @@ def test_help_shows_the_commands_own_options_and_an_example(command, capsys):
     [
         (
             "run",
+            "stream",
             "--force go on with another recipe than the manifest's, and record it; and past the check on",
         ),
         ("backfill", "--force go on with another recipe than the manifest's"),

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import shutil
 
 import pytest
 from conftest import CONFORMANCE
@@ -324,6 +325,10 @@ def test_a_stream_is_split_as_batches_are(spark, tmp_path):
     for name in ("2", ".2.crc"):
         (tmp_path / "checkpoint/commits" / name).unlink()
     assert take() == expected
+    assert sum(spark.read.parquet(folder).count() for folder in folders.values()) == len(rows)
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(Exception, match="knows batches that are not of the checkpoint"):
+        take()
 
 
 def test_a_row_is_explained(spark):

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from runs import SCHEMA, silent
 
 from dedup_nb import Config, run
-from dedup_nb.errors import ConfigError, InputError
+from dedup_nb.errors import ConfigError, InputError, MissingColumnError
 from dedup_nb.history import runs, runs_table
 from dedup_nb.ledger import Entry, holder_in_the_way, this_process
-from dedup_nb.stream import _Stream, deduplicate_stream, read_stream
+from dedup_nb.stream import _Stream, deduplicate_stream, follow, read_stream
 
 # id, fingerprint, second, n: copies, collisions, and copies of collisions, in the order of their times
 ROWS = [(f"i{n * 7 % 5}", f"f{n * 11 % 3}", n, n) for n in range(12)] + [("alone", "f", 12, 12)]
@@ -123,6 +123,38 @@ def test_what_no_stream_can_be_is_refused(spark, tmp_path):
         deduplicate_stream(spark.range(1), str(tmp_path / "out"))
     with pytest.raises(ConfigError, match="cannot be watched"):
         read_stream(spark, Config(input="events", input_format="table"))
+
+
+def test_a_record_is_one_line_whatever_it_holds(spark, tmp_path):
+    "Line ends in a value, and values that are null: a record is an event, or a bad row."
+    values = [('{"event_id":"a",\n "n":1}\n',), ('{"event_id":"b"}\r\n',), (None,)]
+    spark.createDataFrame(values, "text string").coalesce(1).write.parquet(str(tmp_path / "in"))
+    lines = read_stream(spark, Config(input=str(tmp_path / "in"), input_format="parquet"))
+    more = dict(manifest="none", input_format="json", available_now=True, say=silent)
+    deduplicate_stream(lines.selectExpr("text as value"), str(tmp_path / "out"), **more).awaitTermination()
+    rows = spark.read.parquet(str(tmp_path / "out/events"))
+    assert sorted(r.event_id for r in rows.collect()) == ["a", "b"]
+    assert len(spark.read.text(str(tmp_path / "out/bad")).collect()) == 1
+
+
+def test_a_command_that_follows_says_what_went_wrong(spark, tmp_path):
+    land(spark, tmp_path / "in", ROWS, 0)
+    asked = dict(input=str(tmp_path / "in"), input_format="parquet", event_id="other")
+    config = Config(output=str(tmp_path / "out"), **asked)
+    with pytest.raises(MissingColumnError, match="other"):
+        follow(read_stream(spark, config), config, available_now=True, say=silent)
+    inside = Config(output=str(tmp_path / "in/out"), **asked)
+    with pytest.raises(ConfigError, match="lies in the input"):
+        follow(read_stream(spark, inside), inside, available_now=True, say=silent)
+
+
+def test_a_micro_batch_is_run_by_its_stream_alone(spark, tmp_path):
+    land(spark, tmp_path / "in", ROWS, 0)
+    (tmp_path / "out/runs").mkdir(parents=True)
+    (tmp_path / "out/runs/stream.json").write_text('{"name": "web"}')
+    asked = dict(input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="parquet")
+    with pytest.raises(ConfigError, match="of the stream web"):
+        run(Config(batch_id="web-000000003", **asked), spark, say=silent)
 
 
 def test_a_stream_takes_its_own_claim_over_from_any_host():

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from runs import files, record, rows, silent
@@ -16,8 +17,9 @@ from dedup_nb.errors import ConfigError, ConservationError, OutputError
 from dedup_nb.finish import publish_pending
 from dedup_nb.ledger import Ledger
 from dedup_nb.shred import LAYOUTS
-from dedup_nb.stages import check_entities
+from dedup_nb.stages import check_entities, types_as_seen
 from dedup_nb.wide import columns_as_json, columns_from_json, fitted_types
+from dedup_nb.write import Table
 
 A, B, C = (f"0000000{n}-0000-4000-8000-000000000000" for n in (1, 2, 3))
 PAGES = envelope(
@@ -284,6 +286,36 @@ def test_columns_that_are_no_text_are_refused(spark, tmp_path):
     with pytest.raises(OutputError, match="contexts is array<int>"):
         go(spark, tmp_path, input_format="parquet")
     assert not (tmp_path / "out/events").exists()
+
+
+def test_types_are_as_seen_or_counted_again():
+    click, page = "iglu:com.acme/click/jsonschema/1-0-0", "iglu:com.acme/page/jsonschema/1-0-0"
+    sums = {"entities": 5, "checksum": 2 * crc32(click.encode()) + 3 * crc32(page.encode())}
+    seen = {**sums, "own_checksum": 2 * crc32(click.encode()), "own": click}
+    tables = {"a": Table(2, (), {click: 2}), "b": Table(3, (), {page: 3})}
+    kinds = {t["schema"]: (t["kind"], t["number"]) for t in types_as_seen(tables, seen)}
+    assert kinds == {click: ("SELF_DESCRIBING_EVENT", 2), page: ("CONTEXT", 3)}
+    for odd in ({}, {**seen, "entities": 10}, {**seen, "checksum": 1}, {**seen, "own_checksum": 1}):
+        assert types_as_seen(tables, odd) is None
+    # one of the three is an event's own: the schema has both kinds
+    assert types_as_seen(tables, {**seen, "own": f"{click} {page}"}) is None
+    assert types_as_seen({}, {"entities": 0, "checksum": 0, "own_checksum": 0, "own": ""}) == []
+
+
+@pytest.mark.parametrize("layout", ["5.x", "classic"])
+def test_a_schema_of_both_kinds_and_an_event_that_looks_like_an_entity(spark, source, layout):
+    own = envelope("unstruct_event", item("click", {"n": 1}))
+    both = line_of(event_id=A, unstruct_event=own, contexts=envelope("contexts", [item("click", {"n": 2})]))
+    pages = envelope("contexts", [item("page", {"n": 3})])
+    folder = source([both, line_of(event_id=B, app_id='{"schema":{}', contexts=pages)])
+    m = go(spark, folder, shred_layout=layout)
+    assert m["counts"]["kept"] == 2
+    assert m["entities"] == {"com.acme/click/1": 2, "com.acme/page/1": 1}
+    told = json.loads((folder / "out/events/batch_id=1/shredding_complete.json").read_text())["data"]
+    listed = sorted((t["schemaKey"], t["snowplowEntity"]) for t in told["typesInfo"]["types"])
+    click, page = (f"iglu:com.acme/{name}/jsonschema/1-0-0" for name in ("click", "page"))
+    assert listed == [(click, "CONTEXT"), (click, "SELF_DESCRIBING_EVENT"), (page, "CONTEXT")]
+    assert told["timestamps"]["min"] == told["timestamps"]["max"] == "2026-11-20T10:00:00.123Z"
 
 
 def test_a_missing_entity_stops_the_run():
