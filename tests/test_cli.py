@@ -79,7 +79,6 @@ def test_help_shows_the_commands_own_options_and_an_example(command, capsys):
     [
         (
             "run",
-            "stream",
             "--force go on with another recipe than the manifest's, and record it; and past the check on",
         ),
         ("backfill", "--force go on with another recipe than the manifest's"),
