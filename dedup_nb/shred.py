@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = [
     "ATOMIC",
-    "HEAD",
+    "BEFORE_DATA",
     "MEMBERS",
     "LAYOUTS",
     "ATOMIC_TABLE",
@@ -277,7 +277,7 @@ def _atomic(events: DataFrame) -> list[Column]:
     return [F.col(n) if n in present else F.lit(None).cast(k).alias(n) for n, k in ATOMIC]
 
 
-# %% ../nbs/15_shred.ipynb #753fe532
+# %% ../nbs/15_shred.ipynb #fc295afb
 _SCHEMA = """concat('{{"vendor":"', {vendor}, '","name":"', {name}, '","format":"', {format},
     '","version":"', {version}, '"}}')"""
 _HIERARCHY = """concat('{{"rootId":"', {root_id}, '","rootTstamp":"', {root_tstamp},
@@ -293,11 +293,13 @@ def _line_of(parts: Mapping[str, str]) -> str:
     return f"""concat('{{"schema":', {schema}, ',"data":', {data}, ',"hierarchy":', {hierarchy}, '}}')"""
 
 
-HEAD = """substring_index(value, ',"data":', 1)"""  # SQL for what stands before `data` in an entity's line
+BEFORE_DATA = (
+    """substring_index(value, ',"data":', 1)"""  # SQL for what stands before `data` in an entity's line
+)
 
 
 def schema_of(
-    head: str,  # see HEAD
+    head: str,  # see BEFORE_DATA
 ) -> str:
     "The schema of a line of an entity."
     parts = json.loads(f"{head}}}")["schema"]

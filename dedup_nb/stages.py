@@ -27,7 +27,7 @@ __all__ = [
     "check_shares",
 ]
 
-# %% ../nbs/31_stages.ipynb #c7ef9380
+# %% ../nbs/31_stages.ipynb #d1e6ebf0
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ from .shred import entity_types, events_folder, folder_of
 from .words import counted, grouped, share
 from dedup_nb.write import (
     Attempt,
-    Table,
+    Written,
     count_rows,
     tables_of,
     write_rows,
@@ -60,7 +60,7 @@ from dedup_nb.write import (
 )
 
 
-# %% ../nbs/31_stages.ipynb #77212824
+# %% ../nbs/31_stages.ipynb #22d79e62
 class Kept:
     "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
 
@@ -110,13 +110,13 @@ class Kept:
 
     def check_tables(
         self,
-        tables: Mapping[str, Table],  # as they were read back
+        tables: Mapping[str, Written],  # as they were read back
     ) -> int:  # events
         "Compare the written tables with the events, and note their types. Raises `ConservationError`."
         layout = self.output.layout
         lines, watch = self._shredded
         entities = dict(tables)
-        events = entities.pop(events_folder(layout), Table())
+        events = entities.pop(events_folder(layout), Written())
         self.types = types_as_seen(entities, watch.get)
         if self.types is None:  # a task that was lost may have been seen twice, or nothing was seen
             self._count_types(lines)
@@ -369,7 +369,7 @@ def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) 
         write_rows(rows.distinct(), attempt, "retractions")
 
 
-# %% ../nbs/31_stages.ipynb #aca0807e
+# %% ../nbs/31_stages.ipynb #a493da68
 def check_conservation(
     read: int,  # rows read
     written: Mapping[str, int],  # rows read back: bad, kept, dropped
@@ -409,7 +409,7 @@ def check_entities(
 
 
 def types_as_seen(
-    tables: Mapping[str, Table],  # of entities
+    tables: Mapping[str, Written],  # of entities
     seen: Mapping[str, Any],  # of the events, see `shred.ENTITY_SUMS`
 ) -> list[dict[str, Any]] | None:  # `kind`, `schema`, `number`
     "The types of the written entities; None if they are not what was seen, or a schema has both kinds."

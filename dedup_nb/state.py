@@ -18,7 +18,7 @@ from .ledger import FORMAT, Claim, FencedError, Ledger, ManifestError, RecipeErr
 from .manifest import Manifest
 from .session import get_spark
 
-# %% ../nbs/60_state.ipynb #68500e93
+# %% ../nbs/60_state.ipynb #c3552d23
 _SECOND = 1_000_000
 FOR_EVER = 10**6  # days
 _AS_PAIR = ("time as pair", "0 as fate", "string(null) as origin", "bigint(null) as origin_seq")
@@ -92,7 +92,7 @@ class DedupState:
     ) -> bool:  # is this micro-batch of it committed?
         "Bind the state to a stream. Raises `ManifestError` for one that other batches were committed to."
         known = (read_json(f"{checkpoint}/metadata") or {}).get("id")
-        note, committed = f"{self.path}/_stream.json", [e.batch_id for e in self._ledger().committed()]
+        note, committed = f"{self.path}.stream.json", [e.batch_id for e in self._ledger().committed()]
         noted = read_json(note)
         if committed and (noted or {}).get("id") != known:
             raise ManifestError(

@@ -209,7 +209,7 @@ def _checked(
     return _Stream(name, checkpoint, config, events.sparkSession, say)
 
 
-# %% ../nbs/64_stream.ipynb #a244a459
+# %% ../nbs/64_stream.ipynb #785e35e7
 def read_stream(
     spark: SparkSession,
     config: Config,  # input, input_format
@@ -220,15 +220,15 @@ def read_stream(
     if config.input is None:
         raise ConfigError("A stream needs an input. Give --input DIR.")
     if kind == "delta":
-        return reader.format("delta").load(config.input)
+        return reader.format("delta").load(absolute(config.input))
     if kind == "parquet":
-        there = spark.read.option("recursiveFileLookup", True).parquet(config.input)
-        return reader.option("recursiveFileLookup", True).schema(there.schema).parquet(config.input)
+        there = spark.read.option("recursiveFileLookup", True).parquet(absolute(config.input))
+        return reader.option("recursiveFileLookup", True).schema(there.schema).parquet(absolute(config.input))
     if kind not in _LINES:
         raise ConfigError(
             f"input_format={kind} cannot be watched: wanted enriched_tsv, json, parquet or delta."
         )
-    return reader.option("recursiveFileLookup", True).text(config.input)
+    return reader.option("recursiveFileLookup", True).text(absolute(config.input))
 
 
 def follow(

@@ -17,7 +17,7 @@ __all__ = [
     "count_rows",
     "WideColumns",
     "write_wide",
-    "Table",
+    "Written",
     "tables_of",
     "write_delta",
     "delta_files",
@@ -30,7 +30,7 @@ __all__ = [
     "discard",
 ]
 
-# %% ../nbs/30_write.ipynb #c630c344
+# %% ../nbs/30_write.ipynb #358d7a22
 import json, os, re, uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,7 +59,7 @@ from dedup_nb.files import (
 )
 from .places import Output
 from dedup_nb.shred import (
-    HEAD,
+    BEFORE_DATA,
     LAYOUTS,
     MEMBERS,
     WIDE_FOLDER,
@@ -242,7 +242,7 @@ def count_rows(
     return spark.read.text([escaped(f"{attempt.output}/{p}") for p in paths]).count() if paths else 0
 
 
-# %% ../nbs/30_write.ipynb #e074b617
+# %% ../nbs/30_write.ipynb #2fe4c847
 TUNED = {  # what a session should have, by output format
     # else rows are sorted by the folder that they go to
     "shredded": {"spark.sql.maxConcurrentOutputFileWriters": "200"},
@@ -289,7 +289,7 @@ MAX_MEMBERS = 1600  # columns of a table of Redshift
 
 
 @dataclass(frozen=True)
-class Table:
+class Written:
     "What the files of a folder hold."
 
     rows: int = 0
@@ -304,7 +304,7 @@ def tables_of(
     attempt: Attempt,
     files: Sequence[Mapping[str, Any]],  # from `files_of`, of text
     events: str,  # the folder of atomic events
-) -> dict[str, Table]:  # by folder, below that of the batch
+) -> dict[str, Written]:  # by folder, below that of the batch
     "Count the lines of tables by reading them back, and find what their entities are made of."
     paths = [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]
     found = _lines_alike(spark.read.text(paths), events) if paths else []
@@ -313,7 +313,7 @@ def tables_of(
     return {name: _table(list(rows)) for name, rows in groupby(sorted(found, key=folder), key=folder)}
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(rows: Sequence[Row]) -> Written:
     once = {(r.file, r.head): r for r in rows}.values()  # there is a row for each member
     schemas: Counter[str] = Counter()
     for r in (r for r in once if r.head):
@@ -321,7 +321,7 @@ def _table(rows: Sequence[Row]) -> Table:
     members = sorted({r.member for r in rows if r.member is not None})
     times = [r for r in once if r.first]
     span = min((r.first for r in times), default=None), max((r.last for r in times), default=None)
-    return Table(sum(r.number for r in once), members[:MAX_MEMBERS], schemas, *span)
+    return Written(sum(r.number for r in once), members[:MAX_MEMBERS], schemas, *span)
 
 
 # a number: the least of texts would be found by sorting all lines
@@ -333,7 +333,7 @@ def _lines_alike(lines: DataFrame, events: str) -> list[Row]:
     "The kinds of lines of each file: what they begin with, members (as many as a table can have), number."
     file = lines.metadataColumn("_metadata").getField("file_path").alias("file")
     is_event = F.contains(F.url_decode(file), F.lit(f"/{events}/")).alias("is_event")
-    parts = (f"if(is_event, null, {HEAD}) as head", f"if(is_event, {_TIME}, null) as time")
+    parts = (f"if(is_event, null, {BEFORE_DATA}) as head", f"if(is_event, {_TIME}, null) as time")
     members = f"if(is_event, null, {MEMBERS}) as members"
     told = lines.select(file, "value", is_event).selectExpr("file", *parts, members)
     sums = ("count(1) as n", "min(time) as first", "max(time) as last")

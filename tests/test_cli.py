@@ -108,7 +108,7 @@ def test_help_of_run_shows_every_setting_in_its_group(capsys):
     "words, said",
     [
         ("", "Name a command"),
-        ("rnu", "Unknown command rnu; there are demo, run, profile, "),
+        ("rnu", "Unknown command rnu; there are demo, run, stream, "),
         ("rnu", "Did you mean run?"),
         ("run", "A run needs input and output. Give --input DIR, DEDUP_INPUT or a line in settings.ini."),
         ("run --input x", "A run needs output. Give --output DIR"),

@@ -19,7 +19,7 @@ from dedup_nb.ledger import Ledger
 from dedup_nb.shred import LAYOUTS
 from dedup_nb.stages import check_entities, types_as_seen
 from dedup_nb.wide import columns_as_json, columns_from_json, fitted_types
-from dedup_nb.write import Table
+from dedup_nb.write import Written
 
 A, B, C = (f"0000000{n}-0000-4000-8000-000000000000" for n in (1, 2, 3))
 PAGES = envelope(
@@ -292,7 +292,7 @@ def test_types_are_as_seen_or_counted_again():
     click, page = "iglu:com.acme/click/jsonschema/1-0-0", "iglu:com.acme/page/jsonschema/1-0-0"
     sums = {"entities": 5, "checksum": 2 * crc32(click.encode()) + 3 * crc32(page.encode())}
     seen = {**sums, "own_checksum": 2 * crc32(click.encode()), "own": click}
-    tables = {"a": Table(2, (), {click: 2}), "b": Table(3, (), {page: 3})}
+    tables = {"a": Written(2, (), {click: 2}), "b": Written(3, (), {page: 3})}
     kinds = {t["schema"]: (t["kind"], t["number"]) for t in types_as_seen(tables, seen)}
     assert kinds == {click: ("SELF_DESCRIBING_EVENT", 2), page: ("CONTEXT", 3)}
     for odd in ({}, {**seen, "entities": 10}, {**seen, "checksum": 1}, {**seen, "own_checksum": 1}):
