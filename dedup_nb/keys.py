@@ -26,6 +26,7 @@ __all__ = [
     "claimed_fingerprint",
     "stands_in",
     "as_in_the_row",
+    "descending",
     "place_of",
     "with_keys",
     "id_key",
@@ -307,8 +308,8 @@ def as_in_the_row(column: str) -> Column:
     return F.regexp_replace(column, f"^=(=*{_SURROGATE})", "$1")
 
 
-# %% ../nbs/10_keys.ipynb #e0d65f56
-def _descending(frame: DataFrame, column: str) -> Column:
+# %% ../nbs/10_keys.ipynb #aa61e02d
+def descending(frame: DataFrame, column: str) -> Column:
     "A value that sorts the other way round."
     kind, value = frame.schema[column].dataType, quoted(column)
     if isinstance(kind, (T.TimestampType, T.TimestampNTZType, T.DateType)):
@@ -329,10 +330,10 @@ def place_of(
 ) -> list[Column]:  # for each order column: is it null, and its value
     "The place of a row in the total order, before its hash."
     at = []
-    for i, (name, descending) in enumerate(keys.order):
+    for i, (name, backwards) in enumerate(keys.order):
         # compat=snowplow: a null etl_tstamp comes first, as in the original; else nulls last
         is_last = named(name).isNotNull() if name in keys.nulls_first else named(name).isNull()
-        value = _descending(frame, name) if descending else named(name)
+        value = descending(frame, name) if backwards else named(name)
         at += [is_last.alias(f"null{i}"), value.alias(f"by{i}")]
     return at
 
