@@ -15,6 +15,8 @@ __all__ = [
     "VersionedCollapsing",
     "names_of",
     "is_orderable",
+    "check_mode",
+    "check_names",
     "check_frame",
     "checked",
     "place_in",
@@ -24,16 +26,17 @@ __all__ = [
     "explain_merge",
 ]
 
-# %% ../nbs/62_changes.ipynb #ed7ac3de
+# %% ../nbs/62_changes.ipynb #82287264
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 from pyspark.sql import Column, DataFrame, Window, WindowSpec, functions as F, types as T
 from .columns import named, quoted
 from .config import order_parts
 from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
 from .keys import descending, hash_of
 
-# %% ../nbs/62_changes.ipynb #4af0a586
+# %% ../nbs/62_changes.ipynb #301a2ccf
 Names = str | Sequence[str]  # one column, or several
 
 
@@ -45,7 +48,7 @@ class Replacing:
     version: str | None = None  # a number, date or time
     is_deleted: str | None = None  # 1 on a row that says: this key is gone
     order: Names | None = None  # of the changes; without a version it alone decides
-    ties: str = "order"  # equal versions: the last in the order; content: the greatest row; error
+    ties: str = "order"  # rows of equal versions that no order tells apart: content (the greatest), error
     null_version: str = "error"  # lowest
 
 
@@ -95,7 +98,7 @@ def names_of(
     return [names] if isinstance(names, str) else list(names or ())
 
 
-# %% ../nbs/62_changes.ipynb #58d9df9a
+# %% ../nbs/62_changes.ipynb #515e5056
 _WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _VERSION = (T.NumericType, T.DateType, T.TimestampType, T.TimestampNTZType)
 _ROLES = {  # of a column: the types that fit, and what it must be
@@ -140,14 +143,39 @@ def _check_role(df: DataFrame, role: str, column: str, rule: str) -> None:
     raise InputError(f"The {role} of {rule} is {wanted}; the column {column} is {kind.simpleString()}.{fits}")
 
 
-def _check_spec(spec: Spec) -> None:
-    "Raise `ConfigError` for words that no setting knows, and rules that cannot hold."
-    rule = type(spec).__name__
+def check_mode(
+    mode: str,
+) -> None:
+    "Raise `ConfigError` for what is neither final nor merge."
+    if mode not in ("final", "merge"):
+        hint = did_you_mean(str(mode), ["final", "merge"])
+        raise ConfigError(f"mode is final or merge; found {mode!r}.{hint}")
+
+
+def check_names(
+    df: DataFrame,
+    *ours: str,  # columns that are added
+) -> None:
+    "Raise `InputError` for columns with names that are ours."
+    if taken := [c for c in df.columns if c.lower() in ours or c.lower().startswith("_dd")]:
+        raise InputError(f"The rows have a column {taken[0]}, a name that is added here. Rename it.")
+
+
+def _check_words(spec: Spec) -> None:
     for name, choices in _CHOICES.items():
         value = getattr(spec, name, choices[0])
         if value not in choices:
             hint = did_you_mean(str(value), choices)
             raise ConfigError(f"{name} is one of {', '.join(choices)}; found {value!r}.{hint}")
+
+
+def _check_spec(spec: Spec) -> None:
+    "Raise `ConfigError` for words that no setting knows, and rules that cannot hold."
+    rule = type(spec).__name__
+    if not isinstance(spec, Spec):
+        known = ", ".join(kind.__name__ for kind in get_args(Spec))
+        raise ConfigError(f"A rule is one of {known}; found {rule}.")
+    _check_words(spec)
     version = getattr(spec, "version", None)
     if not names_of(spec.order) and version is None:
         raise ConfigError(f"{rule} needs an order: name the columns that say which row of a key is later.")
@@ -163,6 +191,17 @@ def _check_spec(spec: Spec) -> None:
         )
 
 
+def _check_order(df: DataFrame, spec: Spec) -> None:
+    "Raise `InputError` for columns without an order, or whose order cannot be turned round."
+    rule = type(spec).__name__
+    for name, backwards in order_parts(names_of(spec.order)):
+        kind = df.schema[name].dataType
+        if not is_orderable(kind):
+            raise InputError(f"{rule} cannot order by {name}: values of {kind.simpleString()} have no order.")
+        if backwards and not isinstance(kind, (*_VERSION, T.StringType)):
+            raise InputError(f"{rule} cannot turn the order of {name} round: it is {kind.simpleString()}.")
+
+
 def check_frame(
     df: DataFrame,
     spec: Spec,
@@ -172,25 +211,24 @@ def check_frame(
     Raises `MissingColumnError`, `InputError` for a type that does not fit, `ConfigError` for settings.
     """
     _check_spec(spec)
+    check_names(df)
     rule = type(spec).__name__
     roles = {role: name for role in _ROLES if (name := getattr(spec, role, None))}
     order = [name for name, _ in order_parts(names_of(spec.order))]
     _check_there(df, [*names_of(spec.keys), *roles.values(), *order], rule)
     for role, column in roles.items():
         _check_role(df, role, column, rule)
-    if odd := [name for name in order if not is_orderable(df.schema[name].dataType)]:
-        kind = df.schema[odd[0]].dataType.simpleString()
-        raise InputError(f"{rule} cannot order by {odd[0]}: values of {kind} have no order.")
+    _check_order(df, spec)
 
 
-# %% ../nbs/62_changes.ipynb #c1459fa5
+# %% ../nbs/62_changes.ipynb #603ad4d3
 def _wrong_values(spec: Spec) -> dict[str, tuple[Column, str]]:
     "For each column with a rule: does a row break it, and what is wanted?"
     wrong = {}
     if sign := getattr(spec, "sign", None):
         wrong[sign] = (~F.coalesce(named(sign).isin(1, -1), F.lit(False)), "1 or -1")
     if is_deleted := getattr(spec, "is_deleted", None):
-        told = named(is_deleted).cast("int").isin(0, 1)
+        told = named(is_deleted).cast("bigint").isin(0, 1)
         wrong[is_deleted] = (~F.coalesce(told, F.lit(False)), "1 or 0")
     version = getattr(spec, "version", None)
     if version and getattr(spec, "null_version", "error") == "error":
@@ -219,7 +257,7 @@ def checked(
     return df
 
 
-# %% ../nbs/62_changes.ipynb #eeff5f45
+# %% ../nbs/62_changes.ipynb #6ee1a9a1
 def place_in(
     df: DataFrame,
     spec: Spec,
@@ -253,6 +291,7 @@ def _group(spec: Spec) -> WindowSpec:
 
 
 def _in_order(df: DataFrame, spec: Spec, last_first: bool = False) -> WindowSpec:
+    "The rows of a key in their total order: their place, then the whole row."
     total = [*place_in(df, spec), content_of(df, df.columns)]
     return _group(spec).orderBy(*(part.desc() if last_first else part.asc() for part in total))
 
@@ -279,7 +318,7 @@ def with_stays(
     return reach.withColumn("_dd_stays", stays).drop("_dd_sum", "_dd_n", "_dd_least", "_dd_most")
 
 
-# %% ../nbs/62_changes.ipynb #8029fb85
+# %% ../nbs/62_changes.ipynb #e83c64de
 def _is_tied(df: DataFrame, spec: Spec) -> Column:
     "Is there another row at the same place of the same key?"
     at = place_in(df, spec)
@@ -333,6 +372,10 @@ def _of_values(spec: Spec) -> dict[str, Column]:
     return {problem: wrong[name][0] for problem, name in names.items() if name in wrong}
 
 
+def _of_no_signs(df: DataFrame, spec: Spec, ignore: Names) -> tuple[DataFrame, dict[str, str]]:
+    return df, {}
+
+
 _OF_KIND = {Collapsing: _of_signs, VersionedCollapsing: _of_versions}
 
 
@@ -347,17 +390,18 @@ def check_log(
     `ConfigError`.
     """
     check_frame(df, spec)
+    check_names(df, "problem")
     _check_there(df, names_of(ignore), "ignore")
-    of_kind = _OF_KIND.get(type(spec))
-    rows, pairs = of_kind(df, spec, ignore) if of_kind else (df, {})
+    rows, pairs = _OF_KIND.get(type(spec), _of_no_signs)(df, spec, ignore)
     found = {problem: F.expr(condition) for problem, condition in pairs.items()}
     problems = {**_of_values(spec), **found, "tie": _is_tied(df, spec)}
-    told = (F.when(found, F.lit(problem)) for problem, found in problems.items())
-    marked = rows.withColumn("_dd_problems", F.array_compact(F.array(*told)))
-    return marked.select(*map(named, df.columns), F.explode("_dd_problems").alias("problem"))
+    told = F.array(*(F.when(is_one, F.lit(problem)) for problem, is_one in problems.items()))
+    marked = rows.withColumn("_dd_problems", told)
+    problem = F.expr("explode(array_compact(_dd_problems))").alias("problem")
+    return marked.select(*map(named, df.columns), problem)
 
 
-# %% ../nbs/62_changes.ipynb #2a223fd3
+# %% ../nbs/62_changes.ipynb #09a6766c
 def _by_winner(df: DataFrame, spec: Replacing | Latest | Coalescing, mode: str) -> DataFrame:
     "Kept, reason and winner, where one row of a key wins."
     first = isinstance(spec, Latest) and spec.keep == "first"
@@ -371,10 +415,10 @@ def _by_winner(df: DataFrame, spec: Replacing | Latest | Coalescing, mode: str) 
 def _reason_of(spec: Replacing | Latest | Coalescing, mode: str, lost: str) -> str:
     "SQL for why a row goes, from its place `_dd_n` and `_winner`."
     version, is_deleted = getattr(spec, "version", None), getattr(spec, "is_deleted", None)
-    gone = f"int({quoted(is_deleted)}) = 1" if is_deleted and mode == "final" else "false"
+    gone = f"bigint({quoted(is_deleted)}) = 1" if is_deleted and mode == "final" else "false"
     older = f"not({quoted(version)} <=> _winner.{quoted(version)})" if version else "false"
-    lost = "merged" if isinstance(spec, Coalescing) else lost
-    return f"""case when _dd_n > 1 then if({older}, 'older version', '{lost}')
+    word = "merged" if isinstance(spec, Coalescing) else lost
+    return f"""case when _dd_n > 1 then if({older}, 'older version', '{word}')
         when {gone} then 'deleted' else 'wins' end"""
 
 
@@ -390,8 +434,12 @@ _REASONS = """case when {sign} = 1 and _dd_back = 1 then if({stays}, 'state', 'c
 
 def _with_signs(df: DataFrame, spec: Collapsing) -> DataFrame:
     "The rows with the sum of the signs of their key, its last sign, and their place among those of one sign."
-    sign, forth = named(spec.sign), _in_order(df, spec)
-    back = _in_order(df, spec, last_first=True)
+    # row by row: equal rows have places of their own
+    forth, back = (
+        _in_order(df, spec, last_first=turned).rowsBetween(Window.unboundedPreceding, 0)
+        for turned in (False, True)
+    )
+    sign = named(spec.sign)
     found = {
         "_dd_total": F.sum(sign).over(_group(spec)),
         "_dd_last": F.first(sign).over(back),
@@ -428,8 +476,11 @@ def explain_merge(
     """Tell for each row whether a merge engine keeps it, why, and which row of its key won.
 
     `_winner` is null where a key has none. Where rows of a version cancel each other, each kept row won for
-    itself. Raises like `check_log`; values outside their rules stop the query.
+    itself. Of `Coalescing` the last row counts as kept, though its gaps are filled. Raises like `check_log`;
+    values outside their rules stop the query.
     """
+    check_mode(mode)
+    check_names(df, "_kept", "_reason", "_winner")
     told = {Collapsing: _by_state, VersionedCollapsing: _by_version}.get(type(spec), _by_winner)
     rows = told(checked(df, spec), spec, mode)
     return rows.select(*map(named, df.columns), "_kept", "_reason", "_winner")

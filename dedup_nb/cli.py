@@ -383,7 +383,7 @@ def _redirect(out: int, err: int) -> None:
     os.dup2(err, 2)
 
 
-# %% ../nbs/90_cli.ipynb #4a6aeaca
+# %% ../nbs/90_cli.ipynb #821d9ffa
 def _answered(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0) -> int:
     "Print the result, for programs or for people."
     print(json.dumps(numbers) if args.json else words)
@@ -411,6 +411,7 @@ def _run(args: argparse.Namespace, terminal: _Terminal) -> int:
 def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.session import get_spark
     from dedup_nb.stream import follow, read_stream
+    from dedup_nb.words import counted
 
     config = _config(args)
     spark = get_spark(
@@ -419,7 +420,8 @@ def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
     events = read_stream(spark, config, _whole("--max-files", args.max_files or "1000", "files"))
     more = dict(trigger=args.trigger, available_now=args.available_now, say=terminal.say)
     made = follow(events, config, args.checkpoint, args.name or "stream", **more)
-    words = f"{len(made)} micro-batches were committed; dedup runs --output {config.output} lists them."
+    number = counted(len(made), "micro-batch", "micro-batches")
+    words = f"{number} committed; dedup runs --output {config.output} lists them."
     return _answered(args, {"batches": made, "output": config.output}, words)
 
 

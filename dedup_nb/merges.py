@@ -15,13 +15,13 @@ __all__ = [
     "MergeTable",
 ]
 
-# %% ../nbs/62_merges.ipynb #fe144609
+# %% ../nbs/62_merges.ipynb #e34a312e
 import hashlib, json, uuid, warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
+from pyspark.sql import Column, DataFrame, GroupedData, SparkSession, functions as F, types as T
 from dedup_nb.changes import (
     CANCEL_STAYS,
     STATE_STAYS,
@@ -33,6 +33,8 @@ from dedup_nb.changes import (
     Spec,
     VersionedCollapsing,
     check_frame,
+    check_mode,
+    check_names,
     check_log,
     checked,
     content_of,
@@ -46,12 +48,12 @@ from .columns import named, quoted
 from .conditional import conditional_puts
 from .errors import BusyError, ConfigError, InputError, MissingColumnError, did_you_mean
 from .files import absolute
-from .keys import hash_of
+from .keys import PLAIN_JSON, hash_of
 from .ledger import Marker
 from .session import get_spark
 
 
-# %% ../nbs/62_merges.ipynb #c6f4d4be
+# %% ../nbs/62_merges.ipynb #2ea3ef67
 def _has_point(kind: T.DataType) -> bool:
     "Can two equal values differ, as 0.0 and -0.0 do?"
     if isinstance(kind, T.StructType):
@@ -82,16 +84,20 @@ class _Rows:
         at = (
             F.struct(*place, hash_of(self.df, self.df.columns))
             if by_hash
-            else F.struct(*place, row.alias("row"))
+            else F.struct(*place, row.alias("_dd_row"))
         )
         at = at if among is None else F.when(among, at)
         if by_hash:
             return (F.max_by if last else F.min_by)(row, at)
-        return (F.max if last else F.min)(at)["row"]
+        return (F.max if last else F.min)(at)["_dd_row"]
 
     def grouped(self, *found: Column) -> DataFrame:
         "One row for each key."
-        return self.df.groupBy(*(map(named, self.keys) if self.keys else [F.lit("")])).agg(*found)
+        return self.by_key(self.df).agg(*found)
+
+    def by_key(self, rows: DataFrame, *more: Column) -> GroupedData:
+        "Rows by key. Without keys all are one group, but nothing is none."
+        return rows.groupBy(*(map(named, self.keys) if self.keys else [F.lit("")]), *more)
 
     def rows(self, groups: DataFrame, struct: str) -> DataFrame:
         "Rows again, of the columns that came in."
@@ -105,10 +111,13 @@ def _rows_of(df: DataFrame, spec: Spec) -> _Rows:
     return _Rows(df, names_of(spec.keys), place_in(df, spec))
 
 
-# %% ../nbs/62_merges.ipynb #5ea3edd3
+# %% ../nbs/62_merges.ipynb #5707c04b
+_BLOCK = "_block"  # of a table's rows: their insert
+
+
 def _stop(rows: DataFrame, keys: list[str], wrong: str, words: str, advice: str) -> DataFrame:
     "The rows, read with a check: where one is wrong (SQL), the query stops with its key."
-    key = F.to_json(F.struct(*map(named, keys)), {"ignoreNullFields": "false"})
+    key = F.to_json(F.struct(*map(named, keys)), PLAIN_JSON)
     stop = F.raise_error(F.concat(F.lit(words), key, F.lit(advice))).cast("boolean")
     return rows.where(F.when(F.expr(wrong), stop).otherwise(F.lit(True)))
 
@@ -117,11 +126,11 @@ def _no_ties(df: DataFrame, spec: Replacing) -> DataFrame:
     "The greatest row of each key; where the last place has different rows, the query stops."
     rows = _Rows(df, names_of(spec.keys), [])
     place = F.struct(*place_in(df, spec)).alias("_dd_place")
-    content = hash_of(df, df.columns)
+    content = hash_of(df, [c for c in df.columns if c != _BLOCK])
     tied = (F.min(content) != F.max(content)).alias("_dd_tied")
-    places = df.groupBy(*map(named, rows.keys), place).agg(tied, rows.best(last=True).alias("_dd_row"))
+    places = rows.by_key(df, place).agg(tied, rows.best(last=True).alias("_dd_row"))
     top = F.expr("max_by(struct(_dd_tied, _dd_row), _dd_place) as _dd_top")
-    tops = places.groupBy(*map(named, rows.keys)).agg(top).select("*", "_dd_top.*")
+    tops = rows.by_key(places).agg(top).select("*", "_dd_top.*")
     words = "Two different rows have the greatest version of key "
     fine = _stop(tops, rows.keys, "_dd_tied", words, ": give an order, or ties='content'.")
     return rows.rows(fine, "_dd_row")
@@ -134,7 +143,7 @@ def _replaced(df: DataFrame, spec: Replacing, mode: str) -> DataFrame:
         rows = _rows_of(df, spec)
         top = rows.rows(rows.grouped(rows.best(last=True).alias("_dd_row")), "_dd_row")
     shows_all = spec.is_deleted is None or mode == "merge"
-    return top if shows_all else top.where(named(spec.is_deleted).cast("int") == 0)
+    return top if shows_all else top.where(named(spec.is_deleted).cast("bigint") == 0)
 
 
 def _newest(df: DataFrame, spec: Latest, mode: str) -> DataFrame:
@@ -155,13 +164,13 @@ def _filled_in(df: DataFrame, spec: Coalescing, mode: str) -> DataFrame:
     return rows.rows(rows.grouped(found.alias("_dd_row")), "_dd_row")
 
 
-# %% ../nbs/62_merges.ipynb #8d6c7597
+# %% ../nbs/62_merges.ipynb #d8e3f40e
 _BOTH = f"array_compact(array(if({CANCEL_STAYS}, _dd_cancel, null), if({STATE_STAYS}, _dd_row, null)))"
 
 
 def _collapsed(df: DataFrame, spec: Collapsing, mode: str) -> DataFrame:
     rows, sign = _rows_of(df, spec), named(spec.sign)
-    last = F.max(F.struct(*rows.place[:-1], sign.alias("sign")))["sign"].alias("_dd_last")
+    last = F.max(F.struct(*rows.place[:-1], sign.alias("_dd_sign")))["_dd_sign"].alias("_dd_last")
     state = rows.best(last=True, among=sign == 1).alias("_dd_row")
     total = F.sum(sign).alias("_dd_total")
     if mode == "final":
@@ -175,7 +184,7 @@ def _versions_collapsed(df: DataFrame, spec: VersionedCollapsing, mode: str) -> 
     return with_stays(df, spec).where("_dd_stays").drop("_dd_stays")
 
 
-# %% ../nbs/62_merges.ipynb #570ab9d5
+# %% ../nbs/62_merges.ipynb #e38e0191
 _ENGINES = {
     Replacing: _replaced,
     Latest: _newest,
@@ -186,14 +195,9 @@ _ENGINES = {
 
 
 def _merged(df: DataFrame, spec: Spec, mode: str) -> DataFrame:
-    if mode not in ("final", "merge"):
-        raise ConfigError(
-            f"mode is final or merge; found {mode!r}.{did_you_mean(str(mode), ['final', 'merge'])}"
-        )
-    if type(spec) not in _ENGINES:
-        known = ", ".join(kind.__name__ for kind in _ENGINES)
-        raise ConfigError(f"A rule is one of {known}; found {type(spec).__name__}.")
-    return _ENGINES[type(spec)](checked(df, spec), spec, mode)
+    check_mode(mode)
+    rows = checked(df, spec)
+    return _ENGINES[type(spec)](rows, spec, mode)
 
 
 def final(
@@ -219,7 +223,7 @@ def replacing(
     is_deleted: str | None = None,  # 1 on a row that says: this key is gone
     order: Names | None = None,  # which of equal versions is later; without a version, which row is
     mode: str = "final",  # merge
-    ties: str = "order",  # content, error: where there is no order
+    ties: str = "order",  # of rows that no order tells apart: content (the greatest wins), error
     null_version: str = "error",  # lowest
 ) -> DataFrame:  # the same columns
     """Keep the row of the greatest version of each key.
@@ -280,10 +284,11 @@ def versioned_collapsing(
     return _merged(df, VersionedCollapsing(keys, sign, version, order), mode)
 
 
-# %% ../nbs/62_merges.ipynb #5233072a
+# %% ../nbs/62_merges.ipynb #7bc44e79
 _APP = "dedup_nb merge table"
-_BLOCK = "_block"
+_FIRST = {"delta.logRetentionDuration": "interval 365 days"}  # of the table
 _NOTE = '{"merge_table"'  # how a note begins
+_NO_ENTRIES = '"entries": []'
 _NO_TABLE = ("DELTA_MISSING_DELTA_TABLE", "PATH_DOES_NOT_EXIST", "not a Delta table")
 _CONFLICT = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "ConcurrentModification")
 
@@ -323,7 +328,7 @@ class MergeTable:
     def __init__(
         self,
         path: str,  # of the table; the first insert makes it
-        spec: Spec,  # its rule; an order is not needed: inserts have one
+        spec: Spec,  # its rule; between inserts their number is the last part of the order
         partition_by: Names = (),  # columns; the insert log and optimize work by partition
         *,
         window: int = 100,  # entries of inserts that are remembered; 0: none
@@ -332,11 +337,16 @@ class MergeTable:
         self.path, self.window = absolute(path), window
         self.spark = spark or get_spark(delta=True)
         self.partition_by = names_of(partition_by)
-        self.own = spec  # as it was given
-        self.spec = replace(spec, order=[*names_of(spec.order), _BLOCK])
+        self.spec, self.ordered = spec, spec
+        if getattr(spec, "ties", "order") == "order":
+            self.ordered = replace(spec, order=[*names_of(spec.order), _BLOCK])
+        if isinstance(spec, Collapsing) and not names_of(spec.order):
+            raise ConfigError("Collapsing needs an order: one insert may have a state and its cancel row.")
+        if window < 0:
+            raise ConfigError(f"window is a number of entries, 0 or more; found {window}.")
 
     def __repr__(self) -> str:
-        return f"MergeTable({self.path!r}, {self.own!r})"
+        return f"MergeTable({self.path!r}, {self.spec!r})"
 
     # -- reading --
 
@@ -348,38 +358,54 @@ class MergeTable:
 
     def final(self) -> DataFrame:
         "What the whole table says now, by its rule."
-        return final(self.rows(), self.spec).drop(_BLOCK)
+        return final(self.rows(), self.ordered).drop(_BLOCK)
 
     def parts(self) -> DataFrame:  # partition columns, `_block`, `rows`
         "How many rows of each insert are stored, by partition."
-        return self.rows().groupBy(*self.partition_by, _BLOCK).agg(F.count(F.lit(1)).alias("rows"))
+        return (
+            self.rows().groupBy(*map(named, self.partition_by), _BLOCK).agg(F.count(F.lit(1)).alias("rows"))
+        )
 
     def explain(self) -> DataFrame:  # as `explain_merge`
         "Why each row counts or not."
-        return explain_merge(self.rows(), self.spec)
+        return explain_merge(self.rows(), self.ordered)
 
-    def _notes(self) -> list[dict[str, Any]]:
-        "The notes of the writes that are remembered, the newest first."
+    def _history(self) -> DataFrame | None:
+        "The notes of all writes, with their versions; None where there is no table."
         try:
             versions = self.spark.sql(f"describe history delta.{quoted(self.path)}")
-            ours = versions.where(F.col("userMetadata").startswith(_NOTE)).orderBy(F.desc("version"))
-            told = ours.limit(2 * self.window + 1).select("userMetadata").collect()
+            return versions.selectExpr("version", "userMetadata as note")
         except Exception as wrong:
             if any(word in str(wrong) for word in _NO_TABLE):
-                return []
+                return None
             raise
-        notes = [json.loads(row[0]) for row in told]
-        if notes and notes[0]["merge_table"] != self._rule():
-            raise ConfigError(
-                f"{self.path} was made with another rule: {json.dumps(notes[0]['merge_table'])}, now "
-                f"{json.dumps(self._rule())}. Use that one, or another path."
-            )
+
+    def _notes(self) -> list[dict[str, Any]]:
+        "The newest note, and those of the inserts that are remembered; the newest first."
+        history = self._history()
+        if history is None:
+            return []
+        ours = history.where(F.col("note").startswith(_NOTE)).orderBy(F.desc("version"))
+        inserts = ours.where(~F.col("note").contains(_NO_ENTRIES)).limit(self.window)
+        told = {row[0]: row[1] for row in ours.limit(1).unionByName(inserts).collect()}
+        notes = [json.loads(told[version]) for version in sorted(told, reverse=True)]
+        self._check_rule(notes)
         return notes
+
+    def _check_rule(self, notes: Sequence[Mapping[str, Any]]) -> None:
+        if not notes:
+            raise InputError(f"{self.path} is a Delta table that something else made. Choose another path.")
+        made, now = notes[0]["merge_table"], json.loads(json.dumps(self._rule()))
+        if made != now:
+            raise ConfigError(
+                f"{self.path} was made with another rule: {json.dumps(made)}, now {json.dumps(now)}. Use "
+                "that one, or another path."
+            )
 
     def _rule(self) -> dict[str, Any]:
         "The rule as text keeps it."
-        own = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self.own).items()}
-        return {"engine": type(self.own).__name__, **own, "partition_by": self.partition_by}
+        own = asdict(self.spec) | {"keys": names_of(self.spec.keys), "order": names_of(self.spec.order)}
+        return {"engine": type(self.spec).__name__, **own, "partition_by": self.partition_by}
 
     # -- writing --
 
@@ -402,16 +428,18 @@ class MergeTable:
             return Inserted(rows, repeated, None)
         block = _next(notes)
         # all rows are checked, those too that came before
-        taken = checked(df.withColumn(_BLOCK, F.lit(block).cast("long")), self.spec)
+        taken = checked(df.withColumn(_BLOCK, F.lit(block).cast("long")), self.ordered)
         entries = [[part, token, content] for part in new]
         self._write(taken.where(self._part().isin(*new)), block, entries, "append")
         return Inserted(rows, repeated, block)
 
     def _checked_notes(self, df: DataFrame) -> list[dict[str, Any]]:
         "The notes, if these rows fit the table."
-        if _BLOCK in df.columns:
-            raise InputError(f"The rows have a column {_BLOCK}, which the table adds itself. Rename it.")
-        check_frame(df.withColumn(_BLOCK, F.lit(0)), self.spec)
+        check_names(df, _BLOCK)
+        if missing := [c for c in self.partition_by if c not in df.columns]:
+            hint = did_you_mean(missing[0], df.columns)
+            raise MissingColumnError(f"The rows lack the partition column {missing[0]}.{hint}")
+        check_frame(df.withColumn(_BLOCK, F.lit(0)), self.ordered)
         notes = self._notes()
         if notes:
             self._check_columns(df)
@@ -431,13 +459,11 @@ class MergeTable:
 
     def _part(self) -> Column:
         "The partition of a row, as text."
-        return F.to_json(
-            F.struct(F.lit("").alias("_dd"), *map(named, self.partition_by)), {"ignoreNullFields": "false"}
-        )
+        return F.to_json(F.struct(F.lit("").alias("_dd"), *map(named, self.partition_by)), PLAIN_JSON)
 
     def _slices(self, df: DataFrame) -> tuple[dict[str, int], str]:
         "The rows of each partition, in their order, and what tells the whole content."
-        place = place_in(df, Latest(self.own.keys, self.own.order)) or [F.lit(0)]
+        place = place_in(df, Latest(self.spec.keys, self.spec.order)) or [F.lit(0)]
         first = F.min(F.struct(*place)).alias("_dd_first")
         found = df.groupBy(self._part().alias("_dd_part")).agg(first, *_content(df))
         told = found.orderBy("_dd_first", "_dd_part").drop("_dd_first").collect()
@@ -471,8 +497,7 @@ class MergeTable:
         mine = uuid.uuid4().hex
         note = {"merge_table": self._rule(), "block": block, "entries": entries, "writer": mine}
         options |= {"userMetadata": json.dumps(note), "txnAppId": _APP, "txnVersion": str(block)}
-        if block == 1:
-            options["delta.logRetentionDuration"] = "interval 365 days"
+        options |= _FIRST if block == 1 else {"partitionOverwriteMode": "static"}
         writer = rows.write.format("delta").mode(mode).partitionBy(*self.partition_by)
         try:
             writer.options(**options).save(self.path)
@@ -480,7 +505,7 @@ class MergeTable:
             if not any(word in str(wrong) for word in _CONFLICT):
                 raise
         # a number that is taken is refused, or passed over without a word
-        if all(n["writer"] != mine for n in self._notes()):
+        if self._history().where(F.col("note").contains(mine)).isEmpty():
             raise self._busy()
 
     def _take(self, block: int) -> None:
@@ -511,9 +536,10 @@ class MergeTable:
         What a well-formed log says does not change by it. A log of signs that is not well formed is refused:
         what it says later would depend on this merge. Raises `ConfigError`, `InputError`, `BusyError`.
         """
-        self._check_cleanup(cleanup, tombstones_older_than)
+        if cleanup:
+            self._check_cleanup(bool(deduplicate), tombstones_older_than)
         notes, rows = self._notes(), self.rows()
-        inside = rows.where(partitions) if partitions else rows
+        inside = self._inside(rows, partitions) if partitions else rows
         kept = self._first_of(inside, deduplicate) if deduplicate else self._merged(inside, force)
         if cleanup:
             kept = self._without_tombstones(kept, rows, tombstones_older_than)
@@ -522,28 +548,47 @@ class MergeTable:
         self._write(kept, _next(notes), [], "overwrite", **where)
         return before, after
 
+    def _inside(self, rows: DataFrame, partitions: str) -> DataFrame:
+        "The rows of some partitions; a condition on other columns would take keys apart."
+        try:
+            # by a frame that has no others: a selection would find them below it
+            only = T.StructType([rows.schema[c] for c in self.partition_by])
+            self.spark.createDataFrame([], only).where(partitions)
+        except Exception as wrong:
+            known = ", ".join(self.partition_by) or "none"
+            raise ConfigError(
+                f"partitions={partitions!r} is no condition on partition columns ({known})."
+            ) from wrong
+        return rows.where(partitions)
+
     def _merged(self, rows: DataFrame, force: bool) -> DataFrame:
         "What a merge of each partition keeps."
-        if isinstance(self.own, Collapsing) and not force:
-            self._check_pairs(rows)
-        keys = list(dict.fromkeys([*names_of(self.own.keys), *self.partition_by]))
-        return merge(rows, replace(self.spec, keys=keys))
+        keys = list(dict.fromkeys([*names_of(self.spec.keys), *self.partition_by]))
+        spec = replace(self.ordered, keys=keys)
+        if isinstance(spec, Collapsing) and not force:
+            self._check_pairs(rows, spec)
+        if isinstance(spec, Coalescing) and names_of(self.spec.order) and not force:
+            raise InputError(
+                "Merged rows of Coalescing have one place for values of several: a row that comes late may "
+                "count less then. optimize(force=True) merges anyway."
+            )
+        return _ENGINES[type(spec)](checked(rows, self.ordered), spec, "merge")
 
-    def _check_cleanup(self, cleanup: bool, older_than: Any) -> None:
-        spec = self.own
-        fits = isinstance(spec, Replacing) and spec.version and spec.is_deleted
-        if cleanup and not (fits and older_than is not None):
+    def _check_cleanup(self, deduplicate: bool, older_than: Any) -> None:
+        spec = self.spec
+        fits = isinstance(spec, Replacing) and spec.version and spec.is_deleted and not deduplicate
+        if not fits or older_than is None:
             raise ConfigError(
-                "cleanup wants Replacing with version and is_deleted, and tombstones_older_than: a mark that "
-                "is gone lets an older row that comes late bring its key back."
+                "cleanup wants a merge by Replacing with version and is_deleted, and tombstones_older_than: "
+                "a mark that is gone lets an older row that comes late bring its key back."
             )
 
-    def _check_pairs(self, rows: DataFrame) -> None:
+    def _check_pairs(self, rows: DataFrame, spec: Collapsing) -> None:
         "Raise `InputError` for a log of signs whose merge would change what it says later."
         harmless = ("other values", "tie")
-        wrong = check_log(rows, self.spec).where(~F.col("problem").isin(*harmless)).limit(1).collect()
+        wrong = check_log(rows, spec).where(~F.col("problem").isin(*harmless)).limit(1).collect()
         if wrong:
-            key = {k: wrong[0][k] for k in names_of(self.own.keys)}
+            key = {k: wrong[0][k] for k in names_of(spec.keys)}
             raise InputError(
                 f"The log is not well formed ({wrong[0].problem}: {key}): merged now, it may say something "
                 "else later. check_log(table.rows(), spec) lists the rows; optimize(force=True) merges them."
@@ -551,21 +596,21 @@ class MergeTable:
 
     def _first_of(self, rows: DataFrame, by: bool | Sequence[str]) -> DataFrame:
         names = [c for c in rows.columns if c != _BLOCK] if by is True else names_of(by)
-        needed = dict.fromkeys([*names_of(self.own.keys), *self.partition_by])
+        needed = dict.fromkeys([*names_of(self.spec.keys), *self.partition_by])
         if missing := [c for c in needed if c not in names]:
             raise ConfigError(
                 f"deduplicate needs the keys and the partition columns, too: {', '.join(missing)}. Else rows "
                 "of different keys would go."
             )
-        return latest(rows, names, [_BLOCK, *names_of(self.own.order)], keep="first")
+        return latest(rows, names, [_BLOCK, *names_of(self.spec.order)], keep="first")
 
     def _without_tombstones(self, kept: DataFrame, rows: DataFrame, older_than: Any) -> DataFrame:
         "Without old marks of keys that no other partition has."
-        spec = self.own
-        key = F.to_json(F.struct(*map(named, names_of(spec.keys))), {"ignoreNullFields": "false"})
+        spec = self.spec
+        key = F.to_json(F.struct(*map(named, names_of(spec.keys))), PLAIN_JSON)
         parts = rows.groupBy(key.alias("_dd_key")).agg(F.count_distinct(self._part()).alias("_dd_n"))
         elsewhere = parts.where("_dd_n > 1").select("_dd_key")
-        marked = F.expr(f"int({quoted(spec.is_deleted)}) = 1") & (named(spec.version) < F.lit(older_than))
+        marked = F.expr(f"bigint({quoted(spec.is_deleted)}) = 1") & (named(spec.version) < F.lit(older_than))
         old = kept.where(marked).withColumn("_dd_key", key)
         held = old.join(elsewhere, "_dd_key", "left_semi").drop("_dd_key")
         return kept.where(~F.coalesce(marked, F.lit(False))).unionByName(held)

@@ -144,7 +144,7 @@ def _nobody(line: str) -> None:
     "Where the lines of a batch go: a stream has one for each."
 
 
-# %% ../nbs/64_stream.ipynb #12795aaa
+# %% ../nbs/64_stream.ipynb #c70824e9
 def deduplicate_stream(
     events: DataFrame,  # of a stream; one column `value` of text: lines, see `input_format`
     output: str,  # folder for everything the stream leaves
@@ -182,10 +182,29 @@ def _started(
     say: Callable[[str], None],
 ) -> tuple[_Stream, StreamingQuery]:
     stream = _checked(events, config, checkpoint, name, say)
-    writer = events.writeStream.queryName(name).option("checkpointLocation", stream.checkpoint)
+    writer = events.writeStream.queryName(f"{name} to {stream.output}").option(
+        "checkpointLocation", stream.checkpoint
+    )
+    if available_now and trigger:
+        raise ConfigError(
+            f"A stream takes what is there and ends, or looks again every {trigger}: leave one out."
+        )
     if available_now or trigger:
         writer = writer.trigger(**({"availableNow": True} if available_now else {"processingTime": trigger}))
     return stream, writer.foreachBatch(stream.take).start()
+
+
+def _check_format(events: DataFrame, config: Config) -> None:
+    if config.input_format not in (*_LINES, "parquet"):
+        raise ConfigError(
+            f"The rows of a stream are lines (input_format=enriched_tsv, json) or columns (parquet), not "
+            f"{config.input_format}. Leave input_format out."
+        )
+    if config.input_format in _LINES and events.columns != ["value"]:
+        raise ConfigError(
+            f"input_format={config.input_format} wants lines, in one column `value`; the events have "
+            f"{some_of(events.columns)}. Select the text as value, or leave input_format out."
+        )
 
 
 def _checked(
@@ -197,11 +216,7 @@ def _checked(
         raise ConfigError(f"A stream decides itself on {some_of(odd)}: leave that out.")
     if config.output is None:
         raise ConfigError("A stream needs an output. Give --output DIR, or output=...")
-    if config.input_format in _LINES and events.columns != ["value"]:
-        raise ConfigError(
-            f"input_format={config.input_format} wants lines, in one column `value`; the events have "
-            f"{some_of(events.columns)}. Select the text as value, or leave input_format out."
-        )
+    _check_format(events, config)
     config = replace(config, output=absolute(config.output))
     checkpoint = absolute(checkpoint or f"{config.output}/checkpoints/{name}")
     if wrong := _misfit(name, config.output, checkpoint):
@@ -209,7 +224,7 @@ def _checked(
     return _Stream(name, checkpoint, config, events.sparkSession, say)
 
 
-# %% ../nbs/64_stream.ipynb #785e35e7
+# %% ../nbs/64_stream.ipynb #245fa200
 def read_stream(
     spark: SparkSession,
     config: Config,  # input, input_format
@@ -219,6 +234,8 @@ def read_stream(
     kind, reader = config.input_format, spark.readStream.option("maxFilesPerTrigger", max_files)
     if config.input is None:
         raise ConfigError("A stream needs an input. Give --input DIR.")
+    if max_files < 1:
+        raise ConfigError(f"A micro-batch has 1 file or more; found --max-files {max_files}.")
     if kind == "delta":
         return reader.format("delta").load(absolute(config.input))
     if kind == "parquet":

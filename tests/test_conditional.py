@@ -208,7 +208,7 @@ class WithoutConditions(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.parametrize("refuses", [None, "NotImplemented"])
+@pytest.mark.parametrize("refuses", [None, pytest.param("NotImplemented", marks=pytest.mark.long)])
 def test_a_store_without_conditional_puts_has_one_host(
     spark, address, tmp_path, path, monkeypatch, nothing, refuses
 ):

@@ -166,7 +166,7 @@ def table_of(spark, folder, case):
 @recorded
 @pytest.mark.filterwarnings("ignore:The token")
 @pytest.mark.parametrize(
-    "number", [5, *(pytest.param(n, marks=pytest.mark.long) for n in range(20) if n != 5)]
+    "number", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(20) if n != 1)]
 )
 def test_repeated_inserts_are_those_of_the_engine(spark, tmp_path, number):
     case = cases("insert_dedup")[number]
@@ -420,7 +420,7 @@ def test_marks_go_when_nothing_older_can_come_and_logs_that_are_not_well_formed_
     assert table.optimize(cleanup=True, tombstones_older_than=5)[1] == 3
     # the mark of b guards against its older row in another partition, that of c is too young
     assert sorted(r.k for r in table.rows().collect()) == ["b", "b", "c"] and table.final().count() == 0
-    log = MergeTable(str(tmp_path / "l"), Collapsing("k", "sign"), spark=spark)
+    log = MergeTable(str(tmp_path / "l"), Collapsing("k", "sign", "sign"), spark=spark)
     log.insert(spark.createDataFrame([("a", 1), ("a", 1)], "k string, sign int"))
     log.insert(spark.createDataFrame([("b", -1)], "k string, sign int"))
     with pytest.raises(InputError, match="not well formed"):
@@ -448,6 +448,62 @@ def test_of_two_writers_at_once_one_wins_and_the_other_is_told(spark, tmp_path):
     table = MergeTable(path, spec, spark=spark)
     assert written >= 1 and table.rows().count() == 1 + written
     assert sorted(r._block for r in table.parts().collect()) == list(range(1, written + 2))
+
+
+def test_optimizing_forgets_no_insert_and_another_table_is_refused(spark, tmp_path):
+    path = str(tmp_path / "t")
+    table = MergeTable(path, Replacing("k", "ver"), window=1, spark=spark)
+    table.insert(frame_of(spark, ("a", 1, "x")), token="m")
+    for _ in range(3):
+        table.optimize()
+    assert table.insert(frame_of(spark, ("a", 1, "x")), token="m").rows == 0
+    forgetful = MergeTable(path, Replacing(["k"], "ver"), window=0, spark=spark)
+    assert forgetful.insert(frame_of(spark, ("a", 1, "x")), token="m").rows == 1
+    frame_of(spark, ("a", 1, "x")).write.format("delta").save(str(tmp_path / "other"))
+    with pytest.raises(InputError, match="something else made"):
+        MergeTable(str(tmp_path / "other"), Replacing("k", "ver"), spark=spark).rows()
+
+
+def test_what_would_change_the_answer_is_not_merged(spark, tmp_path):
+    schema = "k string, seq int, sign int, p int"
+    log = MergeTable(str(tmp_path / "t"), Collapsing("k", "sign", "seq"), "p", spark=spark)
+    log.insert(
+        spark.createDataFrame([("a", 1, 1, 1), ("a", 2, -1, 2), ("a", 3, 1, 2), ("a", 4, -1, 1)], schema)
+    )
+    assert log.final().count() == 0
+    with pytest.raises(InputError, match="not well formed"):
+        log.optimize()
+    with pytest.raises(ConfigError, match="no condition on partition columns"):
+        log.optimize("sign = 1")
+    with pytest.raises(ConfigError, match="needs an order"):
+        MergeTable(str(tmp_path / "u"), Collapsing("k", "sign"), spark=spark)
+    with pytest.raises(MissingColumnError, match="lack the partition column p"):
+        log.insert(spark.createDataFrame([("a", 1, 1)], "k string, seq int, sign int"))
+
+
+def test_ties_that_are_errors_are_so_between_inserts(spark, tmp_path):
+    table = MergeTable(str(tmp_path / "t"), Replacing("k", "ver", ties="error"), spark=spark)
+    table.insert(frame_of(spark, ("a", 1, "x"), ("b", 1, "y")))
+    table.insert(frame_of(spark, ("b", 1, "y"), ("c", 1, "z")))
+    assert sorted(r.k for r in table.final().collect()) == ["a", "b", "c"]
+    table.insert(frame_of(spark, ("a", 1, "other")))
+    with pytest.raises(Exception, match='greatest version of key .*"k":"a"'):
+        table.final().count()
+
+
+def test_equal_rows_are_explained_one_by_one_and_names_of_ours_are_refused(spark):
+    frame = spark.createDataFrame(
+        [("a", 1, 1), ("a", 1, 1), ("b", 1, -1), ("b", 1, -1)], "k string, row int, sign int"
+    )
+    spec = Collapsing("k", "sign", "row")
+    kept = [r.k for r in explain_merge(frame, spec, "merge").collect() if r._kept]
+    assert sorted(kept) == sorted(r.k for r in merge(frame, spec).collect()) == ["a", "b"]
+    with pytest.raises(InputError, match="_kept, a name that is added here"):
+        explain_merge(explain_merge(frame, spec), spec)
+    with pytest.raises(ConfigError, match="Did you mean final"):
+        explain_merge(frame, spec, "finl")
+    empty = replacing(frame.limit(0), [], version="row", ties="error")
+    assert empty.count() == 0
 
 
 KILLED = """

@@ -196,3 +196,15 @@ def test_a_killed_stream_goes_on(spark, tmp_path):
     assert kept(spark, output) == in_one(spark, tmp_path)
     states = {t["batch_id"]: t["state"] for t in runs(Config(output=str(output)), spark).data}
     assert states == {f"web-{n:09d}": "committed" for n in range(4)}
+
+
+def test_what_a_stream_cannot_do_is_said_before_it_starts(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    lines, output = spark.readStream.text(str(tmp_path / "in")), str(tmp_path / "out")
+    with pytest.raises(ConfigError, match="or looks again every 1 minute: leave one out"):
+        deduplicate_stream(lines, output, trigger="1 minute", available_now=True)
+    with pytest.raises(ConfigError, match="not delta. Leave input_format out"):
+        deduplicate_stream(lines, output, input_format="delta")
+    with pytest.raises(ConfigError, match="1 file or more"):
+        read_stream(spark, Config(input=str(tmp_path / "in")), max_files=0)
+    assert not (tmp_path / "out").exists()

@@ -87,7 +87,9 @@ FOLDERS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "layout", ["5.x", *(pytest.param(n, marks=pytest.mark.long) for n in LAYOUTS if n != "5.x")]
+)
 def test_a_run_leaves_a_table_for_events_and_one_for_each_type(spark, source, layout):
     folder = source()
     m = go(spark, folder, shred_layout=layout)
@@ -302,7 +304,7 @@ def test_types_are_as_seen_or_counted_again():
     assert types_as_seen({}, {"entities": 0, "checksum": 0, "own_checksum": 0, "own": ""}) == []
 
 
-@pytest.mark.parametrize("layout", ["5.x", "classic"])
+@pytest.mark.parametrize("layout", ["5.x", pytest.param("classic", marks=pytest.mark.long)])
 def test_a_schema_of_both_kinds_and_an_event_that_looks_like_an_entity(spark, source, layout):
     own = envelope("unstruct_event", item("click", {"n": 1}))
     both = line_of(event_id=A, unstruct_event=own, contexts=envelope("contexts", [item("click", {"n": 2})]))
