@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from .config import GROUPS, Config, default_text, kind_of, settings
 from .errors import ConfigError, DedupError, did_you_mean, masked
 
-# %% ../nbs/90_cli.ipynb #6380217a
+# %% ../nbs/90_cli.ipynb #a18dc076
 _FIND = (  # what leads to a manifest
     "output",
     "manifest",
@@ -87,6 +87,7 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--checkpoint=DIR": "where Spark notes what was read [checkpoints/NAME below the output]",
     "--trigger=TIME": "how often to look for events, such as '1 minute' [as fast as it goes]",
     "--available-now": "take what is there, and stop",
+    "--pages": "draw the pages of batches that have none: a stream draws some when it ends",
     "--max-files=N": "files in a micro-batch, at most [1000]",
 }
 
@@ -147,7 +148,9 @@ _COMMANDS = {
         _FIND,
         about="EVENT_ID",
     ),
-    "runs": _Command("list the batches of an output and their state", "dedup runs --output clean", _FIND),
+    "runs": _Command(
+        "list the batches of an output and their state", "dedup runs --output clean", _FIND, ("--pages",)
+    ),
     "abandon": _Command(
         "end the unfinished claim of a batch",
         "dedup abandon 2026-11-20 --output clean --yes",
@@ -383,7 +386,7 @@ def _redirect(out: int, err: int) -> None:
     os.dup2(err, 2)
 
 
-# %% ../nbs/90_cli.ipynb #821d9ffa
+# %% ../nbs/90_cli.ipynb #64a0d5d0
 def _answered(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0) -> int:
     "Print the result, for programs or for people."
     print(json.dumps(numbers) if args.json else words)
@@ -475,9 +478,17 @@ def _check_no_input(args: argparse.Namespace, config: Config) -> None:
         )
 
 
+def _output_of(config: Config) -> str:
+    if config.output is None:
+        raise ConfigError("Pages are drawn beside the records of an output: give --output DIR.")
+    return config.output
+
+
 def _history(args: argparse.Namespace, terminal: _Terminal) -> int:
     "The commands that ask the manifest, or keep it in order."
     from dedup_nb import history
+    from dedup_nb.files import absolute
+    from dedup_nb.report import draw_pages
 
     config, name = _config(args), args.command
     if name in ("runs", "expire"):
@@ -487,6 +498,8 @@ def _history(args: argparse.Namespace, terminal: _Terminal) -> int:
             if name == "runs"
             else dict(yes=args.yes, audit_days=None if days is None else _whole("--audit-days", days, "days"))
         )
+        if name == "runs" and args.pages:
+            draw_pages(absolute(_output_of(config)))
         answer = getattr(history, name)(config, **more)
     else:
         about = _about(args)

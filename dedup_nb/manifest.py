@@ -89,7 +89,7 @@ class Store(Protocol):
         "Keep the store small, before a commit: its claim keeps others away. Safe to lose."
 
 
-# %% ../nbs/20_manifest.ipynb #488e9557
+# %% ../nbs/20_manifest.ipynb #ed5e6a72
 _TRIES = 50  # at one place of the ledger
 
 
@@ -155,7 +155,7 @@ class Manifest:
         notes: list[str],
     ) -> tuple[Claim | None, str | None]:
         "One step to a claim: the claim, if that was it, or who is in the way, in words."
-        if held := self._check_free(ledger, batch_id, etl, rerun, info.get("stream")):
+        if held := self._check_free(ledger, batch_id, etl, rerun, info.get("stream"), notes):
             return None, held
         try:
             return self._try(ledger, batch_id, etl, info, notes), None
@@ -167,7 +167,13 @@ class Manifest:
         return self._claim(self.ledger(), batch_id, etl, info["token"], ())
 
     def _check_free(
-        self, ledger: Ledger, batch_id: str, etl: int | None, rerun: bool, stream: str | None
+        self,
+        ledger: Ledger,
+        batch_id: str,
+        etl: int | None,
+        rerun: bool,
+        stream: str | None,
+        notes: list[str],
     ) -> str | None:
         "Who is in the way of a claim, in words. Raises what cannot be waited for."
         mine = ledger.entries.get(batch_id)
@@ -176,7 +182,11 @@ class Manifest:
         _, differ, _ = agreed(ledger.recipe, self.recipe, set(self.recipe) if ledger.is_bound else ())
         if differ and (rerun or not self.force):
             raise another_recipe(self.store.name, differ, rerun)
-        self._check_not_gone(ledger, batch_id, etl)
+        if missed := self._missed(ledger, batch_id, etl):
+            if stream is None:
+                raise ManifestError(f"{missed}: leave it out (skip_batches), or go on with --force.")
+            if missed not in notes:  # a stream takes events as they come
+                notes.append(missed)
         return self._held(ledger, batch_id, stream)
 
     def _held(self, ledger: Ledger, batch_id: str, stream: str | None) -> str | None:
@@ -186,21 +196,20 @@ class Manifest:
         asked = (batch_id, self.limits.claim_timeout_minutes, stream)
         return next((held for e in candidates if (held := holder_in_the_way(e, *asked))), None)
 
-    def _check_not_gone(self, ledger: Ledger, batch_id: str, etl: int | None) -> None:
-        "Refuse a batch that would have seen pairs which are gone by now."
+    def _missed(self, ledger: Ledger, batch_id: str, etl: int | None) -> str | None:
+        "What is to be said of a batch that would have seen pairs which are gone by now."
         if etl is None or self.force:
-            return
+            return None
         mine, gone = ledger.entries.get(batch_id), self.store.gone(ledger, self.retention_s)
         sees = mine.first_seq if mine and mine.committed else ledger.next  # a rerun sees what it saw
         before = (e for e in ledger.committed() if e.batch_id in gone and e.first_seq < sees)
         missed = [e.batch_id for e in before if e.batch_id != batch_id and self.lives_at(e, etl)]
-        if missed:
-            raise ManifestError(
-                f"Batch {batch_id} ({minute(etl)}) is so old that it would have seen the pairs of "
-                f"{some_of(missed)}, which are expired by now. Its duplicates of those batches would be "
-                "kept: "
-                "leave it out (skip_batches), or go on with --force."
-            )
+        if not missed:
+            return None
+        return (
+            f"Batch {batch_id} ({minute(etl)}) is so old that it would have seen the pairs of "
+            f"{some_of(missed)}, which are expired by now. Its duplicates of those batches are kept"
+        )
 
     def _try(
         self, ledger: Ledger, batch_id: str, etl: int | None, info: Mapping[str, Any], notes: list[str]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["process", "run"]
 
-# %% ../nbs/31_pipeline.ipynb #4b4564c8
+# %% ../nbs/31_pipeline.ipynb #f6b70a81
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ from dedup_nb.files import (
 )
 from .finish import Looked, Moved, Opened, Worked, finish, publish_pending
 from .job import Job, open_job
-from .keys import check_columns, fit, gathered
+from .keys import Keys, check_columns, fit, gathered
 from .ledger import Claim, FencedError, Ledger, ManifestError, who
 from .manifest import check_rerun
 from dedup_nb.memory import (
@@ -42,7 +42,7 @@ from dedup_nb.memory import (
     noted_output,
     record_output,
 )
-from .read import explain_read_error, read_batch, version_of
+from .read import Source, explain_read_error, read_batch, version_of
 from .report import Progress, Summary
 from .resolve import met
 from .scan import Scan, Tally, ids_to_look_at, scan_ids, scan_keys, time_of_batch
@@ -223,7 +223,7 @@ class _Moving:
         return staying(rows, opened.source, opened.keys, opened.kept)
 
 
-# %% ../nbs/31_pipeline.ipynb #675cc455
+# %% ../nbs/31_pipeline.ipynb #2a825e83
 def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     "Take one batch through all stages, and commit it."
     attempt = Attempt.new(job.output, batch.batch_id)
@@ -250,13 +250,18 @@ def _opened(job: Job, batch: Batch, attempt: Attempt, progress: Progress) -> Ope
     earlier = committed_files(job.output, batch.batch_id) or {}
     _check_not_applied(job, batch, earlier)
     progress.begin("read")
-    source = read_batch(job.spark, batch, job.places.input, job.recipe)
-    keys = fit(job.recipe, source.columns, source.folders)
-    check_columns(source.schema, job.recipe, keys)
-    check_columns_fit(job.spark, source.schema, job.places.output)
+    source, keys = _read(job, batch)
     columns = counted(len(source.columns), "column")
     progress.done("read", f"{counted(len(batch.files), 'file')}, {megabytes(batch.bytes)}, {columns}")
     return Opened(batch, source, keys, Kept(attempt, job.places.output, earlier), earlier.get("attempt"))
+
+
+def _read(job: Job, batch: Batch) -> tuple[Source, Keys]:
+    source = read_batch(job.spark, batch, job.places.input, job.recipe, job.stream is not None)
+    keys = fit(job.recipe, source.columns, source.folders)
+    check_columns(source.schema, job.recipe, keys)
+    check_columns_fit(job.spark, source.schema, job.places.output)
+    return source, keys
 
 
 def _check_not_applied(job: Job, batch: Batch, earlier: Mapping[str, Any]) -> None:

@@ -11,16 +11,19 @@ __all__ = [
     "in_words",
     "fate_chart",
     "report_html",
+    "draw_page",
+    "draw_pages",
     "Summary",
 ]
 
-# %% ../nbs/32_report.ipynb #d70d7218
+# %% ../nbs/32_report.ipynb #696ca65a
 import html, platform, threading, time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
+from .files import files_below, read_json, write_text
 from dedup_nb.page import (
     BAD,
     DROPPED,
@@ -281,6 +284,24 @@ def report_html(
     return page(
         f"Deduplication of batch {m['batch_id']}", words, section("What became of the rows", chart), *tables
     )
+
+
+# %% ../nbs/32_report.ipynb #c33bd404
+def draw_page(
+    output: str,
+    batch_id: str,  # of which metrics.json is there
+) -> None:
+    "Write the page of a batch from its numbers."
+    folder = f"{output}/runs/{batch_id}"
+    write_text(f"{folder}/report.html", report_html(read_json(f"{folder}/metrics.json")))
+
+
+def draw_pages(output: str) -> None:
+    "Write the pages of all batches that have numbers, and no page yet."
+    paths = [f["path"].split("/") for f in files_below(f"{output}/runs")]
+    have = {name: {p[-2] for p in paths if p[-1] == name} for name in ("metrics.json", "report.html")}
+    for batch_id in sorted(have["metrics.json"] - have["report.html"]):
+        draw_page(output, batch_id)
 
 
 # %% ../nbs/32_report.ipynb #5000d5aa

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["deduplicate_stream", "read_stream", "follow"]
 
-# %% ../nbs/64_stream.ipynb #44bcebbc
+# %% ../nbs/64_stream.ipynb #70cf89ff
 import json, signal, threading, time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,14 +13,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 from .config import Config, unfit_batch_id
-from .errors import ConfigError, InputError
-from .files import absolute, is_inside, names_in, read_json, remove_folder, spelled_time, write_text
+from .errors import ConfigError, InputError, MissingInputError
+from dedup_nb.files import (
+    absolute,
+    filesystem,
+    is_inside,
+    names_in,
+    read_json,
+    remove_file,
+    remove_folder,
+    spelled_time,
+    write_text,
+)
 from .pipeline import run
-from .report import report_html, sum_in_words
+from .report import Summary, draw_page, sum_in_words
 from .words import duration, some_of
-from .write import committed_files
+from .write import Attempt, committed_files, own_areas, remove_unlisted
 
 
 # %% ../nbs/64_stream.ipynb #a34ca7fe
@@ -68,9 +78,11 @@ def _check_name(name: str) -> None:
         raise ConfigError(f"The stream name {name!r} makes no name for a batch: {wrong}")
 
 
-# %% ../nbs/64_stream.ipynb #9e617e86
+# %% ../nbs/64_stream.ipynb #f8c6e4da
 _FIXED = ("input", "batch_id", "batch_pattern", "etl_time", "since", "until", "skip_batches", "rerun", "mode")
 _LINES = ("enriched_tsv", "json")  # formats of inputs that are lines
+_WAIT = 60  # minutes, for other runs on the manifest
+_PAGES = 20  # drawn when a stream ends: those of its last micro-batches
 
 
 @dataclass
@@ -85,7 +97,8 @@ class _Stream:
     lock: threading.Lock = field(default_factory=threading.Lock)  # held while a micro-batch is at work
     failure: BaseException | None = None
     stopped: bool = False  # no micro-batch begins any more
-    done: list[str] = field(default_factory=list)  # batches that have no page yet
+    done: list[str] = field(default_factory=list)  # the batches that it made
+    notes: list[str] = field(default_factory=list)  # what was said of the last one
 
     @property
     def output(self) -> str:
@@ -97,54 +110,102 @@ class _Stream:
             if self.stopped:
                 raise InterruptedError("the stream was told to stop before this micro-batch")
             try:
-                self._take(rows, f"{self.name}-{number:09d}")
+                self._take(rows, number)
             except BaseException as wrong:
                 self.failure = wrong  # Spark would show its text alone
                 raise
 
-    def _take(self, rows: DataFrame, batch_id: str) -> None:
-        self._note()
-        folder = f"{self.checkpoint}/rows/{batch_id}"
-        if (committed_files(self.output, batch_id) or {}).get("status") == "committed":
-            self.say(f"{batch_id}: committed before, passed by")
-        else:
-            self._process(rows, batch_id, folder)
+    def _take(self, rows: DataFrame, number: int) -> None:
+        batch_id, offsets = f"{self.name}-{number:09d}", _text_of(f"{self.checkpoint}/offsets/{number}")
+        noted, folder = f"{self.output}/runs/{batch_id}/offsets", f"{self.checkpoint}/rows/{batch_id}"
+        with self._noted():
+            committed = committed_files(self.output, batch_id) or {}
+            if committed.get("status") == "committed":
+                self._pass_by(batch_id, committed, offsets, _text_of(noted))
+            else:
+                write_text(noted, offsets)
+                self._process(rows, batch_id, folder)
         remove_folder(folder)
 
-    def _note(self) -> None:
-        "Note the stream with its output; another one may have begun there meanwhile."
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        "The stream is noted with its output. If its first micro-batch fails, the output is free again."
+        # another stream may have begun there meanwhile
         if wrong := _misfit(self.name, self.output, self.checkpoint):
             raise ConfigError(wrong)
-        if read_json(_note_of(self.output)) is None:
-            note = {"name": self.name, "checkpoint": self.checkpoint, "id": _id_of(self.checkpoint)}
-            write_text(_note_of(self.output), json.dumps(note, indent=1))
+        note, new = _note_of(self.output), read_json(_note_of(self.output)) is None
+        if new:
+            told = {"name": self.name, "checkpoint": self.checkpoint, "id": _id_of(self.checkpoint)}
+            write_text(note, json.dumps(told, indent=1))
+        try:
+            yield
+        except Exception:
+            if new:
+                remove_file(note)
+            raise
+
+    def _pass_by(self, batch_id: str, committed: dict[str, Any], offsets: str, noted: str) -> None:
+        "Leave a micro-batch that is committed as it is; what a death left beside it goes."
+        if offsets != noted:
+            raise ConfigError(
+                f"Batch {batch_id} of {self.output} is committed, and the checkpoint {self.checkpoint} now "
+                "has other rows under its number: it was put back to an earlier state. To lose no event, "
+                "begin anew with another name, output and checkpoint, on the same manifest (manifest_path): "
+                "events that were kept before are dropped there."
+            )
+        attempt = Attempt(self.output, batch_id, committed["attempt"])
+        remove_unlisted(attempt, committed, own_areas(committed["output_format"]))
+        self.say(f"{batch_id}: committed before, passed by")
 
     def _process(self, rows: DataFrame, batch_id: str, folder: str) -> None:
         start = time.monotonic()
         if self.config.input_format in _LINES:
             # a record is one line, whatever it holds; one that is null is a bad row
-            line = F.regexp_replace(F.rtrim("value", F.lit("\r\n")), "[\r\n]+", " ")
+            line = F.regexp_replace(F.rtrim(F.col("value").cast("string"), F.lit("\r\n")), "[\r\n]+", " ")
             rows.select(F.coalesce(line, F.lit("null")).alias("value")).write.mode("overwrite").text(folder)
         else:
             rows.write.mode("overwrite").parquet(folder)
-        config = replace(self.config, input=folder, batch_id=batch_id, batch_pattern="none=*")
+        config = replace(self._config(batch_id), input=folder, batch_id=batch_id, batch_pattern="none=*")
         summary = run(config, self.spark, say=_nobody, stream=_id_of(self.checkpoint))
+        self._tell(summary, duration(time.monotonic() - start))
+
+    def _config(self, batch_id: str) -> Config:
+        "The settings for a micro-batch: after the first, a format is known to be right."
+        if self.config.max_bad_share is None and batch_id != f"{self.name}-{0:09d}":
+            return replace(self.config, max_bad_share=1)
+        return self.config
+
+    def _tell(self, summary: Summary, took: str) -> None:
+        "A line for the batch, and what is to be said of it unless it was said of the last one."
         for m in summary.batches:
-            self.done.append(batch_id)
-            self.say(f"{batch_id}: {sum_in_words(m['counts'])} ({duration(time.monotonic() - start)})")
+            self.done.append(m["batch_id"])
+            self.say(f"{m['batch_id']}: {sum_in_words(m['counts'])} ({took})")
+        notes = [*summary.notes, *summary.troubles, *(n for m in summary.batches for n in m["notes"])]
+        for line in notes if notes != self.notes else ():
+            self.say(f"   {line}")
+        self.notes = notes
 
     def draw_pages(self) -> None:
-        "Write the pages of the micro-batches that have none yet: drawing takes longer than a small one."
-        while self.done:
-            folder = f"{self.output}/runs/{self.done.pop()}"
-            write_text(f"{folder}/report.html", report_html(read_json(f"{folder}/metrics.json")))
+        "Write the pages of the last micro-batches: drawing takes longer than a small one."
+        for batch_id in self.done[-_PAGES:]:
+            draw_page(self.output, batch_id)
+
+
+def _text_of(path: str) -> str:
+    "A small file; empty if it is not there."
+    fs, inner = filesystem(path)
+    try:
+        with fs.open_input_stream(inner) as stream:
+            return stream.read().decode()
+    except FileNotFoundError:
+        return ""
 
 
 def _nobody(line: str) -> None:
     "Where the lines of a batch go: a stream has one for each."
 
 
-# %% ../nbs/64_stream.ipynb #c70824e9
+# %% ../nbs/64_stream.ipynb #05004fd2
 def deduplicate_stream(
     events: DataFrame,  # of a stream; one column `value` of text: lines, see `input_format`
     output: str,  # folder for everything the stream leaves
@@ -217,14 +278,15 @@ def _checked(
     if config.output is None:
         raise ConfigError("A stream needs an output. Give --output DIR, or output=...")
     _check_format(events, config)
-    config = replace(config, output=absolute(config.output))
+    wait = config.wait_minutes if "wait_minutes" in config.chosen() else _WAIT
+    config = replace(config, output=absolute(config.output), wait_minutes=wait)
     checkpoint = absolute(checkpoint or f"{config.output}/checkpoints/{name}")
     if wrong := _misfit(name, config.output, checkpoint):
         raise ConfigError(wrong)
     return _Stream(name, checkpoint, config, events.sparkSession, say)
 
 
-# %% ../nbs/64_stream.ipynb #245fa200
+# %% ../nbs/64_stream.ipynb #e154a452
 def read_stream(
     spark: SparkSession,
     config: Config,  # input, input_format
@@ -236,16 +298,31 @@ def read_stream(
         raise ConfigError("A stream needs an input. Give --input DIR.")
     if max_files < 1:
         raise ConfigError(f"A micro-batch has 1 file or more; found --max-files {max_files}.")
-    if kind == "delta":
-        return reader.format("delta").load(absolute(config.input))
-    if kind == "parquet":
-        there = spark.read.option("recursiveFileLookup", True).parquet(absolute(config.input))
-        return reader.option("recursiveFileLookup", True).schema(there.schema).parquet(absolute(config.input))
-    if kind not in _LINES:
+    if kind not in (*_LINES, "parquet", "delta"):
         raise ConfigError(
             f"input_format={kind} cannot be watched: wanted enriched_tsv, json, parquet or delta."
         )
+    if not names_in(absolute(config.input)):
+        raise MissingInputError(
+            f"Nothing is in {config.input}. A stream begins with a folder that has a file: make one, or wait."
+        )
+    if kind == "delta":
+        return reader.format("delta").load(absolute(config.input))
+    if kind == "parquet":
+        return _watched_parquet(reader, spark, absolute(config.input), config.batch_pattern)
     return reader.option("recursiveFileLookup", True).text(absolute(config.input))
+
+
+def _watched_parquet(
+    reader: DataStreamReader, spark: SparkSession, path: str, batch_pattern: str
+) -> DataFrame:
+    "Parquet files of a folder: the columns of all that are there, and those that folder names give, as text."
+    flat = spark.read.options(recursiveFileLookup=True, mergeSchema=True).parquet(path).schema
+    folders = [c for c in spark.read.schema(flat).parquet(path).columns if c not in flat.names]
+    for name in folders:
+        flat = flat.add(name, "string")
+    rows = reader.option("recursiveFileLookup", not folders).schema(flat).parquet(path)
+    return rows.drop(batch_pattern.partition("=")[0])  # the name of a batch is no column of its rows
 
 
 def follow(
@@ -267,9 +344,9 @@ def follow(
     except StreamingQueryException as wrong:
         if not stream.stopped:
             raise stream.failure or wrong
-    made = list(stream.done)
-    stream.draw_pages()
-    return made
+    finally:
+        stream.draw_pages()
+    return stream.done
 
 
 def _check_apart(config: Config, checkpoint: str | None) -> None:

@@ -1,8 +1,10 @@
 """A stream gives what one batch gives, however it is cut and however often it dies."""
 
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,11 @@ from pyspark.sql import functions as F
 from runs import SCHEMA, silent
 
 from dedup_nb import Config, run
+from dedup_nb.enriched import ENRICHED
 from dedup_nb.errors import ConfigError, InputError, MissingColumnError
 from dedup_nb.history import runs, runs_table
 from dedup_nb.ledger import Entry, holder_in_the_way, this_process
+from dedup_nb.report import draw_pages
 from dedup_nb.stream import _Stream, deduplicate_stream, follow, read_stream
 
 # id, fingerprint, second, n: copies, collisions, and copies of collisions, in the order of their times
@@ -208,3 +212,125 @@ def test_what_a_stream_cannot_do_is_said_before_it_starts(spark, tmp_path):
     with pytest.raises(ConfigError, match="1 file or more"):
         read_stream(spark, Config(input=str(tmp_path / "in")), max_files=0)
     assert not (tmp_path / "out").exists()
+
+
+def enriched(event_id, second):
+    "A line of an enriched event."
+    cells = dict.fromkeys([name for name, _ in ENRICHED], "") | dict(event_id=event_id, event_fingerprint=event_id[:8])
+    cells |= dict(
+        collector_tstamp=f"2026-11-20 10:00:{second:02d}.000", event="page_view", v_collector="c", v_etl="e"
+    )
+    return "\t".join(cells.values())
+
+
+def lines_arrive(folder, number, *lines):
+    folder.mkdir(exist_ok=True)
+    (folder / f"{number}.txt").write_text("\n".join(lines) + "\n")
+
+
+ID = "00000000-0000-4000-8000-{:012d}".format
+
+
+def test_after_the_first_a_micro_batch_may_hold_bad_rows_alone(spark, tmp_path):
+    "Whatever they look like: a line of JSON is no reason to end a stream of enriched events."
+    source, output, said = tmp_path / "in", tmp_path / "out", []
+
+    def take():
+        events = read_stream(spark, Config(input=str(source)))
+        more = dict(manifest="none", available_now=True, say=said.append)
+        deduplicate_stream(events, str(output), **more).awaitTermination()
+
+    lines_arrive(source, 0, enriched(ID(1), 1), enriched(ID(2), 2))
+    take()
+    lines_arrive(source, 1, '{"event_id": "a"}')
+    take()
+    lines_arrive(source, 2, enriched(ID(3), 3))
+    take()
+    counts = [line for line in said if line.startswith("stream-")]
+    assert ["1 bad" in line for line in counts] == [False, True, False], said
+    assert any("no row is an event" in line for line in said)
+    assert len(spark.read.text(str(output / "bad")).collect()) == 1
+    assert len(spark.read.parquet(str(output / "events")).collect()) == 3
+
+
+@pytest.mark.long
+def test_a_first_micro_batch_without_an_event_binds_nobody(spark, tmp_path):
+    lines_arrive(tmp_path / "in", 0, "no event", "none either")
+    events = read_stream(spark, Config(input=str(tmp_path / "in")))
+    more = dict(manifest="none", available_now=True, say=silent)
+    with pytest.raises(Exception, match="Is input_format=enriched_tsv right"):
+        deduplicate_stream(events, str(tmp_path / "out"), name="wrong", **more).awaitTermination()
+    lines_arrive(tmp_path / "in", 1, enriched(ID(1), 1))
+    again = dict(name="right", max_bad_share=1, **more)
+    deduplicate_stream(events, str(tmp_path / "out"), **again).awaitTermination()
+    assert len(spark.read.parquet(str(tmp_path / "out/events")).collect()) == 1
+
+
+def test_a_checkpoint_from_a_backup_loses_nothing_in_silence(spark, tmp_path):
+    land(spark, tmp_path / "in", ROWS[:5], 0)
+    go(spark, tmp_path, manifest="none")
+    shutil.copytree(tmp_path / "out/checkpoints/web", tmp_path / "backup")
+    land(spark, tmp_path / "in", ROWS[5:9], 1)
+    go(spark, tmp_path, manifest="none")
+    shutil.rmtree(tmp_path / "out/checkpoints/web")
+    shutil.copytree(tmp_path / "backup", tmp_path / "out/checkpoints/web")
+    land(spark, tmp_path / "in", ROWS[9:], 2)
+    with pytest.raises(Exception, match="put back to an earlier state"):
+        go(spark, tmp_path, manifest="none")
+
+
+@pytest.mark.long
+def test_what_a_death_left_beside_a_commit_goes(spark, tmp_path):
+    land(spark, tmp_path / "in", ROWS, 0)
+    go(spark, tmp_path, manifest="none")
+    before = kept(spark, tmp_path / "out")
+    folder = tmp_path / "out/events/batch_id=web-000000000"
+    shutil.copy(next(folder.glob("*.parquet")), folder / "part-stray.parquet")
+    (tmp_path / "out/checkpoints/web/commits/0").unlink()
+    (tmp_path / "out/checkpoints/web/commits/.0.crc").unlink(missing_ok=True)
+    go(spark, tmp_path, manifest="none")
+    assert kept(spark, tmp_path / "out") == before
+
+
+@pytest.mark.long
+def test_columns_of_folders_and_of_all_files_are_read(spark, tmp_path):
+    base = "select 'a' as event_id, 'f' as event_fingerprint, timestamp'2026-11-20 10:00:00' as etl_tstamp"
+    spark.sql(base).write.parquet(str(tmp_path / "in/run=1/country=01"))
+    spark.sql(base.replace("'a'", "'b'") + ", 7 as n").write.parquet(str(tmp_path / "in/run=2/country=02"))
+    go(spark, tmp_path, manifest="none")
+    rows = spark.read.option("mergeSchema", True).parquet(str(tmp_path / "out/events"))
+    assert "run" not in rows.columns
+    assert sorted((r.event_id, r.country, r.n) for r in rows.collect()) == [("a", "01", None), ("b", "02", 7)]
+
+
+@pytest.mark.long
+def test_two_streams_of_one_name_on_one_manifest_are_told_apart(spark, tmp_path):
+    shared = {"manifest_path": str(tmp_path / "manifest")}
+    for place in ("one", "two"):
+        land(spark, tmp_path / place / "in", ROWS[:3], 0)
+    go(spark, tmp_path / "one", **shared)
+    with pytest.raises(Exception, match="web-000000000"):
+        go(spark, tmp_path / "two", **shared)
+    assert not (tmp_path / "two/out/runs/stream.json").exists()
+    shutil.rmtree(tmp_path / "two/out/checkpoints")
+    go(spark, tmp_path / "two", name="other", **shared)
+
+
+def test_a_stream_ends_after_the_micro_batch_at_hand(spark, tmp_path):
+    "SIGTERM, as a scheduler sends it; the pages are drawn then, or on request."
+    land(spark, tmp_path / "in", ROWS, 0)
+    asked = dict(input=str(tmp_path / "in"), input_format="parquet", manifest="none")
+    config, said = Config(output=str(tmp_path / "out"), **asked), []
+
+    def say(line):
+        said.append(line)
+        if line.startswith("stream-"):
+            threading.Timer(1.0, signal.raise_signal, [signal.SIGTERM]).start()
+
+    made = follow(read_stream(spark, config), config, trigger="1 second", say=say)
+    assert made == ["stream-000000000"] and said[-1] == "stopping after the micro-batch at hand"
+    page = tmp_path / "out/runs/stream-000000000/report.html"
+    drawn = page.read_text()
+    page.unlink()
+    draw_pages(config.output)
+    assert page.read_text() == drawn
