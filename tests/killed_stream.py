@@ -1,34 +1,44 @@
-"""Run a stream that dies at a named point, Spark and all: killed_stream.py POINT INPUT OUTPUT"""
+"""Run a stream that dies at a point of a micro-batch, Spark and all: killed_stream.py POINT NUMBER INPUT OUTPUT"""
 
 import os
 import signal
 import sys
 
-from dedup_nb import Config, stream
+from dedup_nb import Config, finish, stream
 from dedup_nb.manifest import Manifest
 from dedup_nb.session import get_spark
 
-point, source, output = sys.argv[1:]
+POINTS = {
+    "the rows are staged": (stream, "run", True),
+    "the batch is claimed": (Manifest, "begin", False),
+    "the manifest has it": (Manifest, "commit", False),
+    "the files are published": (finish, "publish", False),
+    "the batch is committed": (stream, "remove_folder", True),
+}
 
 
-def dying(place, name, first):
-    "Die before this function is called, or when it has returned."
+def dying(batch_id, place, name, first):
+    "Die before this function is called for a batch, or when it has returned."
     real = getattr(place, name)
 
     def then(*args, **more):
-        if not first:
-            real(*args, **more)
-        os.killpg(0, signal.SIGKILL)
+        if first and batch_id in repr(args):
+            os.killpg(0, signal.SIGKILL)
+        given = real(*args, **more)
+        if batch_id in repr(args):
+            os.killpg(0, signal.SIGKILL)
+        return given
 
     setattr(place, name, then)
 
 
-os.setpgrp()
-where = {
-    "the rows are staged": (stream, "run", True),
-    "the batch is claimed": (Manifest, "begin", False),
-    "the batch is committed": (stream, "remove_folder", True),
-}
-dying(*where[point])
-events = stream.read_stream(get_spark(delta=True), Config(input=source, input_format="parquet"), max_files=1)
-stream.deduplicate_stream(events, output, name="web", available_now=True).awaitTermination()
+def main(point, number, source, output):
+    os.setpgrp()
+    dying(f"web-{int(number):09d}", *POINTS[point])
+    parquet = Config(input=source, input_format="parquet")
+    events = stream.read_stream(get_spark(delta=True), parquet, max_files=1)
+    stream.deduplicate_stream(events, output, name="web", available_now=True).awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

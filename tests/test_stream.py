@@ -1,19 +1,23 @@
 """A stream gives what one batch gives, however it is cut and however often it dies."""
 
+import json
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+from itertools import product
 from pathlib import Path
 
 import pytest
+from killed_stream import POINTS
 from pyspark.sql import functions as F
 from runs import SCHEMA, silent
 
 from dedup_nb import Config, run
 from dedup_nb.enriched import ENRICHED
 from dedup_nb.errors import ConfigError, InputError, MissingColumnError
+from dedup_nb.files import read_json
 from dedup_nb.history import runs, runs_table
 from dedup_nb.ledger import Entry, holder_in_the_way, this_process
 from dedup_nb.report import draw_pages
@@ -188,18 +192,36 @@ def test_a_long_stream_is_one_line_and_its_last_batches():
 
 
 @pytest.mark.long
-def test_a_killed_stream_goes_on(spark, tmp_path):
-    "kill -9 in the middle of a micro-batch, and between its commit and Spark's."
+def test_a_killed_stream_goes_on(spark, tmp_path, monkeypatch):
+    "kill -9 at each step of the first, a middle and the last micro-batch; each time on other cores."
     cut(spark, tmp_path, [3, 7, 10])
     source, output = tmp_path / "in", tmp_path / "out"
     script = Path(__file__).with_name("killed_stream.py")
-    for point in ("the rows are staged", "the batch is claimed", "the batch is committed"):
-        done = subprocess.run([sys.executable, script, point, source, output], capture_output=True)
-        assert done.returncode == -9, done.stderr[-2000:]
+    for n, (number, point) in enumerate(product((0, 1, 3), POINTS)):
+        monkeypatch.setenv("SPARK_MASTER", f"local[{n % 2 + 1}]")
+        asked = [sys.executable, script, point, str(number), source, output]
+        done = subprocess.run(asked, capture_output=True)
+        assert done.returncode == -9, (number, point, done.stderr[-2000:])
     go(spark, tmp_path)
     assert kept(spark, output) == in_one(spark, tmp_path)
     states = {t["batch_id"]: t["state"] for t in runs(Config(output=str(output)), spark).data}
     assert states == {f"web-{n:09d}": "committed" for n in range(4)}
+    counts = [read_json(str(m))["counts"] for m in (output / "runs").glob("*/metrics.json")]
+    assert sum(c["kept"] + c["dropped"] + c["bad"] for c in counts) == len(ROWS)
+
+
+@pytest.mark.long
+def test_every_cut_of_sixty_rows(spark, tmp_path, monkeypatch):
+    "In two at every place, and each row alone."
+    rows = [(f"i{n * 7 % 11}", f"f{n * n % 5}", n, n) for n in range(60)]
+    monkeypatch.setattr(f"{__name__}.ROWS", rows)
+    whole = in_one(spark, tmp_path)
+    for places in [[n] for n in range(1, 60)] + [list(range(1, 60))]:
+        folder = tmp_path / "cut"
+        cut(spark, folder, places)
+        go(spark, folder)
+        assert kept(spark, folder / "out") == whole, places
+        shutil.rmtree(folder)
 
 
 def test_what_a_stream_cannot_do_is_said_before_it_starts(spark, tmp_path):
@@ -216,7 +238,9 @@ def test_what_a_stream_cannot_do_is_said_before_it_starts(spark, tmp_path):
 
 def enriched(event_id, second):
     "A line of an enriched event."
-    cells = dict.fromkeys([name for name, _ in ENRICHED], "") | dict(event_id=event_id, event_fingerprint=event_id[:8])
+    cells = dict.fromkeys([name for name, _ in ENRICHED], "") | dict(
+        event_id=event_id, event_fingerprint=event_id[:8]
+    )
     cells |= dict(
         collector_tstamp=f"2026-11-20 10:00:{second:02d}.000", event="page_view", v_collector="c", v_etl="e"
     )
@@ -334,3 +358,13 @@ def test_a_stream_ends_after_the_micro_batch_at_hand(spark, tmp_path):
     page.unlink()
     draw_pages(config.output)
     assert page.read_text() == drawn
+
+
+@pytest.mark.long
+def test_a_stream_takes_events_from_kafka(tmp_path):
+    "A broker of our own: 30 records in two goes; each third is a copy, one of them of the first go."
+    script = Path(__file__).with_name("kafka_stream.py")
+    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {"rows": 20, "ids": 20}
+    assert "stream-000000001: " in done.stdout
