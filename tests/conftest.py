@@ -21,11 +21,15 @@ FIRST = (
     "run",
     "killed",
     "connect",
-    "rules",
+    "tables",
+    "merges",
+    "dynamo",
+    "stream",
+    "shred",
+    "expiry",
     "distribution",
     "manifest",
-    "dynamo",
-    "laws",
+    "rules",
 )
 
 

@@ -1,4 +1,7 @@
-"""Run a stream that dies at a point of a micro-batch, Spark and all: killed_stream.py POINT NUMBER INPUT OUTPUT"""
+"""Run a stream that dies, Spark and all, at a point of a micro-batch.
+
+killed_stream.py POINT NUMBER INPUT OUTPUT
+"""
 
 import os
 import signal

@@ -208,7 +208,8 @@ class WithoutConditions(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.parametrize("refuses", [None, pytest.param("NotImplemented", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("refuses", [None, "NotImplemented"])
 def test_a_store_without_conditional_puts_has_one_host(
     spark, address, tmp_path, path, monkeypatch, nothing, refuses
 ):

@@ -387,6 +387,7 @@ def test_a_manifest_that_cannot_be_used_stops_the_run_before_anything(spark, two
     assert files(two / "another") == before and stayed(spark, two) == STAYED
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_after_its_commit_is_published_by_the_next(spark, two):
     "kill -9 between the commit in the manifest and files.json; test_killed has the other points."
     write(spark, two / "in", {"3": [("a", "f", 3, 1), ("q", "f", 3, 2)]})
@@ -463,6 +464,7 @@ def test_a_run_whose_claim_was_ended_writes_nothing_into_a_delta_table(spark, tm
     assert spark.read.format("delta").load(str(tmp_path / "out/events")).count() == 2
 
 
+@pytest.mark.long
 def test_a_run_that_failed_binds_nobody(spark, tmp_path):
     write(spark, tmp_path / "in", {"1": [*TWO["1"], ("a", "f", 9, 9), ("a", "g", 9, 9)]})
     with pytest.raises(DedupError, match="recieved_at"):

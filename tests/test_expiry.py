@@ -180,6 +180,7 @@ def in_batches(spark, path, deduper, rows, cuts):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how, partitions", FEW[:1])
 def test_batches_give_the_outcomes_of_one(spark, tmp_path, how, partitions):
     model = Model(**how)
@@ -298,6 +299,7 @@ def test_spans():
     }
 
 
+@pytest.mark.long
 def test_a_stream_is_split_as_batches_are(spark, tmp_path):
     "Every cut gives the outcomes of the row by row model, also if a micro-batch comes twice."
     rows = [(n, "abc"[n * 7 % 3], n * 1000 + (-9000 if n % 5 == 4 else 0)) for n in range(12)]

@@ -1,10 +1,8 @@
 """Merge engines: against results recorded from ClickHouse, and against their own laws."""
 
 import json
-import shutil
 import subprocess
 import sys
-import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -165,9 +163,8 @@ def table_of(spark, folder, case):
 
 @recorded
 @pytest.mark.filterwarnings("ignore:The token")
-@pytest.mark.parametrize(
-    "number", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(20) if n != 1)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(20))
 def test_repeated_inserts_are_those_of_the_engine(spark, tmp_path, number):
     case = cases("insert_dedup")[number]
     table, counts = table_of(spark, tmp_path / "t", case), []

@@ -67,7 +67,7 @@ def test_recorded_events_become_the_recorded_tables(recorded, case):
     }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [CASES[0], *(pytest.param(c, marks=pytest.mark.long) for c in CASES[1:])])
 def test_frames_are_shredded_as_lines_are(recorded, case):
     lines, _ = recorded(case)
     tables, entities = shred(events := events_of(lines)), entities_of(events)

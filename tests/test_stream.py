@@ -85,6 +85,7 @@ def test_a_stream_keeps_what_one_batch_keeps(spark, tmp_path, synthetic):
     assert kept(spark, tmp_path / "out") == before
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_failed_is_done_again(spark, tmp_path, monkeypatch):
     cut(spark, tmp_path, [6])
     take, failed = _Stream._process, []

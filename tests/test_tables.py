@@ -153,6 +153,7 @@ def test_one_command_loads_a_batch_into_redshift(spark, source):
     assert listed == {f["path"] for f in record(out, "1")["events"] if f["bytes"]}
 
 
+@pytest.mark.long
 def test_what_a_loader_is_told_is_said_again_if_a_run_died_before(spark, source):
     folder = source()
     go(spark, folder, manifest="lake")
@@ -193,6 +194,7 @@ def test_a_killed_run_tells_the_loader_at_the_next_start(spark, tmp_path):
     assert sum(map(len, found(tmp_path).values())) == 10
 
 
+@pytest.mark.long
 def test_a_rerun_and_other_partitions_give_the_same_lines(spark, source, tmp_path):
     folder = source()
     go(spark, folder)
@@ -357,6 +359,7 @@ def wide(spark, folder, batch):
     return spark.read.parquet(*paths)
 
 
+@pytest.mark.long
 def test_wide_rows_have_typed_columns_that_grow_and_do_not_break(spark, tmp_path):
     batches = {
         "1": [{"id": "p1", "n": 1}],
@@ -389,11 +392,11 @@ def test_wide_rows_have_typed_columns_that_grow_and_do_not_break(spark, tmp_path
 @pytest.mark.parametrize(
     "was, now",
     [
-        ({"at": {"x": 1}}, {"at": "home"}),
-        ({"at": 1}, {"at": [1]}),
+        pytest.param({"at": {"x": 1}}, {"at": "home"}, marks=pytest.mark.long),
+        pytest.param({"at": 1}, {"at": [1]}, marks=pytest.mark.long),
         ({"n": 5}, {"n": 5.5}),
-        ({"n": 5}, {"n": 2**70}),
-        ({"id": 1}, {"id": 1, "Id": 2}),
+        pytest.param({"n": 5}, {"n": 2**70}, marks=pytest.mark.long),
+        pytest.param({"id": 1}, {"id": 1, "Id": 2}, marks=pytest.mark.long),
         ({"first name": 1, "a.b": 2, "it's": 3, "3d": 4}, {"first name": "x"}),
     ],
 )
