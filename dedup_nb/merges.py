@@ -284,7 +284,7 @@ def versioned_collapsing(
     return _merged(df, VersionedCollapsing(keys, sign, version, order), mode)
 
 
-# %% ../nbs/62_merges.ipynb #7bc44e79
+# %% ../nbs/62_merges.ipynb #202ae5dd
 _APP = "dedup_nb merge table"
 _FIRST = {"delta.logRetentionDuration": "interval 365 days"}  # of the table
 _NOTE = '{"merge_table"'  # how a note begins
@@ -446,7 +446,8 @@ class MergeTable:
         return notes
 
     def _check_columns(self, df: DataFrame) -> None:
-        stored = [c for c in self.spark.read.format("delta").load(self.path).columns if c != _BLOCK]
+        types = dict(self.spark.read.format("delta").load(self.path).drop(_BLOCK).dtypes)
+        stored = list(types)
         if missing := [c for c in stored if c not in df.columns]:
             hint = did_you_mean(missing[0], df.columns)
             raise MissingColumnError(
@@ -456,6 +457,9 @@ class MergeTable:
             raise InputError(
                 f"{self.path} has no column {', '.join(more)}. Drop it, or add it to the table first."
             )
+        for c, given in df.dtypes:
+            if given != types[c]:
+                raise InputError(f"{c} is {given} in these rows, and {types[c]} in {self.path}. Cast it.")
 
     def _part(self) -> Column:
         "The partition of a row, as text."

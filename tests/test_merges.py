@@ -129,13 +129,18 @@ def step_by_step(spark, family, scenario, some):
 
 
 @recorded
-@pytest.mark.parametrize("family", ["rmt_ver_del", pytest.param("cmt_chaos", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "family", [f if f == "rmt_ver_del" else pytest.param(f, marks=pytest.mark.long) for f in FAMILIES]
+)
 @pytest.mark.parametrize("scenario", ["flat", "merged_each"])
 def test_results_are_those_of_the_engine_where_merges_run_between(spark, family, scenario):
     some = cases(family)
     stored = step_by_step(spark, family, scenario, some)
     whole, by_part = spec_of(family, ["case", "key"]), spec_of(family, ["case", "key", "part"])
     shown = {"raw": stored, "final": final(stored, whole), "optimize_final": merge(stored, by_part)}
+    shown["final_per_partition"] = final(stored, by_part)
+    if family == "rmt_ver_del":
+        shown["cleanup"] = shown["optimize_final"].where("d = 0")
     assert {m: differences(f, family, scenario, m, some) for m, f in shown.items()} == dict.fromkeys(
         shown, []
     )
@@ -403,6 +408,8 @@ def test_an_insert_is_there_once_by_token_or_by_content_in_any_order(spark, tmp_
         table.insert(one.drop("v"))
     with pytest.raises(InputError, match="no column w"):
         table.insert(one.withColumn("w", F.lit(1)))
+    with pytest.raises(InputError, match="v is int in these rows, and string in .* Cast it"):
+        table.insert(one.withColumn("v", F.lit(1)))
 
 
 def test_marks_go_when_nothing_older_can_come_and_logs_that_are_not_well_formed_are_not_merged(
