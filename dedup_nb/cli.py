@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ["main"]
 
-# %% ../nbs/90_cli.ipynb #5bab2b0d
-import argparse, json, logging, os, sys, tempfile, threading, time, traceback
+# %% ../nbs/90_cli.ipynb #e79fe863
+import argparse, json, logging, os, signal, sys, tempfile, threading, time, traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -386,7 +386,7 @@ def _redirect(out: int, err: int) -> None:
     os.dup2(err, 2)
 
 
-# %% ../nbs/90_cli.ipynb #64a0d5d0
+# %% ../nbs/90_cli.ipynb #e0a6f53b
 def _answered(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0) -> int:
     "Print the result, for programs or for people."
     print(json.dumps(numbers) if args.json else words)
@@ -417,9 +417,13 @@ def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.words import counted
 
     config = _config(args)
-    spark = get_spark(
-        delta="lake" == config.manifest or "delta" in (config.input_format, config.output_format)
-    )
+    delta = "lake" == config.manifest or "delta" in (config.input_format, config.output_format)
+    # what stops a service tells all its processes; Spark's must see the micro-batch at hand through
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        spark = get_spark(delta=delta)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     events = read_stream(spark, config, _whole("--max-files", args.max_files or "1000", "files"))
     more = dict(trigger=args.trigger, available_now=args.available_now, say=terminal.say)
     made = follow(events, config, args.checkpoint, args.name or "stream", **more)
