@@ -238,6 +238,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                               'dedup_nb.cli._unknown': ('cli.html#_unknown', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._watched': ('cli.html#_watched', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._whole': ('cli.html#_whole', 'dedup_nb/cli.py'),
+                              'dedup_nb.cli._without_stops': ('cli.html#_without_stops', 'dedup_nb/cli.py'),
                               'dedup_nb.cli.main': ('cli.html#main', 'dedup_nb/cli.py')},
             'dedup_nb.columns': { 'dedup_nb.columns.bare': ('columns.html#bare', 'dedup_nb/columns.py'),
                                   'dedup_nb.columns.fed_back': ('columns.html#fed_back', 'dedup_nb/columns.py'),

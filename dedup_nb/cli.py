@@ -386,7 +386,7 @@ def _redirect(out: int, err: int) -> None:
     os.dup2(err, 2)
 
 
-# %% ../nbs/90_cli.ipynb #e0a6f53b
+# %% ../nbs/90_cli.ipynb #f167b060
 def _answered(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0) -> int:
     "Print the result, for programs or for people."
     print(json.dumps(numbers) if args.json else words)
@@ -411,6 +411,16 @@ def _run(args: argparse.Namespace, terminal: _Terminal) -> int:
     return _answered(args, numbers, summary, summary.exit_code)
 
 
+@contextmanager
+def _without_stops() -> Iterator[None]:
+    "What stops a service tells all its processes. One that begins here sees the micro-batch at hand through."
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.session import get_spark
     from dedup_nb.stream import follow, read_stream
@@ -418,12 +428,8 @@ def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
 
     config = _config(args)
     delta = "lake" == config.manifest or "delta" in (config.input_format, config.output_format)
-    # what stops a service tells all its processes; Spark's must see the micro-batch at hand through
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
+    with _without_stops():
         spark = get_spark(delta=delta)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     events = read_stream(spark, config, _whole("--max-files", args.max_files or "1000", "files"))
     more = dict(trigger=args.trigger, available_now=args.available_now, say=terminal.say)
     made = follow(events, config, args.checkpoint, args.name or "stream", **more)
