@@ -230,6 +230,7 @@ def test_retention_is_exact_by_the_time_of_the_batches_and_expire_changes_nothin
 # --- backfill ---
 
 
+@pytest.mark.long
 def test_an_empty_manifest_beside_events_is_refused_until_it_is_filled_or_accepted(spark, two):
     shutil.rmtree(two / "out/manifest")
     write(spark, two / "in", {"3": [("a", "f", 3, 6), ("e", "f", 3, 7)]})

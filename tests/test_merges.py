@@ -412,6 +412,7 @@ def test_an_insert_is_there_once_by_token_or_by_content_in_any_order(spark, tmp_
         table.insert(one.withColumn("v", F.lit(1)))
 
 
+@pytest.mark.long
 def test_marks_go_when_nothing_older_can_come_and_logs_that_are_not_well_formed_are_not_merged(
     spark, tmp_path
 ):

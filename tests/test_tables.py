@@ -420,6 +420,7 @@ def test_what_no_type_holds_is_text(spark, data):
     assert columns[WIDE].simpleString() == "string" and texts == [WIDE]
 
 
+@pytest.mark.long
 def test_given_types_hold_or_the_column_is_text(spark, source):
     folder = source()
     given = f"{WIDE} array<struct<id:string, deep:struct<n:int>>>"
