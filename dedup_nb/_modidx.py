@@ -589,6 +589,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                  'dedup_nb.expiry._time': ('expiry.html#_time', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._up_to': ('expiry.html#_up_to', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._why': ('expiry.html#_why', 'dedup_nb/expiry.py'),
+                                 'dedup_nb.expiry._window_words': ('expiry.html#_window_words', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._with_careful_latest': ('expiry.html#_with_careful_latest', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._with_known': ('expiry.html#_with_known', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._with_latest': ('expiry.html#_with_latest', 'dedup_nb/expiry.py'),

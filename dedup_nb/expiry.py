@@ -376,6 +376,13 @@ def _instant(value: Any) -> int | None:
         ) from None
 
 
+def _window_words(rules: Rules) -> str:
+    "What follows from a span that does not divide the horizon."
+    told = {"bucket_span": rules.span, "expire_before": rules.horizon, "window": rules.buckets * rules.span}
+    span, horizon, window = (f"{name} {value / _SECOND:g} s" for name, value in told.items())
+    return f"{span} does not divide {horizon}: whole buckets expire, so the {window} is longer"
+
+
 @dataclass(frozen=True)
 class Deduper:
     """Send every row to one of three outputs: unique, duplicate, expired.
@@ -410,6 +417,8 @@ class Deduper:
         exact = horizon is not None and not apex and self.expiry == "exact"
         object.__setattr__(self, "rules", Rules(horizon, span, exact, by_bucket, apex))
         _instant(self.reference_instant)
+        if horizon and horizon % span:
+            warn(_window_words(self.rules), stacklevel=3)
         if self.max_future is not None:
             time_span("max_future", self.max_future)
 

@@ -3,11 +3,16 @@
 import csv
 import math
 import shutil
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
 
 import pytest
 from conftest import CONFORMANCE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from killed_split import POINTS
 
 from dedup_nb.errors import ConfigError, InputError, MissingColumnError
 from dedup_nb.expiry import OUTCOMES, Deduper, default_span, time_span
@@ -163,10 +168,17 @@ def test_a_split_follows_the_rules_row_by_row(spark, how, partitions):
 
 
 @pytest.mark.long
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(how=HOW, rows=ROWS, partitions=st.sampled_from([1, 2, 7, 50]))
 def test_every_split_follows_the_rules_row_by_row(spark, how, rows, partitions):
     follows_the_model(spark, how, rows, partitions)
+
+
+@pytest.mark.parametrize("scope", ["horizon", "bucket"])
+def test_a_key_with_half_of_all_rows(spark, scope):
+    how = dict(horizon=50, span=10, reference=0, scope=scope, expiry="bucket", max_future=None)
+    rows = [("hot" if n % 2 else f"k{n * 7 % 501}", n // 20 + n * n % 23) for n in range(10_000)]
+    follows_the_model(spark, how, rows, 7)
 
 
 def in_batches(spark, path, deduper, rows, cuts):
@@ -333,6 +345,29 @@ def test_a_stream_is_split_as_batches_are(spark, tmp_path):
         take()
 
 
+@pytest.mark.long
+def test_a_killed_split_goes_on(spark, tmp_path, monkeypatch):
+    "kill -9 at each step of the first, a middle and the last micro-batch; each time on other cores."
+    rows = [(n, "abc"[n * 7 % 3], n * 1000 + (-9000 if n % 5 == 4 else 0)) for n in range(40)]
+    for number in range(4):
+        part = spark.createDataFrame(rows[10 * number : 10 * number + 10], SCHEMA)
+        part.coalesce(1).write.parquet(str(tmp_path / f"in/{number}"))
+    script = Path(__file__).with_name("killed_split.py")
+
+    def take(point, number):
+        asked = [sys.executable, script, point, str(number), tmp_path]
+        return subprocess.run(asked, capture_output=True)
+
+    for n, (number, point) in enumerate(product((0, 1, 3), POINTS)):
+        monkeypatch.setenv("SPARK_MASTER", f"local[{n % 2 + 1}]")
+        assert take(point, number).returncode == -9, (number, point)
+    assert take("never", 0).returncode == 0
+    model, found = Model(6000, 2000), []
+    for outcome in OUTCOMES:
+        found += [(r.seq, outcome) for r in spark.read.parquet(str(tmp_path / outcome)).collect()]
+    assert sorted(found) == [(seq, model.take(key, at)) for seq, key, at in rows]
+
+
 def test_a_row_is_explained(spark):
     rows = spark.createDataFrame([(1, "a", 1000), (2, "a", 2000), (3, "b", 90_000), (4, "a", 3000)], SCHEMA)
     asked = dict(key="key", event_time="time", expire_before=10, reference_instant=0, order_by=["seq"])
@@ -341,6 +376,11 @@ def test_a_row_is_explained(spark):
     assert explain(rows, "seq = 2") == "duplicate: of the row at 1000"
     assert explain(rows, "seq = 4").startswith("expired: it is older than 8")
     assert explain(rows, "seq = 9") == "No row of the frame fits seq = 9."
+
+
+def test_a_span_that_does_not_divide_the_horizon_is_said():
+    with pytest.warns(UserWarning, match="3 s does not divide expire_before 10 s.*the window 12 s is longer"):
+        Deduper(key="key", event_time="time", expire_before=10, bucket_span=3)
 
 
 def test_a_stream_that_remembers_for_ever_is_warned_of(spark):
