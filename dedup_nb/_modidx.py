@@ -1446,6 +1446,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                  'dedup_nb.stream._text_of': ('stream.html#_text_of', 'dedup_nb/stream.py'),
                                  'dedup_nb.stream._told_to_stop': ('stream.html#_told_to_stop', 'dedup_nb/stream.py'),
                                  'dedup_nb.stream._wait': ('stream.html#_wait', 'dedup_nb/stream.py'),
+                                 'dedup_nb.stream._watched': ('stream.html#_watched', 'dedup_nb/stream.py'),
                                  'dedup_nb.stream._watched_parquet': ('stream.html#_watched_parquet', 'dedup_nb/stream.py'),
                                  'dedup_nb.stream.deduplicate_stream': ('stream.html#deduplicate_stream', 'dedup_nb/stream.py'),
                                  'dedup_nb.stream.follow': ('stream.html#follow', 'dedup_nb/stream.py'),

@@ -10,6 +10,7 @@ import json, signal, threading, time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions as F
@@ -310,7 +311,15 @@ def read_stream(
         return reader.format("delta").load(absolute(config.input))
     if kind == "parquet":
         return _watched_parquet(reader, spark, absolute(config.input), config.batch_pattern)
-    return reader.option("recursiveFileLookup", True).text(absolute(config.input))
+    return reader.option("recursiveFileLookup", True).text(
+        _watched(absolute(config.input), config.batch_pattern)
+    )
+
+
+def _watched(path: str, batch_pattern: str) -> str:
+    "Where lines come: in the folders that are batches, if there are such, else anywhere."
+    folders = batch_pattern.partition("/")[0]
+    return f"{path}/{folders}" if any(fnmatch(name, folders) for name in names_in(path)) else path
 
 
 def _watched_parquet(

@@ -225,6 +225,39 @@ def test_every_cut_of_sixty_rows(spark, tmp_path, monkeypatch):
         shutil.rmtree(folder)
 
 
+def taken(events, spark, folder):
+    "The rows that a stream brings."
+    query = events.writeStream.option("checkpointLocation", str(folder / "checkpoint")).trigger(
+        availableNow=True
+    )
+    query.format("parquet").start(str(folder / "rows")).awaitTermination()
+    return spark.read.parquet(str(folder / "rows"))
+
+
+def test_lines_come_from_the_folders_that_are_batches(spark, tmp_path):
+    "A file beside them is none of theirs, as for a run."
+    for name in ("run=1", "run=2/part"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "lines.txt").write_text(f"{name}\n")
+    (tmp_path / "in/truth.csv").write_text("no event\n")
+    found = taken(read_stream(spark, Config(input=str(tmp_path / "in"))), spark, tmp_path)
+    assert sorted(r.value for r in found.collect()) == ["run=1", "run=2/part"]
+
+
+def test_a_delta_table_is_watched(spark, tmp_path):
+    asked = dict(
+        input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="delta", manifest="none"
+    )
+    config, made = Config(**asked), []
+    for part in (ROWS[:7], ROWS[7:]):
+        frame = (
+            spark.createDataFrame(part, SCHEMA).withColumn("etl_tstamp", F.timestamp_seconds("t")).drop("t")
+        )
+        frame.coalesce(1).write.format("delta").mode("append").save(config.input)
+    made = follow(read_stream(spark, config), config, available_now=True, say=silent)
+    assert len(made) == 1 and len(kept(spark, tmp_path / "out")) == len({(r[0], r[1]) for r in ROWS})
+
+
 def test_what_a_stream_cannot_do_is_said_before_it_starts(spark, tmp_path):
     (tmp_path / "in").mkdir()
     lines, output = spark.readStream.text(str(tmp_path / "in")), str(tmp_path / "out")
