@@ -65,6 +65,8 @@ _STREAM = tuple(
     or name in ("input", "input_format", "input_schema", "minimum_timestamp")
 )
 
+_REPAIR = ("mode", *(name for name in _OF_DECISIONS if name != "compat"))
+
 _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--force": "go on with another recipe than the manifest's, and record it; and past the check on batches "
     "so old that they would have seen pairs which are expired",
@@ -81,6 +83,10 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--from-profile=FILE": "plan from a profile.json that dedup profile left",
     "--side-by-side": "batches must run at the same time",
     "--table=NAME": "name of the DynamoDB table",
+    "repair --table=NAME": "the events: a Delta table by name, or by path (has a slash)",
+    "--duplicates=NAME": "table for the rows that leave [duplicated_<name> beside the events]",
+    "--strategy=WORD": "what becomes of another event whose id is taken: move, rename, delete [move]",
+    "--from-date=DAY": "UTC day: rows before it are compared, and never changed",
     "--for=PURPOSE": "run, or create: also make the table [run]",
     "--output=DIR": "folder for the results [demo_output]",
     "--name=NAME": "of the stream: its batches are NAME-000000000 and so on [stream]",
@@ -116,6 +122,12 @@ _COMMANDS = {
         "dedup stream --input landing --output clean --trigger '1 minute'",
         _STREAM,
         ("--name=NAME", "--checkpoint=DIR", "--trigger=TIME", "--available-now", "--max-files=N"),
+    ),
+    "repair": _Command(
+        "deduplicate a loaded Delta table in place",
+        "dedup repair --table lake.events --mode decide",
+        _REPAIR,
+        ("--table=NAME", "--duplicates=NAME", "--strategy=WORD", "--from-date=DAY"),
     ),
     "profile": _Command(
         "how duplicated the events are, why, and which window would catch it",
@@ -438,6 +450,18 @@ def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
     return _answered(args, {"batches": made, "output": config.output}, words)
 
 
+def _repair(args: argparse.Namespace, terminal: _Terminal) -> int:
+    from dedup_nb.repair import repair
+
+    config, names = _config(args), [name for name in _REPAIR if name != "mode"]
+    if not args.table:
+        raise ConfigError("A repair needs a table: dedup repair --table lake.events, or a path.")
+    given = {name: getattr(config, name) for name in names if config.source(name) != "default"}
+    more = dict(strategy=args.strategy or "move", mode=config.mode, from_date=args.from_date)
+    report = repair(args.table, args.duplicates, say=terminal.say, **more, **given)
+    return _answered(args, report.data, report)
+
+
 def _backfill(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.backfill import backfill
 
@@ -595,6 +619,7 @@ _DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
     "demo": _demo,
     "run": _run,
     "stream": _stream,
+    "repair": _repair,
     "profile": _profile,
     "backfill": _backfill,
     "plan": _plan,
