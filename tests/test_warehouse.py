@@ -1,0 +1,360 @@
+"""Loaded tables are cleaned: as frames, and by SQL that runs on DuckDB and on a PostgreSQL server."""
+
+import re
+from collections import Counter
+
+import duckdb
+import pytest
+import sqlglot
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from postgres import postgres
+from runs import rows
+
+from dedup_nb.errors import ConfigError, MissingColumnError
+from dedup_nb.statements import warehouse_sql
+from dedup_nb.warehouse import split_events
+
+COLUMNS = ["event_id", "event_fingerprint", "seq", "page"]
+SCHEMA = "event_id string, event_fingerprint string, seq int, page string"
+TYPES = "event_id varchar, event_fingerprint varchar, seq int, page varchar"
+DIALECTS = ["redshift", "postgres", "snowflake", "bigquery", "databricks", "duckdb"]
+EIGHT = [
+    ("a", "f", 1, "/home"),
+    ("a", "f", 1, "/home"),
+    ("a", "f", 2, "/home"),
+    ("b", "f", 1, "/cart"),
+    ("b", "g", 3, "/admin"),
+    ("c", "f", 2, "/home"),
+    ("d", "f", 2, "/pay"),
+    (None, "f", 3, "/home"),
+]
+
+
+def parsed(sql, dialect):
+    "The statements as trees, without the comments between them."
+    return [t for t in sqlglot.parse(sql, dialect=dialect) if not isinstance(t, sqlglot.exp.Semicolon)]
+
+
+class Duck:
+    dialect = "duckdb"
+
+    def __init__(self):
+        self.connection = duckdb.connect()
+
+    def run(self, sql):
+        self.connection.execute(sql)
+
+    def asked(self, sql):
+        return self.connection.execute(sql).fetchall()
+
+    def rows(self, table):
+        return self.asked(f"select * from {table}")
+
+
+class Translated(Duck):
+    "Runs what is written for another warehouse."
+
+    def __init__(self, dialect):
+        super().__init__()
+        self.dialect = dialect
+
+    def run(self, sql):
+        if not sql.startswith("--"):
+            return super().run(sql)
+        for tree in parsed(sql, self.dialect):
+            if not list(tree.find_all(sqlglot.exp.LikeProperty)):  # that table is there
+                super().run(tree.sql("duckdb").replace("(MAX)", ""))
+
+
+class Postgres(Duck):
+    dialect = "postgres"
+
+    def __init__(self, connection):
+        self.connection = connection
+
+
+@pytest.fixture(scope="module")
+def server():
+    try:
+        with postgres() as connection:
+            yield Postgres(connection)
+    except OSError as wrong:
+        pytest.skip(f"PostgreSQL does not start here: {wrong}")
+
+
+@pytest.fixture(params=["duckdb", "postgres"])
+def warehouse(request):
+    return Duck() if request.param == "duckdb" else request.getfixturevalue("server")
+
+
+@pytest.fixture
+def warehouses(server):
+    return [Duck(), server]
+
+
+def load(warehouse, tables):
+    "A schema `atomic` with just these tables: (name, columns and types) -> rows."
+    warehouse.run("rollback") if isinstance(warehouse, Postgres) else None
+    warehouse.run("drop schema if exists atomic cascade; create schema atomic")
+    for (name, types), filled in tables.items():
+        warehouse.run(f"create table atomic.{name} ({types})")
+        for row in filled:
+            values = ", ".join("null" if v is None else f"'{v}'" for v in row)
+            warehouse.run(f"insert into atomic.{name} values ({values})")
+
+
+def script(warehouse, **more):
+    return warehouse_sql(
+        warehouse.dialect, "atomic.events", **{"columns": COLUMNS, "order_by": "seq", **more}
+    )
+
+
+def statements(sql):
+    return [part for part in re.sub(r"^--.*\n", "", sql, flags=re.M).split(";") if part.strip()]
+
+
+def cleaned(warehouse, name="events"):
+    return Counter(warehouse.rows(f"atomic.{name}")), Counter(warehouse.rows(f"atomic.duplicated_{name}"))
+
+
+def by_frames(spark, events, duplicated, **more):
+    "The same as `cleaned`, by `split_events`."
+    loaded = spark.createDataFrame(events, SCHEMA)
+    gone = spark.createDataFrame(duplicated, f"{SCHEMA}, dedup struct<reason: string, kept_event_id: string>")
+    stay, left = split_events(loaded, gone, **{"order_by": "seq", **more})
+    return Counter(map(tuple, stay.collect())), Counter(
+        map(tuple, left.select(*COLUMNS, "dedup.reason").collect())
+    )
+
+
+# --- frames
+
+
+def test_of_each_id_the_first_row_stays_and_the_others_say_why_they_left(spark):
+    stay, left = split_events(spark.createDataFrame(EIGHT, SCHEMA), order_by="seq")
+    assert stay.columns == COLUMNS and left.columns == [*COLUMNS, "dedup"]
+    assert Counter(map(tuple, stay.collect())) == Counter([EIGHT[0], EIGHT[3], *EIGHT[5:]])
+    assert sorted((r.event_id, r.seq, *r.dedup) for r in left.collect()) == [
+        ("a", 1, "natural", "a"),
+        ("a", 2, "natural", "a"),
+        ("b", 3, "synthetic", None),
+    ]
+
+
+def test_by_all_columns_copies_vanish_and_all_rows_of_other_repeated_ids_leave(spark):
+    events = spark.createDataFrame([*EIGHT, ("c", "f", 2, "/home"), ("d", "f", 2, "/pay")], SCHEMA)
+    before = spark.createDataFrame([("d", "z", 1, "/old"), ("b", "z", 1, "/old")], SCHEMA)
+    stay, left = split_events(events, before, model="full_row")
+    assert Counter(map(tuple, stay.collect())) == Counter([EIGHT[5], EIGHT[7]])
+    assert sorted((r.event_id, r.seq, r.dedup.reason if r.dedup else "") for r in left.collect()) == [
+        ("a", 1, "synthetic"),
+        ("a", 2, "synthetic"),
+        ("b", 1, ""),
+        ("b", 1, "synthetic"),
+        ("b", 3, "synthetic"),
+        ("d", 1, ""),
+        ("d", 2, "synthetic"),
+    ]
+
+
+@pytest.mark.parametrize("model", ["fingerprint", "full_row"])
+def test_single_rows_stay_whatever_left_before(spark, model):
+    events = spark.createDataFrame(EIGHT[5:7], SCHEMA)
+    stay, left = split_events(events, events, model=model, order_by="seq")
+    assert rows(stay) == rows(events) and left.count() == 2
+
+
+@pytest.mark.parametrize(
+    "given, error, said",
+    [
+        (dict(model="finger_print"), ConfigError, "Did you mean fingerprint?"),
+        (dict(synthetic="rename_later"), ConfigError, "synthetic"),
+        (dict(order_by="sec"), MissingColumnError, "Did you mean seq?"),
+        (dict(model="full_row", event_id="even_id"), MissingColumnError, "Did you mean event_id?"),
+    ],
+)
+def test_split_events_refuses(spark, given, error, said):
+    with pytest.raises(error, match=re.escape(said)):
+        split_events(spark.createDataFrame(EIGHT, SCHEMA), **given)
+
+
+def test_duplicated_rows_must_have_the_columns_of_the_events(spark):
+    events = spark.createDataFrame(EIGHT, SCHEMA)
+    with pytest.raises(MissingColumnError, match="duplicated needs page"):
+        split_events(events, events.drop("page"))
+
+
+# --- SQL that runs
+
+
+ROW = st.tuples(
+    st.sampled_from(["a", "b", "c", "d", "", None]),
+    st.sampled_from(["f", "g", "", None]),
+    st.sampled_from(["/home", "/cart", None]),
+)
+
+
+@given(
+    events=st.lists(st.tuples(ROW, st.integers(1, 3)), min_size=25, max_size=40),
+    asked=st.sampled_from([dict(missing_fingerprint=m) for m in ("surrogate", "unique", "id")]),
+)
+@example([((id, "f", "/home"), 2) for id in "abcd"] + [(("c", "g", None), 1)], dict(model="full_row"))
+@settings(
+    max_examples=2, deadline=None, database=None, derandomize=True, suppress_health_check=[*HealthCheck]
+)
+def test_sql_does_what_split_events_does(spark, warehouses, events, asked):
+    # the order decides but between rows that are equal
+    loaded = [(id, fp, n, page) for n, ((id, fp, page), times) in enumerate(events) for _ in range(times)]
+    gone = [("d", "z", 1, "/old", None)]
+    tables = {("events", TYPES): loaded, ("duplicated_events", f"{TYPES}, dedup_reason varchar(16)"): gone}
+    wanted = by_frames(spark, loaded, gone, **asked)
+    for warehouse in warehouses:
+        load(warehouse, tables)
+        for _ in range(2):  # a second run changes nothing
+            warehouse.run(script(warehouse, **asked))
+            assert cleaned(warehouse) == wanted
+
+
+def test_a_script_that_is_cut_off_before_its_end_changes_nothing(warehouse):
+    load(warehouse, {("events", TYPES): EIGHT})
+    parts = statements(script(warehouse))
+    begun = next(n for n, part in enumerate(parts) if part.strip().startswith("BEGIN"))
+    assert parts[-1].strip() == "COMMIT"
+    for end in range(begun + 1, len(parts)):
+        for part in parts[:end]:
+            warehouse.run(part)
+        warehouse.run("rollback")
+        assert Counter(warehouse.rows("atomic.events")) == Counter(EIGHT)
+        with pytest.raises(Exception, match="(?i)duplicated_events.*not exist"):
+            warehouse.rows("atomic.duplicated_events")
+    warehouse.run(script(warehouse))
+    assert sum(cleaned(warehouse)[1].values()) == 3
+
+
+def test_a_table_of_other_columns_is_left_alone(warehouse):
+    load(warehouse, {("events", f"{TYPES}, more int"): [(*row, 1) for row in EIGHT]})
+    with pytest.raises(Exception, match="(?i)number of.*columns|same number of"):
+        for part in statements(script(warehouse)):
+            warehouse.run(part)
+    warehouse.run("rollback")
+    assert Counter(warehouse.rows("atomic.events")) == Counter((*row, 1) for row in EIGHT)
+
+
+def test_the_numbers_of_the_script_add_up(warehouse):
+    load(warehouse, {("events", TYPES): [*EIGHT, ("b", "h", 1, "/tie")]})
+    shown = []
+    for part in map(str.strip, statements(script(warehouse))):
+        shown += [warehouse.asked(part)] if part.startswith("SELECT") else [warehouse.run(part)]
+    check, before, ids, reasons, ties, after, ids_after = (s for s in shown if s is not None)
+    ids, ids_after = sorted(ids), sorted(ids_after)
+    assert check == [] and before == [("events", 9, 0, 9)] and after == [("events", 5, 4, 9)]
+    assert ids == [(1, 2), (3, 2)] and ids_after == [(1, 4)] and ties == [(1,)]
+    assert dict(reasons) == {None: 2, "natural": 2, "synthetic": 2}
+
+
+# copies of one event, with entities: (id, time, url)
+TIMED = "event_id varchar, event_fingerprint varchar, collector_tstamp timestamp, n int"
+AT = ["2026-11-20 10:00:00", "2026-11-20 11:00:00"]
+EVENTS = [
+    ("a", "f", AT[0], 1),
+    ("a", "f", AT[0], 2),
+    ("a", "f", AT[1], 3),
+    ("b", "f", AT[0], 4),
+    ("b", "g", AT[1], 5),
+    ("c", "f", AT[0], 6),
+    ("c", "g", AT[0], 7),
+    ("d", "f", AT[0], 8),
+]
+LINKS = [
+    *[("a", AT[0], "/x")] * 4,  # two each: two stay
+    *[("a", AT[0], "/y")] * 3,  # rounded up: two stay
+    ("a", AT[1], "/x"),
+    ("b", AT[0], "/x"),
+    ("b", AT[1], "/x"),
+    ("c", AT[0], "/x"),
+    *[("d", AT[0], "/x")] * 2,
+    ("z", AT[0], "/orphan"),
+]
+LINK = "root_id varchar, root_tstamp timestamp, url varchar"
+FOLLOWED = dict(
+    columns=["event_id", "event_fingerprint", "collector_tstamp", "n"],
+    order_by="n",
+    entities={"atomic.link": ["root_id", "root_tstamp", "url"]},
+)
+
+
+def test_entities_follow_their_events(warehouse):
+    load(warehouse, {("events", TIMED): EVENTS, ("link", LINK): LINKS})
+    warehouse.run(script(warehouse, **FOLLOWED))
+    times = dict(zip(map(str, AT), (0, 1)))
+    here = Counter((id, times[str(at)], url) for id, at, url in warehouse.rows("atomic.link"))
+    gone = Counter(
+        (id, times[str(at)], url, why) for id, at, url, why in warehouse.rows("atomic.duplicated_link")
+    )
+    assert here == {
+        ("a", 0, "/x"): 2,
+        ("a", 0, "/y"): 2,
+        ("b", 0, "/x"): 1,
+        ("d", 0, "/x"): 2,
+        ("z", 0, "/orphan"): 1,
+    }
+    assert gone == {
+        ("a", 0, "/x", "natural"): 2,
+        ("a", 0, "/y", "natural"): 1,
+        ("a", 1, "/x", "natural"): 1,
+        ("b", 1, "/x", "synthetic"): 1,
+        ("c", 0, "/x", "ambiguous"): 1,
+    }
+    assert here.total() + gone.total() == len(LINKS)
+    once = cleaned(warehouse, "link"), cleaned(warehouse)
+    warehouse.run(script(warehouse, **FOLLOWED))
+    assert (cleaned(warehouse, "link"), cleaned(warehouse)) == once
+
+
+def test_words_of_the_language_and_values_without_order(warehouse):
+    kind = "json" if warehouse.dialect == "postgres" else "int[]"
+    load(
+        warehouse,
+        {("events", f'"order" varchar, "two  words" varchar, list {kind}'): [("a", "x", "[1]")] * 2},
+    )
+    sql = script(
+        warehouse,
+        columns=["order", "two  words", "list"],
+        order_by=(),
+        event_id="order",
+        as_text=["list"],
+        duplicates='atomic."left"',
+    )
+    warehouse.run(sql)
+    assert len(warehouse.rows("atomic.events")) == 1 and len(warehouse.rows('atomic."left"')) == 1
+
+
+# --- SQL that is written
+
+
+@pytest.mark.parametrize("model", ["fingerprint", "full_row"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_script_is_understood_in_its_dialect(dialect, model):
+    entities = {"atomic.link": ["root_id", "root_tstamp", "url"]}
+    sql = warehouse_sql(dialect, "atomic.events", model=model, entities=entities)
+    trees = parsed(sql, dialect)
+    assert not [tree for tree in trees if isinstance(tree, sqlglot.exp.Command)]
+    again = parsed(";".join(tree.sql(dialect, comments=False) for tree in trees), dialect)
+    assert again == trees and max(map(len, sql.splitlines())) <= 110
+
+
+@pytest.mark.parametrize("dialect", ["redshift", "snowflake", "bigquery", "databricks"])
+def test_in_every_dialect_a_script_says_the_same(dialect):
+    # what cannot run here is translated: the ways of each dialect stay
+    other = Translated(dialect)
+    found = []
+    for warehouse in (Duck(), other):
+        load(warehouse, {("events", TIMED): EVENTS, ("link", LINK): LINKS})
+        for table, types in (("events", TIMED), ("link", LINK)):
+            warehouse.run(f"create table atomic.duplicated_{table} ({types}, dedup_reason varchar)")
+        warehouse.run(script(warehouse, **FOLLOWED))
+        found.append((*cleaned(warehouse), *cleaned(warehouse, "link")))
+        warehouse.run(script(warehouse, **FOLLOWED))
+        assert found[-1] == (*cleaned(warehouse), *cleaned(warehouse, "link"))
+    assert found[0] == found[1] and found[0][3].total() == 6
