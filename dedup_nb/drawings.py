@@ -7,14 +7,18 @@ __all__ = ["LATE", "LATE_ID", "waterfall", "stacked"]
 
 # %% ../nbs/30_drawings.ipynb #6815c676
 import html
-from collections.abc import Iterable, Sequence
-from .page import BAD, DROPPED, KEPT, NEW_ID, Markup
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, cycle
+from .page import KEPT, Markup
 from .words import grouped, share
 
 # %% ../nbs/30_drawings.ipynb #7122292f
 # what an earlier batch has to do with
 LATE, LATE_ID = "#8c3d00", "#a6dcff"
 _BACK = "Canvas"  # the colour of the page
+_PART = 24  # pixels for a line of words
+_Step = tuple[str, int, str]  # name, number, colour
 
 
 def _drawing(title: str, marks: Iterable[str], height: int) -> Markup:
@@ -42,67 +46,67 @@ def _words(text: str, x: float, y: float, anchor: str = "start", colour: str = "
 _ROW = 40  # pixels for a line of words and its bar
 
 
-def _begins_at(whole: int, lost: int) -> int:
-    "Where the bars begin, so that what is lost takes a quarter of the width at least; a round number."
-    if 4 * lost >= whole:
-        return 0
-    unit = 10 ** (len(str(max(lost, 1))) - 1)
-    return max(0, (whole - 4 * max(lost, 1)) // unit * unit)
+@dataclass(frozen=True)
+class _Scale:
+    "Where numbers lie between the edges."
+
+    low: int  # at the left edge
+    high: int
+
+    @classmethod
+    def showing(cls, whole: int, change: int) -> "_Scale":
+        "It begins so that a change takes a quarter of the width at least, at a round number."
+        unit = 10 ** (len(str(max(change, 1))) - 1)
+        low = (whole - 4 * max(change, 1)) // unit * unit
+        return cls(max(low, 0), whole)
+
+    def at(self, number: int) -> float:
+        "In per cent of the width."
+        return 100 * (number - self.low) / max(self.high - self.low, 1)
+
+    def total(self, line: int, name: str, n: int) -> list[str]:
+        "The bar of all, or of what is left, cut near its beginning if it does not begin at zero."
+        y, told = _ROW * line, grouped(n) + (f" ({share(n, self.high)})" if line else "")
+        marks = [_words(name, 0, y + 13), _words(told, 100, y + 13, "end")]
+        marks.append(_box(0, self.at(n), y + 18, 14, KEPT))
+        return marks + [_box(x, x + 0.5, y + 17, 16, _BACK) for x in (1.5, 2.5) if self.low]
+
+    def falls(self, steps: Sequence[_Step]) -> Iterator[str]:
+        "A bar for each step, where the one before it ends."
+        top = self.high
+        for line, (name, n, colour) in enumerate(steps, 1):
+            yield _words(name, 0, _ROW * line + 13)
+            told = f"\u2212 {grouped(n)} ({share(n, self.high)})"
+            yield _words(told, 100, _ROW * line + 13, "end")
+            yield _box(self.at(top - n), self.at(top), _ROW * line + 18, 14, colour)
+            top -= n
+
+    def parts(self, line: int, steps: Sequence[_Step], right: int) -> Iterator[str]:
+        "Parts of what is left, at the end of its bar, each with a line of words below it."
+        for y, (name, n, colour) in zip(count(_ROW * line + 34, _PART), steps):
+            yield _box(self.at(right - n), self.at(right), _ROW * line + 18, 14, colour)
+            yield f'<rect y="{y + 4}" width="10" height="10" fill="{colour}"/>'
+            yield f'<svg x="16" y="{y}" style="overflow:visible">{_words(name, 0, 13)}</svg>'
+            yield _words(grouped(n), 100, y + 13, "end")
+            right -= n
 
 
 def waterfall(
     title: str,
     whole: tuple[str, int],  # name, number
-    falls: Sequence[tuple[str, int, str]],  # name, number, colour; those of nothing are left out
+    falls: Sequence[_Step],  # those of nothing are left out
     rest: str,  # name of what is left
-    marked: Sequence[tuple[str, int, str]] = (),  # parts of the rest
+    marked: Sequence[_Step] = (),  # parts of the rest
 ) -> Markup:
     "Draw how a number becomes a smaller one, step by step."
-    falls = [fall for fall in falls if fall[1]]
-    stays = whole[1] - sum(n for _, n, _ in falls)
-    parts = [part for part in marked if part[1]]
-    low = _begins_at(whole[1], max(whole[1] - stays, sum(n for _, n, _ in parts)))
-    at = lambda number: 100 * (number - low) / max(whole[1] - low, 1)
-    marks = _total(*whole, 0, at, low)
-    top = whole[1]
-    for line, (name, n, colour) in enumerate(falls, 1):
-        marks += _fall(name, n, colour, line, at, top, whole[1])
-        top -= n
-    marks += _total(rest, stays, len(falls) + 1, at, low, share(stays, whole[1]))
-    marks += _parts(parts, stays, len(falls) + 1, at)
-    lines = len(falls) + 2 + len(parts) * 0.6
-    if low:
-        marks.append(_words(f"the bars begin at {grouped(low)}", 0, _ROW * lines + 12))
-    return _drawing(title, marks, int(_ROW * lines + (18 if low else 0)))
-
-
-def _total(name: str, n: int, line: int, at, low: int, part: str = "") -> list[str]:
-    "The bar of all, or of what is left, cut near its beginning if it does not begin at zero."
-    y, told = _ROW * line, f"{grouped(n)} ({part})" if part else grouped(n)
-    marks = [_words(name, 0, y + 13), _words(told, 100, y + 13, "end"), _box(0, at(n), y + 18, 14, KEPT)]
-    return marks + [_box(1.5, 2, y + 17, 16, _BACK), _box(2.5, 3, y + 17, 16, _BACK)] if low else marks
-
-
-def _fall(name: str, n: int, colour: str, line: int, at, top: int, whole: int) -> list[str]:
-    "The bar of what goes, below the end of the bar before it."
-    y = _ROW * line
-    told = f"\u2212 {grouped(n)} ({share(n, whole)})"
-    box = _box(at(top - n), at(top), y + 18, 14, colour)
-    return [_words(name, 0, y + 13), _words(told, 100, y + 13, "end"), box]
-
-
-def _parts(parts: Sequence[tuple[str, int, str]], stays: int, line: int, at) -> list[str]:
-    "Parts of what is left, at the end of its bar, each with a line of words below it."
-    y, right, marks = _ROW * line, stays, []
-    for below, (name, n, colour) in enumerate(parts):
-        marks.append(_box(at(right - n), at(right), y + 18, 14, colour))
-        marks.append(f'<rect x="0" y="{y + 38 + 24 * below}" width="10" height="10" fill="{colour}"/>')
-        marks.append(
-            f'<svg x="16" y="{y + 34 + 24 * below}" style="overflow:visible">{_words(name, 0, 13)}</svg>'
-        )
-        marks.append(_words(grouped(n), 100, y + 47 + 24 * below, "end"))
-        right -= n
-    return marks
+    falls, parts = ([step for step in steps if step[1]] for steps in (falls, marked))
+    lost, last = sum(n for _, n, _ in falls), len(falls) + 1
+    scale = _Scale.showing(whole[1], max(lost, sum(n for _, n, _ in parts)))
+    marks = [*scale.total(0, *whole), *scale.falls(falls), *scale.total(last, rest, whole[1] - lost)]
+    marks += scale.parts(last, parts, whole[1] - lost)
+    height = _ROW * (last + 1) + _PART * len(parts)
+    note = [_words(f"the bars begin at {grouped(scale.low)}", 0, height + 12)] if scale.low else []
+    return _drawing(title, marks + note, height + 18 * len(note))
 
 
 # %% ../nbs/30_drawings.ipynb #fa6de19a
@@ -115,14 +119,13 @@ def stacked(
 ) -> Markup:
     "Draw the parts of a sum in one bar, in their order."
     whole, left, marks, small = sum(n for _, n, _ in parts) or 1, 0.0, [], []
-    for place, (name, n, told) in enumerate(parts):
+    for (name, n, told), colour in zip(parts, cycle(_SHADES)):
         width = 100 * n / whole
-        marks.append(_box(left, left + width, 0, 40, _SHADES[place % 2]))
+        marks.append(_box(left, left + width, 0, 40, colour))
         if width >= 18:
-            marks.append(_words(name, left + width / 2, 17, "middle", "#fff"))
-            marks.append(_words(told, left + width / 2, 33, "middle", "#fff"))
-        elif n:
+            marks += [_words(w, left + width / 2, y, "middle", "#fff") for w, y in ((name, 17), (told, 33))]
+        else:
             small.append(f"{name} {told}")
         left += width
-    below = f'<div style="font-size:.85em">the others: {html.escape(", ".join(small))}</div>' if small else ""
+    below = f"<small>the others: {html.escape(', '.join(small))}</small>" if small else ""
     return Markup(_drawing(title, marks, 40) + below)

@@ -108,7 +108,10 @@ def finish(
     m = _metrics(job, work, counts, files, progress)
     _write_record(attempt, m)
     check_alone(attempt, files, work.opened.earlier, areas)
-    return _published(job, work, files, m)
+    m = _published(job, work, files, m)
+    if job.stream is None:
+        _draw(job.output, m["batch_id"])
+    return m
 
 
 def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, Any]) -> dict[str, Any]:
@@ -122,8 +125,6 @@ def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, An
     publish(job.output, record)
     areas = own_areas(job.places.output.format) if job.applies else ["verdicts"]
     remove_unlisted(work.opened.attempt, record, areas)
-    if job.stream is None:
-        _draw(job.output, m["batch_id"])
     return m
 
 

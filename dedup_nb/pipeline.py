@@ -53,7 +53,7 @@ from dedup_nb.stages import (
     check_some_good,
     decide_staged,
     differing_words,
-    hot_ids,
+    hottest_ids,
     natural_words,
     resolved_words,
     stage_suspects,
@@ -152,7 +152,7 @@ class _Moving:
             return self._applied(ids, few)
         d = self._decided(ids, few)
         write_verdicts(d.decisions, self.opened.attempt)
-        return Moved(d.decisions, d.counts, d.tally, hot=hot_ids(d.decisions))
+        return Moved(d.decisions, d.counts, d.tally, hot=hottest_ids(d.decisions))
 
     def _applied(self, ids: DataFrame, few: bool) -> Moved:
         d = self._decided(ids, few)
@@ -160,7 +160,7 @@ class _Moving:
         self.progress.begin("clean")
         rows, hot = met(d.suspects, d.decisions), []
         with beside(
-            self.job.spark, *self._works(d, rows, ids, few), lambda: hot.extend(hot_ids(d.decisions))
+            self.job.spark, *self._works(d, rows, ids, few), lambda: hot.extend(hottest_ids(d.decisions))
         ):
             differing = self._differing(d)
         through = counted(d.tally.good - d.counts.suspects, "row")

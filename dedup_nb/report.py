@@ -111,8 +111,8 @@ def metrics(
     (and for which batch: `dropped_for`), pairs with reason `synthetic_cross_batch` and those of them
     `renamed`, `newer_batches` that were there before a late one (and rows `dropped_for_newer`); `used`: with
     DynamoDB, the units and requests it took; `entities`: those of the kept events, by type, where they are
-    written apart; `hot_ids`: the ids with most rows of the batch, at most 10, each with `event_id`, `rows`, `pairs`
-    (fingerprints) and `dropped` (rows).
+    written apart; `hot_ids`: the ids with most rows, at most 10, each with `event_id`,
+    `rows`, `pairs` (fingerprints) and `dropped` (rows).
     """
     total = round(sum(progress.seconds.values()), 3)
     return {
@@ -225,10 +225,11 @@ def fate_chart(
     c, earlier = m["counts"], (m.get("cross_batch") or {}).get("renamed", 0)
     title = f"{share(c['kept'], c['read'])} of {counted(c['read'], 'row')} are kept"
     if c["dropped"]:
-        most = max(m["reasons"], key=lambda name: m["reasons"][name])
-        title += f"; most of what is dropped: {_reason(most)}"
-    marked = [("renamed, with the id of an earlier batch", earlier, LATE_ID)]
-    marked = [("renamed", c["renamed"] - earlier, NEW_ID), *marked]
+        title += f"; most of what is dropped: {_reason(_most(m['reasons'])[0])}"
+    marked = [
+        ("renamed", c["renamed"] - earlier, NEW_ID),
+        ("renamed, with the id of an earlier batch", earlier, LATE_ID),
+    ]
     goes = [(_reason(name), n, LATE if "cross" in name else DROPPED) for name, n in m["reasons"].items()]
     return waterfall(title, ("read", c["read"]), [("bad rows", c["bad"], BAD), *goes], "kept", marked)
 
@@ -266,11 +267,13 @@ def _earlier_table(m: Mapping[str, Any], pages: Sequence[str]) -> str | None:
     return html_table(rows, ("they have these events", "rows dropped here", "share")) if rows else None
 
 
+def _long(text: str) -> Markup:
+    "A text that may be broken anywhere."
+    return Markup(f"<span class=long>{html.escape(text)}</span>")
+
+
 def _hot_table(hot: Sequence[Mapping[str, Any]]) -> str | None:
-    rows = [
-        (Markup(f"<span class=long>{html.escape(h['event_id'])}</span>"), h["rows"], h["pairs"], h["dropped"])
-        for h in hot
-    ]
+    rows = [(_long(h["event_id"]), h["rows"], h["pairs"], h["dropped"]) for h in hot]
     return html_table(rows, ("id", "rows", "fingerprints", "rows dropped")) if rows else None
 
 
@@ -284,23 +287,18 @@ def _number(value: Any) -> str:
 
 def _details(m: Mapping[str, Any]) -> str:
     "How the batch was made, to unfold."
-    sizes = ", ".join(f"{name} {megabytes(size)}" for name, size in m["bytes"].items())
     told = {
-        "began, ended": " ".join(str(m[name]) for name in ("started_at", "finished_at") if m.get(name)),
+        "began, ended": " ".join(m[name] for name in ("started_at", "finished_at") if m.get(name)),
         "time of the batch": m.get("etl_time"),
         "files read": m.get("input_files"),
-        "size": sizes,
+        "size": ", ".join(f"{name} {megabytes(size)}" for name, size in m["bytes"].items()),
         "pairs (id, fingerprint), by verdict": _plain(m["verdicts"]),
         "entities of the kept events": _plain(m.get("entities") or {}),
         "what the table took": _plain(m.get("used") or {}),
         "settings": _plain(m["settings"]),
         "versions": _plain(m["versions"]),
     }
-    rows = [
-        (name, Markup(f"<span class=long>{html.escape(str(text))}</span>"))
-        for name, text in told.items()
-        if text
-    ]
+    rows = [(name, _long(str(text))) for name, text in told.items() if text]
     return f"<details><summary>times, sizes, settings</summary>{html_table(rows)}</details>"
 
 
@@ -325,25 +323,28 @@ def _ways(batch_id: str, pages: Sequence[str]) -> str:
     return f"<nav>{''.join(links)}</nav>"
 
 
+def _bad_table(bad: Sequence[tuple[str, str]]) -> str | None:
+    rows = [(what, _long(row)) for what, row in bad]
+    return html_table(rows, ("for example", "the row")) if rows else None
+
+
 def report_html(
     m: Mapping[str, Any],  # from `metrics`
     bad: Sequence[tuple[str, str]] = (),  # examples, from `bad_examples`
     pages: Sequence[str] = (),  # batches that have a page, sorted: those around it, and earlier ones
 ) -> str:
     "Make the report of one batch: a page that stands alone."
-    examples = [(what, Markup(f"<span class=long>{html.escape(row)}</span>")) for what, row in bad]
     c = m["counts"]
-    parts = (
-        section("What became of the rows", fate_chart(m) if c["dropped"] + c["bad"] + c["renamed"] else None),
-        section("Which earlier batches had them", _earlier_table(m, pages)),
-        section("The ids with most rows", _hot_table(m.get("hot_ids") or [])),
-        section(
-            "What is wrong with bad rows", html_table(examples, ("for example", "the row")) if bad else None
-        ),
-        section("Where the time went", _seconds_chart(m["seconds"])),
-        section("More of this batch", _details(m)),
-    )
-    return page(f"Batch {m['batch_id']}", _ways(m["batch_id"], pages), _headline(m), *parts)
+    parts = {
+        "What became of the rows": fate_chart(m) if c["dropped"] + c["bad"] + c["renamed"] else None,
+        "Which earlier batches had them": _earlier_table(m, pages),
+        "The ids with most rows": _hot_table(m.get("hot_ids") or []),
+        "What is wrong with bad rows": _bad_table(bad),
+        "Where the time went": _seconds_chart(m["seconds"]),
+        "More of this batch": _details(m),
+    }
+    shown = (section(title, part) for title, part in parts.items())
+    return page(f"Batch {m['batch_id']}", _ways(m["batch_id"], pages), _headline(m), *shown)
 
 
 # %% ../nbs/32_report.ipynb #a7b3d52e

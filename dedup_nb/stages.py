@@ -8,7 +8,7 @@ __all__ = [
     "stage_suspects",
     "Decided",
     "decide_staged",
-    "hot_ids",
+    "hottest_ids",
     "natural_words",
     "resolved_words",
     "synthetic_words",
@@ -227,7 +227,7 @@ def _count_decisions(decisions: DataFrame) -> Decided:
     return Decided(sum(r.copies for r in rows), reasons, verdicts, _met_earlier(rows))
 
 
-def hot_ids(
+def hottest_ids(
     decisions: DataFrame,  # one row per pair
 ) -> list[dict[str, Any]]:  # `event_id`, `rows`, `pairs`, `dropped`
     "The ids with most rows, at most ten; where they have as many, the first in order."
