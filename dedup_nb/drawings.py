@@ -99,14 +99,24 @@ def waterfall(
     marked: Sequence[_Step] = (),  # parts of the rest
 ) -> Markup:
     "Draw how a number becomes a smaller one, step by step."
-    falls, parts = ([step for step in steps if step[1]] for steps in (falls, marked))
-    lost, last = sum(n for _, n, _ in falls), len(falls) + 1
-    scale = _Scale.showing(whole[1], max(lost, sum(n for _, n, _ in parts)))
-    marks = [*scale.total(0, *whole), *scale.falls(falls), *scale.total(last, rest, whole[1] - lost)]
-    marks += scale.parts(last, parts, whole[1] - lost)
+    falls, parts = _of_something(falls), _of_something(marked)
+    stays, last = whole[1] - _sum(falls), len(falls) + 1
+    scale = _Scale.showing(whole[1], max(_sum(falls), _sum(parts)))
+    marks = [*scale.total(0, *whole), *scale.falls(falls), *scale.total(last, rest, stays)]
+    marks += scale.parts(last, parts, stays)
     height = _ROW * (last + 1) + _PART * len(parts)
-    note = [_words(f"the bars begin at {grouped(scale.low)}", 0, height + 12)] if scale.low else []
-    return _drawing(title, marks + note, height + 18 * len(note))
+    if not scale.low:
+        return _drawing(title, marks, height)
+    note = _words(f"the bars begin at {grouped(scale.low)}", 0, height + 12)
+    return _drawing(title, [*marks, note], height + 18)
+
+
+def _of_something(steps: Sequence[_Step]) -> list[_Step]:
+    return [step for step in steps if step[1]]
+
+
+def _sum(steps: Sequence[_Step]) -> int:
+    return sum(n for _, n, _ in steps)
 
 
 # %% ../nbs/30_drawings.ipynb #fa6de19a
@@ -120,12 +130,16 @@ def stacked(
     "Draw the parts of a sum in one bar, in their order."
     whole, left, marks, small = sum(n for _, n, _ in parts) or 1, 0.0, [], []
     for (name, n, told), colour in zip(parts, cycle(_SHADES)):
-        width = 100 * n / whole
-        marks.append(_box(left, left + width, 0, 40, colour))
-        if width >= 18:
-            marks += [_words(w, left + width / 2, y, "middle", "#fff") for w, y in ((name, 17), (told, 33))]
+        right = left + 100 * n / whole
+        marks.append(_box(left, right, 0, 40, colour))
+        if right - left >= 18:
+            marks += _inside((left + right) / 2, name, told)
         else:
             small.append(f"{name} {told}")
-        left += width
+        left = right
     below = f"<small>the others: {html.escape(', '.join(small))}</small>" if small else ""
     return Markup(_drawing(title, marks, 40) + below)
+
+
+def _inside(x: float, name: str, told: str) -> list[str]:
+    return [_words(text, x, y, "middle", "#fff") for text, y in ((name, 17), (told, 33))]

@@ -108,10 +108,7 @@ def finish(
     m = _metrics(job, work, counts, files, progress)
     _write_record(attempt, m)
     check_alone(attempt, files, work.opened.earlier, areas)
-    m = _published(job, work, files, m)
-    if job.stream is None:
-        _draw(job.output, m["batch_id"])
-    return m
+    return _published(job, work, files, m)
 
 
 def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, Any]) -> dict[str, Any]:
@@ -123,9 +120,16 @@ def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, An
         record_output(job.output, job.made_with, job.places.memory, commits=True)
         m = _commit(job, work, record, m)
     publish(job.output, record)
-    areas = own_areas(job.places.output.format) if job.applies else ["verdicts"]
-    remove_unlisted(work.opened.attempt, record, areas)
+    _tidy(job, work.opened.attempt, record)
     return m
+
+
+def _tidy(job: Job, attempt: Attempt, record: Mapping[str, Any]) -> None:
+    "Remove what no commit lists. Write the page of the batch; a stream does so when it ends."
+    areas = own_areas(job.places.output.format) if job.applies else ["verdicts"]
+    remove_unlisted(attempt, record, areas)
+    if job.stream is None:
+        _draw(attempt.output, attempt.batch_id)
 
 
 def _draw(output: str, batch_id: str) -> None:
