@@ -21,14 +21,14 @@ _PART = 24  # pixels for a line of words
 _Step = tuple[str, int, str]  # name, number, colour
 
 
-def _drawing(title: str, marks: Iterable[str], height: int) -> Markup:
+def _drawing(title: str, marks: Iterable[str], height: int, note: str = "") -> Markup:
     "Marks under a title that states the conclusion."
     style = f"height:{height}px;background:none;font:13px system-ui,sans-serif;overflow:visible"
     head = f'<figcaption style="margin-bottom:.5rem">{html.escape(title)}</figcaption>'
     name = html.escape(title, quote=True)
     return Markup(
         f'<figure>{head}<svg width="100%" style="{style}" role="img" aria-label="{name}">'
-        f"{''.join(marks)}</svg></figure>"
+        f"{''.join(marks)}</svg><small>{html.escape(note)}</small></figure>"
     )
 
 
@@ -93,22 +93,19 @@ class _Scale:
 
 def waterfall(
     title: str,
-    whole: tuple[str, int],  # name, number
+    whole: int,
     falls: Sequence[_Step],  # those of nothing are left out
-    rest: str,  # name of what is left
-    marked: Sequence[_Step] = (),  # parts of the rest
+    marked: Sequence[_Step] = (),  # parts of what is kept
 ) -> Markup:
-    "Draw how a number becomes a smaller one, step by step."
+    "Draw how the rows read become the rows kept, step by step."
     falls, parts = _of_something(falls), _of_something(marked)
-    stays, last = whole[1] - _sum(falls), len(falls) + 1
-    scale = _Scale.showing(whole[1], max(_sum(falls), _sum(parts)))
-    marks = [*scale.total(0, *whole), *scale.falls(falls), *scale.total(last, rest, stays)]
+    stays, last = whole - _sum(falls), len(falls) + 1
+    scale = _Scale.showing(whole, max(_sum(falls), _sum(parts)))
+    marks = [*scale.total(0, "read", whole), *scale.falls(falls), *scale.total(last, "kept", stays)]
     marks += scale.parts(last, parts, stays)
     height = _ROW * (last + 1) + _PART * len(parts)
-    if not scale.low:
-        return _drawing(title, marks, height)
-    note = _words(f"the bars begin at {grouped(scale.low)}", 0, height + 12)
-    return _drawing(title, [*marks, note], height + 18)
+    note = f"the bars begin at {grouped(scale.low)}" if scale.low else ""
+    return _drawing(title, marks, height, note)
 
 
 def _of_something(steps: Sequence[_Step]) -> list[_Step]:
@@ -121,11 +118,12 @@ def _sum(steps: Sequence[_Step]) -> int:
 
 # %% ../nbs/30_drawings.ipynb #fa6de19a
 _SHADES = ("#0072b2", "#00507d")
+_Part = tuple[str, float, str]  # name, number, the number in words
 
 
 def stacked(
     title: str,
-    parts: Sequence[tuple[str, float, str]],  # name, number, the number in words
+    parts: Sequence[_Part],
 ) -> Markup:
     "Draw the parts of a sum in one bar, in their order."
     whole, left, marks, small = sum(n for _, n, _ in parts) or 1, 0.0, [], []
@@ -137,8 +135,7 @@ def stacked(
         else:
             small.append(f"{name} {told}")
         left = right
-    below = f"<small>the others: {html.escape(', '.join(small))}</small>" if small else ""
-    return Markup(_drawing(title, marks, 40) + below)
+    return _drawing(title, marks, 40, f"the others: {', '.join(small)}" if small else "")
 
 
 def _inside(x: float, name: str, told: str) -> list[str]:

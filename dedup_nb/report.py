@@ -231,7 +231,7 @@ def fate_chart(
         ("renamed, with the id of an earlier batch", earlier, LATE_ID),
     ]
     goes = [(_reason(name), n, LATE if "cross" in name else DROPPED) for name, n in m["reasons"].items()]
-    return waterfall(title, ("read", c["read"]), [("bad rows", c["bad"], BAD), *goes], "kept", marked)
+    return waterfall(title, c["read"], [("bad rows", c["bad"], BAD), *goes], marked)
 
 
 def _seconds_chart(seconds: Mapping[str, float]) -> Markup | None:

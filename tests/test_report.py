@@ -25,7 +25,7 @@ PLAIN = {
 
 
 def test_a_waterfall_adds_up():
-    drawn = waterfall("t", ("read", 1000), [("bad rows", 20, BAD), ("copies", 30, DROPPED)], "kept")
+    drawn = waterfall("t", 1000, [("bad rows", 20, BAD), ("copies", 30, DROPPED)])
     assert ">1 000<" in drawn and "20 (2 %)" in drawn and "30 (3 %)" in drawn and ">950 (95 %)<" in drawn
 
 
