@@ -9,6 +9,7 @@ __all__ = ["Opened", "Looked", "Moved", "Worked", "finish", "publish_pending"]
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import DataFrame
@@ -21,7 +22,7 @@ from .ledger import Claim, Ledger, fenced
 from .loader import loader_files
 from .memory import record_output
 from .read import Source
-from .report import Progress, metrics, report_html, sum_in_words
+from .report import Progress, draw_with_neighbours, metrics, sum_in_words
 from .scan import Scan, Tally
 from .stages import Decided, Kept, check_conservation, check_shares, count_written
 from .words import counted, minute, some_of, utc
@@ -75,6 +76,7 @@ class Moved:
     decided: Decided
     tally: Tally
     differing: str | None = None  # how copies differ where the id alone says what is the same event
+    hot: Sequence[Mapping[str, Any]] = ()  # the ids with most rows
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def finish(
         files["events"] = _replace_delta(job, work)
     progress.done("commit", sum_in_words(counts))
     m = _metrics(job, work, counts, files, progress)
-    _write_record(job, attempt, m)
+    _write_record(attempt, m)
     check_alone(attempt, files, work.opened.earlier, areas)
     return _published(job, work, files, m)
 
@@ -118,9 +120,22 @@ def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, An
         record_output(job.output, job.made_with, job.places.memory, commits=True)
         m = _commit(job, work, record, m)
     publish(job.output, record)
-    areas = own_areas(job.places.output.format) if job.applies else ["verdicts"]
-    remove_unlisted(work.opened.attempt, record, areas)
+    _tidy(job, work.opened.attempt, record)
     return m
+
+
+def _tidy(job: Job, attempt: Attempt, record: Mapping[str, Any]) -> None:
+    "Remove what no commit lists. Write the page of the batch; a stream does so when it ends."
+    areas = own_areas(job.places.output.format) if job.applies else ["verdicts"]
+    remove_unlisted(attempt, record, areas)
+    if job.stream is None:
+        _draw(attempt.output, attempt.batch_id)
+
+
+def _draw(output: str, batch_id: str) -> None:
+    "Write the page of a batch: people want it, and no commit depends on it."
+    with suppress(Exception):
+        draw_with_neighbours(output, batch_id)
 
 
 def _for_loaders(job: Job, work: Worked, files: Mapping[str, Any], m: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,10 +184,8 @@ def _replace_delta(job: Job, work: Worked) -> list[dict[str, Any]]:
     return delta_files(job.spark, kept.attempt)
 
 
-def _write_record(job: Job, attempt: Attempt, m: Mapping[str, Any]) -> None:
+def _write_record(attempt: Attempt, m: Mapping[str, Any]) -> None:
     write_text(f"{attempt.record}/metrics.json", json.dumps(m, indent=1))
-    if job.stream is None:
-        write_text(f"{attempt.record}/report.html", report_html(m))
 
 
 def _commit(
@@ -188,7 +201,7 @@ def _commit(
     job.manifest.commit(looked.claim, keys, _told(job, work, m))
     used = dict(job.manifest.store.used(looked.claim))
     if used != m["used"]:
-        _write_record(job, attempt, {**m, "used": used})
+        _write_record(attempt, {**m, "used": used})
     return {**m, "used": used}
 
 
@@ -242,6 +255,7 @@ def _about(job: Job, work: Worked) -> dict[str, Any]:
         "etl_time": utc(looked.claim.etl if looked else work.etl),
         "attempt": work.opened.attempt.token,
         "input_files": len(work.opened.batch.files),
+        "hot_ids": list(work.moved.hot),
         "notes": _notes(job, work) + (_notes_of_claim(job, work) if looked else []),
         "cross_batch": _across(work) if looked else None,
         "used": dict(job.manifest.store.used(looked.claim)) if looked else {},
@@ -322,5 +336,6 @@ def publish_pending(output: str, ledger: Ledger) -> list[str]:  # the batches fo
         if record:
             publish(output, record)
             remove_unlisted(attempt, record, own_areas(record["output_format"]))
+            _draw(output, e.batch_id)
             finished.append(e.batch_id)
     return finished

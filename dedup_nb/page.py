@@ -12,18 +12,20 @@ __all__ = [
     "Chart",
     "canvas",
     "bars",
+    "Markup",
+    "link",
     "html_table",
     "section",
     "paragraph",
-    "named_table",
     "page",
 ]
 
 # %% ../nbs/30_page.ipynb #9bbd2edd
 import html, io, textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 from .errors import ConfigError
 from .words import grouped
 
@@ -124,12 +126,32 @@ td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
 td.number{white-space:nowrap}
 pre{white-space:pre-wrap;background:var(--soft);padding:.8rem;border-radius:4px}
 svg{max-width:100%;height:auto;background:#fff;border-radius:4px}
+figure{margin:1rem 0}
+nav a{margin-right:1.5rem}
+.long{overflow-wrap:anywhere;font-size:.9em}
 h2{margin-top:2.2rem;font-size:1.15rem}
 .note{color:#777}
 """
 
 
+class Markup(str):
+    "Text that is HTML already; in a notebook it shows itself."
+
+    def _repr_html_(self) -> str:
+        return str(self)
+
+
+def link(
+    text: str,
+    to: str,  # relative: a page may move with its folder
+) -> Markup:
+    "A link to another page."
+    return Markup(f'<a href="{quote(to)}">{html.escape(text)}</a>')
+
+
 def _cell(value: Any, tag: str) -> str:
+    if isinstance(value, Markup):
+        return f"<{tag}>{value}</{tag}>"
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     text = grouped(value) if isinstance(value, int) and number else "-" if value is None else str(value)
     right = " class=number" if number or text.endswith(" %") or text.startswith("$") else ""
@@ -164,11 +186,6 @@ def section(
 def paragraph(text: str) -> str:
     "A paragraph of plain text."
     return f"<p>{html.escape(text)}</p>"
-
-
-def named_table(title: str, values: Mapping[str, Any]) -> str:
-    "Names and values under a heading; nothing where there are none."
-    return section(title, html_table(list(values.items())) if values else None)
 
 
 def page(

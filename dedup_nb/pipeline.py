@@ -53,6 +53,7 @@ from dedup_nb.stages import (
     check_some_good,
     decide_staged,
     differing_words,
+    hottest_ids,
     natural_words,
     resolved_words,
     stage_suspects,
@@ -151,18 +152,20 @@ class _Moving:
             return self._applied(ids, few)
         d = self._decided(ids, few)
         write_verdicts(d.decisions, self.opened.attempt)
-        return Moved(d.decisions, d.counts, d.tally)
+        return Moved(d.decisions, d.counts, d.tally, hot=hottest_ids(d.decisions))
 
     def _applied(self, ids: DataFrame, few: bool) -> Moved:
         d = self._decided(ids, few)
         self.progress.done("resolve", resolved_words(d.counts))
         self.progress.begin("clean")
-        rows = met(d.suspects, d.decisions)
-        with beside(self.job.spark, *self._works(d, rows, ids, few)):
+        rows, hot = met(d.suspects, d.decisions), []
+        with beside(
+            self.job.spark, *self._works(d, rows, ids, few), lambda: hot.extend(hottest_ids(d.decisions))
+        ):
             differing = self._differing(d)
         through = counted(d.tally.good - d.counts.suspects, "row")
         self.progress.done("clean", f"{through} straight through, {grouped(d.tally.bad)} bad")
-        return Moved(d.decisions, d.counts, d.tally, differing)
+        return Moved(d.decisions, d.counts, d.tally, differing, hot)
 
     def _suspect_ids(self) -> tuple[DataFrame, bool]:
         "The ids to look at, and whether they are few enough to be sent to every worker."

@@ -11,32 +11,23 @@ __all__ = [
     "in_words",
     "fate_chart",
     "report_html",
+    "bad_examples",
     "draw_page",
+    "draw_with_neighbours",
     "draw_pages",
     "Summary",
 ]
 
 # %% ../nbs/32_report.ipynb #696ca65a
-import html, platform, threading, time
-from collections.abc import Callable, Mapping, Sequence
+import html, json, platform, re, threading, time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
-from .files import files_below, read_json, write_text
-from dedup_nb.page import (
-    BAD,
-    DROPPED,
-    KEPT,
-    NEW_ID,
-    Chart,
-    bars,
-    has_charts,
-    html_table,
-    named_table,
-    page,
-    section,
-)
+from .drawings import LATE, LATE_ID, stacked, waterfall
+from .files import files_below, filesystem, names_in, read_json, write_text
+from .page import BAD, DROPPED, NEW_ID, Markup, html_table, link, page, section
 from .words import counted, grouped, megabytes, share
 
 
@@ -120,7 +111,8 @@ def metrics(
     (and for which batch: `dropped_for`), pairs with reason `synthetic_cross_batch` and those of them
     `renamed`, `newer_batches` that were there before a late one (and rows `dropped_for_newer`); `used`: with
     DynamoDB, the units and requests it took; `entities`: those of the kept events, by type, where they are
-    written apart.
+    written apart; `hot_ids`: the ids with most rows, at most 10, each with `event_id`,
+    `rows`, `pairs` (fingerprints) and `dropped` (rows).
     """
     total = round(sum(progress.seconds.values()), 3)
     return {
@@ -172,11 +164,15 @@ def in_words(
     m: Mapping[str, Any],  # from `metrics`
 ) -> str:
     "Say what happened to a batch, in a few lines."
-    c, decided = m["counts"], " (decided only: nothing was moved)" if m["status"] == "decided" else ""
-    lines = [f"Batch {m['batch_id']}: {sum_in_words(c)}{decided}."]
+    c = m["counts"]
+    lines = [f"Batch {m['batch_id']}: {sum_in_words(c)}{_decided(m)}."]
     if not c["dropped"] and not c["renamed"]:
         lines.append("  no duplicates" if c["read"] else "  the input is empty")
     return "\n".join([*lines, *(f"  {what:9} {text}" for what, text in _told(m))])
+
+
+def _decided(m: Mapping[str, Any]) -> str:
+    return " (decided only: nothing was moved)" if m["status"] == "decided" else ""
 
 
 def _told(m: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -224,84 +220,215 @@ def _bad_words(c: Mapping[str, int]) -> str:
 # %% ../nbs/32_report.ipynb #5d809de8
 def fate_chart(
     m: Mapping[str, Any],  # from `metrics`
-) -> Chart:
-    "Draw what happened to the rows that are not simply kept: one bar per reason."
-    c = m["counts"]
-    values = [v for v in _fates(m) if v[1]] or [("none", 0, KEPT)]
-    kept = f"{share(c['kept'], c['read'])} of {counted(c['read'], 'row')} are kept"
-    labels = [f"{grouped(n)} ({share(n, c['read'])})" for _, n, _ in values]
-    return bars(f"{kept}; this is the rest, and the renamed", values, unit="rows", labels=labels)
-
-
-def _fates(m: Mapping[str, Any]) -> list[tuple[str, int, str]]:
-    "What became of rows, how many, and the colour of that."
+) -> Markup:
+    "Draw how the rows read become the rows kept, by what goes, and which of the kept are renamed."
     c, earlier = m["counts"], (m.get("cross_batch") or {}).get("renamed", 0)
-    return [
-        ("renamed, kept", c["renamed"] - earlier, NEW_ID),
-        ("renamed, id of an earlier batch", earlier, NEW_ID),
-        *((_reason(reason), n, DROPPED) for reason, n in m["reasons"].items()),
-        ("bad rows", c["bad"], BAD),
+    title = f"{share(c['kept'], c['read'])} of {counted(c['read'], 'row')} are kept"
+    if c["dropped"]:
+        title += f"; most of what is dropped: {_reason(_most(m['reasons'])[0])}"
+    marked = [
+        ("renamed", c["renamed"] - earlier, NEW_ID),
+        ("renamed, with the id of an earlier batch", earlier, LATE_ID),
     ]
+    goes = [(_reason(name), n, LATE if "cross" in name else DROPPED) for name, n in m["reasons"].items()]
+    return waterfall(title, c["read"], [("bad rows", c["bad"], BAD), *goes], marked)
 
 
-def _plain(found: Mapping[str, Any]) -> dict[str, Any]:
-    "Numbers that are not nothing; lists and small tables as text."
-    shown = {}
-    for name, value in found.items():
-        if isinstance(value, Mapping):
-            value = largest(value)
-        elif isinstance(value, (list, tuple)):
-            value = ", ".join(map(str, value))
-        if value:
-            shown[name.replace("_", " ")] = value
-    return shown
+def _seconds_chart(seconds: Mapping[str, float]) -> Markup | None:
+    "Where the time went."
+    told = {name: s for name, s in seconds.items() if name != "total"}
+    if not sum(told.values()):
+        return None
+    most = max(told, key=lambda name: told[name])
+    title = f"{seconds['total']:.1f} s in all, {share(told[most], seconds['total'])} of them for {most}"
+    return stacked(title, [(name, s, f"{s:.1f} s") for name, s in told.items()])
 
 
-_TABLES = {
-    "Rows": "counts",
-    "Rows dropped, by reason": "reasons",
-    "Pairs (id, fingerprint), by verdict": "verdicts",
-    "Because of earlier batches": "cross_batch",
-    "Entities of the kept events, by type": "entities",
-    "Seconds": "seconds",
-    "Bytes": "bytes",
-    "Settings that are not at their default": "settings",
-    "What the table took": "used",
-    "Versions": "versions",
-}
+_SHOWN = 10  # rows of a table
+
+
+def _most(numbers: Mapping[str, int]) -> list[str]:
+    "The names of the largest numbers, at most ten."
+    return sorted(numbers, key=lambda name: (-numbers[name], name))[:_SHOWN]
+
+
+def _earlier_table(m: Mapping[str, Any], pages: Sequence[str]) -> str | None:
+    "For which earlier batches rows were dropped."
+    found = (m.get("cross_batch") or {}).get("dropped_for") or {}
+    names = _most(found)
+    rows = [
+        (link(b, f"../{b}/report.html") if b in pages else b, found[b], share(found[b], sum(found.values())))
+        for b in names
+    ]
+    rest = sum(found.values()) - sum(found[b] for b in names)
+    if rest:
+        others = counted(len(found) - len(names), "other batch", "other batches")
+        rows.append((others, rest, share(rest, sum(found.values()))))
+    return html_table(rows, ("they have these events", "rows dropped here", "share")) if rows else None
+
+
+def _long(text: str) -> Markup:
+    "A text that may be broken anywhere."
+    return Markup(f"<span class=long>{html.escape(text)}</span>")
+
+
+def _hot_table(hot: Sequence[Mapping[str, Any]]) -> str | None:
+    rows = [(_long(h["event_id"]), h["rows"], h["pairs"], h["dropped"]) for h in hot]
+    return html_table(rows, ("id", "rows", "fingerprints", "rows dropped")) if rows else None
+
+
+def _plain(found: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in found.items() if value)
+
+
+def _number(value: Any) -> str:
+    return grouped(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _details(m: Mapping[str, Any]) -> str:
+    "How the batch was made, to unfold."
+    told = {
+        "began, ended": " ".join(m[name] for name in ("started_at", "finished_at") if m.get(name)),
+        "time of the batch": m.get("etl_time"),
+        "files read": m.get("input_files"),
+        "size": ", ".join(f"{name} {megabytes(size)}" for name, size in m["bytes"].items()),
+        "pairs (id, fingerprint), by verdict": _plain(m["verdicts"]),
+        "entities of the kept events": _plain(m.get("entities") or {}),
+        "what the table took": _plain(m.get("used") or {}),
+        "settings": _plain(m["settings"]),
+        "versions": _plain(m["versions"]),
+    }
+    rows = [(name, _long(str(text))) for name, text in told.items() if text]
+    return f"<details><summary>times, sizes, settings</summary>{html_table(rows)}</details>"
+
+
+def _headline(m: Mapping[str, Any]) -> str:
+    "What `in_words` says, as a list."
+    head = sum_in_words(m["counts"]) + _decided(m)
+    told = "".join(f"<li>{html.escape(f'{what}: {text}')}</li>" for what, text in _told(m))
+    return f"<p><b>{html.escape(head)}</b></p>{f'<ul>{told}</ul>' if told else ''}"
+
+
+def _beside(batch_id: str, pages: Sequence[str]) -> list[str]:
+    "The batches before and after one, by name, of those that have a page."
+    return [b for b in pages if b < batch_id][-1:] + [b for b in pages if b > batch_id][:1]
+
+
+def _ways(batch_id: str, pages: Sequence[str]) -> str:
+    "Links to the pages of the batches before and after."
+    links = (
+        link(f"\u2190 {b}" if b < batch_id else f"{b} \u2192", f"../{b}/report.html")
+        for b in _beside(batch_id, pages)
+    )
+    return f"<nav>{''.join(links)}</nav>"
+
+
+def _bad_table(bad: Sequence[tuple[str, str]]) -> str | None:
+    rows = [(what, _long(row)) for what, row in bad]
+    return html_table(rows, ("for example", "the row")) if rows else None
 
 
 def report_html(
     m: Mapping[str, Any],  # from `metrics`
+    bad: Sequence[tuple[str, str]] = (),  # examples, from `bad_examples`
+    pages: Sequence[str] = (),  # batches that have a page, sorted: those around it, and earlier ones
 ) -> str:
     "Make the report of one batch: a page that stands alone."
-    cross = dict(m.get("cross_batch") or {})
-    met = any(cross.get(name) for name in ("natural_cross_batch", "synthetic_cross_batch"))
-    shown = {**m, "cross_batch": cross if met else {}}
-    tables = [named_table(title, _plain(shown.get(name) or {})) for title, name in _TABLES.items()]
-    chart = fate_chart(m) if has_charts() else None
-    words = f"<pre>{html.escape(in_words(m))}</pre>"
-    return page(
-        f"Deduplication of batch {m['batch_id']}", words, section("What became of the rows", chart), *tables
-    )
+    c = m["counts"]
+    parts = {
+        "What became of the rows": fate_chart(m) if c["dropped"] + c["bad"] + c["renamed"] else None,
+        "Which earlier batches had them": _earlier_table(m, pages),
+        "The ids with most rows": _hot_table(m.get("hot_ids") or []),
+        "What is wrong with bad rows": _bad_table(bad),
+        "Where the time went": _seconds_chart(m["seconds"]),
+        "More of this batch": _details(m),
+    }
+    shown = (section(title, part) for title, part in parts.items())
+    return page(f"Batch {m['batch_id']}", _ways(m["batch_id"], pages), _headline(m), *shown)
+
+
+# %% ../nbs/32_report.ipynb #a7b3d52e
+_HEAD_BYTES, _EXAMPLES, _LONGEST = 500_000, 5, 160
+
+
+def _said_of(failure: Any) -> str:
+    "What a bad-row record says is wrong: the first of its messages, and how many more."
+    errors = (failure.get("errors") or [failure]) if isinstance(failure, Mapping) else [failure]
+    said = [e.get("message") or json.dumps(e) if isinstance(e, Mapping) else str(e) for e in errors]
+    more = f" (and {counted(len(said) - 1, 'other fault')})" if len(said) > 1 else ""
+    return said[0][:_LONGEST] + more
+
+
+def _bad_rows(output: str, files: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    "What is wrong with the rows at the head of the bad files, and the rows, shortened."
+    for f in files[:3]:
+        fs, inner = filesystem(f"{output}/{f['path']}")
+        with fs.open_input_stream(inner) as stream:
+            lines = stream.read(_HEAD_BYTES).decode(errors="replace").split("\n")
+        for line in lines[: -1 if f["bytes"] > _HEAD_BYTES else None]:
+            if line:
+                data = json.loads(line)["data"]
+                row = data["payload"] if isinstance(data["payload"], str) else json.dumps(data["payload"])
+                yield _said_of(data["failure"]), re.sub(r"\s+", " ", row)[:_LONGEST]
+
+
+def bad_examples(
+    output: str,
+    files: Sequence[Mapping[str, Any]],  # of bad rows, as a commit lists them
+) -> list[tuple[str, str]]:  # what is wrong, a row; at most five
+    "Find bad rows to show, one for each thing that is wrong. Looks at the beginnings of three files alone."
+    found: dict[str, str] = {}
+    for what, row in sorted(_bad_rows(output, files)):
+        found.setdefault(what, row)
+    return list(found.items())[:_EXAMPLES]
 
 
 # %% ../nbs/32_report.ipynb #c33bd404
+_NEAR = 5  # names on either side among which the next page is looked for
+
+
+def _pages_of(output: str, names: Sequence[str]) -> list[str]:
+    "Those of these batches that have a page."
+    fs, inner = filesystem(f"{output}/runs")
+    found = fs.get_file_info([f"{inner}/{name}/report.html" for name in names])
+    return [name for name, info in zip(names, found) if info.is_file]
+
+
+def _near(batch_id: str, names: Sequence[str]) -> list[str]:
+    "The names around one of them."
+    place = names.index(batch_id)
+    return [*names[max(place - _NEAR, 0) : place], *names[place + 1 : place + 1 + _NEAR]]
+
+
 def draw_page(
     output: str,
     batch_id: str,  # of which metrics.json is there
-) -> None:
-    "Write the page of a batch from its numbers."
+    names: Sequence[str] | None = None,  # what lies in runs/; None: look
+) -> list[str]:  # the batches that it links to
+    "Write the page of a batch from its numbers and its bad rows."
     folder = f"{output}/runs/{batch_id}"
-    write_text(f"{folder}/report.html", report_html(read_json(f"{folder}/metrics.json")))
+    m, record = read_json(f"{folder}/metrics.json"), read_json(f"{folder}/files.json") or {}
+    earlier = (m.get("cross_batch") or {}).get("dropped_for") or {}
+    near = _near(batch_id, names_in(f"{output}/runs") if names is None else names)
+    pages = _pages_of(output, sorted({*near, *_most(earlier)}))
+    write_text(f"{folder}/report.html", report_html(m, bad_examples(output, record.get("bad", [])), pages))
+    return _beside(batch_id, pages)
+
+
+def draw_with_neighbours(output: str, batch_id: str) -> None:
+    "Write the page of a batch, and those of the batches beside it, which link to it from now on."
+    for name in draw_page(output, batch_id):
+        draw_page(output, name)
 
 
 def draw_pages(output: str) -> None:
     "Write the pages of all batches that have numbers, and no page yet."
     paths = [f["path"].split("/") for f in files_below(f"{output}/runs")]
     have = {name: {p[-2] for p in paths if p[-1] == name} for name in ("metrics.json", "report.html")}
-    for batch_id in sorted(have["metrics.json"] - have["report.html"]):
-        draw_page(output, batch_id)
+    missing = sorted(have["metrics.json"] - have["report.html"])
+    # once to have them, once more to link them with one another
+    for batch_id in missing * 2 if len(missing) > 1 else missing:
+        draw_page(output, batch_id, sorted(set().union(*have.values())))
 
 
 # %% ../nbs/32_report.ipynb #5000d5aa

@@ -8,6 +8,7 @@ __all__ = [
     "stage_suspects",
     "Decided",
     "decide_staged",
+    "hottest_ids",
     "natural_words",
     "resolved_words",
     "synthetic_words",
@@ -224,6 +225,16 @@ def _count_decisions(decisions: DataFrame) -> Decided:
     rows = by.agg(*map(F.expr, counts)).collect()
     reasons, verdicts = _sums(_reasons_of(rows)), _sums((r.verdict, r.pairs) for r in rows)
     return Decided(sum(r.copies for r in rows), reasons, verdicts, _met_earlier(rows))
+
+
+def hottest_ids(
+    decisions: DataFrame,  # one row per pair
+) -> list[dict[str, Any]]:  # `event_id`, `rows`, `pairs`, `dropped`
+    "The ids with most rows, at most ten; where they have as many, the first in order."
+    sums = ("sum(copies) as rows", "count(1) as pairs", "sum(if(stays, copies - 1, copies)) as dropped")
+    ids = decisions.groupBy("event_id").agg(*map(F.expr, sums)).where("rows > 1")
+    found = ids.orderBy(F.desc("rows"), "event_id").limit(10)
+    return [r.asDict() for r in found.withColumn("event_id", F.expr("left(event_id, 200)")).collect()]
 
 
 def _sums(numbers: Iterable[tuple[str | None, int]]) -> dict[str, int]:

@@ -1,0 +1,87 @@
+"""The page of a batch, and that of all: what they say, and that nothing is said of nothing."""
+
+import json
+
+import pytest
+from runs import TWO, go, write
+
+from dedup_nb.drawings import waterfall
+from dedup_nb.page import BAD, DROPPED
+from dedup_nb.report import bad_examples, draw_page, draw_pages, report_html
+
+NONE = {"read": 5, "bad": 0, "kept": 5, "dropped": 0, "renamed": 0, "suspects": 0}
+PLAIN = {
+    "batch_id": "b",
+    "status": "committed",
+    "counts": NONE,
+    "reasons": {},
+    "verdicts": {},
+    "notes": [],
+    "seconds": {"read": 1.0, "total": 1.0},
+    "bytes": {"input": 10},
+    "settings": {},
+    "versions": {},
+}
+
+
+def test_a_waterfall_adds_up():
+    drawn = waterfall("t", 1000, [("bad rows", 20, BAD), ("copies", 30, DROPPED)])
+    assert ">1 000<" in drawn and "20 (2 %)" in drawn and "30 (3 %)" in drawn and ">950 (95 %)<" in drawn
+
+
+def test_a_page_says_nothing_of_nothing():
+    text = report_html(PLAIN)
+    assert "5 rows read = 0 bad + 5 kept + 0 dropped" in text and "became of the rows" not in text
+    for heading in ("earlier batches", "ids with most rows", "wrong with bad rows"):
+        assert heading not in text
+
+
+def test_what_comes_from_the_events_is_escaped():
+    hot = [{"event_id": "<script>", "rows": 2, "pairs": 1, "dropped": 1}]
+    text = report_html({**PLAIN, "hot_ids": hot}, [("<b>wrong", "<i>row")])
+    assert "<script>" not in text and "<b>wrong" not in text and "<i>row" not in text
+
+
+def test_examples_are_one_for_each_fault_and_at_most_five(tmp_path):
+    record = {"failure": {"errors": ["same"]}, "payload": "a\tb" * 200}
+    faults = [{"failure": {"errors": [f"fault {n}"]}, "payload": {"n": n}} for n in range(9)]
+    lines = [json.dumps({"data": data}) for data in (record, record, *faults)]
+    (tmp_path / "part").write_text("\n".join(lines) + "\n")
+    found = bad_examples(str(tmp_path), [{"path": "part", "bytes": 1}])
+    assert [what for what, _ in found] == [f"fault {n}" for n in range(5)]
+    assert found[0][1] == '{"n": 0}' and bad_examples(str(tmp_path), []) == []
+
+
+@pytest.fixture(scope="module")
+def two(spark, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    write(spark, folder / "in", {**TWO, "1": [*TWO["1"], ("a", "f", 3, 9), (None, "f", 3, 9)]})
+    return go(spark, folder), folder / "out"
+
+
+def test_the_pages_of_a_run_link_to_one_another(two):
+    _, output = two
+    first, second = ((output / f"runs/{b}/report.html").read_text() for b in "12")
+    assert 'href="../2/report.html"' in first and "../0/" not in first
+    assert second.count('href="../1/report.html"') == 2  # beside it, and as the one that had an event
+    assert "Which earlier batches had them" in second and "Which earlier batches" not in first
+    assert "What is wrong with bad rows" in first and "bad rows" not in second
+
+
+def test_the_hottest_ids_are_counted(two):
+    summary, _ = two
+    assert [m["hot_ids"] for m in summary.batches] == [
+        [{"event_id": "a", "rows": 2, "pairs": 1, "dropped": 1}],
+        [{"event_id": "a", "rows": 2, "pairs": 2, "dropped": 1}],
+    ]
+
+
+def test_pages_that_are_missing_are_drawn_as_they_were(two):
+    _, output = two
+    pages = [output / f"runs/{b}/report.html" for b in "12"]
+    drawn = [page.read_text() for page in pages]
+    for page in pages:
+        page.unlink()
+    draw_pages(str(output))
+    assert [page.read_text() for page in pages] == drawn
+    assert draw_page(str(output), "1") == ["2"]
