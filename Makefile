@@ -5,8 +5,9 @@ STAMP := .venv/.installed
 ROWS ?= 1000000
 KILLS ?= 200
 DIR ?= samples_output
+TOOLS := .venv-recipes/bin
 
-.PHONY: setup demo test test-long soak bench samples export notebooks lock clean
+.PHONY: setup demo test test-long recipes soak bench samples export notebooks lock clean
 
 setup: $(STAMP)
 
@@ -27,6 +28,11 @@ test: setup  ## export in sync, every numbered notebook, all tests
 
 test-long: setup  ## make test, and the tests that take minutes: more kills, races of processes, more back ends
 	@$(BIN)/python -m pytest --long
+
+recipes: setup  ## the recipes with the schedulers' own tools, in an environment beside ours
+	@test -x $(TOOLS)/python || $(PYTHON) -m venv .venv-recipes
+	@$(BIN)/uv pip install --quiet --python $(TOOLS)/python -r tests/recipes.txt
+	@$(BIN)/python -m pytest -n 0 tests/recipes.py
 
 soak: setup  ## kill a job KILLS times at random instants, run it again each time, compare
 	@$(BIN)/python tests/soak.py $(KILLS)
@@ -50,4 +56,4 @@ lock: setup  ## choose the versions anew
 	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev -c .venv/pin.txt --no-annotate --no-header -p 3.11 -o constraints.txt
 
 clean:
-	@rm -rf .venv demo_output bench_output.ipynb samples_output
+	@rm -rf .venv .venv-recipes demo_output bench_output.ipynb samples_output

@@ -1,0 +1,34 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Deduplicate batches of events
+# MAGIC
+# MAGIC The parameters of the job are the settings of the run. Spark, Delta, pandas and pyarrow are those of the platform.
+
+# COMMAND ----------
+
+# MAGIC %pip install --no-deps ./dedup_nb-0.2.0-py3-none-any.whl
+
+# COMMAND ----------
+
+from dedup_nb import Config, run
+from dedup_nb.errors import DedupError
+
+# COMMAND ----------
+
+config = Config.load(**dbutils.widgets.getAll())
+config.chosen()
+
+# COMMAND ----------
+
+summary = run(config, spark)
+summary
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC Folders that were left out make the job fail, after all others are done.
+
+# COMMAND ----------
+
+if summary.troubles:
+    raise DedupError("\n".join(summary.troubles))
