@@ -86,6 +86,8 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "repair --table=NAME": "the events: a Delta table by name, or by path (has a slash)",
     "--duplicates=NAME": "table for the rows that leave [duplicated_<name> beside the events]",
     "--strategy=WORD": "what becomes of another event whose id is taken: move, rename, delete [move]",
+    "--entities=LIST": "tables of entities, TABLE:ROOT_ID_COLUMN each, comma separated [:root_id]",
+    "--retractions=DIR": "output of a run with delete_all: take out the loaded events that it lists",
     "--from-date=DAY": "UTC day: rows before it are compared, and never changed",
     "--for=PURPOSE": "run, or create: also make the table [run]",
     "--output=DIR": "folder for the results [demo_output]",
@@ -127,7 +129,14 @@ _COMMANDS = {
         "deduplicate a loaded Delta table in place",
         "dedup repair --table lake.events --mode decide",
         _REPAIR,
-        ("--table=NAME", "--duplicates=NAME", "--strategy=WORD", "--from-date=DAY"),
+        (
+            "--table=NAME",
+            "--duplicates=NAME",
+            "--entities=LIST",
+            "--strategy=WORD",
+            "--from-date=DAY",
+            "--retractions=DIR",
+        ),
     ),
     "profile": _Command(
         "how duplicated the events are, why, and which window would catch it",
@@ -454,12 +463,19 @@ def _repair(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.repair import repair
 
     config, names = _config(args), [name for name in _REPAIR if name != "mode"]
-    if not args.table:
-        raise ConfigError("A repair needs a table: dedup repair --table lake.events, or a path.")
     given = {name: getattr(config, name) for name in names if config.source(name) != "default"}
-    more = dict(strategy=args.strategy or "move", mode=config.mode, from_date=args.from_date)
-    report = repair(args.table, args.duplicates, say=terminal.say, **more, **given)
+    more = dict(strategy=args.strategy or "move", from_date=args.from_date, retractions=args.retractions)
+    entities = dict(_with_root_id(word.strip()) for word in (args.entities or "").split(",") if word.strip())
+    report = repair(
+        args.table, args.duplicates, entities, mode=config.mode, say=terminal.say, **more, **given
+    )
     return _answered(args, report.data, report)
+
+
+def _with_root_id(word: str) -> tuple[str, str]:
+    "A table and its root id column; an address has a colon too."
+    table, colon, column = word.rpartition(":")
+    return (table, column) if colon and "/" not in column else (word, "root_id")
 
 
 def _backfill(args: argparse.Namespace, terminal: _Terminal) -> int:

@@ -110,6 +110,10 @@ class Delta:
         "The statement that puts a version back."
         return f"RESTORE TABLE {self.sql} TO VERSION AS OF {version}"
 
+    def restore(self, version: int) -> None:
+        "Put a version back."
+        self.spark.sql(self.restore_words(version))
+
     def _write(self, writer: Any, note: str) -> None:
         writer = writer.format("delta").option("userMetadata", note)
         try:
@@ -188,20 +192,21 @@ def among(
     hashes: DataFrame,  # one column of bigint, without repeats
     number: int,  # how many
     value: str,  # SQL for bigint: the hash of a row
+    slot: int = 0,  # several conditions at once need several
 ) -> Iterator[str]:  # SQL for: is the hash of the row among them?
     "Make a short condition of many hashes; it holds inside of the block."
-    spark, buckets = hashes.sparkSession, max(1, number // 2)
-    hashes.toDF("h").createOrReplaceTempView(_HASHES)
-    spark.sql(f"declare or replace variable {_HASHES} array<string>")
+    spark, buckets, kept = hashes.sparkSession, max(1, number // 2), f"{_HASHES}_{slot}"
+    hashes.toDF("h").createOrReplaceTempView(kept)
+    spark.sql(f"declare or replace variable {kept} array<string>")
     spark.sql(
-        f"""set variable {_HASHES} = (
+        f"""set variable {kept} = (
             select transform(sequence(1, {buckets}), i -> coalesce(element_at(found, i), '')) from (
             select map_from_entries(collect_list(struct(bucket, inside))) as found from (
             select int(pmod(h, {buckets})) + 1 as bucket, concat_ws(' ', collect_list(hex(h))) as inside
-            from {_HASHES} group by 1)))"""
+            from {kept} group by 1)))"""
     )
     try:
-        yield f"contains(element_at({_HASHES}, int(pmod({value}, {buckets})) + 1), hex({value}))"
+        yield f"contains(element_at({kept}, int(pmod({value}, {buckets})) + 1), hex({value}))"
     finally:
-        spark.sql(f"drop temporary variable if exists {_HASHES}")
-        spark.catalog.dropTempView(_HASHES)
+        spark.sql(f"drop temporary variable if exists {kept}")
+        spark.catalog.dropTempView(kept)

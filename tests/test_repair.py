@@ -1,17 +1,20 @@
 """A loaded table is repaired by the rules of `deduplicate`, in place, and nothing is lost on the way."""
 
-import json
-import random
+import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from pyspark.sql import functions as F
 from runs import silent
 
-from dedup_nb import deduplicate
+from dedup_nb import Config, deduplicate, run
+from dedup_nb import repair as room
 from dedup_nb.deltas import Delta
 from dedup_nb.errors import (
     BusyError,
@@ -20,6 +23,7 @@ from dedup_nb.errors import (
     InputError,
     MissingColumnError,
     MissingInputError,
+    OutputError,
 )
 from dedup_nb.repair import repair
 
@@ -73,6 +77,278 @@ def test_eight_rows_by_path(spark, tmp_path):
     assert numbers(spark, path) == [1, 3, 5, 8] and left(spark, f"{tmp_path}/duplicated_events") == LEFT
     # a second time nothing is left to do, and nothing is written
     assert go(spark, path).counts["left"] == 0 and Delta(spark, path).version() == 1
+    # and what was done can be undone
     for statement in done.data["undo"]:
         spark.sql(statement)
     assert numbers(spark, path) == [1, 2, 3, 4, 5, 5, 5, 8]
+
+
+def as_they_are(frame):
+    return Counter(tuple(map(str, r)) for r in frame.collect())
+
+
+@pytest.mark.parametrize(
+    "strategy, synthetic",
+    [
+        ("move", "quarantine"),
+        ("rename", "rename_later"),
+        pytest.param("delete", "delete_all", marks=pytest.mark.long),
+    ],
+)
+def test_a_table_by_name_becomes_what_deduplicate_keeps(spark, strategy, synthetic):
+    "Rows in any order, partitions with deletion vectors."
+    spark.sql("create database if not exists lake")
+    spark.sql("drop table if exists lake.events")
+    spark.sql("drop table if exists lake.duplicated_events")
+    rows = [(f"i{n * 7 % 9}", f"f{n * 5 % 4}", n * 3 % 5, n % 11) for n in range(40)] + EIGHT
+    events = frame(spark, rows).withColumn("part", F.expr("n % 2")).orderBy(F.hash("n")).repartition(3)
+    options = {"delta.enableDeletionVectors": "true"}
+    events.write.format("delta").partitionBy("part").options(**options).saveAsTable("lake.events")
+    more = {} if strategy == "move" else {"order_by": ["etl_tstamp", "n desc"]}
+    done = go(spark, "lake.events", strategy=strategy, **more)
+    expected = deduplicate(events, synthetic=synthetic, **more)
+    stay = expected.kept.drop("original_event_id").unionByName(expected.bad)
+    assert as_they_are(spark.table("lake.events").select(stay.columns)) == as_they_are(stay)
+    left = spark.table("lake.duplicated_events")
+    plain = [*events.columns, "dedup.reason", "dedup.kept_event_id"]
+    assert as_they_are(left.select(plain)) == as_they_are(expected.dropped.select(plain))
+    renamed = expected.kept.where("original_event_id is not null").count()
+    assert done.counts["renamed"] == renamed and (renamed > 0) == (strategy == "rename")
+    assert go(spark, "lake.events", strategy=strategy, **more).counts["left"] == 0
+    assert Delta(spark, "lake.events").version() == 1
+    spark.sql("drop database lake cascade")
+
+
+def test_older_rows_protect_and_are_never_changed(spark, tmp_path):
+    older = [("old", "f", 1, 1), ("old", "f", 2, 2), ("a", "f", 1, 3), ("b", "f", 1, 4)]
+    newer = [("a", "f", 9, 5), ("b", "g", 9, 6), ("c", "f", 9, 7), ("c", "f", 10, 8), ("d", "f", 9, 9)]
+    path = made(spark, tmp_path, older + newer)
+    go(spark, path, from_date="2026-11-05")
+    assert numbers(spark, path) == [1, 2, 3, 4, 7, 9]
+    assert left(spark, f"{tmp_path}/duplicated_events") == [
+        (5, "natural_cross_batch", "a"),
+        (6, "synthetic_cross_batch", None),
+        (8, "natural", "c"),
+    ]
+    assert go(spark, path, from_date="2026-11-05").counts["left"] == 0
+
+
+def test_only_files_with_such_rows_are_rewritten(spark, tmp_path):
+    path = made(spark, tmp_path, [("x", "f", 1, 1), ("y", "f", 1, 2)])
+    frame(spark, EIGHT[:2]).coalesce(1).write.format("delta").mode("append").save(path)
+    frame(spark, [("z", "f", 1, 9)]).coalesce(1).write.format("delta").mode("append").save(path)
+    go(spark, path)
+    told = Delta(spark, path).commits()[0].operationMetrics
+    assert (told["numRemovedFiles"], told["numDeletedRows"]) == ("1", "2")
+
+
+# --- entities
+
+ENTITIES = [  # root id, root time (a day), value
+    ("a", 1, "first"),
+    ("a", 1, "first"),
+    ("a", 2, "second"),
+    ("b", 1, "of b"),
+    ("b", 2, "of the other b"),
+    ("k", 3, "shared"),
+    ("k", 3, "shared"),
+    ("k", 3, "shared"),
+    ("m", 4, "whose"),
+    ("z", 1, "fine"),
+]
+OF_ENTITIES = [
+    ("a", "f", 1, 1),
+    ("a", "f", 2, 2),
+    ("b", "f", 1, 3),
+    ("b", "g", 2, 4),
+    ("k", "f", 3, 5),
+    ("k", "f", 3, 5),
+    ("k", "f", 3, 5),
+    ("m", "f", 4, 6),
+    ("m", "g", 4, 7),
+    ("z", "f", 1, 8),
+]
+
+
+def with_entities(spark, folder):
+    events = frame(spark, OF_ENTITIES).withColumn("collector_tstamp", F.col("etl_tstamp"))
+    events.coalesce(1).write.format("delta").save(f"{folder}/events")
+    links = spark.createDataFrame(ENTITIES, "root_id string, day int, link string")
+    day = F.expr("timestamp'2026-11-01 00:00:00Z' + make_interval(0, 0, 0, day - 1)")
+    links = links.withColumn("root_tstamp", day).drop("day")
+    links.coalesce(1).write.format("delta").save(f"{folder}/link")
+    return f"{folder}/events", {f"{folder}/link": "root_id"}
+
+
+def links(spark, path):
+    return sorted((r.root_id, r.link) for r in spark.read.format("delta").load(path).collect())
+
+
+STAYING = [("a", "first"), ("a", "first"), ("b", "of b"), ("k", "shared"), ("z", "fine")]
+
+
+def test_entities_follow_their_events(spark, tmp_path):
+    path, entities = with_entities(spark, tmp_path)
+    done = go(spark, path, None, entities)
+    assert links(spark, f"{tmp_path}/link") == STAYING
+    rows = spark.read.format("delta").load(f"{tmp_path}/duplicated_link").collect()
+    assert sorted((r.link, r.dedup.reason) for r in rows) == [
+        ("of the other b", "synthetic"),
+        ("second", "natural"),
+        ("shared", "natural"),
+        ("shared", "natural"),
+        ("whose", "ambiguous"),
+    ]
+    assert done.data["entities"][f"{tmp_path}/link"] == dict(left=5, renamed=0, ambiguous=1, files=1)
+    for statement in done.data["undo"]:
+        spark.sql(statement)
+    assert len(links(spark, f"{tmp_path}/link")) == 10 and len(numbers(spark, path)) == 10
+
+
+@pytest.mark.long
+def test_entities_of_a_renamed_event_get_its_new_id(spark, tmp_path):
+    path, entities = with_entities(spark, tmp_path)
+    done = go(spark, path, None, entities, strategy="rename")
+    new = next(r.event_id for r in spark.read.format("delta").load(path).collect() if r.n == 4)
+    assert (new, "of the other b") in links(spark, f"{tmp_path}/link") and new != "b"
+    assert done.data["entities"][f"{tmp_path}/link"]["renamed"] == 1
+
+
+# --- a repair that dies, and tables that change
+
+
+def die_at(monkeypatch, number):
+    "Let the write of this number fail, as a full disk does."
+    real, writes = Delta._write, []
+
+    def fail(self, writer, note):
+        writes.append(self.name)
+        if len(writes) == number:
+            raise OutputError("the disk is full")
+        real(self, writer, note)
+
+    monkeypatch.setattr(Delta, "_write", fail)
+    return writes
+
+
+@pytest.mark.parametrize("step", [pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3)] + [4])
+def test_a_repair_that_failed_is_finished_by_the_next_one(spark, tmp_path, monkeypatch, step):
+    "Its own settings are taken, whatever the next one asks for."
+    path, entities = with_entities(spark, tmp_path)
+    with monkeypatch.context() as patch:
+        die_at(patch, step)
+        with pytest.raises(OutputError, match="the disk is full"):
+            go(spark, path, None, entities)
+    said = []
+    repair(path, spark=spark, say=said.append, strategy="rename" if step > 1 else "move", entities=entities)
+    assert [line.partition(" is ")[0] for line in said] == (
+        [f"The repair of {path} that was decided on version 0"] if step > 1 else []
+    )
+    assert numbers(spark, path) == [1, 3, 5, 6, 8] and links(spark, f"{tmp_path}/link") == STAYING
+    assert len(left(spark, f"{tmp_path}/duplicated_events")) == 5
+    assert spark.read.format("delta").load(f"{tmp_path}/duplicated_link").count() == 5
+
+
+def before_write(monkeypatch, number, then):
+    "Do something just before a write."
+    real, writes = Delta._write, []
+
+    def first(self, writer, note):
+        writes.append(note)
+        if len(writes) == number:
+            then()
+        real(self, writer, note)
+
+    monkeypatch.setattr(Delta, "_write", first)
+
+
+def test_what_is_appended_meanwhile_is_never_lost(spark, tmp_path, monkeypatch):
+    path = made(spark, tmp_path)
+    late = frame(spark, [("a", "f", 3, 20), ("new", "f", 3, 21)])
+    with monkeypatch.context() as patch:
+        before_write(patch, 2, lambda: late.write.format("delta").mode("append").save(path))
+        with pytest.raises(BusyError, match="5 rows were found|8 rows were found, and 7"):
+            go(spark, path)
+    # put back, and nothing is in the duplicates
+    assert numbers(spark, path) == sorted([r[3] for r in EIGHT] + [20, 21])
+    assert left(spark, f"{tmp_path}/duplicated_events") == []
+    go(spark, path)
+    assert numbers(spark, path) == [1, 3, 5, 8, 21]
+    assert left(spark, f"{tmp_path}/duplicated_events") == sorted([*LEFT, (20, "natural", "a")])
+
+
+def test_a_table_that_changes_is_left_alone(spark, tmp_path, monkeypatch):
+    path = made(spark, tmp_path)
+    changed = f"update delta.`{path}` set n = 30 where n = 1"
+    with monkeypatch.context() as patch:
+        before_write(patch, 1, lambda: spark.sql(changed))
+        with pytest.raises(BusyError, match="events was changed while it was repaired .version 1: UPDATE"):
+            go(spark, path)
+    assert len(numbers(spark, path)) == 8 and left(spark, f"{tmp_path}/duplicated_events") == []
+    other = frame(spark, [("new", "f", 3, 21)])
+    with monkeypatch.context() as patch:
+        before_write(patch, 2, lambda: other.write.format("delta").mode("append").save(path))
+        go(spark, path)
+    assert numbers(spark, path) == [3, 5, 8, 21, 30]
+
+
+# --- retractions
+
+
+def test_retractions_of_a_run_are_applied(spark, tmp_path):
+    at = F.expr("timestamp'2026-11-01 00:00:00Z'")
+    batches = {"1": [("a", "f", 1), ("b", "f", 2)], "2": [("a", "g", 3), ("c", "f", 4)]}
+    for name, rows in batches.items():
+        batch = spark.createDataFrame(rows, "event_id string, event_fingerprint string, n int")
+        batch.withColumn("etl_tstamp", at).coalesce(1).write.parquet(f"{tmp_path}/in/run={name}")
+    out = f"{tmp_path}/out"
+    asked = dict(input_format="parquet", output_format="delta", synthetic="delete_all")
+    run(Config(input=f"{tmp_path}/in", output=out, **asked), spark, say=silent)
+    assert numbers(spark, f"{out}/events") == [1, 2, 4]
+    done = go(spark, None, f"{tmp_path}/gone", retractions=out)
+    assert numbers(spark, f"{out}/events") == [2, 4] and done.counts["left"] == 1
+    assert left(spark, f"{tmp_path}/gone") == [(1, "synthetic_cross_batch", None)]
+    assert go(spark, None, f"{tmp_path}/gone", retractions=out).counts["left"] == 0
+
+
+# --- what cannot be
+
+
+def test_what_cannot_be_repaired_is_named(spark, tmp_path):
+    path = made(spark, tmp_path)
+    frame(spark, EIGHT).write.parquet(f"{tmp_path}/files")
+    frame(spark, EIGHT).createOrReplaceTempView("seen")
+    spark.range(1).write.format("delta").save(f"{tmp_path}/other")
+    cases = [
+        (ConfigError, "move, rename, delete; found 'mvoe'. Did you mean move", path, {"strategy": "mvoe"}),
+        (ConfigError, "apply, decide; found 'now'", path, {"mode": "now"}),
+        (ConfigError, "not natural", path, {"natural": "off"}),
+        (ConfigError, "a day such as 2026-11-01; found 'yesterday'", path, {"from_date": "yesterday"}),
+        (
+            ConfigError,
+            "needs a time among the order columns",
+            path,
+            {"from_date": "2026-11-01", "order_by": ["n"]},
+        ),
+        (ConfigError, "A repair needs a table", None, {}),
+        (MissingInputError, "evnts; it is not there. Did you mean events", f"{tmp_path}/evnts", {}),
+        (MissingInputError, "lake.nothing; it is not there", "lake.nothing", {}),
+        (FormatError, "is a folder of other files; wanted a Delta table", f"{tmp_path}/files", {}),
+        (FormatError, "is a view", "seen", {}),
+        (ConfigError, "cannot be its own table of duplicates", path, {"duplicates": path}),
+        (InputError, "does not fit .*wanted", path, {"duplicates": f"{tmp_path}/other"}),
+        (
+            MissingColumnError,
+            "needs evnt_id.*Did you mean|evnt_id: Did you mean event_id",
+            path,
+            {"event_id": ["evnt_id"]},
+        ),
+        (ConfigError, "which is int, no string", path, {"strategy": "rename", "event_id": ["n"]}),
+        (MissingColumnError, "needs root_id", path, {"entities": {f"{tmp_path}/other": "root_id"}}),
+        (MissingInputError, "has no runs", path, {"retractions": f"{tmp_path}/files"}),
+        (ConfigError, "are no Delta table: name the table", None, {"retractions": f"{tmp_path}/files"}),
+    ]
+    for error, words, table, asked in cases:
+        with pytest.raises(error, match=words):
+            go(spark, table, **asked)
+    assert Delta(spark, path).version() == 0
