@@ -65,7 +65,8 @@ _STREAM = tuple(
     or name in ("input", "input_format", "input_schema", "minimum_timestamp")
 )
 
-_REPAIR = ("mode", *(name for name in _OF_DECISIONS if name != "compat"))
+_SQL = tuple(name for name in _OF_DECISIONS if name != "compat")
+_REPAIR = ("mode", *_SQL)
 
 _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--force": "go on with another recipe than the manifest's, and record it; and past the check on batches "
@@ -97,6 +98,15 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--available-now": "take what is there, and stop",
     "--pages": "draw the pages of batches that have none: a stream draws some when it ends",
     "--max-files=N": "files in a micro-batch, at most [1000]",
+    "--dialect=NAME": "redshift, postgres, snowflake, bigquery, databricks or duckdb",
+    "sql --table=NAME": "the events, as the warehouse calls them",
+    "--model=NAME": "what is the same event: fingerprint, or full_row [fingerprint]",
+    "--duplicates=NAME": "the table for what leaves [duplicated_<name> in the same schema]",
+    "--columns=LIST": "all columns of the events, in their order [the 128 of an atomic table]",
+    "--entity=TABLE:LIST": "a table of entities and all its columns; may be repeated",
+    "--as-text=LIST": "columns that the warehouse cannot compare: JSON, arrays",
+    "--method=LIST": "drop_duplicates, dbt, last_wins, snowplow [all]",
+    "--with=SQL": "a way of your own: a SELECT over events that gives back rows of events",
 }
 
 
@@ -192,6 +202,26 @@ _COMMANDS = {
         _FIND,
         ("--audit-days=N", "--yes"),
     ),
+    "compare": _Command(
+        "what other ways to deduplicate would do to the events",
+        "dedup compare --input archive --method dbt,drop_duplicates",
+        (*_OF_BATCHES, *_OF_DECISIONS, "natural", "synthetic"),
+        ("--method=LIST", "--with=SQL"),
+    ),
+    "sql": _Command(
+        "the cleaning of a loaded table as a script for a warehouse",
+        "dedup sql --dialect redshift --table atomic.events",
+        _SQL,
+        (
+            "--dialect=NAME",
+            "--table=NAME",
+            "--model=NAME",
+            "--duplicates=NAME",
+            "--columns=LIST",
+            "--entity=TABLE:LIST",
+            "--as-text=LIST",
+        ),
+    ),
     "iam": _Command(
         "the least AWS policy for a DynamoDB manifest",
         "dedup iam --table manifest --for create",
@@ -240,6 +270,8 @@ def _add_command(commands: Any, name: str, c: _Command) -> None:
 def _add_flag(parser: argparse.ArgumentParser, flag: str, words: str) -> None:
     name, _, value = flag.partition("=")
     kind = dict(metavar=value) if value else dict(action="store_true")
+    if "repeated" in words:
+        kind |= dict(action="append", default=[])
     parser.add_argument(name, dest=name.strip("-").replace("-", "_"), help=words, **kind)
 
 
@@ -558,6 +590,40 @@ def _history(args: argparse.Namespace, terminal: _Terminal) -> int:
     return _answered(args, answer.data, answer)
 
 
+def _compare(args: argparse.Namespace, terminal: _Terminal) -> int:
+    from dedup_nb.compare import WAYS, compare_input
+
+    ways = _listed(args.method) or WAYS
+    found = compare_input(_config(args), ways, with_sql=args.__dict__["with"])
+    return _answered(args, found.rows, found)
+
+
+def _listed(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _sql(args: argparse.Namespace, terminal: _Terminal) -> int:
+    from dedup_nb.statements import warehouse_sql
+
+    if not args.dialect or not args.table:
+        raise ConfigError(
+            "A script is for one table of one warehouse: dedup sql --dialect NAME --table NAME."
+        )
+    config = _config(args)
+    entities = (entity.rpartition(":") for entity in args.entity)
+    script = warehouse_sql(
+        args.dialect,
+        args.table,
+        model=args.model or "fingerprint",
+        duplicates=args.duplicates,
+        entities={table: _listed(columns) for table, _, columns in entities},
+        columns=_listed(args.columns) or None,
+        as_text=_listed(args.as_text),
+        **{name: getattr(config, name) for name in _SQL if name in config.sources},
+    )
+    return _answered(args, {"sql": script}, script.rstrip())
+
+
 def _whole(flag: str, text: str, what: str) -> int:
     try:
         return int(text)
@@ -640,6 +706,8 @@ _DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
     "backfill": _backfill,
     "plan": _plan,
     "iam": _iam,
+    "compare": _compare,
+    "sql": _sql,
 }
 
 

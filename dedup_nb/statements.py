@@ -167,7 +167,7 @@ class _Table:
 
     @cached_property
     def duplicates(self) -> str:
-        return replace(self, table=self.moved).name if self.moved else self.beside("duplicated_")
+        return replace(self, table=self.moved).name if self.moved is not None else self.beside("duplicated_")
 
     @cached_property
     def work(self) -> str:
@@ -523,6 +523,13 @@ def _check_columns(table: str, columns: Sequence[str]) -> None:
         raise ConfigError(f"Wanted the columns of {table}, each once; found {', '.join(twice) or 'none'}.")
 
 
+def _check_names(tables: Sequence[_Table]) -> None:
+    "Is each table another one?"
+    names = [name for t in tables for name in (t.name, t.duplicates, t.work)]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"{twice[0]} stands for two tables; give each a name of its own.")
+
+
 def _keys(columns: Sequence[str], settings: Mapping[str, Any]) -> Keys:
     "What decides, by the settings and the columns."
     if idle := sorted(set(settings) - set(_TAKEN)):
@@ -568,4 +575,6 @@ def warehouse_sql(
         require_columns(of.columns, roots, of.table)
     for of in [events, *followers]:
         _check_columns(of.table, of.columns)
+    require_columns([c for of in [events, *followers] for c in of.columns], as_text, "as_text")
+    _check_names([events, *followers])
     return _script(events, followers, keys, model)

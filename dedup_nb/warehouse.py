@@ -9,6 +9,7 @@ __all__ = ["split_events"]
 from typing import Any
 from pyspark.sql import DataFrame, functions as F
 from .columns import id_text, named
+from .compare import compare
 from .config import Config
 from .errors import ConfigError, did_you_mean, require_columns
 from .keys import check_columns, fit, rows_of, suspect_ids, with_keys

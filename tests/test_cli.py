@@ -56,6 +56,8 @@ COMMANDS = {  # options that it has, and one that would do nothing for it
     "abandon": ("--force", "--input"),
     "forget": ("--yes", "--force"),
     "expire": ("--audit-days", "--input"),
+    "compare": ("--method --with --synthetic", "--output"),
+    "sql": ("--dialect --entity --order-by", "--natural"),
     "iam": ("--for", "--output"),
 }
 
@@ -145,6 +147,11 @@ def test_help_of_run_shows_every_setting_in_its_group(capsys):
         ("plan --input . --batch-pattern * --batch-id x", "Wanted batch x; . has day"),
         ("profile --etl-time 2026-11-20", "dedup profile takes no --etl-time"),
         ("iam", "dedup iam --table NAME"),
+        ("compare", "A comparison needs input. Give --input DIR"),
+        ("compare --input x --method dbtt", "Did you mean dbt?"),
+        ("sql --dialect postgres", "dedup sql --dialect NAME --table NAME"),
+        ("sql --dialect postgre --table atomic.events", "Did you mean postgres?"),
+        ("sql --dialect postgres --table atomic.events --entity atomic.link", "atomic.link"),
         ("iam --table t --for rnu", "Did you mean run?"),
         ("run --input", "expected one argument"),
     ],

@@ -1,6 +1,8 @@
 """Loaded tables are cleaned: as frames, and by SQL that runs on DuckDB and on a PostgreSQL server."""
 
+import json
 import re
+import sys
 from collections import Counter
 
 import duckdb
@@ -11,9 +13,10 @@ from hypothesis import strategies as st
 from postgres import postgres
 from runs import rows
 
+from dedup_nb.cli import main
 from dedup_nb.errors import ConfigError, MissingColumnError
-from dedup_nb.statements import warehouse_sql
-from dedup_nb.warehouse import split_events
+from dedup_nb.resolve import deduplicate
+from dedup_nb.warehouse import compare, split_events, warehouse_sql
 
 COLUMNS = ["event_id", "event_fingerprint", "seq", "page"]
 SCHEMA = "event_id string, event_fingerprint string, seq int, page string"
@@ -358,3 +361,139 @@ def test_in_every_dialect_a_script_says_the_same(dialect):
         warehouse.run(script(warehouse, **FOLLOWED))
         assert found[-1] == (*cleaned(warehouse), *cleaned(warehouse, "link"))
     assert found[0] == found[1] and found[0][3].total() == 6
+
+
+@pytest.mark.parametrize(
+    "given, error, said",
+    [
+        (dict(dialect="redshft"), ConfigError, "Did you mean redshift?"),
+        (dict(model="full-row"), ConfigError, "Did you mean full_row?"),
+        (dict(table="atomic events"), ConfigError, "found 'atomic events'"),
+        (dict(table="atomic.events; drop table x"), ConfigError, "Wanted the name of a table"),
+        (dict(table="a.b.c.d"), ConfigError, "Wanted the name of a table"),
+        (dict(duplicates=""), ConfigError, "Wanted the name of a table"),
+        (dict(duplicates="atomic.events"), ConfigError, "atomic.events"),
+        (dict(columns=["event_id", "dedup_row"]), ConfigError, "dedup_row"),
+        (dict(columns=["event_id", "n", "n"]), ConfigError, "each once; found n"),
+        (dict(columns=["id", "n"]), MissingColumnError, "event_id"),
+        (dict(order_by="etl_tstmp"), MissingColumnError, "Did you mean etl_tstamp?"),
+        (dict(event_id="event_id,app_id"), ConfigError, "one id column"),
+        (dict(synthetic="off"), ConfigError, "synthetic would do nothing"),
+        (dict(as_text=["contexts"]), MissingColumnError, "contexts"),
+        (dict(entities={"atomic.link": ["url"]}), MissingColumnError, "root_id, root_tstamp"),
+        (dict(entities={"atomic.events": ["root_id", "root_tstamp"]}), ConfigError, "two tables"),
+    ],
+)
+def test_warehouse_sql_refuses(given, error, said):
+    with pytest.raises(error, match=re.escape(said)):
+        warehouse_sql(**{"dialect": "redshift", "table": "atomic.events", **given})
+
+
+def test_without_sqlglot_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+    with pytest.raises(ConfigError, match=re.escape("pip install 'dedup_nb[sql]'")):
+        warehouse_sql("redshift", "atomic.events")
+
+
+def test_the_command_prints_the_script(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(
+            "sql --dialect duckdb --table events --columns event_id,n,url --as-text url --order-by n".split()
+        )
+    wanted = warehouse_sql(
+        "duckdb", "events", columns=["event_id", "n", "url"], as_text=["url"], order_by="n"
+    )
+    assert end.value.code == 0 and capsys.readouterr().out == wanted
+
+
+# --- other ways
+
+
+CASES = [
+    ("a", "f", 1, "/home"),
+    ("a", "f", 2, "/home"),
+    ("b", "f", 1, "/cart"),
+    ("b", "g", 3, "/admin"),
+    ("c", None, 2, "/in"),
+    ("c", None, 2, "/out"),
+    ("d", "f", 2, "/pay"),
+    ("d", "f", 2, "/pay"),
+    ("e", "", 1, "/home"),
+    ("e", "", 2, "/home"),
+    ("f", "f", 1, "/home"),
+    (None, "f", 1, "/home"),
+    ("", "f", 1, "/home"),
+]
+TIMES = "event_id string, event_fingerprint string, etl_tstamp int, page string"
+
+
+def numbers(frame):
+    return {r.way: (r.kept, r.lost, r.twice, r.arbitrary) for r in frame.collect()}
+
+
+def test_other_ways_side_by_side(spark):
+    events = spark.createDataFrame(CASES, TIMES)
+    found = compare(events, with_sql="select * from events where event_id > 'b' -- {all}")
+    assert numbers(found) == {
+        "dedup_nb": (8, 0, 0, 0),
+        "drop_duplicates": (6, 2, 0, 4),
+        "dbt": (6, 2, 0, 1),
+        "last_wins": (6, 2, 0, 1),
+        "snowplow": (9, 0, 1, 3),
+        "sql": (7, 3, 3, None),
+    }
+    told = {r.way: r for r in found.collect()}
+    assert told["drop_duplicates"].arbitrary_ids == ["a", "b", "c"] and told["dbt"].lost_ids == ["b", "c"]
+    assert told["snowplow"].twice_ids == ["e"] and {r.rows for r in told.values()} == {11}
+    # what can be done here comes out as it was said
+    with_id = events.where("event_id <> ''")
+    assert with_id.dropDuplicates(["event_id"]).count() == told["drop_duplicates"].kept
+    assert deduplicate(events).kept.count() == told["dedup_nb"].kept
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        dict(synthetic="quarantine"),
+        dict(synthetic="delete_all"),
+        dict(synthetic="off"),
+        dict(synthetic="off", natural="off"),
+        dict(missing_fingerprint="unique"),
+        dict(missing_fingerprint="id"),
+    ],
+    ids=str,
+)
+def test_our_own_way_says_what_deduplicate_does(spark, given):
+    events = spark.createDataFrame(CASES, TIMES)
+    kept = deduplicate(events, **given).kept
+    twice = kept.groupBy("event_id").count().where("count > 1").count()
+    [row] = compare(events, (), **given).collect()
+    assert (row.kept, row.twice) == (kept.count(), twice)
+
+
+@pytest.mark.parametrize(
+    "given, error, said",
+    [
+        (dict(ways=["last_win"]), ConfigError, "Did you mean last_wins?"),
+        (dict(with_sql="select * from event"), ConfigError, "The query does not run"),
+        (dict(with_sql="select event_id from events"), MissingColumnError, "page"),
+        (dict(order_by="etl_tstmp"), MissingColumnError, "Did you mean etl_tstamp?"),
+    ],
+)
+def test_compare_refuses(spark, given, error, said):
+    with pytest.raises(error, match=re.escape(said)):
+        compare(spark.createDataFrame(CASES, TIMES), **given)
+
+
+def test_the_command_compares_all_batches_of_an_input(spark, tmp_path, capsys):
+    events = spark.createDataFrame(CASES, TIMES)
+    for number, part in enumerate(("event_id < 'c'", "event_id >= 'c'")):
+        events.where(part).write.parquet(f"{tmp_path}/in/run={number}")
+    words = ["compare", "--input", f"{tmp_path}/in", "--input-format", "parquet", "--method", "dbt"]
+    for more in ([], ["--json"]):
+        with pytest.raises(SystemExit) as end:
+            main([*words, *more])
+        assert end.value.code == 0
+    text, _, told = capsys.readouterr().out.rpartition("\n[")
+    assert "dbt: loses 2 events, such as b; " in text and "11 rows with an id" in text
+    assert [row["lost"] for row in json.loads(f"[{told}")] == [0, 2]
