@@ -96,7 +96,8 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--checkpoint=DIR": "where Spark notes what was read [checkpoints/NAME below the output]",
     "--trigger=TIME": "how often to look for events, such as '1 minute' [as fast as it goes]",
     "--available-now": "take what is there, and stop",
-    "--pages": "draw the pages of batches that have none: a stream draws some when it ends",
+    "--pages": "draw the pages of batches that have none (a stream draws some when it ends), and that of all",
+    "--last=N": "only the newest N batches, by first commit",
     "--max-files=N": "files in a micro-batch, at most [1000]",
     "--dialect=NAME": "redshift, postgres, snowflake, bigquery, databricks or duckdb",
     "sql --table=NAME": "the events, as the warehouse calls them",
@@ -180,7 +181,10 @@ _COMMANDS = {
         about="EVENT_ID",
     ),
     "runs": _Command(
-        "list the batches of an output and their state", "dedup runs --output clean", _FIND, ("--pages",)
+        "list the batches of an output and their state",
+        "dedup runs --output clean",
+        _FIND,
+        ("--last=N", "--pages"),
     ),
     "abandon": _Command(
         "end the unfinished claim of a batch",
@@ -566,27 +570,17 @@ def _output_of(config: Config) -> str:
     return config.output
 
 
-def _history(args: argparse.Namespace, terminal: _Terminal) -> int:
-    "The commands that ask the manifest, or keep it in order."
-    from dedup_nb import history
+def _runs(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.files import absolute
+    from dedup_nb.history import runs
+    from dedup_nb.overview import write_index
     from dedup_nb.report import draw_pages
 
-    config, name = _config(args), args.command
-    if name in ("runs", "expire"):
-        days = getattr(args, "audit_days", None)
-        more = (
-            {}
-            if name == "runs"
-            else dict(yes=args.yes, audit_days=None if days is None else _whole("--audit-days", days, "days"))
-        )
-        if name == "runs" and args.pages:
-            draw_pages(absolute(_output_of(config)))
-        answer = getattr(history, name)(config, **more)
-    else:
-        about = _about(args)
-        more = {flag: getattr(args, flag) for flag in ("yes", "force") if hasattr(args, flag)}
-        answer = getattr(history, name)(about, config, **more)
+    config = _config(args)
+    if args.pages:
+        draw_pages(absolute(_output_of(config)))
+        write_index(absolute(_output_of(config)))
+    answer = runs(config, last=_whole("--last", args.last, "batches"))
     return _answered(args, answer.data, answer)
 
 
@@ -624,9 +618,23 @@ def _sql(args: argparse.Namespace, terminal: _Terminal) -> int:
     return _answered(args, {"sql": script}, script.rstrip())
 
 
-def _whole(flag: str, text: str, what: str) -> int:
+def _history(args: argparse.Namespace, terminal: _Terminal) -> int:
+    "The commands that ask the manifest, or keep it in order."
+    from dedup_nb import history
+
+    config, name = _config(args), args.command
+    more = {flag: getattr(args, flag) for flag in ("yes", "force") if hasattr(args, flag)}
+    if name == "expire":
+        days = _whole("--audit-days", args.audit_days, "days")
+        answer = history.expire(config, audit_days=days, **more)
+    else:
+        answer = getattr(history, name)(_about(args), config, **more)
+    return _answered(args, answer.data, answer)
+
+
+def _whole(flag: str, text: str | None, what: str) -> int | None:
     try:
-        return int(text)
+        return None if text is None else int(text)
     except ValueError:
         raise ConfigError(f"{flag} {text}: wanted a whole number of {what}.") from None
 
@@ -700,6 +708,7 @@ def _watched(output: Path, batches: int, terminal: _Terminal) -> Iterator[None]:
 _DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
     "demo": _demo,
     "run": _run,
+    "runs": _runs,
     "stream": _stream,
     "repair": _repair,
     "profile": _profile,

@@ -9,6 +9,7 @@ __all__ = ["DynamoStore"]
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
@@ -17,7 +18,7 @@ from .claimant import Claimant, batch_of
 from .claims import FIRST, KNOWN, LATER, OWN, key_text
 from .config import epoch_seconds
 from .dynamodb import LOG, Table
-from .files import filesystem, remove_folder
+from .files import filesystem, names_in, remove_folder
 from .keys import HEAD, KEY, RENAMED, STAYS, id_key, pair_key
 from .ledger import Claim, Entry, FencedError, Ledger, ManifestError, Marker, fenced
 from .manifest import Look
@@ -37,6 +38,7 @@ from .tasks import ANSWERS, Crew, Gathered, Writing, deleting, key_column
 from .words import counted, duration, grouped, some_of
 
 # %% ../nbs/27_dynamo.ipynb #757e8c7b
+_LAST, _TIDY_EVERY = 16, 64  # commits
 _OF_PAIRS = ("claimed", "own", "duplicate", "expired", "throttled", "retried")  # counters of a claim
 
 
@@ -428,7 +430,20 @@ class DynamoStore:
             remove_folder(f"{self.folder}/claims/batch_id={batch_id}")
 
     def tidy(self, retention_s: int) -> None:
-        "The table keeps itself."
+        """Let the files of claims go that no rerun can need, once in 64 commits. Safe to lose.
+
+        The table expires its items itself. One batch with a wrong clock must not decide: the last 16 must
+        agree.
+        """
+        committed = Ledger(self._log).committed()
+        last = [e.etl for e in committed[-_LAST:] if e.etl is not None]
+        if len(last) < _LAST or len(committed) % _TIDY_EVERY:
+            return
+        with suppress(Exception):
+            there, oldest = set(names_in(f"{self.folder}/claims")), min(last) - retention_s
+            for e in committed:
+                if e.etl is not None and e.etl < oldest and f"batch_id={e.batch_id}" in there:
+                    remove_folder(f"{self.folder}/claims/batch_id={e.batch_id}")
 
 
 # %% ../nbs/27_dynamo.ipynb #9a8db1fd

@@ -21,6 +21,7 @@ from .keys import Keys, gathered
 from .ledger import Claim, Ledger, fenced
 from .loader import loader_files
 from .memory import record_output
+from .overview import looked_back, row_file
 from .read import Source
 from .report import Progress, draw_with_neighbours, metrics, sum_in_words
 from .scan import Scan, Tally
@@ -116,6 +117,7 @@ def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, An
     record = commit_record(work.opened.attempt, files, _status(job) | {"counts": m["counts"]})
     if job.applies and job.places.output.has_entities:
         record |= _for_loaders(job, work, files, m)
+    record["loader"] = {**record.get("loader", {}), **row_file(m)}
     if job.applies:
         record_output(job.output, job.made_with, job.places.memory, commits=True)
         m = _commit(job, work, record, m)
@@ -257,6 +259,7 @@ def _about(job: Job, work: Worked) -> dict[str, Any]:
         "input_files": len(work.opened.batch.files),
         "hot_ids": list(work.moved.hot),
         "notes": _notes(job, work) + (_notes_of_claim(job, work) if looked else []),
+        "sequence": looked.claim.sees if looked else None,
         "cross_batch": _across(work) if looked else None,
         "used": dict(job.manifest.store.used(looked.claim)) if looked else {},
         **({"entities": _entities(work.opened.kept.types)} if job.places.output.has_entities else {}),
@@ -276,7 +279,10 @@ def _across(work: Worked) -> dict[str, Any]:
     "What the manifest changed."
     looked = work.looked
     asked = {"pairs": work.scan.number, "known_keys": looked.found, **work.moved.decided.cross}
-    return {**asked, "newer_batches": list(looked.newer), "dropped_for_newer": _for_newer(work)}
+    times = {name: entry.etl for name, entry in looked.claim.ledger.entries.items()}
+    back = looked_back(asked["dropped_for"], times, looked.claim.etl)
+    late = {"newer_batches": list(looked.newer), "dropped_for_newer": _for_newer(work)}
+    return {**asked, "looked_back": back, **late}
 
 
 def _for_newer(work: Worked) -> int:

@@ -22,6 +22,7 @@ from .lake import read_markers
 from .ledger import Entry, Ledger
 from .manifest import Manifest
 from .memory import check_exists, existing_manifest, manifest_path, memory_of
+from .overview import remove_row
 from .page import html_table
 from .places import Memory
 from .session import get_spark
@@ -173,18 +174,25 @@ def runs_table(
     return Reply(text_table(rows, range(3, 9)), list(told), rows)
 
 
-def runs(config: Config, spark: SparkSession | None = None) -> Reply:
+def runs(
+    config: Config,
+    spark: SparkSession | None = None,
+    *,
+    last: int | None = None,  # only the newest so many, by first commit
+) -> Reply:
     "List the batches of an output and their state."
+    if last is not None and last < 1:
+        raise ConfigError(f"--last {last}: wanted a number of batches from 1. Leave it out for all.")
     memory = memory_of(config)
     if memory.kind == "none":
         if config.output is None:
             raise ConfigError("Name the output whose batches are meant: --output DIR.")
-        return runs_table(_recorded(absolute(config.output)))
+        return runs_table(_recorded(absolute(config.output))[-(last or 0) :])
     # a lake table is read without Spark where that can be done
     quick = memory.kind == "lake" and not spark
     markers = read_markers(manifest_path(memory, config.output)) if quick else None
     ledger = Ledger(markers) if markers else _opened(config, spark, keys=False).ledger()
-    return runs_table([_told(e) for e in ledger.entries.values()])
+    return runs_table([_told(e) for e in [*ledger.entries.values()][-(last or 0) :]])
 
 
 # %% ../nbs/33_history.ipynb #c97b2983
@@ -403,6 +411,8 @@ def forget(batch_id: str, config: Config, spark: SparkSession | None = None, *, 
         )
     words += " Events that others renamed because of its ids keep their new ids."
     if yes:
+        if config.output:
+            remove_row(absolute(config.output), batch_id)
         said = f"The pairs of batch {batch_id} are out of the manifest; the next run takes it as new. {words}"
     else:
         said = (

@@ -364,6 +364,8 @@ class LakeStore:
             self.spark.sql(f"optimize delta.`{self.path}` where era >= {now - 3} and era < {now}")
             if now % _ERAS == 0 and now:
                 self._merge(ledger, now - _ERAS, now)
+            # files that nobody has read for a week: else the small ones of all eras stay on the disk
+            self.spark.sql(f"vacuum delta.`{self.path}`")
         if self.puts:
             with suppress(Exception):
                 self.puts.remove_before((now - 1) * _PLACES)

@@ -8,7 +8,7 @@ __all__ = ["process", "run"]
 # %% ../nbs/31_pipeline.ipynb #f6b70a81
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -42,6 +42,7 @@ from dedup_nb.memory import (
     noted_output,
     record_output,
 )
+from .overview import write_index
 from .read import Source, explain_read_error, read_batch, version_of
 from .report import Progress, Summary
 from .resolve import met
@@ -376,14 +377,20 @@ def _check_streams(job: Job) -> None:
 
 def _all(job: Job, todo: Sequence[Batch], notes: Sequence[str], troubles: Sequence[str]) -> Summary:
     "One batch after the other; what is to be said of the others comes first."
+    done: list[dict[str, Any]] = []
     try:
         with tuned(job.spark, TUNED.get(job.places.output.format, {})) as hint:
             notes = [*notes, hint] if hint else notes
             for line in (*notes, *troubles):
                 job.say(line)
-            return Summary([process(job, batch) for batch in todo], job.output, notes, troubles)
+            for batch in todo:
+                done.append(process(job, batch))
+            return Summary(done, job.output, notes, troubles)
     finally:
         remove_folder(looked_folder(job.output))
+        if done and job.stream is None:
+            with suppress(Exception):  # people want this page, and no commit depends on it
+                write_index(job.output, [m["batch_id"] for m in done])
 
 
 def _folder_of(batch_id: str | None) -> str | None:

@@ -105,14 +105,14 @@ def metrics(
     `synthetic_cross_batch`; verdicts: pairs with `keep_first`, `rename`, `quarantine`, `drop`; seconds: wall
     clock per stage and `total`; bytes: of the `input` and of each output area; settings: those that are not
     at their default, without secrets; versions: dedup_nb, spark, python; started_at, finished_at: ISO 8601,
-    UTC. more: `mode`, `status` (`committed` or `decided`), `etl_time` (ISO 8601, UTC, or null), `attempt`
-    (the token in the file names), `input_files` (their number), `notes` (sentences for people); with a
-    manifest `cross_batch`: `pairs`, `known_keys` of the ids at hand, rows dropped for `natural_cross_batch`
-    (and for which batch: `dropped_for`), pairs with reason `synthetic_cross_batch` and those of them
-    `renamed`, `newer_batches` that were there before a late one (and rows `dropped_for_newer`); `used`: with
-    DynamoDB, the units and requests it took; `entities`: those of the kept events, by type, where they are
-    written apart; `hot_ids`: the ids with most rows, at most 10, each with `event_id`,
-    `rows`, `pairs` (fingerprints) and `dropped` (rows).
+    UTC. more: `mode`, `status` (`committed` or `decided`), `etl_time` (ISO 8601, UTC, or null), `sequence`
+    (order of first commits, or null), `attempt` (the token in the file names), `input_files` (their number),
+    `notes` (sentences for people); with a manifest `cross_batch`: `pairs`, `known_keys` of the ids at hand,
+    rows dropped for `natural_cross_batch` (and for which batch: `dropped_for`; how far back: `looked_back`),
+    pairs with reason `synthetic_cross_batch` and those of them `renamed`, `newer_batches` that were there
+    before a late one (and rows `dropped_for_newer`); `used`: with DynamoDB, the units and requests it took;
+    `entities`: those of the kept events, by type, where they are written apart; `hot_ids`: the ids with most
+    rows, at most 10, each with `event_id`, `rows`, `pairs` (fingerprints) and `dropped` (rows).
     """
     total = round(sum(progress.seconds.values()), 3)
     return {
@@ -320,7 +320,7 @@ def _ways(batch_id: str, pages: Sequence[str]) -> str:
         link(f"\u2190 {b}" if b < batch_id else f"{b} \u2192", f"../{b}/report.html")
         for b in _beside(batch_id, pages)
     )
-    return f"<nav>{''.join(links)}</nav>"
+    return f"<nav>{''.join(links)}{link('all batches', '../index.html')}</nav>"
 
 
 def _bad_table(bad: Sequence[tuple[str, str]]) -> str | None:

@@ -28,6 +28,7 @@ from dedup_nb.files import (
     spelled_time,
     write_text,
 )
+from .overview import write_index
 from .pipeline import run
 from .report import Summary, draw_page, sum_in_words
 from .words import duration, some_of
@@ -187,9 +188,12 @@ class _Stream:
         self.notes = notes
 
     def draw_pages(self) -> None:
-        "Write the pages of the last micro-batches: drawing takes longer than a small one."
+        "Write the pages of the last micro-batches, and that of all."
+        names = names_in(f"{self.output}/runs")
         for batch_id in self.done[-_PAGES:]:
-            draw_page(self.output, batch_id)
+            draw_page(self.output, batch_id, names)
+        if self.done:
+            write_index(self.output, self.done)
 
 
 def _text_of(path: str) -> str:

@@ -581,3 +581,20 @@ def test_a_rerun_and_a_batch_that_was_forgotten_give_what_they_gave(spark, dynam
     assert decided.counts["dropped"] == 1 and decided.batches[0]["used"]["write_units"] == 0
     assert items(a_table(dynamodb, there["dynamodb_table"])) == before
     assert go(spark, tmp_path, **there).counts["read"] == 3 and stayed(spark, tmp_path) == STAYED
+
+
+def test_the_files_of_old_claims_go_by_themselves_once_in_a_while(tmp_path):
+    "64 commits, of which the first 40 lie a year back; one clock ahead of all changes nothing."
+    times = [0 if n < 40 else 365 * DAY for n in range(63)] + [99_999 * DAY]
+    log = [
+        Marker(n, "commit", f"b{n}", {"etl": etl, "first_seq": n, "token": "t"}) for n, etl in enumerate(times)
+    ]
+    store = DynamoStore(None, None, str(tmp_path))
+    for n in range(64):
+        (tmp_path / f"claims/batch_id=b{n}").mkdir(parents=True)
+    store._log = log[:63]
+    store.tidy(180 * DAY)
+    assert len(list((tmp_path / "claims").iterdir())) == 64
+    store._log = log
+    store.tidy(180 * DAY)
+    assert {f.name for f in (tmp_path / "claims").iterdir()} == {f"batch_id=b{n}" for n in range(40, 64)}

@@ -1,11 +1,17 @@
 """The page of a batch, and that of all: what they say, and that nothing is said of nothing."""
 
 import json
+import time
 
 import pytest
 from runs import TWO, go, write
 
+from dedup_nb import Config
 from dedup_nb.drawings import waterfall
+from dedup_nb.errors import ConfigError
+from dedup_nb.files import names_in, write_text
+from dedup_nb.history import forget, runs
+from dedup_nb.overview import looked_back, remove_row, row_file, row_of, write_index
 from dedup_nb.page import BAD, DROPPED
 from dedup_nb.report import bad_examples, draw_page, draw_pages, report_html
 
@@ -85,3 +91,69 @@ def test_pages_that_are_missing_are_drawn_as_they_were(two):
     draw_pages(str(output))
     assert [page.read_text() for page in pages] == drawn
     assert draw_page(str(output), "1") == ["2"]
+
+
+# --- all batches
+
+
+def rows_of_many(number, **odd):
+    "Rows of `metrics/`, a batch an hour, each much like the others."
+    made = {}
+    for n in range(number):
+        dropped, bad = odd.get(f"dropped_{n}", 400 + n % 7), odd.get(f"bad_{n}", 20 + n % 5)
+        counts = {"read": 10_000, "bad": bad, "kept": 10_000 - bad - dropped, "dropped": dropped}
+        cross = {"looked_back": looked_back({"a": 3, "b": 2}, {"a": 0, "b": 7200}, 10_000)}
+        told = {"counts": {**NONE, **counts}, "reasons": {"natural": dropped}, "cross_batch": cross}
+        made |= row_file({**PLAIN, **told, "batch_id": f"b{n:04d}", "sequence": 2 * n})
+    return made
+
+
+def test_the_page_of_all_names_what_stands_out(tmp_path):
+    for path, text in rows_of_many(300, dropped_250=4000, bad_299=900).items():
+        write_text(f"{tmp_path}/{path}", text)
+    begun = time.monotonic()
+    write_index(str(tmp_path))
+    assert time.monotonic() - begun < 5
+    page = (tmp_path / "runs/index.html").read_text()
+    assert "2 shares are outside of what is usual" in page and len(page) < 300_000
+    assert page.index("b0299: 9 % bad rows") < page.index("b0250: 40 % duplicates")
+    assert page.count("/report.html") == 30 and "100 % of what is dropped for earlier batches" in page
+
+
+def test_a_run_adds_its_rows_to_the_page_of_all(tmp_path):
+    made, first = rows_of_many(12), None
+    for n, (path, text) in enumerate(made.items()):
+        write_text(f"{tmp_path}/{path}", text)
+        if n > 8:
+            write_index(str(tmp_path), [f"b{n:04d}"])
+            first = first or (tmp_path / "runs/index.json").read_text()
+    grown = (tmp_path / "runs/index.json").read_text()
+    write_index(str(tmp_path))
+    assert (tmp_path / "runs/index.json").read_text() == grown != first
+    remove_row(str(tmp_path), "b0003")
+    assert "b0003" not in (tmp_path / "runs/index.html").read_text()
+
+
+def test_metrics_are_one_table_with_one_row_a_batch(spark, two):
+    summary, output = two
+    table = spark.read.json(str(output / "metrics"))
+    found = {r.batch_id: r for r in table.collect()}
+    assert sorted(found) == ["1", "2"] and found["2"].back_hour == 1 and found["1"].rows_bad == 1
+    for m in summary.batches:
+        r = found[m["batch_id"]]
+        assert r.rows_read == r.rows_bad + r.rows_kept + r.rows_dropped + r.rows_erased
+        assert r.asDict() == row_of(m)
+    assert 'href="2/report.html"' in (output / "runs/index.html").read_text()
+
+
+def test_a_forgotten_batch_leaves_the_table_and_comes_back_with_its_rerun(spark, two):
+    _, output = two
+    there = Config(output=str(output))
+    forget("2", there, spark, yes=True)
+    assert names_in(f"{output}/metrics") == ["1.json"]
+    assert "2/report" not in (output / "runs/index.html").read_text()
+    go(spark, output.parent)
+    assert names_in(f"{output}/metrics") == ["1.json", "2.json"]
+    assert [t["batch_id"] for t in runs(there, spark, last=1).data] == ["2"]
+    with pytest.raises(ConfigError, match="wanted a number of batches from 1"):
+        runs(there, spark, last=0)
