@@ -486,7 +486,9 @@ def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
     config = _config(args)
     delta = "lake" == config.manifest or "delta" in (config.input_format, config.output_format)
     with _without_stops():
-        spark = get_spark(delta=delta)
+        spark = get_spark(
+            delta, addresses=(config.input, config.output, config.manifest_path, args.checkpoint)
+        )
     events = read_stream(spark, config, _whole("--max-files", args.max_files or "1000", "files"))
     more = dict(trigger=args.trigger, available_now=args.available_now, say=terminal.say)
     made = follow(events, config, args.checkpoint, args.name or "stream", **more)

@@ -10,10 +10,10 @@ import json, os, time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from typing import Any
-from .errors import BusyError, ConfigError
+from .errors import BusyError
 from .ledger import ManifestError, Marker, is_gone, this_process, who
+from .s3 import bucket_and_key, is_s3, s3_client
 
 # %% ../nbs/21_conditional.ipynb #6b27a0b7
 _HELD_S = 300  # for which an object without a marker holds its place
@@ -32,7 +32,7 @@ class ConditionalPuts:
     @property
     def _folder(self) -> tuple[str, str]:
         "Bucket and prefix of the objects."
-        bucket, _, inner = self.path.split("://", 1)[1].strip("/").partition("/")
+        bucket, inner = bucket_and_key(self.path)
         return bucket, f"{inner}/_places/"
 
     def take(self, marker: Marker) -> bool | None:
@@ -78,11 +78,11 @@ class ConditionalPuts:
     def remove_before(self, seq: int) -> None:
         "Remove the objects of places that lie far back. Safe to lose."
         bucket, prefix = self._folder
-        pages = _client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        pages = s3_client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         keys = [o["Key"] for page in pages for o in page.get("Contents", ())]
         for key in keys:
             if int(key.removeprefix(prefix)) < seq:
-                _client().delete_object(Bucket=bucket, Key=key)
+                s3_client().delete_object(Bucket=bucket, Key=key)
 
     def _call(self, action: str, seq: int, **more: Any) -> Mapping[str, Any]:
         "One request for the object of a place."
@@ -91,7 +91,7 @@ class ConditionalPuts:
         bucket, prefix = self._folder
         key = f"{prefix}{seq:020d}"
         try:
-            return getattr(_client(), action)(Bucket=bucket, Key=key, **more)
+            return getattr(s3_client(), action)(Bucket=bucket, Key=key, **more)
         except ClientError as wrong:
             code = wrong.response["Error"]["Code"]
             if code in (*_REFUSED, *_UNKNOWN, "NoSuchKey"):
@@ -111,17 +111,6 @@ class _Refused(Exception):
         self.code = code
 
 
-@lru_cache(maxsize=1)
-def _client() -> Any:
-    "A client for S3, by the AWS configuration and AWS_ENDPOINT_URL_S3."
-    try:
-        import boto3
-    except ImportError:
-        raise ConfigError("A lake manifest on S3 needs boto3: pip install 'dedup_nb[aws]'.") from None
-    region = os.environ.get("AWS_REGION") or boto3.session.Session().region_name or "us-east-1"
-    return boto3.session.Session().client("s3", region)
-
-
 def _process(said: Mapping[str, Any]) -> tuple[Any, ...]:
     return said["host"], said["pid"], said["started"]
 
@@ -138,11 +127,11 @@ def conditional_puts(
     log_store: str = "",  # the class that the session names for Delta's log there
 ) -> ConditionalPuts | None:
     "The places of a manifest on S3; None where Delta keeps hosts apart. Raises `ConfigError` without boto3."
-    if not path.startswith(("s3://", "s3a://", "s3n://")) or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+    if not is_s3(path) or "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return None
     if log_store and not log_store.endswith("S3SingleDriverLogStore"):
         return None
-    _client()  # what is missing is said before any work
+    s3_client()  # what is missing is said before any work
     return ConditionalPuts(path)
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "MissingInputError",
     "FormatError",
     "MissingColumnError",
+    "AccessError",
     "OutputError",
     "ConservationError",
     "AlarmError",
@@ -85,6 +86,12 @@ class FormatError(InputError):
 
 class MissingColumnError(InputError):
     "A column that was named, but is not in the input."
+
+    exit_code = 2
+
+
+class AccessError(DedupError):
+    "A store that refuses, or is not where the settings say."
 
     exit_code = 2
 

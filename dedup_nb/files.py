@@ -14,6 +14,7 @@ __all__ = [
     "read_json",
     "remove_file",
     "remove_folder",
+    "remove_markers",
     "files_below",
     "names_in",
     "has_files",
@@ -31,12 +32,12 @@ import json, os, re, uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 import pyarrow.fs as pafs
 from .config import epoch_seconds, unfit_batch_id
 from .errors import ConfigError, InputError, MissingInputError, OutputError, did_you_mean
 from .places import Input, Limits
+from .s3 import bucket_and_key, is_s3, put_text, remove_keys, s3_client, s3_files
 from .words import counted, some_of
 
 # %% ../nbs/01_files.ipynb #cdd14cb7
@@ -114,8 +115,10 @@ def filesystem(
         rest = "/dbfs/" + rest.lstrip("/")
     if scheme in ("", "file", "dbfs"):
         return pafs.LocalFileSystem(), _local(rest)
+    if is_s3(path):
+        return s3_files(bucket_and_key(path)[0]), rest.strip("/")
     try:
-        return _remote("s3" if scheme.startswith("s3") else scheme, rest)
+        return _remote(scheme, rest)
     except (OSError, ValueError, NotImplementedError, AttributeError) as wrong:
         raise InputError(
             f"{path} cannot be opened: {wrong}. Check the address and the credentials in the environment."
@@ -123,22 +126,11 @@ def filesystem(
 
 
 def _remote(scheme: str, rest: str) -> tuple[pafs.FileSystem, str]:
-    if scheme not in ("s3", "gs"):
+    if scheme != "gs":
         return pafs.FileSystem.from_uri(f"{scheme}:{rest}")
+    # by the bucket alone: a path may hold characters that an address may not
     inner = rest.strip("/")
-    return _bucket(scheme, inner.split("/")[0], _endpoint()), inner
-
-
-def _endpoint() -> str | None:
-    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-
-
-@lru_cache(maxsize=16)
-def _bucket(scheme: str, bucket: str, endpoint: str | None) -> pafs.FileSystem:
-    "The store of a bucket. By the bucket alone: a path may hold characters that an address may not."
-    if scheme == "s3" and endpoint:
-        return pafs.S3FileSystem(endpoint_override=endpoint, region=os.environ.get("AWS_REGION", "us-east-1"))
-    return pafs.FileSystem.from_uri(f"{scheme}://{bucket}")[0]
+    return pafs.FileSystem.from_uri(f"gs://{inner.partition('/')[0]}")[0], inner
 
 
 # %% ../nbs/01_files.ipynb #e4ddd4da
@@ -150,6 +142,8 @@ def _has_folders(fs: pafs.FileSystem) -> bool:
 def write_text(path: str, text: str) -> None:
     "Write a small file in one step. Raises `OutputError` if the place is not writable."
     try:
+        if is_s3(path):
+            return put_text(path, text)
         fs, inner = filesystem(path)
         if not _has_folders(fs):
             with fs.open_output_stream(inner) as out:
@@ -179,6 +173,11 @@ def read_json(path: str) -> Any:  # None if the file is not there
 def remove_file(path: str) -> bool:
     "Remove a file; False if it was not there."
     fs, inner = filesystem(path)
+    if is_s3(path):  # by itself: pyarrow would leave an object for the folder
+        there = fs.get_file_info(inner).is_file
+        if there:
+            s3_client().delete_object(**dict(zip(("Bucket", "Key"), bucket_and_key(path))))
+        return there
     try:
         fs.delete_file(inner)
     except FileNotFoundError:
@@ -188,10 +187,18 @@ def remove_file(path: str) -> bool:
 
 def remove_folder(path: str) -> None:
     "Remove a folder and all in it, if it is there."
+    if is_s3(path):
+        return remove_keys(*bucket_and_key(path))
     fs, inner = filesystem(path)
     if fs.get_file_info(inner).type == pafs.FileType.Directory:
         with suppress(FileNotFoundError):  # another run may be at it too
             fs.delete_dir(inner)
+
+
+def remove_markers(folder: str) -> None:
+    "Remove empty objects that stand for folders: a job that is killed leaves them on S3."
+    if is_s3(folder):
+        remove_keys(*bucket_and_key(folder), only_markers=True)
 
 
 def files_below(

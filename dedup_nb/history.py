@@ -60,7 +60,7 @@ def _opened(config: Config, spark: SparkSession | None, keys: bool = True) -> Ma
     "The manifest of an output, to look at or to tidy. Without its keys, one on DynamoDB needs no Spark."
     memory = _checked(config)
     if memory.kind == "lake" or (memory.kind == "dynamodb" and keys):
-        spark = spark or get_spark(delta=memory.kind == "lake")
+        spark = spark or get_spark(memory.kind == "lake", addresses=(config.output, memory.path))
     return existing_manifest(spark, memory, config.output)
 
 
@@ -318,7 +318,7 @@ def explain(
 
 def _session_and_manifest(config: Config, spark: SparkSession | None) -> tuple[SparkSession, Manifest | None]:
     memory = _checked(config)
-    spark = spark or get_spark(delta=memory.kind == "lake")
+    spark = spark or get_spark(memory.kind == "lake", addresses=(config.output, memory.path))
     return spark, _opened(config, spark) if memory.kind != "none" else None
 
 

@@ -83,7 +83,7 @@ def open_job(
     stream: str | None = None,
 ) -> Job:
     "Open the session and the manifest. Raises `RecipeError` if that was made with another recipe."
-    spark = spark or get_spark(delta=_has_delta(places))
+    spark = spark or get_spark(_has_delta(places), addresses=_addresses(places))
     job = Job(spark, recipe_of(config), places, limits, None, config.chosen(), say, live, stream)
     if places.memory.kind == "none":
         return job
@@ -94,3 +94,7 @@ def open_job(
 
 def _has_delta(places: Places) -> bool:
     return places.memory.kind == "lake" or "delta" in (places.input.format, places.output.format)
+
+
+def _addresses(places: Places) -> tuple[str | None, ...]:
+    return places.input.path, places.output.path, places.memory.path

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from .conditional import ConditionalPuts, check_one_host
-from .files import absolute, filesystem, names_in
+from .files import absolute, filesystem, names_in, remove_markers
 from .keys import KEY, id_key
 from .ledger import FORMAT, Claim, Entry, Ledger, ManifestError, Marker, marker_of, this_process
 from .manifest import Look
@@ -267,6 +267,8 @@ class LakeStore:
         if self._is_old:
             self._rewrite()
         self._write(_marker_rows(self.spark, [marker]), marker, mode="append")
+        if marker.seq == 0:
+            remove_markers(f"{self.path}/_delta_log")
         return self._has(marker)
 
     def replace(self, marker: Marker, claim: Claim | None, keys: DataFrame | None) -> bool:

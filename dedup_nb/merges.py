@@ -335,7 +335,7 @@ class MergeTable:
         spark: SparkSession | None = None,  # else the active session, or a local one with Delta
     ):
         self.path, self.window = absolute(path), window
-        self.spark = spark or get_spark(delta=True)
+        self.spark = spark or get_spark(True, addresses=[path])
         self.partition_by = names_of(partition_by)
         self.spec, self.ordered = spec, spec
         if getattr(spec, "ties", "order") == "order":

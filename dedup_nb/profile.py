@@ -311,10 +311,11 @@ def _staging(output: str) -> Iterator[_Stage]:
         remove_folder(folder)
 
 
-def _opened(
-    spark: SparkSession | None, batches: Sequence[Batch], place: Input, recipe: Recipe
-) -> list[OneBatch]:
-    spark = spark or get_spark(place.format == "delta")
+def _session(place: Input, output: str) -> SparkSession:
+    return get_spark(place.format == "delta", addresses=[place.path, output])
+
+
+def _opened(spark: SparkSession, batches: Sequence[Batch], place: Input, recipe: Recipe) -> list[OneBatch]:
     return [open_source(b.batch_id, read_batch(spark, b, place, recipe), recipe) for b in batches]
 
 
@@ -350,7 +351,7 @@ def profile(
     step, output = _steps(say), absolute(config.output)
     batches, unfit = _batches(place, limits_of(config), say)
     with _in_our_words(batches), _staging(output) as stage:
-        opened = _opened(spark, batches, place, recipe)
+        opened = _opened(spark or _session(place, output), batches, place, recipe)
         step("read", counted(len(opened), "batch", "batches"))
         found = _profiled(opened, recipe, config.chosen(), stage, unfit)
     step("profile", found.headline())

@@ -6,11 +6,13 @@
 __all__ = ["delta_settings", "check_spark", "get_spark", "tuned", "beside"]
 
 # %% ../nbs/00_session.ipynb #2e6feb06
-import os, sys
-from collections.abc import Callable, Iterator, Mapping
+import os, re, shlex, sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from .errors import ConfigError
+from .s3 import s3_settings
 
 # %% ../nbs/00_session.ipynb #b2f86a48
 # the Delta release that fits each Spark release (Maven coordinates)
@@ -73,9 +75,92 @@ def check_spark() -> None:
         )
 
 
+# %% ../nbs/00_session.ipynb #6ff2471a
+_PACKAGES = "spark.jars.packages"
+_LISTS = (_PACKAGES, "spark.sql.extensions")
+
+
+def _theirs() -> dict[str, str]:
+    "What the user's own configuration of Spark names: spark-defaults.conf, and PYSPARK_SUBMIT_ARGS above it."
+    flags = _flags(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
+    files = [value for flag, value in flags if flag == "--properties-file"] or [_defaults_file()]
+    pairs = [value.partition("=") for flag, value in flags if flag in ("--conf", "-c")]
+    packages = {_PACKAGES: value for flag, value in flags if flag == "--packages"}
+    return {**_properties(files[-1]), **{name: value for name, _, value in pairs}, **packages}
+
+
+def _flags(words: Sequence[str]) -> list[tuple[str, str]]:
+    "Each word as a flag with its value, be it `--flag value` or `--flag=value`."
+    parted = [(word.partition("="), after) for word, after in zip(words, [*words[1:], ""])]
+    return [(flag, value if equals else after) for (flag, equals, value), after in parted]
+
+
+def _defaults_file() -> str:
+    import pyspark
+
+    home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
+    return os.path.join(os.environ.get("SPARK_CONF_DIR") or f"{home}/conf", "spark-defaults.conf")
+
+
+def _properties(path: str) -> dict[str, str]:
+    "The settings of a file; none if it is not there."
+    with suppress(OSError):
+        text = Path(path).read_text(encoding="utf-8")
+        return dict(re.findall(r"^\s*(spark\.[^\s=:]+)[\s=:]+(.*?)\s*$", text, re.MULTILINE))
+    return {}
+
+
+def _joined(
+    ours: Mapping[str, str],
+    more: Mapping[str, str],  # of whoever calls: above all
+) -> dict[str, str]:
+    "Our settings as far as the user's configuration does not name them; lists are joined."
+    theirs = _theirs()
+    joined = {name: theirs[name] for name in _LISTS if name in theirs}
+    for name, value in (*ours.items(), *more.items()):
+        if name in _LISTS:
+            joined[name] = _longer(joined.get(name, ""), value)
+        elif name in more or name not in theirs:
+            joined[name] = more.get(name, value)
+    return joined
+
+
+def _longer(one: str, other: str) -> str:
+    "Two lists as one. A package that both name, in whatever version, is that of the first."
+    listed: dict[str, str] = {}
+    for part in filter(None, map(str.strip, f"{one},{other}".split(","))):
+        listed.setdefault(part.rpartition(":")[0] or part, part)
+    return ",".join(listed.values())
+
+
+@contextmanager
+def _launched_with(packages: str | None) -> Iterator[None]:
+    "Start Java with these packages: a --packages of PYSPARK_SUBMIT_ARGS would stand above all settings."
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    if not packages or not before:
+        yield
+        return
+    words = shlex.split(before)
+    words = words[:-1] if words[-1:] == ["pyspark-shell"] else words
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*words, "--packages", packages, "pyspark-shell"])
+    try:
+        yield
+    finally:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+# %% ../nbs/00_session.ipynb #fd5f0598
+def _needed(delta: bool, addresses: Iterable[str | None]) -> dict[str, str]:
+    "What Delta and S3 need; the packages of both."
+    one, other = delta_settings() if delta else {}, s3_settings(addresses)
+    packages = _longer(one.get(_PACKAGES, ""), other.get(_PACKAGES, ""))
+    return one | other | ({_PACKAGES: packages} if packages else {})
+
+
 def get_spark(
     delta: bool = False,  # also load Delta, if the session is ours to build
     settings: Mapping[str, str] = {},  # more of them, likewise
+    addresses: Iterable[str | None] = (),  # what it will read and write: on S3 that needs more settings
 ) -> "SparkSession":  # noqa: F821
     "Return the active session, else one from the launcher (spark-submit, SPARK_REMOTE), else a local one."
     check_spark()
@@ -87,18 +172,25 @@ def get_spark(
         return SparkSession.builder.getOrCreate()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the first python3 in PATH
     builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[*]")).appName("dedup_nb")
-    for name, value in {**_LOCAL, **(delta_settings() if delta else {}), **settings}.items():
+    wanted = _joined(_LOCAL | _needed(delta, addresses), settings)
+    for name, value in wanted.items():
         builder = builder.config(name, value)
+    packages = wanted.get(_PACKAGES)
     try:
-        return builder.getOrCreate()
+        with _launched_with(packages):
+            return builder.getOrCreate()
     except Exception as wrong:
-        if not delta:
+        if not packages:
             raise
-        package = delta_settings().get("spark.jars.packages", "no release for this Spark")
-        raise ConfigError(
-            f"Spark did not start with Delta ({package}), which it fetches from Maven the first time. "
-            "Check Java and the network, or do without a memory of earlier batches: manifest=none."
-        ) from wrong
+        raise _not_started(packages, delta) from wrong
+
+
+def _not_started(packages: str, delta: bool) -> ConfigError:
+    without = ", or do without a memory of earlier batches: manifest=none" if delta else ""
+    return ConfigError(
+        f"Spark did not start with {packages}, which it fetches from Maven the first time. "
+        f"Check Java and the network{without}."
+    )
 
 
 # %% ../nbs/00_session.ipynb #06f4f18d

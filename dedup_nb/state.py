@@ -53,7 +53,7 @@ class DedupState:
 
     @property
     def _store(self) -> LakeStore:
-        return LakeStore(self._spark or get_spark(delta=True), self.path)
+        return LakeStore(self._spark or get_spark(True, addresses=[self.path]), self.path)
 
     def _ledger(self, settings: Mapping[str, Any] | None = None) -> Ledger:
         "The ledger, if it is that of a deduper with these settings."

@@ -55,6 +55,7 @@ from dedup_nb.files import (
     read_json,
     remove_file,
     remove_folder,
+    remove_markers,
     write_text,
 )
 from .places import Output
@@ -496,6 +497,7 @@ def remove_unlisted(
             if owner not in keep:
                 # another run may be at it too
                 gone += remove_file(f"{attempt.output}/{f['path']}") and owner == f["path"]
+        remove_markers(attempt.folder(area))
     remove_folder(os.path.dirname(attempt.staging))
     return gone
 

@@ -1,5 +1,6 @@
-"A DynamoDB to test against, and what can go wrong on the way to it."
+"A DynamoDB and an S3 to test against, and what can go wrong on the way to them."
 
+import http.client
 import json
 import os
 import random
@@ -8,9 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 from functools import lru_cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
@@ -52,6 +56,60 @@ def _wait_for(process, port):
         except OSError:
             assert process.poll() is None and time.monotonic() < end, "ministack does not start"
             time.sleep(0.02)
+
+
+class Gate(BaseHTTPRequestHandler):
+    "On the way to an S3: counts what is asked, and refuses some of it, as a policy would."
+
+    protocol_version = "HTTP/1.1"
+    target = ""
+    count: Counter = Counter()
+    denies = staticmethod(lambda kind, key: False)
+
+    def _pass_on(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path, _, query = self.path.partition("?")
+        kind = {"GET": "list" if "list-type" in query or path.count("/") < 2 else "get"}.get(self.command)
+        kind = kind or self.command.lower()
+        self.count[kind] += 1
+        if self.denies(kind, unquote(path)):
+            return self._answer(403, [], b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>")
+        connection = http.client.HTTPConnection(self.target)
+        kept = {name: value for name, value in self.headers.items() if name != "Expect"}
+        connection.request(self.command, self.path, body, kept)
+        got = connection.getresponse()
+        self._answer(got.status, got.getheaders(), got.read())
+        connection.close()
+
+    def _answer(self, status, headers, body):
+        self.send_response_only(status)
+        own = ("content-length", "transfer-encoding", "connection")
+        length = dict((n.lower(), v) for n, v in headers).get("content-length", 0)
+        for name, value in (h for h in headers if h[0].lower() not in own):
+            self.send_header(name, value)
+        is_head = self.command == "HEAD"
+        self.send_header("Content-Length", length if is_head else len(body))
+        self.end_headers()
+        self.wfile.write(b"" if is_head else body)
+
+    do_PUT = do_GET = do_HEAD = do_DELETE = do_POST = _pass_on
+
+    def log_message(self, *words):
+        pass
+
+
+@contextmanager
+def gate_to(address):
+    "A gate, and its address."
+    gate = type("OneGate", (Gate,), {"target": address.removeprefix("http://"), "count": Counter()})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), gate)
+    server.handle_error = lambda *_: None  # who asked may be gone
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield gate, f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 KINDS = ("lost", "unsent", "busy", "broken", "cut", "throttled", "slow")
@@ -115,14 +173,14 @@ class Faults:
         parsed["Responses"] = [throttled if i in out else next(rest) for i in range(total)]
 
 
-def answer(request, status, body):
+def answer(request, status, body, **headers):
     "An answer of a server, as botocore gets it."
 
     class Raw:
         def stream(self, **_):
             yield body
 
-    return AWSResponse(request.url, status, {"content-type": "application/x-amz-json-1.0"}, Raw())
+    return AWSResponse(request.url, status, {"content-type": "application/x-amz-json-1.0"} | headers, Raw())
 
 
 def refusal(request, code, message="injected", status=400):

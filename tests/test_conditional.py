@@ -39,7 +39,6 @@ def s3(address, monkeypatch):
 def _at(address, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    conditional._client.cache_clear()
     client = boto3.client("s3", endpoint_url=address, region_name="us-east-1")
     client.create_bucket(Bucket="lake")
     return client

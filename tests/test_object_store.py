@@ -68,7 +68,7 @@ def put(s3, bucket, **objects):
 
 def objects(s3, bucket, prefix=""):
     found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
-    return {o["Key"] for o in found if not o["Key"].endswith("/")}
+    return {o["Key"] for o in found}
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])

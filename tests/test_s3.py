@@ -1,0 +1,195 @@
+"""Whole runs from the shell on an S3, a server in a process of its own: one way there for all."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import boto3
+import pyarrow.parquet as pq
+import pytest
+from emulator import answer, gate_to, ministack
+from runs import TWO
+
+from dedup_nb import s3
+from dedup_nb.errors import ConfigError
+from dedup_nb.session import _joined
+
+SECRET = "a secret that is never seen"
+
+
+@pytest.fixture(scope="module")
+def gate():
+    "A store that counts, and may refuse."
+    with ministack() as server, gate_to(server) as (gate, address), pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AWS_ENDPOINT_URL_S3", address)
+        patched.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        yield gate
+
+
+@pytest.fixture
+def lake(gate, request):
+    "A bucket with two batches of JSON lines."
+    name = f"lake-{len(boto3.client('s3').list_buckets()['Buckets'])}"
+    boto3.client("s3").create_bucket(Bucket=name)
+    for batch, rows in TWO.items():
+        put(name, f"in/run={batch}/a.json", rows)
+    return name
+
+
+def put(lake, key, rows):
+    names = ("event_id", "event_fingerprint", "etl_tstamp", "n")
+    times = ((one, other, f"2026-11-20T00:00:{t:02d}Z", n) for one, other, t, n in rows)
+    lines = "\n".join(json.dumps(dict(zip(names, row))) for row in times)
+    boto3.client("s3").put_object(Bucket=lake, Key=key, Body=lines.encode())
+
+
+def objects(lake, prefix=""):
+    pages = boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket=lake, Prefix=prefix)
+    return [o["Key"] for page in pages for o in page.get("Contents", ())]
+
+
+def read(lake, key):
+    return boto3.client("s3").get_object(Bucket=lake, Key=key)["Body"].read()
+
+
+def kept(lake, batch):
+    "The rows that a commit lists: the id, or whose new id it is, and n."
+    listed = json.loads(read(lake, f"out/runs/{batch}/files.json"))["events"]
+    tables = [pq.read_table(io.BytesIO(read(lake, f"out/{f['path']}"))).to_pylist() for f in listed]
+    named = [(r["event_id"], r["original_event_id"], r["n"]) for rows in tables for r in rows]
+    return sorted((one if came is None else f"new of {came}", n) for one, came, n in named)
+
+
+STAYED = {"1": [("a", 1), ("b", 2)], "2": [("c", 5), ("new of a", 4)]}
+SCHEMA = "event_id string, event_fingerprint string, etl_tstamp timestamp, n int"
+
+
+def dedup(lake, command, *more, **env):
+    words = [command, "--output", f"s3://{lake}/out"]
+    if command == "run":
+        words += ["--input", f"s3a://{lake}/in", "--input-format", "json", "--input-schema", SCHEMA]
+    told = [sys.executable, "-m", "dedup_nb", *words, *more]
+    return subprocess.run(told, capture_output=True, text=True, env={**os.environ, **env})
+
+
+def test_the_command_alone_reads_and_writes_s3(gate, lake, tmp_path):
+    (tmp_path / "spark-defaults.conf").write_text("spark.jars.packages org.antlr:antlr4-runtime:4.13.1\n")
+    done = dedup(lake, "run", "--json", SPARK_CONF_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout)["counts"]
+    assert [counts[name] for name in ("read", "bad", "kept", "dropped", "renamed")] == [5, 0, 4, 1, 1]
+    assert {batch: kept(lake, batch) for batch in STAYED} == STAYED
+    left = objects(lake, "out/")
+    assert not [key for key in left if key.endswith("/") or "/.staging/" in key or "_temporary" in key]
+    told = done.stderr + "".join(read(lake, key).decode(errors="replace") for key in left)
+    assert SECRET not in told
+    print("requests for two batches:", dict(gate.count))
+
+
+def theirs(monkeypatch, tmp_path, words, defaults=""):
+    "The user's own configuration of Spark."
+    (tmp_path / "spark-defaults.conf").write_text(defaults)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", words)
+
+
+PACKAGES, EXTENSIONS = "spark.jars.packages", "spark.sql.extensions"
+
+
+@pytest.mark.parametrize(
+    "words, defaults, packages, memory",
+    [
+        ("", "", "d:d:1", "4g"),
+        (
+            "pyspark-shell",
+            f"# {PACKAGES} x:x:1\n{PACKAGES}   a:b:2\nspark.driver.memory=9g",
+            "a:b:2,d:d:1",
+            None,
+        ),
+        ("--packages a:b:2,d:d:9 pyspark-shell", f"{PACKAGES} c:c:3", "a:b:2,d:d:9", "4g"),
+        (f"--conf {PACKAGES}=a:b:2 --conf spark.driver.memory=9g", f"{PACKAGES} c:c:3", "a:b:2,d:d:1", None),
+        (f"--conf={PACKAGES}=a:b:2", "", "a:b:2,d:d:1", "4g"),
+    ],
+)
+def test_what_the_user_names_for_spark_stays_and_lists_grow(
+    monkeypatch, tmp_path, words, defaults, packages, memory
+):
+    theirs(monkeypatch, tmp_path, words, defaults)
+    joined = _joined(
+        {PACKAGES: "d:d:1", EXTENSIONS: "D", "spark.driver.memory": "4g"}, {"spark.master": "local"}
+    )
+    assert (joined[PACKAGES], joined.get("spark.driver.memory")) == (packages, memory)
+    assert (joined[EXTENSIONS], joined["spark.master"]) == ("D", "local")
+
+
+def test_a_file_that_is_named_stands_in_for_the_defaults_and_extensions_are_joined(monkeypatch, tmp_path):
+    (tmp_path / "mine.conf").write_text(f"{EXTENSIONS}: org.acme.More\nspark.ui.enabled true\n")
+    theirs(
+        monkeypatch, tmp_path, f"--properties-file {tmp_path}/mine.conf pyspark-shell", f"{PACKAGES} c:c:3"
+    )
+    joined = _joined(
+        {EXTENSIONS: "D", PACKAGES: "d:d:1", "spark.ui.enabled": "false"}, {"spark.ui.enabled": "no"}
+    )
+    assert joined == {EXTENSIONS: "org.acme.More,D", PACKAGES: "d:d:1", "spark.ui.enabled": "no"}
+
+
+@pytest.mark.parametrize("scheme, tls", [("http", "false"), ("https", "true")])
+def test_an_endpoint_is_that_of_spark_too(monkeypatch, scheme, tls):
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"{scheme}://store.example:9000")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    made = s3.s3_settings(["s3n://one/a", "s3://two", "/data"])
+    own = {
+        n.removeprefix("spark.hadoop.fs.s3a."): v
+        for n, v in made.items()
+        if n.startswith("spark.hadoop.fs.s3a.")
+    }
+    del own["aws.credentials.provider"]
+    assert own == {
+        "endpoint": f"{scheme}://store.example:9000",
+        "endpoint.region": "eu-north-1",
+        "path.style.access": "true",
+        "connection.ssl.enabled": tls,
+        "directory.marker.retention": "delete",
+    }
+    assert (
+        made["spark.hadoop.fs.s3.impl"]
+        == made["spark.hadoop.fs.s3n.impl"]
+        == "org.apache.hadoop.fs.s3a.S3AFileSystem"
+    )
+    assert made[PACKAGES].startswith("org.apache.hadoop:hadoop-aws:3.")
+
+
+def test_a_profile_gives_endpoint_region_and_keys(monkeypatch, tmp_path):
+    text = "[profile lab]\nregion = eu-central-1\naws_access_key_id = one\naws_secret_access_key = two\n"
+    (tmp_path / "config").write_text(
+        f"{text}services = own\n[services own]\ns3 =\n  endpoint_url = http://lab:9\n"
+    )
+    for name in [n for n in os.environ if n.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    made = s3.s3_settings(["s3://lake"])
+    assert made["spark.hadoop.fs.s3a.endpoint"] == "http://lab:9"
+    assert made["spark.hadoop.fs.s3a.endpoint.region"] == s3.s3_files("lake").region == "eu-central-1"
+    monkeypatch.setenv("AWS_PROFILE", "none")
+    with pytest.raises(
+        ConfigError, match=r"configuration cannot be used for S3: .*\(none\).* Correct AWS_PROFILE"
+    ):
+        s3.s3_client()
+
+
+def test_a_bucket_of_aws_is_reached_in_its_own_region(monkeypatch):
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+
+    def elsewhere(request, **_):
+        assert request.url == "https://far.s3.amazonaws.com/"
+        return answer(request, 403, b"", **{"x-amz-bucket-region": "ap-south-1"})
+
+    s3.s3_client().meta.events.register("before-send.s3.HeadBucket", elsewhere)
+    assert s3.s3_settings(["s3://far/in"])["spark.hadoop.fs.s3a.bucket.far.endpoint.region"] == "ap-south-1"
+    assert s3.s3_files("far").region == "ap-south-1"
