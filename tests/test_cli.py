@@ -246,7 +246,7 @@ def test_the_command_the_module_and_the_function_are_the_same():
 )
 def test_spark_starts_only_where_there_is_something_to_ask(words, asked_for, said, monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr("dedup_nb.history.get_spark", lambda delta: asked.append(delta))
+    monkeypatch.setattr("dedup_nb.history.get_spark", lambda delta, **_: asked.append(delta))
     assert exit_code(f"{words} --output out") == 1
     assert asked == asked_for and said in capsys.readouterr().err
 
