@@ -7,7 +7,7 @@ __all__ = ["OUTCOMES", "time_span", "default_span", "Rules", "Split", "Deduper",
 
 # %% ../nbs/61_expiry.ipynb #aa756baf
 import math, re, time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, Row, Window, functions as F, types as
 from pyspark.sql.streaming import StreamingQuery
 from .columns import micros, quoted
 from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
+from .files import absolute
 from .keys import KEY, hash_of, id_key
 from .state import FOR_EVER, DedupState, Earlier
 
@@ -132,7 +133,7 @@ def _sql(frame: DataFrame, what: str | Column, setting: str) -> Column:
     if re.fullmatch(r"\w+", what):
         raise MissingColumnError(
             f"{setting} names {what}, which is not in the rows.{did_you_mean(what, frame.columns)} Found: "
-            f"{', '.join(frame.columns[:12])}."
+            f"{', '.join([c for c in frame.columns if not c.startswith('_dd_')][:12])}."
         )
     return F.expr(what)
 
@@ -376,6 +377,24 @@ def _instant(value: Any) -> int | None:
         ) from None
 
 
+_SEEN = (
+    f"min_by({_AT}, {_PLACE}) filter (where {_AT} is not null) as first",
+    f"count_if({_AT} is null) as without",
+    "count(1) as rows",
+    "coalesce(bit_xor(xxhash64(_dd_hash)), 0) as checksum",
+)
+
+
+@dataclass(frozen=True)
+class _Start:
+    "What is known of a batch before its rows are judged."
+
+    rules: Rules  # with the reference instant
+    latest: int  # the latest point before the first row
+    is_timed: bool  # has any row a time, of this batch or an earlier one?
+    seen: Mapping[str, int]  # rows, checksum
+
+
 def _window_words(rules: Rules) -> str:
     "What follows from a span that does not divide the horizon."
     told = {"bucket_span": rules.span, "expire_before": rules.horizon, "window": rules.buckets * rules.span}
@@ -397,7 +416,7 @@ class Deduper:
     bucket_span: str | float | None = None  # None: a divisor of that, about its square root in seconds
     reference_instant: Any = None  # where buckets begin; None: the first row's time
     num_buckets: int | None = None  # of the original; it never changes an outcome
-    order_by: Any = None  # the order of rows; None: by event time
+    order_by: Any = None  # the order in which rows came; None: by event time, so none of a frame is late
     scope: str = "horizon"  # how long a key blocks: horizon, or bucket: within its bucket
     expiry: str = "bucket"  # bucket: whole buckets expire; exact: each row for itself
     keep: str = "first"
@@ -417,10 +436,17 @@ class Deduper:
         exact = horizon is not None and not apex and self.expiry == "exact"
         object.__setattr__(self, "rules", Rules(horizon, span, exact, by_bucket, apex))
         _instant(self.reference_instant)
-        if horizon and horizon % span:
-            warn(_window_words(self.rules), stacklevel=3)
         if self.max_future is not None:
             time_span("max_future", self.max_future)
+        for words in self._odd():
+            warn(words, stacklevel=3)
+
+    def _odd(self) -> Iterator[str]:
+        "What is allowed, and may surprise."
+        if self.max_future is not None and self.reference_instant is None:
+            yield "max_future takes the time of the very first row as it is, unless reference_instant is given"
+        if self.rules.horizon and self.rules.horizon % self.rules.span:
+            yield _window_words(self.rules)
 
     def _check(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -429,6 +455,8 @@ class Deduper:
                 raise ConfigError(f"{name} is one of: {words}; found {getattr(self, name)!r}.")
         if not _listed(self.key):
             raise ConfigError("key wants a column, or several; found none.")
+        if self.num_buckets is not None and self.num_buckets < 1:
+            raise ConfigError(f"num_buckets wants a number above 0; found {self.num_buckets!r}.")
         timed = [n for n in ("bucket_span", "max_future") if getattr(self, n) is not None]
         if self.expire_before is None and timed:
             raise ConfigError(f"{timed[0]} needs expire_before: without it nothing expires.")
@@ -450,21 +478,22 @@ class Deduper:
         held: list[DataFrame] = []
         rows, number = self._prepared(df, held)
         earlier = state.earlier(batch_id, self._recipe()) if state else None
-        rules, rows, latest = self._on_its_way(rows, earlier, held)
-        known = self._known(rows, rules, state, earlier, latest) if state else None
+        start, rows, latest = self._on_its_way(rows, earlier, held)
+        rules, at = start.rules, latest if start.is_timed else None
+        known = self._known(rows, rules, state, earlier, latest)
         judged = _judged(rows, rules, self.on_null, known)
         tagged = _tagged(judged, df.columns, rules, number)
-        commit = partial(self._commit, judged, rules, state, earlier, latest) if state else None
-        return Split(tagged, _points(df, rules, latest, number), commit, held)
+        commit = _once(partial(self._commit, judged, start, state, earlier, at)) if state else None
+        return Split(tagged, _points(df, rules, at, number), commit, held)
 
     def _on_its_way(
         self, rows: DataFrame, earlier: Earlier | None, held: list[DataFrame]
-    ) -> tuple[Rules, DataFrame, int]:
-        "The rules of this batch, its rows with the latest point at each, and the one at the end."
-        rules, initial = self._started(rows, earlier)
-        rows = self._with_latest(rows, initial, held)
+    ) -> tuple["_Start", DataFrame, int]:
+        "How this batch starts, its rows with the latest point at each, and the one at the end."
+        start = self._started(rows, earlier)
+        rows = self._with_latest(rows.drop("_dd_hash"), start.latest, held)
         found = [most for most in _greatest(rows, "_dd_latest").values() if most is not None]
-        return rules, rows, max(found, default=initial)
+        return start, rows, max(found, default=start.latest)
 
     def _prepared(self, df: DataFrame, held: list[DataFrame]) -> tuple[DataFrame, bool]:
         "The rows in ranges, with key and time; and whether times are numbers."
@@ -474,8 +503,7 @@ class Deduper:
         rows = rows.withColumn(_AT, F.when(F.col("_dd_key").isNotNull(), F.col(_AT)))
         rows = rows.withColumn("_dd_hash", hash_of(df, df.columns)).drop("_dd_at")
         order = [_sql(rows, by, "order_by") for by in _listed(self.order_by)] or [F.col(_AT)]
-        ranged = _ranged(_with_order_told(rows, order), [*order, F.col("_dd_hash")], held)
-        return ranged.drop("_dd_hash"), number
+        return _ranged(_with_order_told(rows, order), [*order, F.col("_dd_hash")], held), number
 
     def _recipe(self) -> dict[str, Any]:
         "What a state is bound to, as JSON."
@@ -485,8 +513,11 @@ class Deduper:
         return {"key": told, "event_time": str(self.event_time), **bound, "reference_instant": reference}
 
     def _known(
-        self, rows: DataFrame, rules: Rules, state: DedupState, earlier: Earlier, latest: int
-    ) -> DataFrame:
+        self, rows: DataFrame, rules: Rules, state: DedupState | None, earlier: Earlier | None, latest: int
+    ) -> DataFrame | None:
+        "What the state has of the keys."
+        if state is None:
+            return None
         ids = rows.where("_dd_key is not null").select(*id_key(F.col("_dd_key"))).distinct()
         horizon = None if rules.horizon is None else rules.horizon + rules.span
         # as of the first row: what blocks it may have expired at the last one
@@ -496,36 +527,41 @@ class Deduper:
     def _commit(
         self,
         judged: DataFrame,
-        rules: Rules,
+        start: "_Start",
         state: DedupState,
         earlier: Earlier,
-        latest: int,
+        latest: int | None,
         counts: Mapping[str, int],
     ) -> None:
+        rules = start.rules
         days = FOR_EVER if rules.horizon is None else -(-(rules.horizon + rules.span) // (86400 * _SECOND))
-        info = {"counts": dict(counts), "reference": rules.reference}
-        state.commit(earlier, _remembered(judged, rules, latest), self._recipe(), latest, info, days)
+        reference = None if latest is None else rules.reference
+        info = {"counts": dict(counts), "reference": reference, **start.seen}
+        keys = _remembered(judged, rules, latest or 0)
+        state.commit(earlier, keys, self._recipe(), latest, info, days)
 
     def _timed(self, df: DataFrame) -> tuple[DataFrame, bool]:
         if self.rules.horizon is None:
             return df.withColumn(_AT, F.lit(0)), False
         return _time(df, self.event_time, self.rules.coarse)
 
-    def _started(self, rows: DataFrame, earlier: Earlier | None) -> tuple[Rules, int]:
-        "The rules with their reference instant, and the latest point before the first row."
-        first = f"min_by({_AT}, {_PLACE}) filter (where {_AT} is not null) as first"
-        found = rows.agg(F.expr(first), F.expr(f"count_if({_AT} is null) as without")).first()
+    def _started(self, rows: DataFrame, earlier: Earlier | None) -> "_Start":
+        "Look at the rows once; raises `InputError` for those that a batch of this name cannot have."
+        found = rows.agg(*map(F.expr, _SEEN)).first()
+        seen = {"rows": found.rows, "checksum": found.checksum}
+        _check_same_rows(earlier, seen)
         if found.without and self.on_null == "error":
             raise InputError(
                 f"{found.without} rows have no key, or no time that can be read. Repair them, or say what "
                 "they are: on_null=unique or on_null=expired."
             )
-        known = earlier.reference if earlier else None
+        known, latest = (earlier.reference, earlier.latest) if earlier else (None, None)
         asked = _instant(self.reference_instant) if known is None else known
         reference = asked if asked is not None else (found.first or 0)
+        is_timed = latest is not None or found.first is not None
         # the window ends with the reference instant, which is not in it
-        latest = earlier.latest if earlier and earlier.latest is not None else reference - 1
-        return replace(self.rules, reference=reference), latest
+        latest = reference - 1 if latest is None else latest
+        return _Start(replace(self.rules, reference=reference), latest, is_timed, seen)
 
     def _with_latest(self, rows: DataFrame, initial: int, held: list[DataFrame]) -> DataFrame:
         if self.max_future is None:
@@ -561,6 +597,7 @@ class Deduper:
         if self.rules.horizon is None:
             warn("without expire_before what is remembered of a stream grows for ever", stacklevel=2)
         outputs = {"unique": unique, "duplicate": duplicate, "expired": expired}
+        _check_stream(events, {**outputs, "state": state, "checkpoint": checkpoint})
         return SplitStream(self, events, state, checkpoint, outputs)
 
 
@@ -623,7 +660,45 @@ def _with_order_told(rows: DataFrame, order: Sequence[Column]) -> DataFrame:
     return rows.withColumn("_dd_row", F.to_json(F.struct(*(by.alias(f"_{n}") for n, by in enumerate(order)))))
 
 
+def _check_stream(events: DataFrame, places: Mapping[str, str | None]) -> None:
+    "Raise `InputError` or `ConfigError` for what cannot be split as a stream."
+    if not events.isStreaming:
+        raise InputError("The rows are no stream: read them with spark.readStream, or use split.")
+    named = {name: absolute(path) for name, path in places.items() if path is not None}
+    if not named.keys() & set(OUTCOMES):
+        raise ConfigError("The rows would go nowhere: give a folder for unique, duplicate or expired.")
+    names = list(named)
+    twins = [(a, b) for a in names for b in names[names.index(a) + 1 :] if named[a] == named[b]]
+    if twins:
+        one, other = twins[0]
+        raise ConfigError(f"{one} and {other} are both {places[one]}: each needs a folder of its own.")
+
+
+def _check_same_rows(earlier: Earlier | None, seen: Mapping[str, int]) -> None:
+    "Raise `InputError` if a batch of this name was committed with other rows."
+    before = (earlier.committed if earlier else None) or {}
+    if {**seen, **before} != {**before, **seen}:
+        raise InputError(
+            f"Batch {earlier.claim.batch_id} is committed with {before['rows']} rows, and these {seen['rows']} "
+            "are not the same: they would not be remembered. Give them another batch_id."
+        )
+
+
+def _once(work: Callable[[Mapping[str, int]], None]) -> Callable[[Mapping[str, int]], None]:
+    "A work that is done once; what failed may be done again."
+    done: list[bool] = []
+
+    def then(counts: Mapping[str, int]) -> None:
+        if not done:
+            work(counts)
+            done.append(True)
+
+    return then
+
+
 def _check_together(state: DedupState | None, batch_id: str | None) -> None:
+    if state is not None and not isinstance(state, DedupState):
+        raise ConfigError(f"state wants a DedupState, such as DedupState('folder'); found {state!r}.")
     if (state is None) != (batch_id is None):
         raise ConfigError("state and batch_id go together: a state remembers batches by their names.")
 
@@ -652,9 +727,9 @@ def _tagged(judged: DataFrame, columns: Sequence[str], rules: Rules, number: boo
     )
 
 
-def _points(df: DataFrame, rules: Rules, latest: int, number: bool) -> dict[str, Any]:
+def _points(df: DataFrame, rules: Rules, latest: int | None, number: bool) -> dict[str, Any]:
     "The latest point and the expiry point at the end, as the rows have times."
-    if rules.horizon is None:
+    if rules.horizon is None or latest is None:
         return {"latest_point": None, "expiry_point": None}
     at = f"{latest}L"
     told = {"latest_point": at, "expiry_point": rules.expiry_point(rules.now(at))}

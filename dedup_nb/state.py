@@ -31,15 +31,20 @@ class Earlier:
     claim: Claim  # of a look: nothing is held
     reference: int | None  # the reference instant; None: this is the first batch
     latest: int | None  # the latest point
+    committed: Mapping[str, Any] | None = None  # what the batch itself was, if it is split again
 
 
 def _difference(recorded: Mapping[str, Any], mine: Mapping[str, Any]) -> list[str]:
-    names = dict.fromkeys([*recorded, *mine])
-    return [was_now(n, recorded.get(n), mine.get(n)) for n in names if recorded.get(n) != mine.get(n)]
+    names = [n for n in dict.fromkeys([*recorded, *mine]) if recorded.get(n) != mine.get(n)]
+    spans = {"horizon": "expire_before", "span": "bucket_span"}  # as they are given, in seconds
+    told = (
+        [m[n] / _SECOND if n in spans and m.get(n) else m.get(n) for m in (recorded, mine)] for n in names
+    )
+    return [was_now(spans.get(n, n), *both) for n, both in zip(names, told)]
 
 
 class DedupState:
-    "The memory of a deduper: a folder."
+    "The memory of a deduper: a Delta table in a folder. The session needs Delta: `get_spark(delta=True)` has it."
 
     def __init__(
         self,
@@ -81,9 +86,16 @@ class DedupState:
         claim = Manifest(self._store, {}).look(batch_id, None, {"token": ""})
         entries = [e for e in claim.ledger.committed() if e.first_seq < claim.sees and e.batch_id != batch_id]
         told = [e.committed for e in entries]
-        own = [claim.ledger.entries[batch_id].committed] if claim.rerun else []
-        reference = next((c["reference"] for c in [*told, *own]), None)
-        return Earlier(claim, reference, max((c["latest"] for c in told), default=None))
+        own = claim.ledger.entries[batch_id].committed if claim.rerun else None
+        if own and (purged := sorted(claim.ledger.expired() & {e.batch_id for e in entries})):
+            raise ManifestError(
+                f"Batch {batch_id} saw batch {purged[0]} of {self.path}, which has been purged since: it "
+                "cannot be split again."
+            )
+        # a batch without a time has neither
+        points = {name: [c[name] for c in told if c[name] is not None] for name in ("reference", "latest")}
+        reference = next(iter([*points["reference"], *([own["reference"]] if own else [])]), None)
+        return Earlier(claim, reference, max(points["latest"], default=None), own)
 
     def belongs_to(
         self,
@@ -121,7 +133,7 @@ class DedupState:
         earlier: Earlier,
         keys: DataFrame,  # KEY, `time`
         settings: Mapping[str, Any],
-        latest: int,
+        latest: int | None,  # None: no row of this batch or an earlier one has a time
         info: Mapping[str, Any],  # more to remember: counts
         days: int,  # for which keys can matter
     ) -> None:
@@ -133,7 +145,8 @@ class DedupState:
             return
         recipe = {"format": FORMAT, "deduper": dict(settings), "retention_days": days}
         manifest, token = Manifest(self._store, recipe), uuid.uuid4().hex
-        claim = manifest.begin(earlier.claim.batch_id, latest // _SECOND, {"token": token})
+        etl = None if latest is None else latest // _SECOND
+        claim = manifest.begin(earlier.claim.batch_id, etl, {"token": token})
         if _commits(claim.ledger) != _commits(earlier.claim.ledger):
             manifest.give_up(claim.batch_id, token, why="another batch was committed first")
             raise _overtaken(self.path, claim.batch_id)
@@ -143,7 +156,7 @@ class DedupState:
     def summary(self) -> dict[str, Any]:
         "Batches, keys, files, bytes, and the latest point (microseconds)."
         committed = self._ledger().committed()
-        latest = max((e.committed["latest"] for e in committed), default=None)
+        latest = max((at for e in committed if (at := e.committed["latest"]) is not None), default=None)
         files = [f for f in files_below(self.path) if f["path"].endswith(".parquet")]
         return {
             "batches": len(committed),
@@ -163,9 +176,9 @@ class DedupState:
         self._store.expire(self._ledger(), [])
 
     def purge(self) -> list[str]:  # the batches
-        "Remove the keys of batches that block nothing any more."
+        "Remove the keys of batches that block nothing any more. Batches that saw them cannot be split again."
         ledger = self._ledger()
-        latest = max((e.etl for e in ledger.committed()), default=0)
+        latest = max((e.etl for e in ledger.committed() if e.etl is not None), default=0)
         return Manifest(self._store, ledger.recipe or {}).expire(latest)
 
 

@@ -5,6 +5,7 @@ import math
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -210,7 +211,7 @@ def test_batches_give_the_outcomes_of_one(spark, tmp_path, how, partitions):
     state.compact()
     assert state.purge() == [] and state.summary()["keys"] == before["keys"] == state.read().count()
     # another memory
-    with pytest.raises(RecipeError, match="horizon was 10000, is now 20000"):
+    with pytest.raises(RecipeError, match="expire_before was 0.01, is now 0.02"):
         deduper_of({**how, "horizon": 20}).split(frame, state=state, batch_id="b3")
     # two at once: the second must look again
     one, two = (deduper_of(how).split(frame, state=state, batch_id=b) for b in ("b3", "b4"))
@@ -368,6 +369,36 @@ def test_a_killed_split_goes_on(spark, tmp_path, monkeypatch):
     assert sorted(found) == [(seq, model.take(key, at)) for seq, key, at in rows]
 
 
+def test_what_cannot_be_split_as_a_stream(spark):
+    events, split = (
+        spark.readStream.format("rate").load(),
+        Deduper(key="value", event_time="timestamp", expire_before=5),
+    )
+    with pytest.raises(ConfigError, match="unique and duplicate are both out"):
+        split.stream(events, "state", "checkpoint", unique="out", duplicate="out/")
+    with pytest.raises(ConfigError, match="go nowhere"):
+        split.stream(events, "state", "checkpoint")
+    with pytest.raises(InputError, match="no stream"):
+        split.stream(spark.range(1), "state", "checkpoint", unique="out")
+
+
+def test_a_name_stands_for_the_rows_of_one_batch(spark, tmp_path):
+    "An empty first batch binds nothing; other rows under a name that is committed are refused."
+    deduper, path = deduper_of({**FEW[0][0], "reference": 0}), str(tmp_path / "state")
+    deduper = replace(deduper, reference_instant=None)
+    frames = [spark.createDataFrame(rows, SCHEMA) for rows in ([], [(1, "a", 7)], [(2, "a", 7), (3, "b", 8)])]
+    empty = deduper.split(frames[0], state=DedupState(path, spark), batch_id="b0")
+    empty.commit()
+    assert empty.metrics == {**dict.fromkeys(OUTCOMES, 0), "latest_point": None, "expiry_point": None}
+    first = deduper.split(frames[1], state=DedupState(path, spark), batch_id="b1")
+    first.commit()
+    first.commit()
+    assert first.tagged.first().bucket == deduper.split(frames[1]).tagged.first().bucket
+    assert DedupState(path, spark).summary()["batches"] == 2
+    with pytest.raises(InputError, match="b1 is committed with 1 rows, and these 2 are not the same"):
+        deduper.split(frames[2], state=DedupState(path, spark), batch_id="b1")
+
+
 def test_a_row_is_explained(spark):
     rows = spark.createDataFrame([(1, "a", 1000), (2, "a", 2000), (3, "b", 90_000), (4, "a", 3000)], SCHEMA)
     asked = dict(key="key", event_time="time", expire_before=10, reference_instant=0, order_by=["seq"])
@@ -385,4 +416,4 @@ def test_a_span_that_does_not_divide_the_horizon_is_said():
 
 def test_a_stream_that_remembers_for_ever_is_warned_of(spark):
     with pytest.warns(UserWarning, match="grows for ever"):
-        Deduper(key="key").stream(spark.readStream.format("rate").load(), "state", "checkpoint")
+        Deduper(key="key").stream(spark.readStream.format("rate").load(), "state", "checkpoint", "unique")
