@@ -16,7 +16,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 from .config import Config, unfit_batch_id
-from .errors import ConfigError, InputError, MissingInputError
+from .errors import ConfigError, FormatError, InputError, MissingInputError
+from .expiry import time_span
 from dedup_nb.files import (
     absolute,
     filesystem,
@@ -29,9 +30,11 @@ from dedup_nb.files import (
     write_text,
 )
 from .overview import write_index
+from .keys import check_columns, fit
 from .pipeline import run
 from .report import Summary, draw_page, sum_in_words
-from .words import duration, some_of
+from .places import recipe_of
+from .words import duration, first_line, some_of
 from .write import Attempt, committed_files, own_areas, remove_unlisted
 
 
@@ -57,15 +60,16 @@ def _misfit(name: str, output: str, checkpoint: str) -> str | None:
         )
     if noted["name"] != name:
         return (
-            f"The output {output} is that of the stream {noted['name']} (checkpoint {noted['checkpoint']}). "
-            f"One output takes one stream: give name={noted['name']}, or another output for {name}."
+            f"The output {output} is that of the stream '{noted['name']}' (checkpoint {noted['checkpoint']}). "
+            f"One output takes one stream: give name={noted['name']}, or another output for '{name}'."
         )
     if noted["id"] == known:
         return None
+    lost = "is gone, or was made anew" if checkpoint == noted["checkpoint"] else f"{checkpoint} is not"
     return (
-        f"The stream {name} of {output} was made with the checkpoint {noted['checkpoint']}, which "
-        f"{checkpoint} is not: it would read all events again. Give that checkpoint; if it is lost, begin "
-        "with another output."
+        f"The stream '{name}' of {output} was made with the checkpoint {noted['checkpoint']}, which {lost}: it "
+        "would read all events again. Give that checkpoint; if it is lost, begin with another output on the "
+        "same manifest (manifest_path): events that were kept before are dropped there."
     )
 
 
@@ -247,7 +251,7 @@ def _started(
     available_now: bool,
     say: Callable[[str], None],
 ) -> tuple[_Stream, StreamingQuery]:
-    stream = _checked(events, config, checkpoint, name, say)
+    stream = _checked(events, config, checkpoint, name, trigger, say)
     writer = events.writeStream.queryName(f"{name} to {stream.output}").option(
         "checkpointLocation", stream.checkpoint
     )
@@ -266,6 +270,9 @@ def _check_format(events: DataFrame, config: Config) -> None:
             f"The rows of a stream are lines (input_format=enriched_tsv, json) or columns (parquet), not "
             f"{config.input_format}. Leave input_format out."
         )
+    if config.input_format == "parquet":
+        recipe = recipe_of(config)
+        check_columns(events.schema, recipe, fit(recipe, events.columns))
     if config.input_format in _LINES and events.columns != ["value"]:
         raise ConfigError(
             f"input_format={config.input_format} wants lines, in one column `value`; the events have "
@@ -274,7 +281,12 @@ def _check_format(events: DataFrame, config: Config) -> None:
 
 
 def _checked(
-    events: DataFrame, config: Config, checkpoint: str | None, name: str, say: Callable[[str], None]
+    events: DataFrame,
+    config: Config,
+    checkpoint: str | None,
+    name: str,
+    trigger: str | None,
+    say: Callable[[str], None],
 ) -> _Stream:
     "Refuse what cannot work before anything starts."
     _check_name(name)
@@ -283,6 +295,8 @@ def _checked(
     if config.output is None:
         raise ConfigError("A stream needs an output. Give --output DIR, or output=...")
     _check_format(events, config)
+    if trigger is not None:
+        time_span("trigger", trigger)
     wait = config.wait_minutes if "wait_minutes" in config.chosen() else _WAIT
     config = replace(config, output=absolute(config.output), wait_minutes=wait)
     checkpoint = absolute(checkpoint or f"{config.output}/checkpoints/{name}")
@@ -330,7 +344,12 @@ def _watched_parquet(
     reader: DataStreamReader, spark: SparkSession, path: str, batch_pattern: str
 ) -> DataFrame:
     "Parquet files of a folder: the columns of all that are there, and those that folder names give, as text."
-    flat = spark.read.options(recursiveFileLookup=True, mergeSchema=True).parquet(path).schema
+    try:
+        flat = spark.read.options(recursiveFileLookup=True, mergeSchema=True).parquet(path).schema
+    except Exception as wrong:
+        raise FormatError(
+            f"{path} cannot be read as Parquet: {first_line(wrong)} Is input_format=parquet right?"
+        ) from wrong
     folders = [c for c in spark.read.schema(flat).parquet(path).columns if c not in flat.names]
     for name in folders:
         flat = flat.add(name, "string")

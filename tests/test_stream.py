@@ -16,7 +16,7 @@ from runs import SCHEMA, silent
 
 from dedup_nb import Config, run
 from dedup_nb.enriched import ENRICHED
-from dedup_nb.errors import ConfigError, InputError, MissingColumnError
+from dedup_nb.errors import ConfigError, FormatError, InputError, MissingColumnError
 from dedup_nb.files import read_json
 from dedup_nb.history import runs, runs_table
 from dedup_nb.ledger import Entry, holder_in_the_way, this_process
@@ -108,7 +108,7 @@ def test_a_micro_batch_that_failed_is_done_again(spark, tmp_path, monkeypatch):
 def test_what_does_not_belong_together_is_refused(spark, tmp_path):
     cut(spark, tmp_path, [])
     go(spark, tmp_path, manifest="none")
-    with pytest.raises(ConfigError, match="that of the stream web.*give name=web"):
+    with pytest.raises(ConfigError, match="that of the stream 'web'.*give name=web"):
         go(spark, tmp_path, name="shop")
     with pytest.raises(ConfigError, match="would read all events again"):
         go(spark, tmp_path, checkpoint=str(tmp_path / "other"))
@@ -265,6 +265,11 @@ def test_what_a_stream_cannot_do_is_said_before_it_starts(spark, tmp_path):
         deduplicate_stream(lines, output, trigger="1 minute", available_now=True)
     with pytest.raises(ConfigError, match="not delta. Leave input_format out"):
         deduplicate_stream(lines, output, input_format="delta")
+    with pytest.raises(ConfigError, match="trigger wants a time above 0, such as '24 hours'.*found 'often'"):
+        deduplicate_stream(lines, output, trigger="often")
+    (tmp_path / "in/lines.txt").write_text("no Parquet")
+    with pytest.raises(FormatError, match="Is input_format=parquet right"):
+        read_stream(spark, Config(input=str(tmp_path / "in"), input_format="parquet"))
     with pytest.raises(ConfigError, match="1 file or more"):
         read_stream(spark, Config(input=str(tmp_path / "in")), max_files=0)
     assert not (tmp_path / "out").exists()
