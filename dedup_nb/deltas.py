@@ -23,7 +23,12 @@ _CONFLICT = re.compile(
     "DELTA_CONCURRENT|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|ConcurrentModification"
 )
 _NOT_THERE = re.compile("TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND")
-_FREE = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}  # new ids are not at `where`
+_FREE = {
+    # new ids are not at `where`
+    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
+    # a note is written, though no row is
+    "spark.databricks.delta.skipRecordingEmptyCommits": "false",
+}
 _COMMITS = "version", "readVersion", "operation", "isBlindAppend", "operationMetrics", "userMetadata"
 _HARMLESS = ("OPTIMIZE", "VACUUM START", "VACUUM END")  # operations that change no row
 
@@ -102,8 +107,7 @@ class Delta:
 
     def replace(self, rows: DataFrame, where: str, note: str) -> Row:
         "Put rows in place of those at `where` in one transaction; the commit."
-        with tuned(self.spark, _FREE):
-            self._write(rows.write.mode("overwrite").option("replaceWhere", where), note)
+        self._write(rows.write.mode("overwrite").option("replaceWhere", where), note)
         return self.commit_of(note)
 
     def restore_words(self, version: int) -> str:
@@ -117,7 +121,8 @@ class Delta:
     def _write(self, writer: Any, note: str) -> None:
         writer = writer.format("delta").option("userMetadata", note)
         try:
-            writer.save(absolute(self.name)) if self.is_path else writer.saveAsTable(self.name)
+            with tuned(self.spark, _FREE):
+                writer.save(absolute(self.name)) if self.is_path else writer.saveAsTable(self.name)
         except Exception as wrong:
             if _CONFLICT.search(str(wrong)):
                 raise BusyError(
@@ -136,7 +141,7 @@ def open_delta(
 ) -> Delta:
     "Open a table. Raises `MissingInputError` if it is not there, `FormatError` if it is no Delta table."
     _check_delta(spark)
-    table = Delta(spark, name)
+    table = Delta(spark, absolute(name) if "/" in name else name)
     kind = _kind_of(table)
     if kind is None:
         where, names = _near(table)

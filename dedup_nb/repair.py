@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from .columns import quoted
 from .copies import let_go, persisted
 from .deltas import Delta, among, open_delta
-from .entities import AMBIGUOUS, Entities, places_of_events, split_entities
-from .errors import BusyError, ConfigError, ConservationError, InputError, did_you_mean
-from .fates import Asked, Decided, check_asked, decide_on, look_at
+from .entities import AMBIGUOUS, Entities, Parted, places_of_events, part_entities
+from .errors import BusyError, ConfigError, ConservationError, InputError, OutputError, did_you_mean
+from .fates import Asked, Fates, check_asked, fates_of, open_loaded
 from .files import absolute
 from .page import html_table
 from .session import get_spark
@@ -40,8 +40,8 @@ class Report:
         d, c = self.data, self.counts
         done = "" if d["mode"] == "apply" else " (decided only: nothing was changed)"
         lines = [
-            f"{d['table']}, version {d['version']}: {counted(c['before'], 'row')} = {grouped(c['after'])} stay"
-            f" + {grouped(c['left'])} leave{done}."
+            f"{d['table']}, version {d['version']}: {counted(c['before'], 'row')} = {grouped(c['after'])} "
+            f"stay + {grouped(c['left'])} leave{done}."
         ]
         lines += [f"  {what:9} {text}" for what, text in self._told()]
         return "\n".join([*lines, *self._undo()])
@@ -54,28 +54,27 @@ class Report:
             yield "leave", f"{counted(n, 'row')}, {reason} ({share(n, c['before'])})"
         if c["renamed"]:
             yield "renamed", f"{counted(c['renamed'], 'row')} with the id of another event"
+        yield from self._beside()
+
+    def _beside(self) -> Iterator[tuple[str, str]]:
+        "Of entities, rows without an id, files."
+        d, without_id = self.data, self.counts["without_id"]
         for name, e in d["entities"].items():
-            yield "entities", f"{name}: {counted(e['left'], 'row')} leave, {grouped(e['renamed'])} renamed"
-            if e["ambiguous"]:
-                yield "", f"{grouped(e['ambiguous'])} of them could be of several events: ambiguous"
-        if c["without_id"]:
-            yield "left", f"{counted(c['without_id'], 'row')} without an id, as they are"
+            unclear = f", {grouped(e['ambiguous'])} of them ambiguous" if e["ambiguous"] else ""
+            yield "entities", f"{name}: {grouped(e['left'])} leave{unclear}; {grouped(e['renamed'])} renamed"
+        if without_id:
+            yield "left", f"{counted(without_id, 'row')} without an id, as they are"
         if d["files"]:
             yield "files", f"{counted(d['files'], 'file')} hold such rows, {megabytes(d['bytes'])}"
 
     def _undo(self) -> list[str]:
-        undo = self.data["undo"]
-        return (
-            [f"Duplicates are in {self.data['duplicates']}. To undo:", *(f"  {u};" for u in undo)]
-            if undo
-            else []
-        )
+        undo = [f"  {statement};" for statement in self.data["undo"]]
+        return [f"Duplicates are in {self.data['duplicates']}. To undo:", *undo] if undo else []
 
     def _repr_html_(self) -> str:
         rows = [(v["verdict"], v["reason"], v["pairs"], v["rows"]) for v in self.data["verdicts"]]
-        return f"<pre>{html.escape(str(self))}</pre>" + html_table(
-            rows, ("verdict", "reason", "pairs", "rows")
-        )
+        table = html_table(rows, ("verdict", "reason", "pairs", "rows"))
+        return f"<pre>{html.escape(str(self))}</pre>{table}"
 
 
 # %% ../nbs/63_repair.ipynb #e1e4e656
@@ -102,8 +101,8 @@ class _Change:
         found = sum(r.n for r in self.found)
         if found != self.staying + self.leaving:
             raise ConservationError(
-                f"{grouped(found)} rows of {self.table.name} are looked at, but {grouped(self.staying)} stay and "
-                f"{grouped(self.leaving)} leave. Nothing was changed; run again, and report it if it stays so."
+                f"{grouped(found)} rows of {self.table.name} are looked at, but {grouped(self.staying)} stay "
+                f"and {grouped(self.leaving)} leave. Nothing was changed; run again."
             )
         return self
 
@@ -112,10 +111,11 @@ class _Change:
         done = self.duplicates.commit_of(note) if self.duplicates.exists() else None
         if done is None:
             self.duplicates.append(self.leave, note)
-        elif int(done.operationMetrics.get("numOutputRows", 0)) != self.leaving:
+        elif _number(done, "numOutputRows") != self.leaving:
             raise ConservationError(
-                f"{self.duplicates.name} has {done.operationMetrics['numOutputRows']} rows of this repair, and "
-                f"{grouped(self.leaving)} rows leave now. Nothing more was changed: {self.take_back_words(note)}."
+                f"{self.duplicates.name} has {_number(done, 'numOutputRows')} rows of a repair that was "
+                f"begun; now {grouped(self.leaving)} rows would leave. Take them out and run again: "
+                f"{self.take_back_words(note)}"
             )
 
     def take_back_words(self, note: str) -> str:
@@ -129,21 +129,24 @@ class _Change:
         if commit is None:
             self.table.check_unchanged(since)
             commit = self.table.replace(self.stay, self.where, note)
-        told = {name: int(number) for name, number in commit.operationMetrics.items()}
-        gone, added = told["numDeletedRows"], told["numOutputRows"] - told["numCopiedRows"]
-        if (gone, added) != (self.staying + self.leaving, self.staying):
-            self.table.restore(commit.readVersion)
+        gone, added, seen = *_out_and_in(commit), self.staying + self.leaving
+        if (gone, added) != (seen, self.staying):
             raise BusyError(
                 f"{self.table.name} was changed while it was repaired: {grouped(gone)} rows were found, and "
-                f"{grouped(self.staying + self.leaving)} were seen. It was put back to version "
-                f"{commit.readVersion}; run again."
+                f"{grouped(seen)} were seen. It was put back; run again."
             )
         return commit
 
     def undo(self, note: str) -> None:
-        "Put back what was done, as far as nobody did more."
+        "Put back what was done. Raises `OutputError` if others changed the table since."
         commit = self.table.commit_of(note)
-        if commit is not None and self.table.version() == commit.version:
+        since = self.table.commits(commit.version) if commit is not None else []
+        if any(c.operation != "RESTORE" for c in since):
+            raise OutputError(
+                f"{self.table.name} was changed by a repair that cannot be finished, and by others since. "
+                f"Compare with its version {commit.readVersion}, and put back by hand what is missing."
+            )
+        if commit is not None and not since:
             self.table.restore(commit.readVersion)
         if self.duplicates.exists() and self.duplicates.commit_of(note) is not None:
             version = json.loads(note)["repair"]["version"]
@@ -151,8 +154,19 @@ class _Change:
             self.duplicates.replace(none, f"dedup.version = {version}", json.dumps({"undone": note}))
 
 
+def _number(commit: Row, name: str) -> int:
+    return int(commit.operationMetrics.get(name, 0))
+
+
+def _out_and_in(commit: Row) -> tuple[int, int]:
+    "The rows that a transaction took out, and those that it put in."
+    added = _number(commit, "numOutputRows") - _number(commit, "numCopiedRows")
+    return _number(commit, "numDeletedRows"), added
+
+
 def _by_reason(leave: DataFrame) -> dict[str, int]:
-    return {r.reason: r["count"] for r in leave.groupBy("dedup.reason").count().orderBy("reason").collect()}
+    counts = leave.groupBy("dedup.reason").count().orderBy("reason").collect()
+    return {r.reason: r["count"] for r in counts}
 
 
 def _found(rows: DataFrame, where: str) -> list[Row]:
@@ -180,9 +194,9 @@ class _Repair:
         told["entities"] = {e.table.name: [e.root_id, e.version] for e in self.entities}
         self.note = json.dumps({"repair": {**own, **told}})
 
-    def work(self, mode: str = "apply") -> "Report":
+    def work(self, mode: str = "apply") -> Report:
         "Decide, count, and change the tables."
-        d = decide_on(look_at(self.events, self.version, self.asked))
+        d = fates_of(open_loaded(self.events, self.version, self.asked))
         held = [*d.held, d.hashes]
         try:
             with ExitStack() as stack:
@@ -194,7 +208,7 @@ class _Repair:
         finally:
             let_go(*held)
 
-    def _of_events(self, d: Decided, stack: ExitStack) -> _Change:
+    def _of_events(self, d: Fates, stack: ExitStack) -> _Change:
         number = d.hashes.count()
         where = stack.enter_context(among(d.hashes, number, f"xxhash64({d.look.looked_up})"))
         where = f"{where} and {d.look.recent}" if self.asked.from_date else where
@@ -204,70 +218,70 @@ class _Repair:
         return _Change(self.events, self.duplicates, where, d.stay, d.leave, found, *counts).check()
 
     def _of_entities(
-        self, d: Decided, e: Entities, slot: int, stack: ExitStack, held: list[DataFrame]
+        self, d: Fates, e: Entities, slot: int, stack: ExitStack, held: list[DataFrame]
     ) -> _Change:
         timed = e.has_time(d.fates)
         places = persisted(places_of_events(d.fates, timed))
-        hashes = persisted(places.select(F.expr("xxhash64(eid, at) as h")).distinct())
-        eid, at = e.place(timed)
-        where = stack.enter_context(among(hashes, hashes.count(), f"xxhash64({eid}, {at})", slot))
-        fated, stay, leave = split_entities(e, places, where, timed, self.version)
-        held += [places, hashes, fated]
-        found = _found(e.table.at(e.version), where)
-        counts = fated.agg(
-            F.expr("coalesce(sum(stays), 0) as stay"),
-            F.expr("coalesce(sum(if(new_id is null, 0, stays)), 0) as renamed"),
-        ).first()
-        beside = e.table.beside("duplicated_")
-        return _Change(
-            e.table, beside, where, stay, leave, found, counts.stay, _by_reason(leave), counts.renamed
-        ).check()
+        hashes = persisted(places.selectExpr("xxhash64(eid, at) as h").distinct())
+        value = f"xxhash64({', '.join(e.place(timed))})"
+        where = stack.enter_context(among(hashes, hashes.count(), value, slot))
+        p = part_entities(e, places, where, timed, self.version)
+        held += [places, hashes, p.fated]
+        return _change_of(e, p, where)
 
     def _apply(self, changes: Sequence[_Change]) -> list[str]:
-        "Write what leaves, then change the tables, the events last. How to undo it."
-        *others, own = changes
-        changing = [c for c in others if c.leaving + c.renamed > 0]
-        since = {e.table.name: e.version for e in self.entities} | {self.events.name: self.version}
-        for c in (*changing, own):
-            c.table.check_unchanged(since[c.table.name], self.note)
-        for c in (own, *changing):
-            c.set_aside(self.note)
-        undo = []
+        "Change what changes, the events last; if that cannot be, put all back. How to undo it."
+        changing = [c for c in changes[:-1] if c.leaving + c.renamed > 0] + [changes[-1]]
         try:
-            for c in (*changing, own):
-                commit = c.replace(since[c.table.name], self.note)
-                undo += [c.table.restore_words(commit.readVersion), c.take_back_words(self.note)]
+            commits = self._write(changing)
         except BusyError:
-            for c in (*changing, own):
+            for c in changing:
                 c.undo(self.note)
             raise
-        return undo
+        back = [c.table.restore_words(commit.readVersion) for c, commit in zip(changing, commits)]
+        return back + [c.take_back_words(self.note) for c in changing]
+
+    def _write(self, changing: Sequence[_Change]) -> list[Row]:
+        "Write what leaves, then change the tables, the events last."
+        since = {e.table.name: e.version for e in self.entities} | {self.events.name: self.version}
+        for c in changing:
+            c.table.check_unchanged(since[c.table.name], self.note)
+        for c in (changing[-1], *changing[:-1]):
+            c.set_aside(self.note)
+        return [c.replace(since[c.table.name], self.note) for c in changing]
 
     def _report(
-        self, d: Decided, own: _Change, others: Sequence[_Change], mode: str, undo: Sequence[str]
-    ) -> "Report":
-        rows, with_id = d.look.rows.agg(F.count(F.lit(1)), F.count("_dd_id")).first()
-        counts = dict(before=rows, without_id=rows - with_id, left=own.leaving, renamed=own.renamed)
-        names = [*d.look.keys.id, d.look.keys.fingerprint]
-        shown = [quoted(n) for n in names if n] + ["dedup.reason", "dedup.kept_event_id"]
-        samples = d.leave.select(*shown).limit(5).collect() if mode == "decide" else []
-        return Report(
-            {
-                "table": self.events.name,
-                "duplicates": self.duplicates.name,
-                "version": self.version,
-                "mode": mode,
-                "strategy": self.asked.strategy,
-                "counts": {**counts, "after": rows - own.leaving},
-                "reasons": dict(own.reasons),
-                "verdicts": [v.asDict() for v in d.verdicts.collect()],
-                "entities": {c.table.name: _told_of(c) for c in others},
-                "files": len(own.found),
-                "bytes": sum(r.bytes for r in own.found),
-                "samples": [{n: _plain(v) for n, v in s.asDict().items()} for s in samples],
-                "undo": list(undo),
-            }
-        )
+        self, d: Fates, own: _Change, others: Sequence[_Change], mode: str, undo: Sequence[str]
+    ) -> Report:
+        told = {"table": self.events.name, "duplicates": self.duplicates.name, "version": self.version}
+        told |= {"mode": mode, "strategy": self.asked.strategy, "undo": list(undo)}
+        told |= {"counts": _counts(d, own), "reasons": dict(own.reasons)}
+        told |= {"files": len(own.found), "bytes": sum(r.bytes for r in own.found)}
+        told["verdicts"] = [v.asDict() for v in d.verdicts.collect()]
+        told["entities"] = {c.table.name: _told_of(c) for c in others}
+        told["samples"] = _samples(d) if mode == "decide" else []
+        return Report(told)
+
+
+def _counts(d: Fates, own: _Change) -> dict[str, int]:
+    "Rows of the events table."
+    rows, with_id = d.look.rows.agg(F.count(F.lit(1)), F.count("_dd_id")).first()
+    counts = dict(before=rows, without_id=rows - with_id, left=own.leaving, renamed=own.renamed)
+    return {**counts, "after": rows - own.leaving}
+
+
+def _change_of(e: Entities, p: Parted, where: str) -> _Change:
+    "The change of a table of entities, counted and checked."
+    found, (staying, renamed) = _found(e.table.at(e.version), where), p.counts()
+    tables, counts = (e.table, e.table.beside("duplicated_")), (staying, _by_reason(p.leave), renamed)
+    return _Change(*tables, where, p.stay, p.leave, found, *counts).check()
+
+
+def _samples(d: Fates) -> list[dict[str, Any]]:
+    "Some of the rows that leave."
+    names = [quoted(n) for n in (*d.look.keys.id, d.look.keys.fingerprint) if n]
+    rows = d.leave.select(*names, "dedup.reason", "dedup.kept_event_id").limit(5).collect()
+    return [{n: _plain(v) for n, v in r.asDict().items()} for r in rows]
 
 
 def _told_of(c: _Change) -> dict[str, int]:
@@ -296,8 +310,8 @@ def repair(
     """Deduplicate a loaded Delta table in place, by the rules of `deduplicate`.
 
     Rows that leave go to the duplicates, with `dedup(reason, kept_event_id, version)`. Raises `ConfigError`,
-    `MissingInputError`, `FormatError`, `MissingColumnError` before anything is changed, `BusyError` if a table
-    changes meanwhile. A repair that died is finished first, with its own settings.
+    `MissingInputError`, `FormatError`, `MissingColumnError` before anything is changed, `BusyError` if a
+    table changes meanwhile. A repair that died is finished first, with its own settings.
     """
     asked = Asked(strategy, from_date, retractions and absolute(retractions), settings)
     check_asked(asked, mode)
@@ -318,7 +332,8 @@ def _named(table: str | None, retractions: str | None) -> str:
     own = f"{absolute(retractions)}/events"
     if not Delta(None, own).exists():
         raise ConfigError(
-            f"The events of {retractions} are no Delta table: name the table that they were loaded into (--table)."
+            f"The events of {retractions} are no Delta table: name the table that they were loaded into "
+            "(--table)."
         )
     return own
 
@@ -371,12 +386,9 @@ def _finish(events: Delta, beside: Delta, say: Callable[[str], None]) -> None:
     told = json.loads(note)["repair"]
     asked = Asked(told["strategy"], told["from_date"], told["retractions"], told["settings"])
     entities = [Entities(Delta(events.spark, name), *rest) for name, rest in told["entities"].items()]
-    say(
-        f"The repair of {events.name} that was decided on version {told['version']} is not finished: going on"
-    )
-    begun = _Repair(events, beside, asked, told["version"], entities)
+    say(f"The repair of {events.name} decided on version {told['version']} is not finished: going on with it")
     try:
-        begun.work()
+        _Repair(events, beside, asked, told["version"], entities).work()
     except BusyError as wrong:
         say(f"It cannot be finished any more, and was put back: {wrong}")
 
@@ -391,4 +403,12 @@ def _open_note(events: Delta, beside: Delta) -> str | None:
         raise ConfigError(
             f"{beside.name} has the duplicates of another table: name another one for {events.name}."
         )
-    return None if events.commit_of(note) else note
+    return None if _is_whole(events.commit_of(note), beside.commit_of(note)) else note
+
+
+def _is_whole(commit: Row | None, aside: Row) -> bool:
+    "Were as many rows taken out of the events as are in the duplicates?"
+    if commit is None:
+        return False
+    gone, added = _out_and_in(commit)
+    return gone - added == _number(aside, "numOutputRows")

@@ -1,20 +1,17 @@
 """A loaded table is repaired by the rules of `deduplicate`, in place, and nothing is lost on the way."""
 
-import os
-import shutil
-import signal
+import json
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 from pyspark.sql import functions as F
 from runs import silent
 
 from dedup_nb import Config, deduplicate, run
-from dedup_nb import repair as room
+from dedup_nb.cli import main
 from dedup_nb.deltas import Delta
 from dedup_nb.errors import (
     BusyError,
@@ -66,14 +63,18 @@ def left(spark, path):
     return sorted(map(tuple, rows))
 
 
-def test_eight_rows_by_path(spark, tmp_path):
+def test_eight_rows_by_path(spark, tmp_path, monkeypatch, capsys):
     path = made(spark, tmp_path)
-    told = go(spark, path, mode="decide")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["repair", "--table", path, "--mode", "decide", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 0
     assert not (tmp_path / "duplicated_events").exists() and Delta(spark, path).version() == 0
-    assert (told.data["reasons"], told.data["files"]) == ({"natural": 3, "synthetic": 1}, 1)
-    assert len(told.data["samples"]) == 4
+    assert (told["reasons"], told["files"]) == ({"natural": 3, "synthetic": 1}, 1)
+    assert len(told["samples"]) == 4
     done = go(spark, path)
-    assert done.counts == told.counts == dict(before=8, without_id=1, left=4, renamed=0, after=4)
+    assert done.counts == told["counts"] == dict(before=8, without_id=1, left=4, renamed=0, after=4)
     assert numbers(spark, path) == [1, 3, 5, 8] and left(spark, f"{tmp_path}/duplicated_events") == LEFT
     # a second time nothing is left to do, and nothing is written
     assert go(spark, path).counts["left"] == 0 and Delta(spark, path).version() == 1
@@ -242,8 +243,23 @@ def test_a_repair_that_failed_is_finished_by_the_next_one(spark, tmp_path, monke
     said = []
     repair(path, spark=spark, say=said.append, strategy="rename" if step > 1 else "move", entities=entities)
     assert [line.partition(" is ")[0] for line in said] == (
-        [f"The repair of {path} that was decided on version 0"] if step > 1 else []
+        [f"The repair of {path} decided on version 0"] if step > 1 else []
     )
+    assert numbers(spark, path) == [1, 3, 5, 6, 8] and links(spark, f"{tmp_path}/link") == STAYING
+    assert len(left(spark, f"{tmp_path}/duplicated_events")) == 5
+    assert spark.read.format("delta").load(f"{tmp_path}/duplicated_link").count() == 5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("writes", [1, 2, 3, 4])
+def test_a_killed_repair_is_finished_by_the_next_one(spark, tmp_path, writes):
+    "kill -9 after each of its four commits."
+    path, entities = with_entities(spark, tmp_path)
+    script = Path(__file__).with_name("killed_repair.py")
+    asked = [sys.executable, script, str(writes), path, *entities]
+    done = subprocess.run(asked, capture_output=True, start_new_session=True)
+    assert done.returncode == -9, done.stderr[-2000:]
+    assert go(spark, path, None, entities).counts["left"] == 0
     assert numbers(spark, path) == [1, 3, 5, 6, 8] and links(spark, f"{tmp_path}/link") == STAYING
     assert len(left(spark, f"{tmp_path}/duplicated_events")) == 5
     assert spark.read.format("delta").load(f"{tmp_path}/duplicated_link").count() == 5
