@@ -120,7 +120,7 @@ def _by_id(different: DataFrame, keys: Keys) -> DataFrame:
 def _queried(events: DataFrame, query: str) -> DataFrame:
     "What a SELECT over `events` gives, in the columns of events. Raises `ConfigError`."
     inner = query.strip().rstrip(";").replace("{", "{{").replace("}", "}}")
-    sql = f"with events as (select * from {{frame}}) select * from ({inner})"
+    sql = f"with events as (select * from {{frame}}) select * from (\n{inner}\n)"  # it may end with a comment
     try:
         found = events.sparkSession.sql(sql, frame=events)
         columns = found.columns
