@@ -83,19 +83,17 @@ def _suspects(good: DataFrame, keys: Keys) -> DataFrame:
     place = F.struct(F.lit(0), *(F.col(f"_dd_at.{f}") for f in at))
     # a null etl_tstamp comes first in Snowplow's job
     etl = "etl_tstamp" if "etl_tstamp" in good.columns else "null"
-    narrow = keyed.select(
-        F.col("_dd_id").alias("id"),
-        F.col("_dd_fp").alias("fp"),
-        place.alias("place"),
-        F.expr(f"struct({etl} is not null, {etl})").alias("etl"),
-        F.col("_dd_at.row").alias("row"),
-    )
+    names = ("_dd_id as id", "_dd_fp as fp", "_dd_at.row as row", f"struct({etl} is not null, {etl}) as etl")
+    narrow = keyed.select(*map(F.expr, names), place.alias("place"))
     return narrow.groupBy("id", "fp", "place", "etl", "row").agg(F.count(F.lit(1)).alias("n"))
 
 
 def _by_id(different: DataFrame, keys: Keys) -> DataFrame:
-    """What the rules ask of an id: `rows`, `pairs`, `kinds` (different rows), `first`, `last` (different rows at that
-    place), `one_each` (one row of each pair, all without a fingerprint), `unseen`, `tied` (booleans)."""
+    """What the rules ask of an id.
+
+    `rows`, `pairs`, `one_each` (one row of each pair, all rows without a fingerprint), `unseen`, `tied`
+    (booleans), `kinds` (different rows), `first` and `last` (different rows at that place).
+    """
     by_time = different.groupBy("id", "fp", "etl").agg(F.expr("sum(n) as n"), F.expr("count(1) as kinds"))
     pairs = by_time.groupBy("id", "fp").agg(F.expr("sum(n) as n"), F.expr("min_by(kinds, etl) as least"))
     pairs = pairs.withColumn("missing", stands_in("fp"))
@@ -107,20 +105,20 @@ def _by_id(different: DataFrame, keys: Keys) -> DataFrame:
         F.expr("max(not missing and least > 1) as tied"),
         F.expr(f"max(missing and n > 1 and {str(not keys.unique).lower()}) as unseen"),
     )
+    return of_pairs.join(_by_place(different), "id")
+
+
+def _by_place(different: DataFrame) -> DataFrame:
     places = different.groupBy("id", "place").agg(F.expr("count(1) as kinds"))
-    of_places = places.groupBy("id").agg(
-        F.expr("sum(kinds) as kinds"),
-        F.expr("min_by(kinds, place) as first"),
-        F.expr("max_by(kinds, place) as last"),
-    )
-    return of_pairs.join(of_places, "id")
+    ends = F.expr("min_by(kinds, place) as first"), F.expr("max_by(kinds, place) as last")
+    return places.groupBy("id").agg(F.expr("sum(kinds) as kinds"), *ends)
 
 
 # %% ../nbs/63_compare.ipynb #68319228
 def _queried(events: DataFrame, query: str) -> DataFrame:
     "What a SELECT over `events` gives, in the columns of events. Raises `ConfigError`."
     inner = query.strip().rstrip(";").replace("{", "{{").replace("}", "}}")
-    sql = f"with events as (select * from {{frame}}) select * from ({inner})"
+    sql = f"with events as (select * from {{frame}}) select * from (\n{inner}\n)"  # it may end with a comment
     try:
         found = events.sparkSession.sql(sql, frame=events)
         columns = found.columns
@@ -198,7 +196,8 @@ def compare(
     """Say what other ways would do to these events: one row a way, `dedup_nb` first, `sql` last.
 
     Columns: way, rows (with an id), kept, lost (events), twice, arbitrary (ids; null for `sql`), and up to
-    three ids of each: lost_ids, twice_ids, arbitrary_ids. Raises `ConfigError`, `MissingColumnError` or `InputError`.
+    three ids of each: lost_ids, twice_ids, arbitrary_ids. Raises `ConfigError`, `MissingColumnError` or
+    `InputError`.
     """
     recipe = recipe_of(Config.passed(**{"input_format": "table", "manifest": "none", **settings}))
     return events.sparkSession.createDataFrame(_compared(events, ways, with_sql, recipe), _ROW)

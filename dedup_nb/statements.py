@@ -10,7 +10,7 @@ import re, textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any
 from .config import Config
 from .enriched import ENRICHED
@@ -58,24 +58,28 @@ def _sqlglot() -> Any:
     return sqlglot
 
 
+def _tree(sql: str) -> Any:
+    "A statement in PostgreSQL's words as a tree; nulls come last only where the order of rows says so."
+    exp = _sqlglot().exp
+    tree = _sqlglot().parse_one(sql, dialect="postgres")
+    for ordered in list(tree.find_all(exp.Ordered)):
+        # others are never null, or a tie-break: there nulls may stand anywhere
+        if ordered.this.name.startswith("dedup_") or not ordered.find_ancestor(exp.Window):
+            ordered.replace(ordered.this)
+    return tree
+
+
 def _printed(
     sql: str,  # one statement in PostgreSQL's words
     dialect: str,
     lists: Mapping[str, str],  # name -> the text that it stands for, in the dialect
 ) -> str:
     "Print a statement in a dialect: on one line, if it fits."
-    sqlglot = _sqlglot()
-    tree = sqlglot.parse_one(sql, dialect="postgres")
-    for ordered in list(tree.find_all(sqlglot.exp.Ordered)):
-        # others are never null, or a tie-break: there nulls may stand anywhere
-        if ordered.this.name.startswith("dedup_") or not ordered.find_ancestor(sqlglot.exp.Window):
-            ordered.replace(ordered.this)
-    lines = re.sub(r"\n +THEN ", " THEN ", tree.sql(dialect, pretty=True)).splitlines()
-    text, flat = (
-        "\n".join(_tight(lines)),
-        " ".join(map(str.strip, lines)).replace("( ", "(").replace(" )", ")"),
-    )
-    text = flat if len(flat) <= 110 and not any(name in flat for name in lists) else text
+    lines = re.sub(r"\n +THEN ", " THEN ", _tree(sql).sql(dialect, pretty=True)).splitlines()
+    flat = " ".join(map(str.strip, lines)).replace("( ", "(").replace(" )", ")")
+    if len(flat) <= 110 and not any(name in flat for name in lists):
+        return f"{flat};"
+    text = "\n".join(_tight(lines))
     for name, content in lists.items():
         text = re.sub(rf"\b{name}\b", lambda _: content, text)
     return "\n".join(map(_wrapped, text.splitlines())).replace(_BLANK, " ") + ";"
@@ -88,19 +92,21 @@ def _indent(line: str) -> int:
 def _tight(lines: list[str]) -> list[str]:
     "Join each line with the lines below it that are set deeper, innermost first, where all fit on one line."
     for at in range(len(lines) - 2, -1, -1):
-        below = [line for line in takewhile(lambda line: _indent(line) > _indent(lines[at]), lines[at + 1 :])]
-        end = at + 1 + len(below)
-        closes = below and end < len(lines) and re.match(r"\s*(\)|END\b)(?!.*\($)", lines[end])
-        opens = lines[at].endswith(("(", "CASE"))
-        if not below or opens and not closes:
-            continue
-        parts = [*below, *([lines[end]] if opens else [])]
-        glue = "" if lines[at].endswith("(") else " "
-        inner = " ".join(map(str.strip, below))
-        joined = lines[at] + glue + inner + (glue + lines[end].strip() if opens else "")
-        if len(joined) <= 110:
-            lines[at : at + 1 + len(parts)] = [joined]
+        below = list(takewhile(lambda line: _indent(line) > _indent(lines[at]), lines[at + 1 :]))
+        joined = _joined(lines[at], below, "".join(lines[at + 1 + len(below) :][:1])) if below else ""
+        if 0 < len(joined) <= 110:
+            closed = lines[at].endswith(("(", "CASE"))
+            lines[at : at + 1 + len(below) + closed] = [joined]
     return lines
+
+
+def _joined(head: str, below: Sequence[str], end: str) -> str:
+    "A line, those set deeper, and the one that closes what it opens; empty if that one opens something too."
+    glue, inner = "" if head.endswith("(") else " ", " ".join(map(str.strip, below))
+    if not head.endswith(("(", "CASE")):
+        return f"{head}{glue}{inner}"
+    closes = re.match(r"\s*(\)|END\b)(?!.*\($)", end)
+    return f"{head}{glue}{inner}{glue}{end.strip()}" if closes else ""
 
 
 def _wrapped(line: str) -> str:
@@ -269,6 +275,10 @@ _ROOT = ("root_id", "root_tstamp")  # what leads from an entity to its event
 _TIME = "collector_tstamp"  # of an event, as root_tstamp has it
 
 
+def _roots(events: _Table) -> Sequence[str]:
+    return _ROOT if _TIME in events.columns else _ROOT[:1]
+
+
 def _by_root(entity: _Table, events: _Table, keys: Keys) -> str:
     "SELECT that gives the entities of suspect events their reason."
     roots = [(events.column(keys.id[0]), "root_id"), (_TIME, "root_tstamp")]
@@ -291,13 +301,14 @@ def _by_root(entity: _Table, events: _Table, keys: Keys) -> str:
     FROM numbered"""
 
 
-# %% ../nbs/63_statements.ipynb #4241d30d
-def _made(like: str, name: str, dialect: str) -> str:
+# %% ../nbs/63_statements.ipynb #acaa7582
+def _made(of: _Table) -> str:
     "CREATE the table for what leaves."
-    if _DIALECTS[dialect].like:
-        return f"CREATE TABLE IF NOT EXISTS {name} (LIKE {like}, dedup_reason VARCHAR(16))"
-    empty = f"SELECT *, CAST(NULL AS TEXT) AS dedup_reason FROM {like} WHERE 1 = 0"
-    return f"CREATE TABLE IF NOT EXISTS {name} AS {empty}"
+    if _DIALECTS[of.dialect].like:
+        made = f"(LIKE {of.name}, dedup_reason VARCHAR(16))"
+    else:
+        made = f"AS SELECT *, CAST(NULL AS TEXT) AS dedup_reason FROM {of.name} WHERE 1 = 0"
+    return of.printed(f"CREATE TABLE IF NOT EXISTS {of.duplicates} {made}")
 
 
 def _where_seen(of: _Table, keys: Sequence[str]) -> str:
@@ -319,7 +330,8 @@ def _moves(of: _Table, keys: Sequence[str]) -> Iterator[str]:
         f"SELECT dedup_columns, dedup_reason FROM {of.work} WHERE {leaves}"
     )
     yield f"DELETE FROM {of.name} WHERE {_where_seen(of, keys)}"
-    yield f"INSERT INTO {of.name} (dedup_columns) SELECT dedup_columns FROM {of.work} WHERE dedup_reason IS NULL"
+    stay = f"SELECT dedup_columns FROM {of.work} WHERE dedup_reason IS NULL"
+    yield f"INSERT INTO {of.name} (dedup_columns) {stay}"
 
 
 def _merges(of: _Table, keys: Sequence[str]) -> Iterator[str]:
@@ -330,7 +342,8 @@ def _merges(of: _Table, keys: Sequence[str]) -> Iterator[str]:
         f"INSERT INTO {of.duplicates} (dedup_columns, dedup_reason) SELECT dedup_columns, dedup_reason "
         f"FROM {of.work} AS s WHERE dedup_reason <> 'copy' AND NOT EXISTS ({noted})"
     )
-    numbered = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY dedup_row ORDER BY dedup_row) AS dedup_copy FROM {of.work}"
+    copy = "ROW_NUMBER() OVER (PARTITION BY dedup_row ORDER BY dedup_row) AS dedup_copy"
+    numbered = f"SELECT *, {copy} FROM {of.work}"
     goes = f"SELECT *, {key} AS dedup_goes FROM ({numbered}) AS numbered WHERE dedup_copy = 1"
     comes = f"SELECT *, 0 AS dedup_copy, NULL AS dedup_goes FROM {of.work} WHERE dedup_reason IS NULL"
     yield (
@@ -348,9 +361,9 @@ _LEAVE = {  # by model: which row stays, and what the reasons mean
         "  synthetic  another event under an id that is taken",
     ),
     "full_row": (
-        "Of rows that are equal in all columns one is left (the others are counted as copy and carry nothing). "
-        "An id that is single then stays, unless it is in {duplicates} already; all rows of other repeated ids "
-        "move there with the reason synthetic.",
+        "Of rows that are equal in all columns one is left; the others, counted as copy, tell nothing. "
+        "An id that is single then stays, unless it is in {duplicates} already; all rows of other "
+        "repeated ids move there with the reason synthetic.",
     ),
 }
 _MISSING = {
@@ -360,12 +373,12 @@ _MISSING = {
 }
 _ENTITIES = (
     "Entities follow their event by {root}. Of k copies of an event one stays, and of each m equal entities "
-    "m/k, rounded up. Where different events share that key and one of them stays, entities move as ambiguous."
+    "m/k, rounded up. Where different events share that key and one stays, entities move as ambiguous."
 )
 _AGAIN = "A second run changes nothing. A run that ends before COMMIT has changed nothing: run it again."
 _NO_TRANSACTION = (
-    "Databricks has no transaction over several tables. So what leaves is noted first, and each table is then "
-    "changed by one MERGE. If the script is cut off, run it again: it goes on with what it had decided. "
+    "Databricks has no transaction over several tables. So what leaves is noted first, and each table is "
+    "then changed by one MERGE. If the script is cut off, run it again: it goes on with what it had decided. "
     "dedup repair does the same with more checks."
 )
 _SEEN = (
@@ -381,21 +394,27 @@ def _comment(*paragraphs: str) -> str:
     return "\n".join(f"-- {line}".rstrip() for line in lines)
 
 
-def _head(events: _Table, roots: Sequence[str], keys: Keys, model: str) -> str:
-    "What the script does."
-    dialect, order = _DIALECTS[events.dialect], ", ".join(c + " desc" * down for c, down in keys.order)
-    words = {
+def _words(events: _Table, keys: Keys) -> dict[str, str | None]:
+    "What the words of the script name."
+    order = ", ".join(c + " desc" * down for c, down in keys.order)
+    contents = "contents" if keys.missing == "surrogate" else "id"
+    return {
         "id": keys.id[0],
         "first": f"the first by {order}, then by all columns" if order else "the first by all columns",
         "fingerprint": keys.fingerprint,
-        "pair": keys.fingerprint or ("contents" if keys.missing == "surrogate" else "id"),
+        "pair": keys.fingerprint or contents,
         "duplicates": events.duplicates,
-        "root": " and ".join(roots),
+        "root": " and ".join(_roots(events)),
     }
-    said = [*_LEAVE[model], "Rows without an id stay. No id is changed."]
-    said += [_MISSING[keys.missing]] if model == "fingerprint" and keys.fingerprint else []
-    said += [_ENTITIES] if roots else []
-    said += ["", _AGAIN if dialect.transaction else _NO_TRANSACTION, *([_SEEN] if dialect.row else [])]
+
+
+def _head(events: _Table, entities: Sequence[_Table], keys: Keys, model: str) -> str:
+    "What the script does."
+    dialect, words = _DIALECTS[events.dialect], _words(events, keys)
+    missing = [_MISSING[keys.missing]] if model == "fingerprint" and keys.fingerprint else []
+    follow, seen = [_ENTITIES] if entities else [], [_SEEN] if dialect.row else []
+    again = _AGAIN if dialect.transaction else _NO_TRANSACTION
+    said = [*_LEAVE[model], "Rows without an id stay. No id is changed.", *missing, *follow, "", again, *seen]
     title = f"Deduplicate {events.table} in {dialect.name}. Model: {model}."
     return _comment(title, "", *(line.format(**words) for line in said))
 
@@ -448,10 +467,10 @@ def _decisions(events: _Table, entities: Sequence[_Table], keys: Keys, model: st
     return [events.printed(_work(events, decide(events, keys)), dedup_sent=sent), *of_entities]
 
 
-def _moved(events: _Table, entities: Sequence[_Table], roots: Sequence[str], keys: Keys) -> list[str]:
+def _moved(events: _Table, entities: Sequence[_Table], keys: Keys) -> list[str]:
     "The statements that move: the events last, as they lead to everything else."
     move = _moves if _DIALECTS[events.dialect].transaction else _merges
-    keyed = [*((t, roots) for t in entities), (events, keys.id)]
+    keyed = [*((t, _roots(events)) for t in entities), (events, keys.id)]
     return [t.printed(sql) for t, by in keyed for sql in move(t, by)]
 
 
@@ -474,33 +493,52 @@ def _check(of: _Table) -> str:
     return of.printed(f"{_NO_ROWS.format('*', of.name)} UNION ALL {named}")
 
 
-def _script(events: _Table, entities: Sequence[_Table], keys: Keys, model: str) -> str:
-    "All statements, with words between them."
-    tables, dialect = [events, *entities], _DIALECTS[events.dialect]
-    roots = () if not entities else _ROOT if _TIME in events.columns else _ROOT[:1]
-    counts = [_counts(tables), _distribution(events, events.column(keys.id[0]))]
-    less = ", less the rows with the reason copy" if model == "full_row" else ""
-    wrong = "ROLLBACK" if dialect.transaction else "RESTORE TABLE"
-    before = [
+def _numbers(tables: Sequence[_Table], keys: Keys) -> list[str]:
+    return [_counts(tables), _distribution(tables[0], tables[0].column(keys.id[0]))]
+
+
+def _looked_before(tables: Sequence[_Table], keys: Keys) -> list[str]:
+    return [
         _comment("This has no rows. If it fails, the script does not have the columns of the table."),
         *map(_check, tables),
         _comment("Before: the rows of each table, and how many ids have how many rows."),
-        *counts,
+        *_numbers(tables, keys),
     ]
-    decide = [_comment("Decide."), *_decisions(events, entities, keys, model)]
-    move = [*_looks(events, keys, model), _comment("Move."), *_moved(events, entities, roots, keys)]
-    after = [_comment(f"After: in_all as before{less}, and no id with several rows. Else {wrong}."), *counts]
-    drop = [events.printed(f"DROP TABLE {t.work}") for t in tables]
-    made = [t.printed(_made(t.name, t.duplicates, t.dialect)) for t in tables]
-    made = [_comment("What leaves goes here."), *made]
+
+
+def _looked_after(tables: Sequence[_Table], keys: Keys, model: str) -> list[str]:
+    less = ", less the rows with the reason copy" if model == "full_row" else ""
+    wrong = "ROLLBACK" if _DIALECTS[tables[0].dialect].transaction else "RESTORE TABLE"
+    words = _comment(f"After: in_all as before{less}, and no id with several rows. Else {wrong}.")
+    return [words, *_numbers(tables, keys)]
+
+
+def _in_order(dialect: _Dialect, decide: Sequence[str], **parts: Sequence[str]) -> Iterator[str]:
+    "The parts of a script in the order that the dialect's transactions ask for."
     begin, end = ([f"\n{dialect.begin};"], ["COMMIT;"]) if dialect.transaction else ([], [])
+    made, before, move, after, drop = (parts[name] for name in ("made", "before", "move", "after", "drop"))
     steps = {
-        "all": [*begin, *made, *before, *decide, *move, *after, *drop, *end],
-        "temporary": [*made, *begin, *before, *decide, *move, *after, *drop, *end],
-        "none": [*made, *decide, *begin, *before, *move, *after, *end, *drop],
-    }[dialect.makes]
-    parts = [_head(events, roots, keys, model), *steps]
-    return "\n".join(f"\n{p}" if p.startswith("--") else p for p in parts).lstrip() + "\n"
+        "all": [begin, made, before, decide, move, after, drop, end],
+        "temporary": [made, begin, before, decide, move, after, drop, end],
+        "none": [made, decide, begin, before, move, after, end, drop],
+    }
+    return chain(*steps[dialect.makes])
+
+
+def _script(events: _Table, entities: Sequence[_Table], keys: Keys, model: str) -> str:
+    "All statements, with words between them."
+    tables = [events, *entities]
+    parts = _in_order(
+        _DIALECTS[events.dialect],
+        [_comment("Decide."), *_decisions(events, entities, keys, model)],
+        made=[_comment("What leaves goes here."), *map(_made, tables)],
+        before=_looked_before(tables, keys),
+        move=[*_looks(events, keys, model), _comment("Move."), *_moved(events, entities, keys)],
+        after=_looked_after(tables, keys, model),
+        drop=[events.printed(f"DROP TABLE {t.work}") for t in tables],
+    )
+    head = _head(events, entities, keys, model)
+    return "\n".join([head, *(f"\n{p}" if p.startswith("--") else p for p in parts)]) + "\n"
 
 
 # %% ../nbs/63_statements.ipynb #4dcc4ce5
@@ -523,8 +561,14 @@ def _check_columns(table: str, columns: Sequence[str]) -> None:
         raise ConfigError(f"Wanted the columns of {table}, each once; found {', '.join(twice) or 'none'}.")
 
 
-def _check_names(tables: Sequence[_Table]) -> None:
-    "Is each table another one?"
+def _check_tables(events: _Table, entities: Sequence[_Table], as_text: Sequence[str]) -> None:
+    "Have all tables the columns that are needed, and is each another one?"
+    for of in entities:
+        require_columns(of.columns, _roots(events), of.table)
+    tables = [events, *entities]
+    for of in tables:
+        _check_columns(of.table, of.columns)
+    require_columns([c for of in tables for c in of.columns], as_text, "as_text")
     names = [name for t in tables for name in (t.name, t.duplicates, t.work)]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"{twice[0]} stands for two tables; give each a name of its own.")
@@ -542,6 +586,11 @@ def _keys(columns: Sequence[str], settings: Mapping[str, Any]) -> Keys:
     return fit(recipe, columns)
 
 
+def _no_groups(dialect: str) -> list[str]:
+    "Columns of an event that cannot make groups: in BigQuery doubles."
+    return [name for name, kind in ENRICHED if dialect == "bigquery" and kind == "double"]
+
+
 def warehouse_sql(
     dialect: str,  # redshift, postgres, snowflake, bigquery, databricks, duckdb
     table: str,  # the events, as the warehouse calls them
@@ -557,24 +606,15 @@ def warehouse_sql(
 ) -> str:
     """Write the script that cleans a loaded table: moves and deletes, never renames.
 
-    Duplicates tables have the columns of their table and `dedup_reason` (natural, synthetic; for entities also
-    ambiguous). Raises `ConfigError` and `MissingColumnError`. Rule: Snowplow's SQL models of 2015-10
+    Duplicates tables have the columns of their table and `dedup_reason` (natural, synthetic; for entities
+    also ambiguous). Raises `ConfigError` and `MissingColumnError`. Rule: Snowplow's SQL models of 2015-10
     (fingerprint, pairs in place of two lists) and 2015-07 (full_row).
     """
     _known("dialect", dialect, list(_DIALECTS))
     _known("model", model, MODELS)
-    columns = list(columns or (name for name, _ in ATOMIC))
+    columns, texts = list(columns or dict(ATOMIC)), frozenset([*as_text, *_no_groups(dialect)])
     keys = _keys(columns, settings)
-    # BigQuery puts no doubles into groups
-    doubles = [name for name, kind in ENRICHED if dialect == "bigquery" and kind == "double"]
-    texts = frozenset([*as_text, *doubles])
     events = _Table(table, dialect, columns, texts, duplicates)
     followers = [_Table(name, dialect, list(own), texts) for name, own in entities.items()]
-    roots = _ROOT if _TIME in columns else _ROOT[:1]
-    for of in followers:
-        require_columns(of.columns, roots, of.table)
-    for of in [events, *followers]:
-        _check_columns(of.table, of.columns)
-    require_columns([c for of in [events, *followers] for c in of.columns], as_text, "as_text")
-    _check_names([events, *followers])
+    _check_tables(events, followers, as_text)
     return _script(events, followers, keys, model)

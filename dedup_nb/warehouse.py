@@ -38,35 +38,45 @@ def _by_fingerprint(events: DataFrame, settings: dict[str, Any]) -> tuple[DataFr
     return stay, result.dropped.withColumn("dedup", F.expr("struct(dedup.reason, dedup.kept_event_id)"))
 
 
-def _by_row(
-    events: DataFrame, known: DataFrame | None, settings: dict[str, Any]
-) -> tuple[DataFrame, DataFrame]:
-    "The rows that stay and those that leave, by all columns."
+def _id_of(settings: dict[str, Any]) -> str:
+    return id_text(Config.passed(input_format="table", manifest="none", **settings).event_id)
+
+
+def _repeated(events: DataFrame, settings: dict[str, Any]) -> tuple[DataFrame, DataFrame]:
+    "The different rows of repeated ids, with `_dd_id` and their number `_dd_n`; and all other rows."
     recipe = recipe_of(
         Config.passed(input_format="table", manifest="none", synthetic="quarantine", **settings)
     )
-    keys, columns = fit(recipe, events.columns), [named(c) for c in events.columns]
+    keys = fit(recipe, events.columns)
     check_columns(events.schema, recipe, keys)
     rows = events.withColumn("_dd_id", F.expr(id_text(keys.id)))
     ids = suspect_ids(rows.where("_dd_id is not null").select("_dd_id", F.lit(False).alias("_dd_look")))
     once = collapsed(with_keys(rows_of(rows, ids, broadcast=False), keys))
-    fates = once.groupBy("_dd_id").agg(
-        F.expr("count(1) > 1 as _dd_several"), F.expr("sum(_dd_n) > 1 as _dd_repeated")
-    )
-    if known is None:
-        fates = fates.withColumn("_dd_known", F.lit(False))
-    else:
-        there = known.select(
-            F.expr(id_text(keys.id)).alias("_dd_id"), F.lit(True).alias("_dd_known")
-        ).distinct()
-        fates = fates.join(there, "_dd_id", "left")
-    leaves = "_dd_repeated and (_dd_several or coalesce(_dd_known, false))"
-    told = once.join(fates, "_dd_id")
+    return once, rows_of(rows, ids, inside=False, broadcast=False)
+
+
+def _by_row(
+    events: DataFrame, known: DataFrame | None, settings: dict[str, Any]
+) -> tuple[DataFrame, DataFrame]:
+    "The rows that stay and those that leave, by all columns."
+    once, others = _repeated(events, settings)
+    told = once.join(_fates(once, events.limit(0) if known is None else known, settings), "_dd_id")
     reason = F.expr("struct('synthetic' as reason, cast(null as string) as kept_event_id) as dedup")
-    stay = rows_of(rows, ids, inside=False, broadcast=False).select(*columns)
-    return stay.unionByName(told.where(f"not ({leaves})").select(*columns)), told.where(leaves).select(
-        *columns, reason
+    columns = [named(c) for c in events.columns]
+    stay = others.select(*columns).unionByName(told.where("not _dd_leaves").select(*columns))
+    return stay, told.where("_dd_leaves").select(*columns, reason)
+
+
+def _fates(once: DataFrame, known: DataFrame, settings: dict[str, Any]) -> DataFrame:
+    "`_dd_id`, and `_dd_leaves`: do its rows differ, or did one of them leave before?"
+    there = known.select(F.expr(_id_of(settings)).alias("_dd_id")).distinct()
+    several = F.expr("count(1) > 1 as _dd_several"), F.expr("sum(_dd_n) > 1 as _dd_repeated")
+    ids = (
+        once.groupBy("_dd_id")
+        .agg(*several)
+        .join(there.withColumn("_dd_known", F.lit(True)), "_dd_id", "left")
     )
+    return ids.selectExpr("_dd_id", "_dd_repeated and (_dd_several or _dd_known is not null) as _dd_leaves")
 
 
 def split_events(

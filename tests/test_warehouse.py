@@ -406,6 +406,57 @@ def test_the_command_prints_the_script(capsys):
     assert end.value.code == 0 and capsys.readouterr().out == wanted
 
 
+@pytest.fixture
+def lake(spark, tmp_path):
+    "Tables are Delta, as on Databricks, in a schema `atomic` of their own."
+    spark.conf.set("spark.sql.sources.default", "delta")
+    spark.sql(f"create schema atomic location '{tmp_path}'")
+    yield Lake(spark)
+    spark.sql("drop schema atomic cascade")
+    spark.conf.unset("spark.sql.sources.default")
+
+
+class Lake(Duck):
+    dialect = "databricks"
+
+    def __init__(self, spark):
+        self.spark = spark
+
+    def run(self, sql):
+        self.spark.sql(sql)
+
+    def asked(self, sql):
+        return [tuple(row) for row in self.spark.sql(sql).collect()]
+
+    def load(self):
+        for name, types, filled in (("events", TIMED, EVENTS), ("link", LINK, LINKS)):
+            values = ", ".join(str(row) for row in filled)
+            casts = ", ".join(
+                f"cast(c{n} as {t.split()[1]}) as {t.split()[0]}" for n, t in enumerate(types.split(", "))
+            )
+            casts = casts.replace("as varchar", "as string")
+            names = ", ".join(f"c{n}" for n in range(len(filled[0])))
+            self.run(
+                f"create or replace table atomic.{name} as select {casts} from values {values} as t({names})"
+            )
+            self.run(f"drop table if exists atomic.duplicated_{name}")
+
+
+@pytest.mark.long
+def test_the_databricks_script_runs_on_delta_and_can_be_cut_off_anywhere(lake):
+    duck = Duck()
+    load(duck, {("events", TIMED): EVENTS, ("link", LINK): LINKS})
+    duck.run(script(duck, **FOLLOWED))
+    wanted = cleaned(duck), cleaned(duck, "link")
+    parts = statements(script(lake, **FOLLOWED))
+    changing = [n for n, part in enumerate(parts) if not part.strip().startswith("SELECT")]
+    for end in [len(parts), *(n + 1 for n in changing)]:
+        lake.load()
+        for part in [*parts[:end], *parts]:  # the second time whole
+            lake.run(part)
+        assert (cleaned(lake), cleaned(lake, "link")) == wanted, parts[end - 1]
+
+
 # --- other ways
 
 
@@ -451,15 +502,18 @@ def test_other_ways_side_by_side(spark):
     assert deduplicate(events).kept.count() == told["dedup_nb"].kept
 
 
+LONG = pytest.mark.long
+
+
 @pytest.mark.parametrize(
     "given",
     [
-        dict(synthetic="quarantine"),
-        dict(synthetic="delete_all"),
-        dict(synthetic="off"),
-        dict(synthetic="off", natural="off"),
         dict(missing_fingerprint="unique"),
-        dict(missing_fingerprint="id"),
+        pytest.param(dict(synthetic="quarantine"), marks=LONG),
+        pytest.param(dict(synthetic="delete_all"), marks=LONG),
+        pytest.param(dict(synthetic="off"), marks=LONG),
+        pytest.param(dict(synthetic="off", natural="off"), marks=LONG),
+        pytest.param(dict(missing_fingerprint="id"), marks=LONG),
     ],
     ids=str,
 )
