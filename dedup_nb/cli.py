@@ -80,6 +80,10 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--prices=FILE": "TOML file laid over the prices of the package",
     "--from-profile=FILE": "plan from a profile.json that dedup profile left",
     "--side-by-side": "batches must run at the same time",
+    "--id=ID": "the id of an event, as it was sent",
+    "--ids=FILE": "a file of ids, one a line",
+    "--where=SQL": "a condition on kept events",
+    "--forget": "take the ids out of the manifest, too: a copy that comes late is loaded then",
     "--table=NAME": "name of the DynamoDB table",
     "--for=PURPOSE": "run, or create: also make the table [run]",
     "--output=DIR": "folder for the results [demo_output]",
@@ -174,6 +178,12 @@ _COMMANDS = {
         "dedup expire --output clean --audit-days 30 --yes",
         _FIND,
         ("--audit-days=N", "--yes"),
+    ),
+    "erase": _Command(
+        "remove events and their copies from all batches, as a person may ask",
+        "dedup erase --id 83c1293c-... --output clean --yes",
+        _FIND,
+        ("--id=ID", "--ids=FILE", "--where=SQL", "--forget", "--yes"),
     ),
     "iam": _Command(
         "the least AWS policy for a DynamoDB manifest",
@@ -512,6 +522,14 @@ def _runs(args: argparse.Namespace, terminal: _Terminal) -> int:
     return _answered(args, answer.data, answer)
 
 
+def _erase(args: argparse.Namespace, terminal: _Terminal) -> int:
+    from dedup_nb.erase import erase
+
+    what = dict(event_id=args.id, ids=args.ids, where=args.where)
+    answer = erase(_config(args), **what, forget=args.forget, yes=args.yes)
+    return _answered(args, answer.data, answer)
+
+
 def _history(args: argparse.Namespace, terminal: _Terminal) -> int:
     "The commands that ask the manifest, or keep it in order."
     from dedup_nb import history
@@ -607,6 +625,7 @@ _DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
     "profile": _profile,
     "backfill": _backfill,
     "plan": _plan,
+    "erase": _erase,
     "iam": _iam,
 }
 

@@ -382,7 +382,7 @@ def test_a_failing_batch_stops_the_run_and_leaves_the_earlier_ones_committed(spa
 
 def test_decide_writes_only_verdicts_and_counts_and_can_be_applied_then(spark, source, tmp_path):
     decided = one(spark, source, tmp_path / "out", mode="decide")
-    assert {f.split("/")[0] for f in files(tmp_path / "out")} == {"verdicts", "runs"}
+    assert {f.split("/")[0] for f in files(tmp_path / "out")} == {"verdicts", "runs", "metrics"}
     verdicts = rows(committed(spark, tmp_path / "out", "in", "verdicts"))
     applied = one(spark, source, tmp_path / "out")
     assert decided.counts == applied.counts == COUNTS
