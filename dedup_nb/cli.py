@@ -83,6 +83,10 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--prices=FILE": "TOML file laid over the prices of the package",
     "--from-profile=FILE": "plan from a profile.json that dedup profile left",
     "--side-by-side": "batches must run at the same time",
+    "--id=ID": "the id of an event, as it was sent",
+    "--ids=FILE": "a file of ids, one a line",
+    "--where=SQL": "a condition on kept events",
+    "--forget": "take the ids out of the manifest, too: a copy that comes late is loaded then",
     "--table=NAME": "name of the DynamoDB table",
     "repair --table=NAME": "the events: a Delta table by name, or by path (has a slash)",
     "--duplicates=NAME": "table for the rows that leave [duplicated_<name> beside the events]",
@@ -225,6 +229,12 @@ _COMMANDS = {
             "--entity=TABLE:LIST",
             "--as-text=LIST",
         ),
+    ),
+    "erase": _Command(
+        "remove events and their copies from all batches, as a person may ask",
+        "dedup erase --id 83c1293c-... --output clean --yes",
+        _FIND,
+        ("--id=ID", "--ids=FILE", "--where=SQL", "--forget", "--yes"),
     ),
     "iam": _Command(
         "the least AWS policy for a DynamoDB manifest",
@@ -621,6 +631,14 @@ def _sql(args: argparse.Namespace, terminal: _Terminal) -> int:
     return _answered(args, {"sql": script}, script.rstrip())
 
 
+def _erase(args: argparse.Namespace, terminal: _Terminal) -> int:
+    from dedup_nb.erase import erase
+
+    what = dict(event_id=args.id, ids=args.ids, where=args.where)
+    answer = erase(_config(args), **what, forget=args.forget, yes=args.yes)
+    return _answered(args, answer.data, answer)
+
+
 def _history(args: argparse.Namespace, terminal: _Terminal) -> int:
     "The commands that ask the manifest, or keep it in order."
     from dedup_nb import history
@@ -717,6 +735,7 @@ _DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
     "profile": _profile,
     "backfill": _backfill,
     "plan": _plan,
+    "erase": _erase,
     "iam": _iam,
     "compare": _compare,
     "sql": _sql,

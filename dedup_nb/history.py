@@ -25,6 +25,7 @@ from .memory import check_exists, existing_manifest, manifest_path, memory_of
 from .overview import remove_row
 from .page import html_table
 from .places import Memory
+from .report import draw_page
 from .session import get_spark
 from .words import counted, duration, grouped, minute, share, text_table, utc
 from .write import committed_files, publish
@@ -508,3 +509,5 @@ def _remove_audit(output: str, batch_ids: Iterable[str]) -> None:
             publish(output, {**record, "dropped": [], "bad": [], "audit": "expired"})
         for area in ("dropped", "bad"):
             remove_folder(f"{output}/{area}/batch_id={batch_id}")
+        if "report.html" in names_in(f"{output}/runs/{batch_id}"):
+            draw_page(output, batch_id)  # it shows bad rows

@@ -17,7 +17,7 @@ __all__ = [
 
 # %% ../nbs/32_overview.ipynb #5aec6f45
 import html, json, math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median

@@ -153,10 +153,11 @@ def largest(
 
 
 def sum_in_words(
-    c: Mapping[str, int],  # read, bad, kept, dropped
+    c: Mapping[str, int],  # read, bad, kept, dropped, and erased if any were
 ) -> str:
     "The equation that every run checks."
-    parts = " + ".join(f"{grouped(c[name])} {name}" for name in ("bad", "kept", "dropped"))
+    names = ["bad", "kept", "dropped"] + ["erased"] * bool(c.get("erased"))
+    parts = " + ".join(f"{grouped(c[name])} {name}" for name in names)
     return f"{counted(c['read'], 'row')} read = {parts}"
 
 
@@ -226,12 +227,20 @@ def fate_chart(
     title = f"{share(c['kept'], c['read'])} of {counted(c['read'], 'row')} are kept"
     if c["dropped"]:
         title += f"; most of what is dropped: {_reason(_most(m['reasons'])[0])}"
-    marked = [
-        ("renamed", c["renamed"] - earlier, NEW_ID),
-        ("renamed, with the id of an earlier batch", earlier, LATE_ID),
-    ]
-    goes = [(_reason(name), n, LATE if "cross" in name else DROPPED) for name, n in m["reasons"].items()]
-    return waterfall(title, c["read"], [("bad rows", c["bad"], BAD), *goes], marked)
+    late = "renamed, with the id of an earlier batch"
+    marked = [("renamed", c["renamed"] - earlier, NEW_ID), (late, earlier, LATE_ID)]
+    goes = [("bad rows", c["bad"], BAD), *_goes(m["reasons"])]
+    return waterfall(title, c["read"], [*goes, ("erased on request", _of_kept(m), BAD)], marked)
+
+
+def _goes(reasons: Mapping[str, int]) -> list[tuple[str, int, str]]:
+    return [(_reason(name), n, LATE if "cross" in name else DROPPED) for name, n in reasons.items()]
+
+
+def _of_kept(m: Mapping[str, Any]) -> int:
+    "Rows that were kept, and erased since: what is not bad, kept, or dropped for a reason."
+    c = m["counts"]
+    return max(0, c["read"] - c["bad"] - c["kept"] - sum(m["reasons"].values()))
 
 
 def _seconds_chart(seconds: Mapping[str, float]) -> Markup | None:

@@ -63,7 +63,8 @@ def test_the_demo_says_what_it_did_and_no_more(demo):
     assert "All 3 batches: 12 000 rows read = " in done.stdout and "Results are in" in done.stdout
     assert done.stderr == "" and not re.search("WARN|papermill.*INFO|ivy", done.stdout)
     executed = nbformat.read(output / "runs/run_dedup.ipynb", 4)
-    assert any("image/png" in o.get("data", {}) for c in executed.cells for o in c.get("outputs", []))
+    shown = [o.get("data", {}).get("text/html", "") for c in executed.cells for o in c.get("outputs", [])]
+    assert any("<svg" in text for text in shown)
 
 
 def test_the_samples_meet_their_truth_row_by_row(spark, samples):
@@ -250,7 +251,7 @@ def test_a_run_leaves_what_it_says(spark, archive):
     folder, summary, _ = archive
     out = folder / "out"
     areas = {f.split("/")[0] for f in files(out)}
-    assert areas == {"events", "dropped", "bad", "verdicts", "runs", "manifest"}
+    assert areas == {"events", "dropped", "bad", "verdicts", "runs", "manifest", "metrics"}
     assert not list((out / ".staging").rglob("*.parquet"))
     goes = committed(spark, out, "01", "dropped")
     assert goes.columns == ["event_id", "event_fingerprint", "etl_tstamp", "n", "dedup"]

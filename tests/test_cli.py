@@ -52,12 +52,13 @@ COMMANDS = {  # options that it has, and one that would do nothing for it
     "backfill": ("--synthetic --etl-time --wait-minutes --claim-timeout-minutes", "--output-format"),
     "plan": ("--events-per-day --batch-id", "--output"),
     "explain": ("--dynamodb-table", "--synthetic"),
-    "runs": ("--manifest-path", "--retention-days"),
+    "runs": ("--manifest-path --last", "--retention-days"),
     "abandon": ("--force", "--input"),
     "forget": ("--yes", "--force"),
     "expire": ("--audit-days", "--input"),
     "compare": ("--method --with --synthetic", "--output"),
     "sql": ("--dialect --entity --order-by", "--natural"),
+    "erase": ("--id --ids --where --forget", "--input"),
     "iam": ("--for", "--output"),
 }
 

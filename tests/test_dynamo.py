@@ -587,7 +587,8 @@ def test_the_files_of_old_claims_go_by_themselves_once_in_a_while(tmp_path):
     "64 commits, of which the first 40 lie a year back; one clock ahead of all changes nothing."
     times = [0 if n < 40 else 365 * DAY for n in range(63)] + [99_999 * DAY]
     log = [
-        Marker(n, "commit", f"b{n}", {"etl": etl, "first_seq": n, "token": "t"}) for n, etl in enumerate(times)
+        Marker(n, "commit", f"b{n}", {"etl": etl, "first_seq": n, "token": "t"})
+        for n, etl in enumerate(times)
     ]
     store = DynamoStore(None, None, str(tmp_path))
     for n in range(64):
