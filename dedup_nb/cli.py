@@ -621,8 +621,11 @@ def main(
 
 
 def _do(args: argparse.Namespace, terminal: _Terminal) -> int:
+    from dedup_nb.s3 import s3_in_words
+
     try:
-        return _DOES.get(args.command, _history)(args, terminal)
+        with s3_in_words():
+            return _DOES.get(args.command, _history)(args, terminal)
     except ModuleNotFoundError:
         from dedup_nb.session import check_spark
 

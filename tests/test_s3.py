@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -13,7 +14,11 @@ from emulator import answer, gate_to, ministack
 from runs import TWO
 
 from dedup_nb import s3
-from dedup_nb.errors import ConfigError
+from dedup_nb.errors import AccessError, ConfigError
+from dedup_nb.files import find_batches, remove_folder
+from dedup_nb.memory import check_output
+from dedup_nb.places import Input
+from dedup_nb.read import check_format
 from dedup_nb.session import _joined
 
 SECRET = "a secret that is never seen"
@@ -193,3 +198,104 @@ def test_a_bucket_of_aws_is_reached_in_its_own_region(monkeypatch):
     s3.s3_client().meta.events.register("before-send.s3.HeadBucket", elsewhere)
     assert s3.s3_settings(["s3://far/in"])["spark.hadoop.fs.s3a.bucket.far.endpoint.region"] == "ap-south-1"
     assert s3.s3_files("far").region == "ap-south-1"
+
+
+def refused(act):
+    "What is said of a refusal; nothing was written on the way."
+    with pytest.raises(AccessError) as told, s3.s3_in_words():
+        act()
+    assert told.value.exit_code == 2 and str(told.value).endswith(("committed.", "written."))
+    return str(told.value)
+
+
+def listed(path):
+    return lambda: find_batches(Input(path, "json"))
+
+
+@pytest.mark.parametrize(
+    "denied, act, words",
+    [
+        ("list", listed, "in cannot be used: .* s3:ListBucket there"),
+        (
+            "get",
+            lambda path: lambda: check_format(listed(path)().batches[0], "json"),
+            "in/run=1/a.json .* s3:GetObject",
+        ),
+        (
+            "put",
+            lambda path: lambda: check_output(path.replace("/in", "/out"), {}),
+            "out/runs/recipe.json.* s3:PutObject",
+        ),
+        ("post", lambda path: lambda: remove_folder(path), "in cannot .* s3:DeleteObject"),
+    ],
+)
+def test_a_denied_request_is_said_with_bucket_key_and_right(gate, lake, monkeypatch, denied, act, words):
+    monkeypatch.setattr(gate, "denies", staticmethod(lambda kind, key: kind == denied))
+    before = gate.count["put"]
+    said = refused(act(f"s3://{lake}/in"))
+    assert re.search(f"s3://{lake}/.*{words}.*: check the policies of this user.*dedup iam --for s3", said)
+    assert gate.count["put"] - before == (denied == "put")
+
+
+def test_what_else_a_store_refuses_is_said_with_what_to_check(gate, lake, monkeypatch, tmp_path):
+    nowhere = "s3://nobody-has-this/out"
+    words = "s3://nobody-has-this/out/runs/.* there is no bucket nobody-has-this there.*AWS_ENDPOINT_URL_S3"
+    assert re.search(words, refused(lambda: check_output(nowhere, {})))
+    told = refused(listed("s3://nobody-has-this/in"))
+    assert re.search("s3://nobody-has-this.* there is no bucket nobody-has-this there", told)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    words = "s3://lake/in.* cannot be reached at http://127.0.0.1:1. Check AWS_ENDPOINT_URL_S3"
+    assert re.search(words, refused(listed("s3://lake/in")))
+    for name in [n for n in os.environ if n.startswith("AWS_") and "KEY" in n]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    words = "s3://lake cannot be reached without AWS credentials, and none were found.*AWS_PROFILE"
+    assert re.search(words, refused(listed("s3://lake/in")))
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [  # what real stores say, and an emulator does not
+        (
+            "AWS Error UNKNOWN (HTTP status 301) during HeadObject operation: in bucket 'b'",
+            "AWS_REGION to that",
+        ),
+        (
+            "(AuthorizationHeaderMalformed) when calling the PutObject operation (key 'k' in bucket 'b')",
+            "region than",
+        ),
+        ("s3a://b/k: getFileStatus on s3a://b/k: S3Exception (Service: S3, Status Code: 301)", "region than"),
+        (
+            "(InvalidAccessKeyId) when calling the PutObject operation (key 'k' in bucket 'b')",
+            "aws sso login",
+        ),
+        (
+            "AWS Error SIGNATURE_DOES_NOT_MATCH during ListObjectsV2 operation: in bucket 'b'",
+            "secret is wrong",
+        ),
+        ("(ExpiredToken) when calling the PutObject operation (key 'k' in bucket 'b')", "is wrong or over"),
+        (
+            "AccessDeniedException: s3a://b/k: open on s3a://b/k: (Service: S3, Status Code: 403)",
+            "s3:GetObject",
+        ),
+        ("s3a://b/k: Writing Object on k: S3Exception (Service: S3, Status Code: 403)", "s3:PutObject"),
+        ("s3a://b/k: NoAwsCredentialsException: + DefaultCredentialsProvider", "without AWS credentials"),
+        (
+            'No FileSystem for scheme "s3" s3://b/k',
+            "no S3A. Start it with .*\n  spark.jars.packages = org.apache.h",
+        ),
+    ],
+)
+def test_a_refusal_of_any_client_is_understood(text, words):
+    said = s3.s3_refusal(OSError(text))
+    assert said.exit_code == 2 and re.search(f"^s3://b.*{words}", str(said), re.DOTALL)
+
+
+def test_errors_of_others_stay_as_they_are():
+    for text in (
+        "AccessDenied: /data/x",
+        "s3://lake/in has no batch",
+        "(AccessDeniedException) PartiQLInsert",
+    ):
+        assert s3.s3_refusal(OSError(text)) is None
