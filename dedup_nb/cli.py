@@ -81,7 +81,10 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--from-profile=FILE": "plan from a profile.json that dedup profile left",
     "--side-by-side": "batches must run at the same time",
     "--table=NAME": "name of the DynamoDB table",
-    "--for=PURPOSE": "run, or create: also make the table [run]",
+    "--for=PURPOSE": "run, or create: also make the table; s3: what a run needs there [run]",
+    "iam --input=DIR": "for s3: the input of the runs",
+    "iam --output=DIR": "for s3: their output",
+    "iam --manifest-path=DIR": "for s3: where the lake manifest lies, if not below the output",
     "--output=DIR": "folder for the results [demo_output]",
     "--name=NAME": "of the stream: its batches are NAME-000000000 and so on [stream]",
     "--checkpoint=DIR": "where Spark notes what was read [checkpoints/NAME below the output]",
@@ -172,9 +175,9 @@ _COMMANDS = {
         ("--audit-days=N", "--yes"),
     ),
     "iam": _Command(
-        "the least AWS policy for a DynamoDB manifest",
-        "dedup iam --table manifest --for create",
-        flags=("--table=NAME", "--for=PURPOSE"),
+        "the least AWS policy for a DynamoDB manifest, or for addresses on S3",
+        "dedup iam --for s3 --input s3://lake/enriched --output s3://lake/clean",
+        flags=("--for=PURPOSE", "--table=NAME", "--input=DIR", "--output=DIR", "--manifest-path=DIR"),
     ),
 }
 
@@ -529,10 +532,19 @@ def _whole(flag: str, text: str, what: str) -> int:
 
 def _iam(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.aws import iam_policy
+    from dedup_nb.s3 import s3_policy
 
-    if not args.table:
-        raise ConfigError("A policy is for one table: dedup iam --table NAME [--for run|create].")
-    print(json.dumps(iam_policy(args.table, args.__dict__["for"] or "run"), indent=1))
+    purpose = vars(args)["for"] or "run"
+    if purpose == "s3":
+        policy = s3_policy(args.input, args.output, args.manifest_path)
+    elif args.table:
+        policy = iam_policy(args.table, purpose)
+    else:
+        raise ConfigError(
+            "A policy is for one table, dedup iam --table NAME [--for run|create], or for addresses on S3, "
+            "dedup iam --for s3 --input s3://... --output s3://..."
+        )
+    print(json.dumps(policy, indent=1))
     return 0
 
 

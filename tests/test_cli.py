@@ -55,7 +55,7 @@ COMMANDS = {  # options that it has, and one that would do nothing for it
     "abandon": ("--force", "--input"),
     "forget": ("--yes", "--force"),
     "expire": ("--audit-days", "--input"),
-    "iam": ("--for", "--output"),
+    "iam": ("--for --output", "--synthetic"),
 }
 
 

@@ -6,6 +6,9 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 import boto3
 import pyarrow.parquet as pq
@@ -59,6 +62,11 @@ def read(lake, key):
     return boto3.client("s3").get_object(Bucket=lake, Key=key)["Body"].read()
 
 
+def nothing_left(lake):
+    "Are there no objects that stand for folders, and nothing of a step on the way?"
+    return not [k for k in objects(lake) if k.endswith("/") or "/.staging/" in k or "_temporary" in k]
+
+
 def kept(lake, batch):
     "The rows that a commit lists: the id, or whose new id it is, and n."
     listed = json.loads(read(lake, f"out/runs/{batch}/files.json"))["events"]
@@ -79,7 +87,31 @@ def dedup(lake, command, *more, **env):
     return subprocess.run(told, capture_output=True, text=True, env={**os.environ, **env})
 
 
-def test_the_command_alone_reads_and_writes_s3(gate, lake, tmp_path):
+ACTIONS = {"get": "s3:GetObject", "put": "s3:PutObject", "post": "s3:PutObject", "delete": "s3:DeleteObject"}
+ACTIONS |= {"head": "s3:GetObject", "list": "s3:ListBucket"}
+
+
+def outside(policy):
+    "Is a request outside a policy?"
+
+    def denies(kind, path):
+        bucket, _, key = path.strip("/").partition("/")
+        action = ACTIONS[kind] if key else "s3:ListBucket"
+        resource = f"arn:aws:s3:::{path[1:] if key else bucket}"
+        stated = [s["Resource"] for s in policy["Statement"] if action in s["Action"]]
+        return not any(fnmatchcase(resource, arn) for arns in stated for arn in arns)
+
+    return staticmethod(denies)
+
+
+def policy_for(lake):
+    words = ["iam", "--for", "s3", "--input", f"s3://{lake}/in", "--output", f"s3a://{lake}/out"]
+    told = subprocess.run([sys.executable, "-m", "dedup_nb", *words], capture_output=True, text=True)
+    return json.loads(told.stdout)
+
+
+def test_the_command_alone_reads_and_writes_s3_with_the_least_policy(gate, lake, tmp_path, monkeypatch):
+    monkeypatch.setattr(gate, "denies", outside(policy_for(lake)))
     (tmp_path / "spark-defaults.conf").write_text("spark.jars.packages org.antlr:antlr4-runtime:4.13.1\n")
     done = dedup(lake, "run", "--json", SPARK_CONF_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -87,10 +119,76 @@ def test_the_command_alone_reads_and_writes_s3(gate, lake, tmp_path):
     assert [counts[name] for name in ("read", "bad", "kept", "dropped", "renamed")] == [5, 0, 4, 1, 1]
     assert {batch: kept(lake, batch) for batch in STAYED} == STAYED
     left = objects(lake, "out/")
-    assert not [key for key in left if key.endswith("/") or "/.staging/" in key or "_temporary" in key]
+    assert nothing_left(lake)
     told = done.stderr + "".join(read(lake, key).decode(errors="replace") for key in left)
     assert SECRET not in told
-    print("requests for two batches:", dict(gate.count))
+
+
+JSON = ["input_format=json", f"input_schema={SCHEMA}"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "point, published",
+    [
+        ("dropped rows are written", False),
+        ("metrics are written, the commit is not", False),
+        ("the manifest has the commit, files.json is not written", False),
+        ("the commit is written, old files are not removed", True),
+    ],
+)
+def test_a_killed_run_on_s3_is_repaired_by_running_again(gate, lake, point, published):
+    script = str(Path(__file__).with_name("killed_run.py"))
+    words = [sys.executable, script, point, f"s3a://{lake}/in", f"s3a://{lake}/out", *JSON]
+    died = subprocess.run(words, start_new_session=True, capture_output=True, text=True)
+    assert died.returncode == -9, died.stderr
+    assert ("out/runs/1/files.json" in objects(lake)) == published
+    assert any("/.staging/" in key for key in objects(lake))
+    done = dedup(lake, "run")
+    assert done.returncode == 0, done.stderr
+    assert {batch: kept(lake, batch) for batch in STAYED} == STAYED and nothing_left(lake)
+    listed = [f["path"] for b in STAYED for f in json.loads(read(lake, f"out/runs/{b}/files.json"))["events"]]
+    assert [k for k in objects(lake, "out/events/")] == sorted(f"out/{path}" for path in listed)
+
+
+def requests_by_batch(gate, output):
+    "What was asked up to the commit of each batch since the one before it, by kind."
+    found, counted = {}, Counter()
+    for kind, path in gate.asked:
+        counted[kind] += 1
+        if kind == "put" and (batch := re.fullmatch(f"{output}/runs/([^/]+)/files.json", path)):
+            found[batch[1]], counted = counted, Counter()
+    return found
+
+
+@pytest.mark.long
+def test_many_batches_late_files_and_expiry_on_s3(gate, lake):
+    for n in range(3, 13):
+        put(lake, f"in/run={n:03d}/a.json", [("a", "f", n, n), (f"x{n}", "f", n, n)])
+    assert dedup(lake, "run").returncode == 0
+    assert [kept(lake, f"{n:03d}") for n in (3, 12)] == [[("x3", 3)], [("x12", 12)]]
+    put(lake, "in/run=012/late.json", [("x12", "f", 13, 1), ("late", "f", 13, 2)])
+    again = dedup(lake, "run")
+    assert "1 new file since" in again.stdout and "--late-files" in again.stdout
+    assert dedup(lake, "run", "--late-files").returncode == 0 and kept(lake, "012~1") == [("late", 2)]
+    told = dedup(lake, "runs", "--json")
+    assert [r["state"] for r in json.loads(told.stdout)] == ["committed"] * 13
+    assert dedup(lake, "expire", "--yes", "--audit-days", "0").returncode == 0 and nothing_left(lake)
+    by_batch = requests_by_batch(gate, f"/{lake}/out")
+    print({batch: (sum(c.values()), dict(c)) for batch, c in by_batch.items()})
+    numbers = [sum(by_batch[f"{n:03d}"].values()) for n in range(4, 13)]
+    assert max(numbers) < 1.5 * min(numbers), numbers
+
+
+@pytest.mark.long
+def test_what_spark_is_denied_is_said_too(gate, lake, monkeypatch):
+    events = f"/{lake}/out/events"
+    monkeypatch.setattr(
+        gate, "denies", staticmethod(lambda kind, path: kind == "put" and path.startswith(events))
+    )
+    done = dedup(lake, "run")
+    assert done.returncode == 2 and f"s3://{lake}/out/events" in done.stderr and "s3:PutObject" in done.stderr
+    assert not [key for key in objects(lake, "out/") if "/manifest/" not in key]
 
 
 def theirs(monkeypatch, tmp_path, words, defaults=""):
@@ -231,10 +329,10 @@ def listed(path):
 )
 def test_a_denied_request_is_said_with_bucket_key_and_right(gate, lake, monkeypatch, denied, act, words):
     monkeypatch.setattr(gate, "denies", staticmethod(lambda kind, key: kind == denied))
-    before = gate.count["put"]
+    before = len(gate.asked)
     said = refused(act(f"s3://{lake}/in"))
     assert re.search(f"s3://{lake}/.*{words}.*: check the policies of this user.*dedup iam --for s3", said)
-    assert gate.count["put"] - before == (denied == "put")
+    assert sum(kind == "put" for kind, _ in gate.asked[before:]) == (denied == "put")
 
 
 def test_what_else_a_store_refuses_is_said_with_what_to_check(gate, lake, monkeypatch, tmp_path):
@@ -299,3 +397,16 @@ def test_errors_of_others_stay_as_they_are():
         "(AccessDeniedException) PartiQLInsert",
     ):
         assert s3.s3_refusal(OSError(text)) is None
+
+
+def test_the_least_policy_names_what_is_on_s3_alone():
+    policy = s3.s3_policy("s3://lake/in/", "/data/out", "s3n://lake/m/x")
+    assert {s["Sid"]: (len(s["Action"]), s["Resource"]) for s in policy["Statement"]} == {
+        "DedupList": (1, ["arn:aws:s3:::lake"]),
+        "DedupRead": (1, ["arn:aws:s3:::lake/in", "arn:aws:s3:::lake/in/*"]),
+        "DedupWrite": (4, ["arn:aws:s3:::lake/m/x", "arn:aws:s3:::lake/m/x/*"]),
+    }
+    whole = s3.s3_policy("s3://lake", "s3://clean", None)["Statement"]
+    assert [s["Resource"] for s in whole[1:]] == [["arn:aws:s3:::lake/*"], ["arn:aws:s3:::clean/*"]]
+    with pytest.raises(ConfigError, match="dedup iam --for s3 --input"):
+        s3.s3_policy("/data/in", None)
