@@ -251,7 +251,7 @@ def iam_policy(
     "The least policy for a purpose. Raises `ConfigError` for another one."
     if purpose not in PURPOSES:
         raise ConfigError(
-            f"There is no policy for {purpose!r}: wanted one of {', '.join(PURPOSES)}."
+            f"There is no policy for {purpose!r}: wanted one of {', '.join(PURPOSES)}, or s3."
             f"{did_you_mean(purpose, PURPOSES)}"
         )
     allowed = {

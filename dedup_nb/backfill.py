@@ -21,6 +21,7 @@ from .keys import ELSEWHERE, HEAD, KEY, RENAMED, STAYS, Keys, check_columns, fit
 from .memory import door, record_output
 from .places import Input, Memory
 from .read import Source, explain_read_error, read_batch
+from .s3 import s3_in_words
 from .scan import Scan, scan_keys, sums_of, time_of_batch
 from .synthetic import new_event_id
 from .words import counted, grouped, share, some_of, utc
@@ -185,6 +186,7 @@ class Filled(list):
         self.troubles = tuple(troubles)
 
 
+@s3_in_words()
 def backfill(
     config: Config,  # input, output, since, until, skip_batches, ...
     spark: SparkSession | None = None,
@@ -203,8 +205,7 @@ def backfill(
     found, left = _as_committed(listed.batches, places.input)
     # history is taken whole: max_batches is for what a run moves
     limits = replace(limits, rerun=False, max_batches=len(found))
-    more = dict(id_case=_case(places.input), force=force, say=say)
-    job = open_job(config, places, limits, spark, **more)
+    job = open_job(config, places, limits, spark, id_case=_case(places.input), force=force, say=say)
     todo, changed = _todo(job, found, (*listed.unfit, *listed.notes, *_left_out(left)))
     return Filled(_fill_all(job, todo), [*listed.unfit, *changed])
 

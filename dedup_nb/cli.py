@@ -89,12 +89,15 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--forget": "take the ids out of the manifest, too: a copy that comes late is loaded then",
     "--table=NAME": "name of the DynamoDB table",
     "repair --table=NAME": "the events: a Delta table by name, or by path (has a slash)",
-    "--duplicates=NAME": "table for the rows that leave [duplicated_<name> beside the events]",
+    "repair --duplicates=NAME": "table for the rows that leave [duplicated_<name> beside the events]",
     "--strategy=WORD": "what becomes of another event whose id is taken: move, rename, delete [move]",
     "--entities=LIST": "tables of entities, TABLE:ROOT_ID_COLUMN each, comma separated [:root_id]",
     "--retractions=DIR": "output of a run with delete_all: take out the loaded events that it lists",
     "--from-date=DAY": "UTC day: rows before it are compared, and never changed",
-    "--for=PURPOSE": "run, or create: also make the table [run]",
+    "--for=PURPOSE": "run, or create: also make the table; s3: what a run needs there [run]",
+    "iam --input=DIR": "for s3: the input of the runs",
+    "iam --output=DIR": "for s3: their output",
+    "iam --manifest-path=DIR": "for s3: where the lake manifest lies, if not below the output",
     "--output=DIR": "folder for the results [demo_output]",
     "--name=NAME": "of the stream: its batches are NAME-000000000 and so on [stream]",
     "--checkpoint=DIR": "where Spark notes what was read [checkpoints/NAME below the output]",
@@ -106,7 +109,7 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--dialect=NAME": "redshift, postgres, snowflake, bigquery, databricks or duckdb",
     "sql --table=NAME": "the events, as the warehouse calls them",
     "--model=NAME": "what is the same event: fingerprint, or full_row [fingerprint]",
-    "--duplicates=NAME": "the table for what leaves [duplicated_<name> in the same schema]",
+    "sql --duplicates=NAME": "the table for what leaves [duplicated_<name> in the same schema]",
     "--columns=LIST": "all columns of the events, in their order [the 128 of an atomic table]",
     "--entity=TABLE:LIST": "a table of entities and all its columns; may be repeated",
     "--as-text=LIST": "columns that the warehouse cannot compare: JSON, arrays",
@@ -237,9 +240,9 @@ _COMMANDS = {
         ("--id=ID", "--ids=FILE", "--where=SQL", "--forget", "--yes"),
     ),
     "iam": _Command(
-        "the least AWS policy for a DynamoDB manifest",
-        "dedup iam --table manifest --for create",
-        flags=("--table=NAME", "--for=PURPOSE"),
+        "the least AWS policy for a DynamoDB manifest, or for addresses on S3",
+        "dedup iam --for s3 --input s3://lake/enriched --output s3://lake/clean",
+        flags=("--for=PURPOSE", "--table=NAME", "--input=DIR", "--output=DIR", "--manifest-path=DIR"),
     ),
 }
 
@@ -662,10 +665,19 @@ def _whole(flag: str, text: str | None, what: str) -> int | None:
 
 def _iam(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.aws import iam_policy
+    from dedup_nb.s3 import s3_policy
 
-    if not args.table:
-        raise ConfigError("A policy is for one table: dedup iam --table NAME [--for run|create].")
-    print(json.dumps(iam_policy(args.table, args.__dict__["for"] or "run"), indent=1))
+    purpose = vars(args)["for"] or "run"
+    if purpose == "s3":
+        policy = s3_policy(args.input, args.output, args.manifest_path)
+    elif args.table:
+        policy = iam_policy(args.table, purpose)
+    else:
+        raise ConfigError(
+            "A policy is for one table, dedup iam --table NAME [--for run|create], or for addresses on S3, "
+            "dedup iam --for s3 --input s3://... --output s3://..."
+        )
+    print(json.dumps(policy, indent=1))
     return 0
 
 
@@ -759,8 +771,11 @@ def main(
 
 
 def _do(args: argparse.Namespace, terminal: _Terminal) -> int:
+    from dedup_nb.s3 import s3_in_words
+
     try:
-        return _DOES.get(args.command, _history)(args, terminal)
+        with s3_in_words():
+            return _DOES.get(args.command, _history)(args, terminal)
     except ModuleNotFoundError:
         from dedup_nb.session import check_spark
 

@@ -37,7 +37,7 @@ import pyarrow.fs as pafs
 from .config import epoch_seconds, unfit_batch_id
 from .errors import ConfigError, InputError, MissingInputError, OutputError, did_you_mean
 from .places import Input, Limits
-from .s3 import bucket_and_key, is_s3, put_text, remove_keys, s3_client, s3_files
+from .s3 import bucket_and_key, check_bucket, is_s3, put_text, remove_key, remove_keys, s3_files
 from .words import counted, some_of
 
 # %% ../nbs/01_files.ipynb #cdd14cb7
@@ -173,10 +173,9 @@ def read_json(path: str) -> Any:  # None if the file is not there
 def remove_file(path: str) -> bool:
     "Remove a file; False if it was not there."
     fs, inner = filesystem(path)
-    if is_s3(path):  # by itself: pyarrow would leave an object for the folder
+    if is_s3(path):
         there = fs.get_file_info(inner).is_file
-        if there:
-            s3_client().delete_object(**dict(zip(("Bucket", "Key"), bucket_and_key(path))))
+        remove_key(path)
         return there
     try:
         fs.delete_file(inner)
@@ -188,7 +187,7 @@ def remove_file(path: str) -> bool:
 def remove_folder(path: str) -> None:
     "Remove a folder and all in it, if it is there."
     if is_s3(path):
-        return remove_keys(*bucket_and_key(path))
+        return remove_keys(path)
     fs, inner = filesystem(path)
     if fs.get_file_info(inner).type == pafs.FileType.Directory:
         with suppress(FileNotFoundError):  # another run may be at it too
@@ -198,7 +197,7 @@ def remove_folder(path: str) -> None:
 def remove_markers(folder: str) -> None:
     "Remove empty objects that stand for folders: a job that is killed leaves them on S3."
     if is_s3(folder):
-        remove_keys(*bucket_and_key(folder), only_markers=True)
+        remove_keys(folder, only_markers=True)
 
 
 def files_below(
@@ -292,6 +291,8 @@ def _looked_at(path: str, fs: pafs.FileSystem, inner: str) -> tuple[pafs.FileInf
 
 def _not_there(path: str, fs: pafs.FileSystem, inner: str) -> MissingInputError:
     "Say what is there instead: the nearest folder that exists, and the nearest name in it."
+    if is_s3(path):
+        check_bucket(path)
     parent, name = os.path.split(inner.rstrip("/"))
     while parent not in ("", "/") and fs.get_file_info(parent).type == pafs.FileType.NotFound:
         parent, name = os.path.split(parent)

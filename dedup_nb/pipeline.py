@@ -66,6 +66,7 @@ from dedup_nb.stages import (
     write_retractions,
     write_verdicts,
 )
+from .s3 import s3_in_words, s3_refusal
 from .session import beside, tuned
 from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, TUNED, Attempt, check_columns_fit, committed_files, discard
@@ -296,7 +297,7 @@ def _tidied(job: Job, batch: Batch, attempt: Attempt) -> Iterator[None]:
         if isinstance(wrong, Exception) and not isinstance(wrong, FencedError):
             explained = _overtaken(job, attempt)
         if explained is None and not isinstance(wrong, DedupError):
-            explained = explain_read_error(wrong, batch)
+            explained = s3_refusal(wrong) or explain_read_error(wrong, batch)
         if explained is None:
             raise
         raise explained from wrong
@@ -338,6 +339,7 @@ def _overtaken(job: Job, attempt: Attempt) -> DedupError | None:
 
 
 # %% ../nbs/31_pipeline.ipynb #a6637b90
+@s3_in_words()
 def run(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -362,7 +364,6 @@ def run(
     _check_streams(job)
     ledger = _ledger(job, accept_empty_manifest)
     todo, notes, troubles = _todo(job, found, ledger, late_files)
-    check_output(job.output, job.made_with)
     return _all(job, todo, notes, troubles)
 
 
@@ -378,6 +379,7 @@ def _check_streams(job: Job) -> None:
 def _all(job: Job, todo: Sequence[Batch], notes: Sequence[str], troubles: Sequence[str]) -> Summary:
     "One batch after the other; what is to be said of the others comes first."
     done: list[dict[str, Any]] = []
+    check_output(job.output, job.made_with)
     try:
         with tuned(job.spark, TUNED.get(job.places.output.format, {})) as hint:
             notes = [*notes, hint] if hint else notes

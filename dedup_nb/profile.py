@@ -31,6 +31,7 @@ from .numbers import QUANTILES, numbers_of
 from .page import Chart, has_charts, html_table, page, paragraph, section
 from .places import Input, Limits, Recipe, limits_of, places_of, recipe_of
 from .read import explain_read_error, read_batch
+from .s3 import s3_in_words
 from .session import get_spark
 from .words import counted, grouped
 
@@ -311,11 +312,10 @@ def _staging(output: str) -> Iterator[_Stage]:
         remove_folder(folder)
 
 
-def _session(place: Input, output: str) -> SparkSession:
-    return get_spark(place.format == "delta", addresses=[place.path, output])
-
-
-def _opened(spark: SparkSession, batches: Sequence[Batch], place: Input, recipe: Recipe) -> list[OneBatch]:
+def _opened(
+    spark: SparkSession | None, output: str, batches: Sequence[Batch], place: Input, recipe: Recipe
+) -> list[OneBatch]:
+    spark = spark or get_spark(place.format == "delta", addresses=[place.path, output])
     return [open_source(b.batch_id, read_batch(spark, b, place, recipe), recipe) for b in batches]
 
 
@@ -336,6 +336,7 @@ def _steps(say: Callable[[str], None]) -> Callable[[str, str], None]:
 
 
 # %% ../nbs/41_profile.ipynb #dfe6ca7d
+@s3_in_words()
 def profile(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -351,7 +352,7 @@ def profile(
     step, output = _steps(say), absolute(config.output)
     batches, unfit = _batches(place, limits_of(config), say)
     with _in_our_words(batches), _staging(output) as stage:
-        opened = _opened(spark or _session(place, output), batches, place, recipe)
+        opened = _opened(spark, output, batches, place, recipe)
         step("read", counted(len(opened), "batch", "batches"))
         found = _profiled(opened, recipe, config.chosen(), stage, unfit)
     step("profile", found.headline())

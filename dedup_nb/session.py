@@ -173,8 +173,7 @@ def get_spark(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the first python3 in PATH
     builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[*]")).appName("dedup_nb")
     wanted = _joined(_LOCAL | _needed(delta, addresses), settings)
-    for name, value in wanted.items():
-        builder = builder.config(name, value)
+    builder = builder.config(map=wanted)
     packages = wanted.get(_PACKAGES)
     try:
         with _launched_with(packages):

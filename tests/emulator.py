@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from contextlib import contextmanager
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -63,7 +62,7 @@ class Gate(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     target = ""
-    count: Counter = Counter()
+    asked: list = []  # kind and key of each request
     denies = staticmethod(lambda kind, key: False)
 
     def _pass_on(self):
@@ -71,7 +70,7 @@ class Gate(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         kind = {"GET": "list" if "list-type" in query or path.count("/") < 2 else "get"}.get(self.command)
         kind = kind or self.command.lower()
-        self.count[kind] += 1
+        self.asked.append((kind, unquote(path)))
         if self.denies(kind, unquote(path)):
             return self._answer(403, [], b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>")
         connection = http.client.HTTPConnection(self.target)
@@ -101,7 +100,7 @@ class Gate(BaseHTTPRequestHandler):
 @contextmanager
 def gate_to(address):
     "A gate, and its address."
-    gate = type("OneGate", (Gate,), {"target": address.removeprefix("http://"), "count": Counter()})
+    gate = type("OneGate", (Gate,), {"target": address.removeprefix("http://"), "asked": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), gate)
     server.handle_error = lambda *_: None  # who asked may be gone
     threading.Thread(target=server.serve_forever, daemon=True).start()

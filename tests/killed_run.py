@@ -68,12 +68,12 @@ POINTS = {
 
 if __name__ == "__main__":
     POINTS.get(point, lambda: None)()
-    spark = get_spark(delta=point != "a session without Delta")
+    spark = get_spark(delta=point != "a session without Delta", addresses=[source, output])
     spark.sql("select 1").collect()
     print("ready", flush=True)
     settings = dict(word.split("=", 1) for word in more)
     try:
-        run(Config(input=source, output=output, input_format="parquet", **settings), spark)
+        run(Config(input=source, output=output, **{"input_format": "parquet", **settings}), spark)
     except DedupError as wrong:
         print(f"{type(wrong).__name__}: {wrong}", file=sys.stderr)
         sys.exit(wrong.exit_code)

@@ -59,7 +59,7 @@ COMMANDS = {  # options that it has, and one that would do nothing for it
     "compare": ("--method --with --synthetic", "--output"),
     "sql": ("--dialect --entity --order-by", "--natural"),
     "erase": ("--id --ids --where --forget", "--input"),
-    "iam": ("--for", "--output"),
+    "iam": ("--for --output", "--synthetic"),
 }
 
 

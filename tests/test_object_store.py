@@ -7,7 +7,7 @@ import pytest
 
 from dedup_nb.choose import compare_with_commits, record_input
 from dedup_nb.config import Config
-from dedup_nb.errors import BusyError, InputError, MissingInputError, OutputError
+from dedup_nb.errors import AccessError, BusyError, InputError, MissingInputError, OutputError
 from dedup_nb.files import (
     files_below,
     filesystem,
@@ -100,7 +100,7 @@ def test_an_input_is_listed_once_and_cut_into_batches(s3, lake, scheme):
     [
         ("s3://{lake}/evnts", MissingInputError, "it is not there. .* has events. Did you mean events?"),
         ("s3://{lake}/events/no/way", MissingInputError, "it is not there. .*/events has run=1"),
-        ("s3://nobody-has-this/in", InputError, "nobody-has-this"),
+        ("s3://nobody-has-this/in", AccessError, "there is no bucket nobody-has-this"),
         ("s3://{lake}/events//run=1", InputError, "events//run=1 cannot be listed"),
     ],
 )

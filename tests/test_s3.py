@@ -3,8 +3,12 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 import boto3
 import pyarrow.parquet as pq
@@ -13,7 +17,11 @@ from emulator import answer, gate_to, ministack
 from runs import TWO
 
 from dedup_nb import s3
-from dedup_nb.errors import ConfigError
+from dedup_nb.errors import AccessError, ConfigError
+from dedup_nb.files import find_batches, remove_folder
+from dedup_nb.memory import check_output
+from dedup_nb.places import Input
+from dedup_nb.read import check_format
 from dedup_nb.session import _joined
 
 SECRET = "a secret that is never seen"
@@ -54,6 +62,11 @@ def read(lake, key):
     return boto3.client("s3").get_object(Bucket=lake, Key=key)["Body"].read()
 
 
+def nothing_left(lake):
+    "Are there no objects that stand for folders, and nothing of a step on the way?"
+    return not [k for k in objects(lake) if k.endswith("/") or "/.staging/" in k or "_temporary" in k]
+
+
 def kept(lake, batch):
     "The rows that a commit lists: the id, or whose new id it is, and n."
     listed = json.loads(read(lake, f"out/runs/{batch}/files.json"))["events"]
@@ -74,7 +87,31 @@ def dedup(lake, command, *more, **env):
     return subprocess.run(told, capture_output=True, text=True, env={**os.environ, **env})
 
 
-def test_the_command_alone_reads_and_writes_s3(gate, lake, tmp_path):
+ACTIONS = {"get": "s3:GetObject", "put": "s3:PutObject", "post": "s3:PutObject", "delete": "s3:DeleteObject"}
+ACTIONS |= {"head": "s3:GetObject", "list": "s3:ListBucket"}
+
+
+def outside(policy):
+    "Is a request outside a policy?"
+
+    def denies(kind, path):
+        bucket, _, key = path.strip("/").partition("/")
+        action = ACTIONS[kind] if key else "s3:ListBucket"
+        resource = f"arn:aws:s3:::{path[1:] if key else bucket}"
+        stated = [s["Resource"] for s in policy["Statement"] if action in s["Action"]]
+        return not any(fnmatchcase(resource, arn) for arns in stated for arn in arns)
+
+    return staticmethod(denies)
+
+
+def policy_for(lake):
+    words = ["iam", "--for", "s3", "--input", f"s3://{lake}/in", "--output", f"s3a://{lake}/out"]
+    told = subprocess.run([sys.executable, "-m", "dedup_nb", *words], capture_output=True, text=True)
+    return json.loads(told.stdout)
+
+
+def test_the_command_alone_reads_and_writes_s3_with_the_least_policy(gate, lake, tmp_path, monkeypatch):
+    monkeypatch.setattr(gate, "denies", outside(policy_for(lake)))
     (tmp_path / "spark-defaults.conf").write_text("spark.jars.packages org.antlr:antlr4-runtime:4.13.1\n")
     done = dedup(lake, "run", "--json", SPARK_CONF_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -82,10 +119,76 @@ def test_the_command_alone_reads_and_writes_s3(gate, lake, tmp_path):
     assert [counts[name] for name in ("read", "bad", "kept", "dropped", "renamed")] == [5, 0, 4, 1, 1]
     assert {batch: kept(lake, batch) for batch in STAYED} == STAYED
     left = objects(lake, "out/")
-    assert not [key for key in left if key.endswith("/") or "/.staging/" in key or "_temporary" in key]
+    assert nothing_left(lake)
     told = done.stderr + "".join(read(lake, key).decode(errors="replace") for key in left)
     assert SECRET not in told
-    print("requests for two batches:", dict(gate.count))
+
+
+JSON = ["input_format=json", f"input_schema={SCHEMA}"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "point, published",
+    [
+        ("dropped rows are written", False),
+        ("metrics are written, the commit is not", False),
+        ("the manifest has the commit, files.json is not written", False),
+        ("the commit is written, old files are not removed", True),
+    ],
+)
+def test_a_killed_run_on_s3_is_repaired_by_running_again(gate, lake, point, published):
+    script = str(Path(__file__).with_name("killed_run.py"))
+    words = [sys.executable, script, point, f"s3a://{lake}/in", f"s3a://{lake}/out", *JSON]
+    died = subprocess.run(words, start_new_session=True, capture_output=True, text=True)
+    assert died.returncode == -9, died.stderr
+    assert ("out/runs/1/files.json" in objects(lake)) == published
+    assert any("/.staging/" in key for key in objects(lake))
+    done = dedup(lake, "run")
+    assert done.returncode == 0, done.stderr
+    assert {batch: kept(lake, batch) for batch in STAYED} == STAYED and nothing_left(lake)
+    listed = [f["path"] for b in STAYED for f in json.loads(read(lake, f"out/runs/{b}/files.json"))["events"]]
+    assert [k for k in objects(lake, "out/events/")] == sorted(f"out/{path}" for path in listed)
+
+
+def requests_by_batch(gate, output):
+    "What was asked up to the commit of each batch since the one before it, by kind."
+    found, counted = {}, Counter()
+    for kind, path in gate.asked:
+        counted[kind] += 1
+        if kind == "put" and (batch := re.fullmatch(f"{output}/runs/([^/]+)/files.json", path)):
+            found[batch[1]], counted = counted, Counter()
+    return found
+
+
+@pytest.mark.long
+def test_many_batches_late_files_and_expiry_on_s3(gate, lake):
+    for n in range(3, 13):
+        put(lake, f"in/run={n:03d}/a.json", [("a", "f", n, n), (f"x{n}", "f", n, n)])
+    assert dedup(lake, "run").returncode == 0
+    assert [kept(lake, f"{n:03d}") for n in (3, 12)] == [[("x3", 3)], [("x12", 12)]]
+    put(lake, "in/run=012/late.json", [("x12", "f", 13, 1), ("late", "f", 13, 2)])
+    again = dedup(lake, "run")
+    assert "1 new file since" in again.stdout and "--late-files" in again.stdout
+    assert dedup(lake, "run", "--late-files").returncode == 0 and kept(lake, "012~1") == [("late", 2)]
+    told = dedup(lake, "runs", "--json")
+    assert [r["state"] for r in json.loads(told.stdout)] == ["committed"] * 13
+    assert dedup(lake, "expire", "--yes", "--audit-days", "0").returncode == 0 and nothing_left(lake)
+    by_batch = requests_by_batch(gate, f"/{lake}/out")
+    print({batch: (sum(c.values()), dict(c)) for batch, c in by_batch.items()})
+    numbers = [sum(by_batch[f"{n:03d}"].values()) for n in range(4, 13)]
+    assert max(numbers) < 1.5 * min(numbers), numbers
+
+
+@pytest.mark.long
+def test_what_spark_is_denied_is_said_too(gate, lake, monkeypatch):
+    events = f"/{lake}/out/events"
+    monkeypatch.setattr(
+        gate, "denies", staticmethod(lambda kind, path: kind == "put" and path.startswith(events))
+    )
+    done = dedup(lake, "run")
+    assert done.returncode == 2 and f"s3://{lake}/out/events" in done.stderr and "s3:PutObject" in done.stderr
+    assert not [key for key in objects(lake, "out/") if "/manifest/" not in key]
 
 
 def theirs(monkeypatch, tmp_path, words, defaults=""):
@@ -193,3 +296,117 @@ def test_a_bucket_of_aws_is_reached_in_its_own_region(monkeypatch):
     s3.s3_client().meta.events.register("before-send.s3.HeadBucket", elsewhere)
     assert s3.s3_settings(["s3://far/in"])["spark.hadoop.fs.s3a.bucket.far.endpoint.region"] == "ap-south-1"
     assert s3.s3_files("far").region == "ap-south-1"
+
+
+def refused(act):
+    "What is said of a refusal; nothing was written on the way."
+    with pytest.raises(AccessError) as told, s3.s3_in_words():
+        act()
+    assert told.value.exit_code == 2 and str(told.value).endswith(("committed.", "written."))
+    return str(told.value)
+
+
+def listed(path):
+    return lambda: find_batches(Input(path, "json"))
+
+
+@pytest.mark.parametrize(
+    "denied, act, words",
+    [
+        ("list", listed, "in cannot be used: .* s3:ListBucket there"),
+        (
+            "get",
+            lambda path: lambda: check_format(listed(path)().batches[0], "json"),
+            "in/run=1/a.json .* s3:GetObject",
+        ),
+        (
+            "put",
+            lambda path: lambda: check_output(path.replace("/in", "/out"), {}),
+            "out/runs/recipe.json.* s3:PutObject",
+        ),
+        ("post", lambda path: lambda: remove_folder(path), "in cannot .* s3:DeleteObject"),
+    ],
+)
+def test_a_denied_request_is_said_with_bucket_key_and_right(gate, lake, monkeypatch, denied, act, words):
+    monkeypatch.setattr(gate, "denies", staticmethod(lambda kind, key: kind == denied))
+    before = len(gate.asked)
+    said = refused(act(f"s3://{lake}/in"))
+    assert re.search(f"s3://{lake}/.*{words}.*: check the policies of this user.*dedup iam --for s3", said)
+    assert sum(kind == "put" for kind, _ in gate.asked[before:]) == (denied == "put")
+
+
+def test_what_else_a_store_refuses_is_said_with_what_to_check(gate, lake, monkeypatch, tmp_path):
+    nowhere = "s3://nobody-has-this/out"
+    words = "s3://nobody-has-this/out/runs/.* there is no bucket nobody-has-this there.*AWS_ENDPOINT_URL_S3"
+    assert re.search(words, refused(lambda: check_output(nowhere, {})))
+    told = refused(listed("s3://nobody-has-this/in"))
+    assert re.search("s3://nobody-has-this.* there is no bucket nobody-has-this there", told)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    words = "s3://lake/in.* cannot be reached at http://127.0.0.1:1. Check AWS_ENDPOINT_URL_S3"
+    assert re.search(words, refused(listed("s3://lake/in")))
+    for name in [n for n in os.environ if n.startswith("AWS_") and "KEY" in n]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    words = "s3://lake cannot be reached without AWS credentials, and none were found.*AWS_PROFILE"
+    assert re.search(words, refused(listed("s3://lake/in")))
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [  # what real stores say, and an emulator does not
+        (
+            "AWS Error UNKNOWN (HTTP status 301) during HeadObject operation: in bucket 'b'",
+            "AWS_REGION to that",
+        ),
+        (
+            "(AuthorizationHeaderMalformed) when calling the PutObject operation (key 'k' in bucket 'b')",
+            "region than",
+        ),
+        ("s3a://b/k: getFileStatus on s3a://b/k: S3Exception (Service: S3, Status Code: 301)", "region than"),
+        (
+            "(InvalidAccessKeyId) when calling the PutObject operation (key 'k' in bucket 'b')",
+            "aws sso login",
+        ),
+        (
+            "AWS Error SIGNATURE_DOES_NOT_MATCH during ListObjectsV2 operation: in bucket 'b'",
+            "secret is wrong",
+        ),
+        ("(ExpiredToken) when calling the PutObject operation (key 'k' in bucket 'b')", "is wrong or over"),
+        (
+            "AccessDeniedException: s3a://b/k: open on s3a://b/k: (Service: S3, Status Code: 403)",
+            "s3:GetObject",
+        ),
+        ("s3a://b/k: Writing Object on k: S3Exception (Service: S3, Status Code: 403)", "s3:PutObject"),
+        ("s3a://b/k: NoAwsCredentialsException: + DefaultCredentialsProvider", "without AWS credentials"),
+        (
+            'No FileSystem for scheme "s3" s3://b/k',
+            "no S3A. Start it with .*\n  spark.jars.packages = org.apache.h",
+        ),
+    ],
+)
+def test_a_refusal_of_any_client_is_understood(text, words):
+    said = s3.s3_refusal(OSError(text))
+    assert said.exit_code == 2 and re.search(f"^s3://b.*{words}", str(said), re.DOTALL)
+
+
+def test_errors_of_others_stay_as_they_are():
+    for text in (
+        "AccessDenied: /data/x",
+        "s3://lake/in has no batch",
+        "(AccessDeniedException) PartiQLInsert",
+    ):
+        assert s3.s3_refusal(OSError(text)) is None
+
+
+def test_the_least_policy_names_what_is_on_s3_alone():
+    policy = s3.s3_policy("s3://lake/in/", "/data/out", "s3n://lake/m/x")
+    assert {s["Sid"]: (len(s["Action"]), s["Resource"]) for s in policy["Statement"]} == {
+        "DedupList": (1, ["arn:aws:s3:::lake"]),
+        "DedupRead": (1, ["arn:aws:s3:::lake/in", "arn:aws:s3:::lake/in/*"]),
+        "DedupWrite": (4, ["arn:aws:s3:::lake/m/x", "arn:aws:s3:::lake/m/x/*"]),
+    }
+    whole = s3.s3_policy("s3://lake", "s3://clean", None)["Statement"]
+    assert [s["Resource"] for s in whole[1:]] == [["arn:aws:s3:::lake/*"], ["arn:aws:s3:::clean/*"]]
+    with pytest.raises(ConfigError, match="dedup iam --for s3 --input"):
+        s3.s3_policy("/data/in", None)
