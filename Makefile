@@ -7,7 +7,7 @@ KILLS ?= 200
 DIR ?= samples_output
 TOOLS := .venv-recipes/bin
 
-.PHONY: setup demo test test-long recipes soak bench samples export notebooks lock clean
+.PHONY: setup demo test test-long recipes soak bench samples export docs notebooks lock clean
 
 setup: $(STAMP)
 
@@ -47,6 +47,9 @@ samples: setup  ## write ROWS sample events with known truth to DIR
 
 export: setup  ## format the notebooks and tests, write the package from the notebooks
 	@$(BIN)/ruff format --quiet nbs tests && $(BIN)/nbdev-export && $(BIN)/ruff format --quiet dedup_nb && $(BIN)/nbdev-clean
+
+docs: setup  ## the picture of the README and the tables of the settings, anew
+	@$(BIN)/python docs/generate.py
 
 notebooks: setup  ## run every numbered notebook in one process
 	@$(BIN)/python -m pytest -n 0 tests/test_notebooks_rules.py tests/test_notebooks_runs.py

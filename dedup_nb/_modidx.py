@@ -318,6 +318,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                  'dedup_nb.config._renames': ('config.html#_renames', 'dedup_nb/config.py'),
                                  'dedup_nb.config._settings_file': ('config.html#_settings_file', 'dedup_nb/config.py'),
                                  'dedup_nb.config._sources_of': ('config.html#_sources_of', 'dedup_nb/config.py'),
+                                 'dedup_nb.config._table_of': ('config.html#_table_of', 'dedup_nb/config.py'),
                                  'dedup_nb.config._unknown': ('config.html#_unknown', 'dedup_nb/config.py'),
                                  'dedup_nb.config._with_value': ('config.html#_with_value', 'dedup_nb/config.py'),
                                  'dedup_nb.config.default_text': ('config.html#default_text', 'dedup_nb/config.py'),

@@ -592,12 +592,16 @@ def parameters_in(
 
 # %% ../nbs/00_config.ipynb #e4009f76
 def settings_table() -> str:
-    "All settings as a Markdown table: name, default, meaning, allowed values."
-    rows = []
-    for s in settings():
+    "All settings as Markdown, one table for each group: name, default, meaning, allowed values."
+    return "\n\n".join(f"## {group.capitalize()}\n\n{_table_of(group)}" for group in GROUPS)
+
+
+def _table_of(group: str) -> str:
+    rows = ["| setting | default | |", "|---|---|---|"]
+    for s in (s for s in settings() if s.metadata["group"] == group):
         allowed = f": {', '.join(s.metadata['allowed'])}" if s.metadata["allowed"] else ""
         rows.append(f"| {s.name} | {default_text(s) or '-'} | {s.metadata['help']}{allowed} |")
-    return "\n".join(["| setting | default | |", "|---|---|---|", *rows])
+    return "\n".join(rows)
 
 
 def default_text(s: Field) -> str:

@@ -8,7 +8,7 @@ from dedup_nb.cli import _config, _parsed
 
 def checked(words):
     "Raises `ConfigError` where the command takes no such words, or a setting no such value."
-    args = _parsed(words)
+    args = _parsed([word for word in words if word != "--help"])
     if hasattr(args, "set"):
         _config(args)
 

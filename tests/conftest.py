@@ -16,6 +16,7 @@ FIRST = (
     "cross_batch",
     "notebooks_runs",
     "notebooks",
+    "docs",
     "notebooks_rules",
     "archive",
     "run",

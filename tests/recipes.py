@@ -83,9 +83,10 @@ def test_the_notebook_of_databricks_runs_through_spark_connect(tmp_path):
 import os, sys
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
+given = {"input": sys.argv[2], "output": sys.argv[3], "max_duplicate_share": "0.5"}
 class dbutils:
     class widgets:
-        getAll = staticmethod(lambda: {"input": sys.argv[2], "output": sys.argv[3], "max_duplicate_share": "0.5"})
+        getAll = staticmethod(lambda: given)
 exec(open(sys.argv[1]).read())
 os._exit(0 if summary.counts["kept"] else 1)
 """

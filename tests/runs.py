@@ -16,6 +16,10 @@ SCHEMA = "event_id string, event_fingerprint string, t int, n int"
 DAY = 86400
 # id, fingerprint, second, n
 TWO = {"1": [("a", "f", 1, 1), ("b", "f", 1, 2)], "2": [("a", "f", 2, 3), ("a", "g", 2, 4), ("c", "f", 2, 5)]}
+TWO_DAYS = {
+    "2026-11-18": [("a", "f", 1, 1), ("a", "f", 2, 2), ("b", "f", 1, 3)],
+    "2026-11-19": [("a", "f", 3, 4), ("a", "g", 4, 5)],
+}
 STAYED = {"1": [("a", 1), ("b", 2)], "2": [("c", 5), ("new of a", 4)]}
 
 
