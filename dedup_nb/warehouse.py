@@ -15,6 +15,7 @@ from .errors import ConfigError, did_you_mean, require_columns
 from .keys import check_columns, fit, rows_of, suspect_ids, with_keys
 from .natural import collapsed
 from .places import recipe_of
+from .repair import repair
 from .resolve import deduplicate
 from .statements import MODELS, warehouse_sql
 
