@@ -504,7 +504,6 @@ def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
         )
     events = read_stream(spark, config, _whole("--max-files", args.max_files or "1000", "files"))
     more = dict(trigger=args.trigger, available_now=args.available_now, say=terminal.say)
-    terminal.say(f"Watching {config.input}; each micro-batch is a batch of {config.output}, and a line here")
     made = follow(events, config, args.checkpoint, args.name or "stream", **more)
     number = counted(len(made), "micro-batch", "micro-batches")
     words = f"{number} committed; dedup runs --output {config.output} lists them."

@@ -91,8 +91,8 @@ def _suspects(good: DataFrame, keys: Keys) -> DataFrame:
 def _by_id(different: DataFrame, keys: Keys) -> DataFrame:
     """What the rules ask of an id.
 
-    `rows`, `pairs`, `one_each` (one row of each pair, all rows without a fingerprint), `unseen`, `tied` (booleans),
-    `kinds` (different rows), `first` and `last` (different rows at that place).
+    `rows`, `pairs`, `one_each` (one row of each pair, all rows without a fingerprint), `unseen`, `tied`
+    (booleans), `kinds` (different rows), `first` and `last` (different rows at that place).
     """
     by_time = different.groupBy("id", "fp", "etl").agg(F.expr("sum(n) as n"), F.expr("count(1) as kinds"))
     pairs = by_time.groupBy("id", "fp").agg(F.expr("sum(n) as n"), F.expr("min_by(kinds, etl) as least"))

@@ -444,7 +444,7 @@ class Deduper:
     def _odd(self) -> Iterator[str]:
         "What is allowed, and may surprise."
         if self.max_future is not None and self.reference_instant is None:
-            yield "max_future takes the time of the very first row as it is, unless reference_instant is given"
+            yield "max_future takes the time of the very first row as it is; reference_instant protects it"
         if self.rules.horizon and self.rules.horizon % self.rules.span:
             yield _window_words(self.rules)
 
@@ -479,12 +479,12 @@ class Deduper:
         rows, number = self._prepared(df, held)
         earlier = state.earlier(batch_id, self._recipe()) if state else None
         start, rows, latest = self._on_its_way(rows, earlier, held)
-        rules, at = start.rules, latest if start.is_timed else None
-        known = self._known(rows, rules, state, earlier, latest)
-        judged = _judged(rows, rules, self.on_null, known)
-        tagged = _tagged(judged, df.columns, rules, number)
-        commit = _once(partial(self._commit, judged, start, state, earlier, at)) if state else None
-        return Split(tagged, _points(df, rules, at, number), commit, held)
+        known = self._known(rows, start.rules, state, earlier, latest)
+        judged = _judged(rows, start.rules, self.on_null, known)
+        at = latest if start.is_timed else None
+        told = _tagged(judged, df.columns, start.rules, number), _points(df, start.rules, at, number)
+        commit = partial(self._commit, judged, start, state, earlier, at)
+        return Split(*told, _once(commit) if state else None, held)
 
     def _on_its_way(
         self, rows: DataFrame, earlier: Earlier | None, held: list[DataFrame]
@@ -679,8 +679,8 @@ def _check_same_rows(earlier: Earlier | None, seen: Mapping[str, int]) -> None:
     before = (earlier.committed if earlier else None) or {}
     if {**seen, **before} != {**before, **seen}:
         raise InputError(
-            f"Batch {earlier.claim.batch_id} is committed with {before['rows']} rows, and these {seen['rows']} "
-            "are not the same: they would not be remembered. Give them another batch_id."
+            f"Batch {earlier.claim.batch_id} is committed with {before['rows']} rows, and these "
+            f"{seen['rows']} are not the same: they would not be remembered. Give them another batch_id."
         )
 
 

@@ -390,9 +390,14 @@ def _all(job: Job, todo: Sequence[Batch], notes: Sequence[str], troubles: Sequen
             return Summary(done, job.output, notes, troubles)
     finally:
         remove_folder(looked_folder(job.output))
-        if done and job.stream is None:
-            with suppress(Exception):  # people want this page, and no commit depends on it
-                write_index(job.output, [m["batch_id"] for m in done])
+        _draw_index(job, done)
+
+
+def _draw_index(job: Job, done: Sequence[Mapping[str, Any]]) -> None:
+    "Write the page of all batches; a stream does so when it ends."
+    if done and job.stream is None:
+        with suppress(Exception):  # people want this page, and no commit depends on it
+            write_index(job.output, [m["batch_id"] for m in done])
 
 
 def _folder_of(batch_id: str | None) -> str | None:

@@ -7,7 +7,7 @@ __all__ = ["FOR_EVER", "Earlier", "DedupState"]
 
 # %% ../nbs/60_state.ipynb #d3c3c37a
 import json, uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
@@ -44,7 +44,7 @@ def _difference(recorded: Mapping[str, Any], mine: Mapping[str, Any]) -> list[st
 
 
 class DedupState:
-    "The memory of a deduper: a Delta table in a folder. The session needs Delta: `get_spark(delta=True)` has it."
+    "The memory of a deduper: a Delta table in a folder; `get_spark(delta=True)` gives a session for it."
 
     def __init__(
         self,
@@ -85,17 +85,19 @@ class DedupState:
         self._ledger(settings)
         claim = Manifest(self._store, {}).look(batch_id, None, {"token": ""})
         entries = [e for e in claim.ledger.committed() if e.first_seq < claim.sees and e.batch_id != batch_id]
-        told = [e.committed for e in entries]
         own = claim.ledger.entries[batch_id].committed if claim.rerun else None
-        if own and (purged := sorted(claim.ledger.expired() & {e.batch_id for e in entries})):
+        if own:
+            self._check_all_there(batch_id, claim.ledger.expired() & {e.batch_id for e in entries})
+        told = [e.committed for e in entries]
+        references = _known_of([*told, own or {}], "reference")
+        return Earlier(claim, next(iter(references), None), max(_known_of(told, "latest"), default=None), own)
+
+    def _check_all_there(self, batch_id: str, purged: set[str]) -> None:
+        if purged:
             raise ManifestError(
-                f"Batch {batch_id} saw batch {purged[0]} of {self.path}, which has been purged since: it "
+                f"Batch {batch_id} saw batch {min(purged)} of {self.path}, which has been purged since: it "
                 "cannot be split again."
             )
-        # a batch without a time has neither
-        points = {name: [c[name] for c in told if c[name] is not None] for name in ("reference", "latest")}
-        reference = next(iter([*points["reference"], *([own["reference"]] if own else [])]), None)
-        return Earlier(claim, reference, max(points["latest"], default=None), own)
 
     def belongs_to(
         self,
@@ -145,8 +147,7 @@ class DedupState:
             return
         recipe = {"format": FORMAT, "deduper": dict(settings), "retention_days": days}
         manifest, token = Manifest(self._store, recipe), uuid.uuid4().hex
-        etl = None if latest is None else latest // _SECOND
-        claim = manifest.begin(earlier.claim.batch_id, etl, {"token": token})
+        claim = manifest.begin(earlier.claim.batch_id, _seconds(latest), {"token": token})
         if _commits(claim.ledger) != _commits(earlier.claim.ledger):
             manifest.give_up(claim.batch_id, token, why="another batch was committed first")
             raise _overtaken(self.path, claim.batch_id)
@@ -156,7 +157,7 @@ class DedupState:
     def summary(self) -> dict[str, Any]:
         "Batches, keys, files, bytes, and the latest point (microseconds)."
         committed = self._ledger().committed()
-        latest = max((at for e in committed if (at := e.committed["latest"]) is not None), default=None)
+        latest = max(_known_of([e.committed for e in committed], "latest"), default=None)
         files = [f for f in files_below(self.path) if f["path"].endswith(".parquet")]
         return {
             "batches": len(committed),
@@ -180,6 +181,15 @@ class DedupState:
         ledger = self._ledger()
         latest = max((e.etl for e in ledger.committed() if e.etl is not None), default=0)
         return Manifest(self._store, ledger.recipe or {}).expire(latest)
+
+
+def _known_of(commits: Sequence[Mapping[str, Any]], name: str) -> list[int]:
+    "A point of some batches; one without a time has none."
+    return [c[name] for c in commits if c.get(name) is not None]
+
+
+def _seconds(micros: int | None) -> int | None:
+    return None if micros is None else micros // _SECOND
 
 
 def _overtaken(path: str, batch_id: str) -> FencedError:

@@ -60,15 +60,15 @@ def _misfit(name: str, output: str, checkpoint: str) -> str | None:
         )
     if noted["name"] != name:
         return (
-            f"The output {output} is that of the stream '{noted['name']}' (checkpoint {noted['checkpoint']}). "
-            f"One output takes one stream: give name={noted['name']}, or another output for '{name}'."
+            f"The output {output} is that of the stream '{noted['name']}' (checkpoint "
+            f"{noted['checkpoint']}). One output takes one stream: give name={noted['name']}, or another output for '{name}'."
         )
     if noted["id"] == known:
         return None
     lost = "is gone, or was made anew" if checkpoint == noted["checkpoint"] else f"{checkpoint} is not"
     return (
-        f"The stream '{name}' of {output} was made with the checkpoint {noted['checkpoint']}, which {lost}: it "
-        "would read all events again. Give that checkpoint; if it is lost, begin with another output on the "
+        f"The stream '{name}' of {output} was made with the checkpoint {noted['checkpoint']}, which {lost}: "
+        "it would read all events again. Give that checkpoint; if it is lost, begin with another output on the "
         "same manifest (manifest_path): events that were kept before are dropped there."
     )
 
@@ -251,7 +251,9 @@ def _started(
     available_now: bool,
     say: Callable[[str], None],
 ) -> tuple[_Stream, StreamingQuery]:
-    stream = _checked(events, config, checkpoint, name, trigger, say)
+    if trigger is not None:
+        time_span("trigger", trigger)
+    stream = _checked(events, config, checkpoint, name, say)
     writer = events.writeStream.queryName(f"{name} to {stream.output}").option(
         "checkpointLocation", stream.checkpoint
     )
@@ -285,7 +287,6 @@ def _checked(
     config: Config,
     checkpoint: str | None,
     name: str,
-    trigger: str | None,
     say: Callable[[str], None],
 ) -> _Stream:
     "Refuse what cannot work before anything starts."
@@ -295,8 +296,6 @@ def _checked(
     if config.output is None:
         raise ConfigError("A stream needs an output. Give --output DIR, or output=...")
     _check_format(events, config)
-    if trigger is not None:
-        time_span("trigger", trigger)
     wait = config.wait_minutes if "wait_minutes" in config.chosen() else _WAIT
     config = replace(config, output=absolute(config.output), wait_minutes=wait)
     checkpoint = absolute(checkpoint or f"{config.output}/checkpoints/{name}")
@@ -368,6 +367,7 @@ def follow(
 ) -> Sequence[str]:  # the batches that were made
     "Deduplicate a stream until it ends or is told to stop; draw the pages. Raises what ended it."
     _check_apart(config, checkpoint)
+    say(f"Watching {config.input}: each micro-batch is a batch of {config.output}, and a line here")
     kind = "parquet" if config.input_format == "delta" else config.input_format
     config = replace(config, input=None, input_format=kind)
     stream, query = _started(events, config, checkpoint, name, trigger, available_now, say)
