@@ -674,6 +674,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                  'dedup_nb.expiry.Deduper._recipe': ('expiry.html#deduper._recipe', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry.Deduper._started': ('expiry.html#deduper._started', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry.Deduper._timed': ('expiry.html#deduper._timed', 'dedup_nb/expiry.py'),
+                                 'dedup_nb.expiry.Deduper._told': ('expiry.html#deduper._told', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry.Deduper._with_latest': ('expiry.html#deduper._with_latest', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry.Deduper.explain_row': ('expiry.html#deduper.explain_row', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry.Deduper.split': ('expiry.html#deduper.split', 'dedup_nb/expiry.py'),

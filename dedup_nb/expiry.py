@@ -482,9 +482,14 @@ class Deduper:
         known = self._known(rows, start.rules, state, earlier, latest)
         judged = _judged(rows, start.rules, self.on_null, known)
         at = latest if start.is_timed else None
-        told = _tagged(judged, df.columns, start.rules, number), _points(df, start.rules, at, number)
-        commit = partial(self._commit, judged, start, state, earlier, at)
-        return Split(*told, _once(commit) if state else None, held)
+        commit = _once(partial(self._commit, judged, start, state, earlier, at))
+        return self._told(df, judged, start.rules, at, number)(commit if state else None, held)
+
+    def _told(
+        self, df: DataFrame, judged: DataFrame, rules: Rules, at: int | None, number: bool
+    ) -> Callable[..., Split]:
+        "A split, but for how it is committed."
+        return partial(Split, _tagged(judged, df.columns, rules, number), _points(df, rules, at, number))
 
     def _on_its_way(
         self, rows: DataFrame, earlier: Earlier | None, held: list[DataFrame]

@@ -61,15 +61,16 @@ def _misfit(name: str, output: str, checkpoint: str) -> str | None:
     if noted["name"] != name:
         return (
             f"The output {output} is that of the stream '{noted['name']}' (checkpoint "
-            f"{noted['checkpoint']}). One output takes one stream: give name={noted['name']}, or another output for '{name}'."
+            f"{noted['checkpoint']}). One output takes one stream: give name={noted['name']}, or another "
+            f"output for '{name}'."
         )
     if noted["id"] == known:
         return None
     lost = "is gone, or was made anew" if checkpoint == noted["checkpoint"] else f"{checkpoint} is not"
     return (
         f"The stream '{name}' of {output} was made with the checkpoint {noted['checkpoint']}, which {lost}: "
-        "it would read all events again. Give that checkpoint; if it is lost, begin with another output on the "
-        "same manifest (manifest_path): events that were kept before are dropped there."
+        "it would read all events again. Give that checkpoint; if it is lost, begin with another output on "
+        "the same manifest (manifest_path): events that were kept before are dropped there."
     )
 
 
