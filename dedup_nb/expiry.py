@@ -474,22 +474,21 @@ class Deduper:
         Raises `MissingColumnError`; `InputError` for rows without key or time, unless `on_null` says what
         they are; `RecipeError` for a state of other settings.
         """
-        _check_together(state, batch_id)
         held: list[DataFrame] = []
+        earlier = self._earlier(state, batch_id)
         rows, number = self._prepared(df, held)
-        earlier = state.earlier(batch_id, self._recipe()) if state else None
         start, rows, latest = self._on_its_way(rows, earlier, held)
         known = self._known(rows, start.rules, state, earlier, latest)
         judged = _judged(rows, start.rules, self.on_null, known)
         at = latest if start.is_timed else None
-        commit = _once(partial(self._commit, judged, start, state, earlier, at))
-        return self._told(df, judged, start.rules, at, number)(commit if state else None, held)
+        tagged = _tagged(judged, df.columns, start.rules, number)
+        commit = _once(partial(self._commit, judged, start, state, earlier, at)) if state else None
+        return Split(tagged, _points(df, start.rules, at, number), commit, held)
 
-    def _told(
-        self, df: DataFrame, judged: DataFrame, rules: Rules, at: int | None, number: bool
-    ) -> Callable[..., Split]:
-        "A split, but for how it is committed."
-        return partial(Split, _tagged(judged, df.columns, rules, number), _points(df, rules, at, number))
+    def _earlier(self, state: DedupState | None, batch_id: str | None) -> Earlier | None:
+        "What the batch sees; None without a state."
+        _check_together(state, batch_id)
+        return state.earlier(batch_id, self._recipe()) if state else None
 
     def _on_its_way(
         self, rows: DataFrame, earlier: Earlier | None, held: list[DataFrame]
