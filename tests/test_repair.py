@@ -92,7 +92,7 @@ def as_they_are(frame):
     "strategy, synthetic",
     [
         ("move", "quarantine"),
-        ("rename", "rename_later"),
+        pytest.param("rename", "rename_later", marks=pytest.mark.long),
         pytest.param("delete", "delete_all", marks=pytest.mark.long),
     ],
 )
@@ -120,6 +120,7 @@ def test_a_table_by_name_becomes_what_deduplicate_keeps(spark, strategy, synthet
     spark.sql("drop database lake cascade")
 
 
+@pytest.mark.long
 def test_older_rows_protect_and_are_never_changed(spark, tmp_path):
     older = [("old", "f", 1, 1), ("old", "f", 2, 2), ("a", "f", 1, 3), ("b", "f", 1, 4)]
     newer = [("a", "f", 9, 5), ("b", "g", 9, 6), ("c", "f", 9, 7), ("c", "f", 10, 8), ("d", "f", 9, 9)]
@@ -134,6 +135,7 @@ def test_older_rows_protect_and_are_never_changed(spark, tmp_path):
     assert go(spark, path, from_date="2026-11-05").counts["left"] == 0
 
 
+@pytest.mark.long
 def test_only_files_with_such_rows_are_rewritten(spark, tmp_path):
     path = made(spark, tmp_path, [("x", "f", 1, 1), ("y", "f", 1, 2)])
     frame(spark, EIGHT[:2]).coalesce(1).write.format("delta").mode("append").save(path)
@@ -293,6 +295,7 @@ def test_what_is_appended_meanwhile_is_never_lost(spark, tmp_path, monkeypatch):
     assert left(spark, f"{tmp_path}/duplicated_events") == sorted([*LEFT, (20, "natural", "a")])
 
 
+@pytest.mark.long
 def test_a_table_that_changes_is_left_alone(spark, tmp_path, monkeypatch):
     path = made(spark, tmp_path)
     changed = f"update delta.`{path}` set n = 30 where n = 1"
@@ -311,6 +314,7 @@ def test_a_table_that_changes_is_left_alone(spark, tmp_path, monkeypatch):
 # --- retractions
 
 
+@pytest.mark.long
 def test_retractions_of_a_run_are_applied(spark, tmp_path):
     at = F.expr("timestamp'2026-11-01 00:00:00Z'")
     batches = {"1": [("a", "f", 1), ("b", "f", 2)], "2": [("a", "g", 3), ("c", "f", 4)]}
