@@ -20,6 +20,7 @@ from .enriched import NAMES
 from .errors import BusyError, ConfigError, ConservationError
 from .files import absolute, escaped, files_below, filesystem, loader_url, names_in, read_json
 from .files import remove_file, remove_folder, write_text
+from .finish import publish_pending
 from .history import Reply
 from .ledger import who
 from .manifest import Manifest
@@ -547,6 +548,8 @@ def _opened(config: Config, spark: SparkSession | None, forget: bool) -> tuple[_
     manifest = existing_manifest(spark, memory, config.output) if memory.kind != "none" else None
     if manifest:
         _check_idle(manifest)
+        # a batch whose run died right after its commit has files that no list names yet
+        publish_pending(there.path, manifest.ledger())
     return there, manifest
 
 
