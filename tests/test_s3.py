@@ -396,7 +396,7 @@ def test_a_refusal_of_any_client_is_understood(text, words):
 
 
 def test_a_refusal_without_a_bucket_is_of_the_one_at_hand():
-    text = "AccessDeniedException: out/x/: PUT 0-byte object  on out/x/: S3Exception (Service: S3, Status Code: 403)"
+    text = "AccessDeniedException: out/x/: PUT 0-byte object  on out/x/: (Service: S3, Status Code: 403)"
     assert re.search("^s3://b/out/x cannot.*s3:PutObject", str(s3.s3_refusal(OSError(text), "s3a://b/out")))
 
 
