@@ -297,7 +297,7 @@ def _tidied(job: Job, batch: Batch, attempt: Attempt) -> Iterator[None]:
         if isinstance(wrong, Exception) and not isinstance(wrong, FencedError):
             explained = _overtaken(job, attempt)
         if explained is None and not isinstance(wrong, DedupError):
-            explained = s3_refusal(wrong) or explain_read_error(wrong, batch)
+            explained = s3_refusal(wrong, job.output) or explain_read_error(wrong, batch)
         if explained is None:
             raise
         raise explained from wrong

@@ -183,6 +183,16 @@ _KEYS = (
 )
 
 
+_OWN = {
+    "aws.credentials.provider": ",".join(_KEYS),
+    "directory.marker.retention": "delete",
+    "performance.flags": "create,delete,mkdir",  # no second look at names that nobody else has
+}
+_SCHEMES = {f"spark.hadoop.fs.{scheme}.impl": f"{_S3A}.S3AFileSystem" for scheme in ("s3", "s3n")}
+# a rename is a copy: with 1, each file would be copied twice
+_COMMITS = {"spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2"}
+
+
 def _package() -> dict[str, str]:
     "The package of S3A that fits the Hadoop of Spark; none if Spark has it, or has its Hadoop elsewhere."
     import pyspark
@@ -202,15 +212,18 @@ def s3_settings(
     buckets = sorted({bucket_and_key(a)[0] for a in addresses if is_s3(a)})
     if not buckets:
         return {}
-    own = {"aws.credentials.provider": ",".join(_KEYS), "directory.marker.retention": "delete"}
-    if endpoint := _endpoint():
-        tls = str(endpoint.startswith("https:")).lower()
-        own |= {"endpoint": endpoint, "endpoint.region": _region_of(buckets[0], _environment())}
-        own |= {"path.style.access": "true", "connection.ssl.enabled": tls}
-    else:
-        own |= {f"bucket.{b}.endpoint.region": _region_of(b, _environment()) for b in buckets}
-    schemes = {f"spark.hadoop.fs.{scheme}.impl": f"{_S3A}.S3AFileSystem" for scheme in ("s3", "s3n")}
-    return {**_package(), **schemes, **{f"spark.hadoop.fs.s3a.{n}": value for n, value in own.items()}}
+    own = {f"spark.hadoop.fs.s3a.{name}": value for name, value in {**_OWN, **_where(buckets)}.items()}
+    return {**_package(), **_SCHEMES, **_COMMITS, **own}
+
+
+def _where(buckets: list[str]) -> dict[str, str]:
+    "Endpoint and regions, in the words of S3A."
+    endpoint, environment = _endpoint(), _environment()
+    if not endpoint:
+        return {f"bucket.{b}.endpoint.region": _region_of(b, environment) for b in buckets}
+    tls = str(endpoint.startswith("https:")).lower()
+    where = {"endpoint": endpoint, "endpoint.region": _region_of(buckets[0], environment)}
+    return where | {"path.style.access": "true", "connection.ssl.enabled": tls}
 
 
 # %% ../nbs/00_s3.ipynb #dd7fe2e9
@@ -219,6 +232,7 @@ _OF_S3 = re.compile(
 )
 _PLACES = (r"key '(?P<key>[^']*)' in bucket '(?P<bucket>[^']*)'", r"in bucket '(?P<bucket>[^']*)'")
 _PLACES = (*_PLACES, r"s3[an]?://(?P<bucket>[^/\s'\":,)]+)(?P<key>/[^\s'\":,)]*)?")
+_PLACES = (*_PLACES, r"AccessDeniedException: (?P<key>[^\s:]+): ")  # of S3A, which knows its bucket
 _FAULTS = {  # in the words of one of the three -> of what kind
     r"ClassNotFoundException: Class org.apache.hadoop.fs.s3a|No FileSystem for scheme \"?s3": "jar",
     "NoAwsCredentials|NoAuthWithAWS|Unable to (?:locate|load) .*credentials": "credentials",
@@ -229,9 +243,9 @@ _FAULTS = {  # in the words of one of the three -> of what kind
     "NETWORK_CONNECTION|Could not connect|UnknownHost|Connect(?:ion)?(?:Timeout|Refused|Exc)": "network",
 }
 _CALLS = {  # a call of one of the three -> the right that it takes
-    "List|listStatus|HeadBucket": "s3:ListBucket",
-    "Put|Upload|Writing|create|mkdirs": "s3:PutObject",
-    "Delete|delete": "s3:DeleteObject",
+    "List|HeadBucket": "s3:ListBucket",
+    "Put|Upload|Writing|Create|mkdirs": "s3:PutObject",
+    "Delete": "s3:DeleteObject",
     "": "s3:GetObject",
 }
 _ADVICE = {
@@ -249,6 +263,7 @@ _ADVICE = {
 
 def s3_refusal(
     wrong: BaseException,  # of pyarrow, boto3 or Spark, or one that repeats their words
+    near: str = "",  # an address, whose bucket is meant where the refusal names none
 ) -> DedupError | None:  # None if it is about something else
     "Say what S3 refuses, where, and what to check."
     text = str(wrong)
@@ -257,9 +272,7 @@ def s3_refusal(
     kind = next((kind for words, kind in _FAULTS.items() if re.search(words, text, re.IGNORECASE)), None)
     if kind is None:
         return None
-    place = next(filter(None, (re.search(pattern, text) for pattern in _PLACES)), None)
-    bucket, key = (place["bucket"], (place.groupdict().get("key") or "")) if place else ("", "")
-    where = f"{bucket}/{key.lstrip('/')}".rstrip("/")
+    bucket, where = _place_in(text, near)
     if kind == "credentials":
         return _no_credentials(where)
     if kind == "jar":
@@ -267,12 +280,20 @@ def s3_refusal(
     return AccessError(f"s3://{where} cannot be used: {_advice(kind, bucket, text)} Nothing was committed.")
 
 
+def _place_in(text: str, near: str) -> tuple[str, str]:
+    "The bucket that a refusal names, and the bucket with its key."
+    place = next(filter(None, (re.search(pattern, text) for pattern in _PLACES)), None)
+    found = place.groupdict() if place else {}
+    bucket, key = found.get("bucket") or bucket_and_key(near)[0], found.get("key") or ""
+    return bucket, f"{bucket}/{key.lstrip('/')}".rstrip("/")
+
+
 def _advice(kind: str, bucket: str, text: str) -> str:
     call = re.search(
-        r"during (\w+) operation|calling the (\w+) operation|(?:/\S*|: )(\w+) on s3a:|(Writing) Obj", text
+        r"during (\w+) operation|calling the (\w+) operation|(?:/\S*|: )(\w+) on s3a:|(Writing|PUT) ", text
     )
     name = next(filter(None, call.groups()), "") if call else ""
-    right = next(right for words, right in _CALLS.items() if re.search(words, name))
+    right = next(right for words, right in _CALLS.items() if re.search(words, name, re.IGNORECASE))
     client = s3_client()
     told = dict(bucket=bucket, right=right, region=client.meta.region_name, endpoint=client.meta.endpoint_url)
     return _ADVICE[kind].format(**told)
