@@ -6,8 +6,9 @@ ROWS ?= 1000000
 KILLS ?= 200
 DIR ?= samples_output
 TOOLS := .venv-recipes/bin
+CORE := rules run read enriched laws manifest stream
 
-.PHONY: setup demo test test-long recipes soak bench samples export docs notebooks lock clean
+.PHONY: setup demo test test-long test-spark41 recipes soak bench samples export docs notebooks lock clean
 
 setup: $(STAMP)
 
@@ -28,6 +29,12 @@ test: setup  ## export in sync, every numbered notebook, all tests
 
 test-long: setup  ## make test, and the tests that take minutes: more kills, races of processes, more back ends
 	@$(BIN)/python -m pytest --long
+
+test-spark41: setup  ## the core of the tests with Spark 4.1, in an environment of its own
+	@test -x .venv41/bin/python || $(PYTHON) -m venv .venv41
+	@sed 's/^pyspark==.*/pyspark==4.1.4/' constraints.txt > .venv41/constraints.txt
+	@$(BIN)/uv pip install --quiet --python .venv41/bin/python -c .venv41/constraints.txt -e '.[dev]'
+	@.venv41/bin/python -m pytest $(CORE:%=tests/test_%.py)
 
 recipes: setup  ## the recipes with the schedulers' own tools, in an environment beside ours
 	@test -x $(TOOLS)/python || $(PYTHON) -m venv .venv-recipes
@@ -59,4 +66,4 @@ lock: setup  ## choose the versions anew
 	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev -c .venv/pin.txt --no-annotate --no-header -p 3.11 -o constraints.txt
 
 clean:
-	@rm -rf .venv .venv-recipes demo_output bench_output.ipynb samples_output
+	@rm -rf .venv .venv41 .venv-recipes demo_output bench_output.ipynb samples_output

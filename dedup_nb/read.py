@@ -468,7 +468,7 @@ def _unreadable_types(spark: SparkSession, batch: Batch, wrong: Exception) -> In
             f"{first_line(wrong)} "
             "Move the files, or set batch_pattern so that each batch has one form."
         )
-    if "PARQUET_TYPE" in text or "Illegal Parquet type" in text:
+    if re.search("PARQUET_TYPE|Illegal Parquet type|UNSUPPORTED_TIME_TYPE", text):
         column, file = _strange_column(batch)
         return InputError(
             f"Spark does not read {column} in {file}. "
