@@ -105,7 +105,8 @@ def _region_of(bucket: str, environment: tuple[tuple[str, str], ...]) -> str:
 def _opened(endpoint: str | None, region: str, key: str, secret: str, token: str | None) -> Any:
     from pyarrow.fs import S3FileSystem
 
-    keep_secret(secret, token)
+    # as in the environment: a short word is no secret, and would be masked wherever it stands
+    keep_secret(*(value for value in (secret, token) if value and len(value) > 8))
     where = dict(endpoint_override=endpoint, region=region)
     return S3FileSystem(access_key=key, secret_key=secret, session_token=token, **where)
 
