@@ -65,7 +65,7 @@ class Report:
         if without_id:
             yield "left", f"{counted(without_id, 'row')} without an id, as they are"
         if d["files"]:
-            yield "files", f"{counted(d['files'], 'file')} hold such rows, {megabytes(d['bytes'])}"
+            yield "files", f"such rows are in {counted(d['files'], 'file')}, {megabytes(d['bytes'])}"
 
     def _undo(self) -> list[str]:
         undo = [f"  {statement};" for statement in self.data["undo"]]

@@ -6,217 +6,26 @@
 __all__ = ["MODELS", "warehouse_sql"]
 
 # %% ../nbs/63_statements.ipynb #f60d1470
-import re, textwrap
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import chain, takewhile
+from itertools import chain
 from typing import Any
 from .config import Config
+from .dialects import DIALECTS, Dialect, SqlTable
 from .enriched import ENRICHED
 from .errors import ConfigError, did_you_mean, require_columns
 from .keys import Keys, fit
 from .places import recipe_of
 from .shred import ATOMIC
 
-
-# %% ../nbs/63_statements.ipynb #548aa6df
-@dataclass(frozen=True)
-class _Dialect:
-    "What sqlglot does not translate."
-
-    name: str  # as people say it
-    text: str = "CAST({} AS TEXT)"  # a value that has no order, as text
-    begin: str = "BEGIN"
-    like: bool = False  # can a table be made like another, with a column more?
-    row: str = ""  # a whole row as one value, where rows may come between two statements
-    transaction: bool = True  # does one hold several tables?
-    makes: str = "all"  # which tables can be made within one: all, temporary, none
-
-
-_DIALECTS = {
-    "redshift": _Dialect("Amazon Redshift", "JSON_SERIALIZE({})", like=True),
-    "postgres": _Dialect("PostgreSQL", begin="BEGIN ISOLATION LEVEL REPEATABLE READ", like=True),
-    "snowflake": _Dialect(
-        "Snowflake", "TO_JSON({})", begin="BEGIN TRANSACTION", row="HASH({})", makes="none"
-    ),
-    "bigquery": _Dialect("BigQuery", "TO_JSON_STRING({})", begin="BEGIN TRANSACTION", makes="temporary"),
-    "databricks": _Dialect("Databricks", "TO_JSON({})", row="TO_JSON(STRUCT({}))", transaction=False),
-    "duckdb": _Dialect("DuckDB", begin="BEGIN TRANSACTION"),
-}
-MODELS = ("fingerprint", "full_row")  # as of 2015-10, corrected; as of 2015-07
-
-# %% ../nbs/63_statements.ipynb #18eac53a
-_BLANK = "\x00"  # within a name: no place to break a line
-
-
-def _sqlglot() -> Any:
-    try:
-        import sqlglot
-    except ImportError:
-        raise ConfigError("sqlglot writes the SQL, and is not here: pip install 'dedup_nb[sql]'.") from None
-    return sqlglot
-
-
-def _tree(sql: str) -> Any:
-    "A statement in PostgreSQL's words as a tree; nulls come last only where the order of rows says so."
-    exp = _sqlglot().exp
-    tree = _sqlglot().parse_one(sql, dialect="postgres")
-    for ordered in list(tree.find_all(exp.Ordered)):
-        # others are never null, or a tie-break: there nulls may stand anywhere
-        if ordered.this.name.startswith("dedup_") or not ordered.find_ancestor(exp.Window):
-            ordered.replace(ordered.this)
-    return tree
-
-
-def _printed(
-    sql: str,  # one statement in PostgreSQL's words
-    dialect: str,
-    lists: Mapping[str, str],  # name -> the text that it stands for, in the dialect
-) -> str:
-    "Print a statement in a dialect: on one line, if it fits."
-    lines = re.sub(r"\n +THEN ", " THEN ", _tree(sql).sql(dialect, pretty=True)).splitlines()
-    flat = " ".join(map(str.strip, lines)).replace("( ", "(").replace(" )", ")")
-    if len(flat) <= 110 and not any(name in flat for name in lists):
-        return f"{flat};"
-    text = "\n".join(_tight(lines))
-    for name, content in lists.items():
-        text = re.sub(rf"\b{name}\b", lambda _: content, text)
-    return "\n".join(map(_wrapped, text.splitlines())).replace(_BLANK, " ") + ";"
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def _tight(lines: list[str]) -> list[str]:
-    "Join each line with the lines below it that are set deeper, innermost first, where all fit on one line."
-    for at in range(len(lines) - 2, -1, -1):
-        below = list(takewhile(lambda line: _indent(line) > _indent(lines[at]), lines[at + 1 :]))
-        joined = _joined(lines[at], below, "".join(lines[at + 1 + len(below) :][:1])) if below else ""
-        if 0 < len(joined) <= 110:
-            closed = lines[at].endswith(("(", "CASE"))
-            lines[at : at + 1 + len(below) + closed] = [joined]
-    return lines
-
-
-def _joined(head: str, below: Sequence[str], end: str) -> str:
-    "A line, those set deeper, and the one that closes what it opens; empty if that one opens something too."
-    glue, inner = "" if head.endswith("(") else " ", " ".join(map(str.strip, below))
-    if not head.endswith(("(", "CASE")):
-        return f"{head}{glue}{inner}"
-    closes = re.match(r"\s*(\)|END\b)(?!.*\($)", end)
-    return f"{head}{glue}{inner}{glue}{end.strip()}" if closes else ""
-
-
-def _wrapped(line: str) -> str:
-    "Break a line between columns."
-    within = " " * (_indent(line) + 2)
-    wrap = textwrap.TextWrapper(110, subsequent_indent=within, break_long_words=False, break_on_hyphens=False)
-    return wrap.fill(line)
-
-
-# %% ../nbs/63_statements.ipynb #e162eeb8
-def _identifier(name: str, dialect: str) -> Any:
-    "A column as the dialect writes it."
-    from sqlglot.dialects.dialect import Dialect
-    from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
-
-    words = (Dialect.get_or_raise(d).generator_class.RESERVED_KEYWORDS for d in (dialect, "redshift"))
-    found = _sqlglot().exp.parse_identifier(name, dialect=dialect)
-    if not found.quoted and name.lower() in next(filter(None, words)):
-        found = normalize_identifiers(found, dialect=dialect)  # as it is understood without quotes
-        found.set("quoted", True)
-    return found
-
-
-def _parts(table: str, dialect: str) -> list[Any]:
-    "The parts of a table's name. Raises `ConfigError`."
-    sqlglot = _sqlglot()
-    try:
-        found = sqlglot.exp.to_table(table, dialect=dialect)
-    except sqlglot.errors.SqlglotError:
-        found = None
-    names = found.parts if found else []
-    fine = all(isinstance(p, sqlglot.exp.Identifier) and p.name for p in names) and len(names) <= 3
-    unquoted = re.fullmatch(r"[\w$-]+([.][\w$-]+){0,2}", table.strip())
-    if not names or not fine or not (unquoted or {*'"`'} & {*table}):
-        raise ConfigError(f"Wanted the name of a table, such as atomic.events; found {table!r}.")
-    for part in names:
-        part.set("quoted", part.quoted or not part.name.isidentifier())
-    return names
-
-
-@dataclass(frozen=True)
-class _Table:
-    "A table that is cleaned, and those beside it; names in PostgreSQL's words."
-
-    table: str  # as it was named
-    dialect: str
-    columns: Sequence[str]
-    as_text: frozenset[str] = frozenset()  # columns that have no order
-    moved: str | None = None  # the table for what leaves, if it has a name of its own
-
-    def beside(self, prefix: str = "") -> str:
-        *schema, last = _parts(self.table, self.dialect)
-        last.set("this", f"{prefix}{last.name}")
-        return ".".join(p.sql("postgres") for p in [*schema, last])
-
-    @cached_property
-    def name(self) -> str:
-        return self.beside()
-
-    @cached_property
-    def alone(self) -> str:
-        "The name without its schema."
-        return _parts(self.table, self.dialect)[-1].sql("postgres")
-
-    @cached_property
-    def duplicates(self) -> str:
-        return replace(self, table=self.moved).name if self.moved is not None else self.beside("duplicated_")
-
-    @cached_property
-    def work(self) -> str:
-        "The rows that are looked at; a temporary table has no schema."
-        if not _DIALECTS[self.dialect].transaction:
-            return self.beside("dedup_")
-        return replace(self, table=_parts(self.table, self.dialect)[-1].sql(self.dialect)).beside("dedup_")
-
-    def column(self, name: str) -> str:
-        return _identifier(name, self.dialect).sql("postgres")
-
-    def listed(self, names: Sequence[str], of: str = "", ordered: bool = False) -> str:
-        "Columns in the words of the dialect; as text where they must have an order and have none."
-        texts = []
-        for name in names:
-            text = of + _identifier(name, self.dialect).sql(self.dialect)
-            text = _DIALECTS[self.dialect].text.format(text) if ordered and name in self.as_text else text
-            texts.append(text.replace(" ", _BLANK))
-        return ", ".join(texts)
-
-    def row(self, of: str = "") -> str:
-        "The whole row as one value."
-        return _DIALECTS[self.dialect].row.format(self.listed(self.columns, of))
-
-    def printed(self, sql: str, **lists: str) -> str:
-        "Print a statement about this table."
-        stand_for = {
-            "dedup_columns": self.listed(self.columns),
-            "dedup_values": self.listed(self.columns, of="s."),
-            "dedup_ordered": self.listed(self.columns, ordered=True),
-            "dedup_whole": self.row(),
-            "dedup_whole_of_d": self.row(of="d."),
-        }
-        return _printed(sql, self.dialect, {**stand_for, **lists})
-
-
 # %% ../nbs/63_statements.ipynb #0b88e901
+MODELS = ("fingerprint", "full_row")  # as of 2015-10, corrected; as of 2015-07
 _REPEATED = "SELECT {id} FROM {events} WHERE CAST({id} AS TEXT) <> '' GROUP BY {id} HAVING COUNT(*) > 1"
 
 
-def _row(table: _Table) -> str:
+def _row(table: SqlTable) -> str:
     "One more column, where rows are told apart by their whole contents."
-    return ", dedup_whole AS dedup_row" if _DIALECTS[table.dialect].row else ""
+    return ", dedup_whole AS dedup_row" if DIALECTS[table.dialect].row else ""
 
 
 def _pair_of(keys: Keys, columns: Mapping[str, str]) -> str:
@@ -234,7 +43,7 @@ def _pair_of(keys: Keys, columns: Mapping[str, str]) -> str:
     )
 
 
-def _by_fingerprint(events: _Table, keys: Keys) -> str:
+def _by_fingerprint(events: SqlTable, keys: Keys) -> str:
     "SELECT that gives the suspect rows their reason, by pairs of id and fingerprint."
     names = {"id": events.column(keys.id[0]), "events": events.name}
     fingerprint = "NULL" if keys.fingerprint is None else events.column(keys.fingerprint)
@@ -253,7 +62,7 @@ def _by_fingerprint(events: _Table, keys: Keys) -> str:
     FROM paired"""
 
 
-def _by_row(events: _Table, keys: Keys) -> str:
+def _by_row(events: SqlTable, keys: Keys) -> str:
     "SELECT that gives the suspect rows their reason, by all columns."
     names = {"id": events.column(keys.id[0]), "events": events.name}
     return f"""
@@ -275,11 +84,11 @@ _ROOT = ("root_id", "root_tstamp")  # what leads from an entity to its event
 _TIME = "collector_tstamp"  # of an event, as root_tstamp has it
 
 
-def _roots(events: _Table) -> Sequence[str]:
+def _roots(events: SqlTable) -> Sequence[str]:
     return _ROOT if _TIME in events.columns else _ROOT[:1]
 
 
-def _by_root(entity: _Table, events: _Table, keys: Keys) -> str:
+def _by_root(entity: SqlTable, events: SqlTable, keys: Keys) -> str:
     "SELECT that gives the entities of suspect events their reason."
     roots = [(events.column(keys.id[0]), "root_id"), (_TIME, "root_tstamp")]
     roots = roots if _TIME in events.columns else roots[:1]
@@ -302,16 +111,16 @@ def _by_root(entity: _Table, events: _Table, keys: Keys) -> str:
 
 
 # %% ../nbs/63_statements.ipynb #acaa7582
-def _made(of: _Table) -> str:
+def _made(of: SqlTable) -> str:
     "CREATE the table for what leaves."
-    if _DIALECTS[of.dialect].like:
+    if DIALECTS[of.dialect].like:
         made = f"(LIKE {of.name}, dedup_reason VARCHAR(16))"
     else:
         made = f"AS SELECT *, CAST(NULL AS TEXT) AS dedup_reason FROM {of.name} WHERE 1 = 0"
     return of.printed(f"CREATE TABLE IF NOT EXISTS {of.duplicates} {made}")
 
 
-def _where_seen(of: _Table, keys: Sequence[str]) -> str:
+def _where_seen(of: SqlTable, keys: Sequence[str]) -> str:
     "Which rows were looked at."
     if len(keys) == 1:
         known = f"{of.column(keys[0])} IN (SELECT {of.column(keys[0])} FROM {of.work})"
@@ -319,10 +128,10 @@ def _where_seen(of: _Table, keys: Sequence[str]) -> str:
         same = " AND ".join(f"s.{of.column(k)} = {of.alone}.{of.column(k)}" for k in keys)
         known = f"EXISTS (SELECT 1 FROM {of.work} AS s WHERE {same})"
     whole = f" AND dedup_whole IN (SELECT dedup_row FROM {of.work})"
-    return known + (whole if _DIALECTS[of.dialect].row else "")
+    return known + (whole if DIALECTS[of.dialect].row else "")
 
 
-def _moves(of: _Table, keys: Sequence[str]) -> Iterator[str]:
+def _moves(of: SqlTable, keys: Sequence[str]) -> Iterator[str]:
     "The statements that move rows, within a transaction."
     leaves = "dedup_reason <> 'copy'"
     yield (
@@ -334,7 +143,7 @@ def _moves(of: _Table, keys: Sequence[str]) -> Iterator[str]:
     yield f"INSERT INTO {of.name} (dedup_columns) {stay}"
 
 
-def _merges(of: _Table, keys: Sequence[str]) -> Iterator[str]:
+def _merges(of: SqlTable, keys: Sequence[str]) -> Iterator[str]:
     "The same where each statement is a transaction: one to note what leaves, one for the table."
     key = of.column(keys[0])
     noted = f"SELECT 1 FROM {of.duplicates} AS d WHERE d.{key} = s.{key} AND dedup_whole_of_d = s.dedup_row"
@@ -394,7 +203,7 @@ def _comment(*paragraphs: str) -> str:
     return "\n".join(f"-- {line}".rstrip() for line in lines)
 
 
-def _words(events: _Table, keys: Keys) -> dict[str, str | None]:
+def _words(events: SqlTable, keys: Keys) -> dict[str, str | None]:
     "What the words of the script name."
     order = ", ".join(c + " desc" * down for c, down in keys.order)
     contents = "contents" if keys.missing == "surrogate" else "id"
@@ -408,9 +217,9 @@ def _words(events: _Table, keys: Keys) -> dict[str, str | None]:
     }
 
 
-def _head(events: _Table, entities: Sequence[_Table], keys: Keys, model: str) -> str:
+def _head(events: SqlTable, entities: Sequence[SqlTable], keys: Keys, model: str) -> str:
     "What the script does."
-    dialect, words = _DIALECTS[events.dialect], _words(events, keys)
+    dialect, words = DIALECTS[events.dialect], _words(events, keys)
     missing = [_MISSING[keys.missing]] if model == "fingerprint" and keys.fingerprint else []
     follow, seen = [_ENTITIES] if entities else [], [_SEEN] if dialect.row else []
     again = _AGAIN if dialect.transaction else _NO_TRANSACTION
@@ -419,7 +228,7 @@ def _head(events: _Table, entities: Sequence[_Table], keys: Keys, model: str) ->
     return _comment(title, "", *(line.format(**words) for line in said))
 
 
-def _counts(tables: Sequence[_Table]) -> str:
+def _counts(tables: Sequence[SqlTable]) -> str:
     "SELECT for the rows of all tables: in_all must not change."
     each = (
         f"SELECT '{t.alone}' AS name, here, moved, here + moved AS in_all FROM (SELECT COUNT(*) AS here "
@@ -429,14 +238,14 @@ def _counts(tables: Sequence[_Table]) -> str:
     return tables[0].printed(" UNION ALL ".join(each))
 
 
-def _distribution(events: _Table, id: str) -> str:
+def _distribution(events: SqlTable, id: str) -> str:
     "SELECT for how many ids have how many rows."
     rows = f"SELECT COUNT(*) AS rows_of_id FROM {events.name} WHERE CAST({id} AS TEXT) <> '' GROUP BY {id}"
     grouped = f"SELECT rows_of_id, COUNT(*) AS ids FROM ({rows}) AS n GROUP BY rows_of_id ORDER BY rows_of_id"
     return events.printed(grouped)
 
 
-def _ties(events: _Table, keys: Keys) -> str:
+def _ties(events: SqlTable, keys: Keys) -> str:
     "SELECT for the ids of which the order columns do not say who is first."
     by = ", ".join(events.column(c) for c in [*keys.id, *(c for c, _ in keys.order)])
     tied = "HAVING MIN(dedup_place) = 1 AND MAX(dedup_place) > 1"
@@ -445,9 +254,9 @@ def _ties(events: _Table, keys: Keys) -> str:
     )
 
 
-def _work(of: _Table, select: str) -> str:
+def _work(of: SqlTable, select: str) -> str:
     "CREATE the table of the rows that are looked at."
-    dialect = _DIALECTS[of.dialect]
+    dialect = DIALECTS[of.dialect]
     if not dialect.transaction:
         return f"CREATE TABLE IF NOT EXISTS {of.work} AS {select}"
     anew = (
@@ -456,7 +265,7 @@ def _work(of: _Table, select: str) -> str:
     return f"CREATE {anew}TEMPORARY TABLE {of.work} AS {select}"
 
 
-def _decisions(events: _Table, entities: Sequence[_Table], keys: Keys, model: str) -> list[str]:
+def _decisions(events: SqlTable, entities: Sequence[SqlTable], keys: Keys, model: str) -> list[str]:
     "The statements that decide: the events, then the entities by their events."
     sent = events.listed(keys.surrogate, ordered=True)
     decide = _by_fingerprint if model == "fingerprint" else _by_row
@@ -467,14 +276,14 @@ def _decisions(events: _Table, entities: Sequence[_Table], keys: Keys, model: st
     return [events.printed(_work(events, decide(events, keys)), dedup_sent=sent), *of_entities]
 
 
-def _moved(events: _Table, entities: Sequence[_Table], keys: Keys) -> list[str]:
+def _moved(events: SqlTable, entities: Sequence[SqlTable], keys: Keys) -> list[str]:
     "The statements that move: the events last, as they lead to everything else."
-    move = _moves if _DIALECTS[events.dialect].transaction else _merges
+    move = _moves if DIALECTS[events.dialect].transaction else _merges
     keyed = [*((t, _roots(events)) for t in entities), (events, keys.id)]
     return [t.printed(sql) for t, by in keyed for sql in move(t, by)]
 
 
-def _looks(events: _Table, keys: Keys, model: str) -> list[str]:
+def _looks(events: SqlTable, keys: Keys, model: str) -> list[str]:
     "The queries on what was decided."
     reasons = f"SELECT dedup_reason, COUNT(*) AS number FROM {events.work} GROUP BY dedup_reason"
     said = "What was decided: the rows by reason. Rows without a reason stay."
@@ -487,17 +296,17 @@ def _looks(events: _Table, keys: Keys, model: str) -> list[str]:
 _NO_ROWS = "SELECT {} FROM {} WHERE 1 = 0"
 
 
-def _check(of: _Table) -> str:
+def _check(of: SqlTable) -> str:
     "SELECT that has no rows, and fails where the table has other columns than the script."
     named = _NO_ROWS.format("dedup_columns", of.name)
     return of.printed(f"{_NO_ROWS.format('*', of.name)} UNION ALL {named}")
 
 
-def _numbers(tables: Sequence[_Table], keys: Keys) -> list[str]:
+def _numbers(tables: Sequence[SqlTable], keys: Keys) -> list[str]:
     return [_counts(tables), _distribution(tables[0], tables[0].column(keys.id[0]))]
 
 
-def _looked_before(tables: Sequence[_Table], keys: Keys) -> list[str]:
+def _looked_before(tables: Sequence[SqlTable], keys: Keys) -> list[str]:
     return [
         _comment("This has no rows. If it fails, the script does not have the columns of the table."),
         *map(_check, tables),
@@ -506,14 +315,14 @@ def _looked_before(tables: Sequence[_Table], keys: Keys) -> list[str]:
     ]
 
 
-def _looked_after(tables: Sequence[_Table], keys: Keys, model: str) -> list[str]:
+def _looked_after(tables: Sequence[SqlTable], keys: Keys, model: str) -> list[str]:
     less = ", less the rows with the reason copy" if model == "full_row" else ""
-    wrong = "ROLLBACK" if _DIALECTS[tables[0].dialect].transaction else "RESTORE TABLE"
+    wrong = "ROLLBACK" if DIALECTS[tables[0].dialect].transaction else "RESTORE TABLE"
     words = _comment(f"After: in_all as before{less}, and no id with several rows. Else {wrong}.")
     return [words, *_numbers(tables, keys)]
 
 
-def _in_order(dialect: _Dialect, decide: Sequence[str], **parts: Sequence[str]) -> Iterator[str]:
+def _in_order(dialect: Dialect, decide: Sequence[str], **parts: Sequence[str]) -> Iterator[str]:
     "The parts of a script in the order that the dialect's transactions ask for."
     begin, end = ([f"\n{dialect.begin};"], ["COMMIT;"]) if dialect.transaction else ([], [])
     made, before, move, after, drop = (parts[name] for name in ("made", "before", "move", "after", "drop"))
@@ -525,11 +334,11 @@ def _in_order(dialect: _Dialect, decide: Sequence[str], **parts: Sequence[str]) 
     return chain(*steps[dialect.makes])
 
 
-def _script(events: _Table, entities: Sequence[_Table], keys: Keys, model: str) -> str:
+def _script(events: SqlTable, entities: Sequence[SqlTable], keys: Keys, model: str) -> str:
     "All statements, with words between them."
     tables = [events, *entities]
     parts = _in_order(
-        _DIALECTS[events.dialect],
+        DIALECTS[events.dialect],
         [_comment("Decide."), *_decisions(events, entities, keys, model)],
         made=[_comment("What leaves goes here."), *map(_made, tables)],
         before=_looked_before(tables, keys),
@@ -561,7 +370,7 @@ def _check_columns(table: str, columns: Sequence[str]) -> None:
         raise ConfigError(f"Wanted the columns of {table}, each once; found {', '.join(twice) or 'none'}.")
 
 
-def _check_tables(events: _Table, entities: Sequence[_Table], as_text: Sequence[str]) -> None:
+def _check_tables(events: SqlTable, entities: Sequence[SqlTable], as_text: Sequence[str]) -> None:
     "Have all tables the columns that are needed, and is each another one?"
     for of in entities:
         require_columns(of.columns, _roots(events), of.table)
@@ -610,11 +419,11 @@ def warehouse_sql(
     also ambiguous). Raises `ConfigError` and `MissingColumnError`. Rule: Snowplow's SQL models of 2015-10
     (fingerprint, pairs in place of two lists) and 2015-07 (full_row).
     """
-    _known("dialect", dialect, list(_DIALECTS))
+    _known("dialect", dialect, list(DIALECTS))
     _known("model", model, MODELS)
     columns, texts = list(columns or dict(ATOMIC)), frozenset([*as_text, *_no_groups(dialect)])
     keys = _keys(columns, settings)
-    events = _Table(table, dialect, columns, texts, duplicates)
-    followers = [_Table(name, dialect, list(own), texts) for name, own in entities.items()]
+    events = SqlTable(table, dialect, columns, texts, duplicates)
+    followers = [SqlTable(name, dialect, list(own), texts) for name, own in entities.items()]
     _check_tables(events, followers, as_text)
     return _script(events, followers, keys, model)

@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import functions as F
 from runs import silent
 
@@ -118,6 +120,40 @@ def test_a_table_by_name_becomes_what_deduplicate_keeps(spark, strategy, synthet
     assert go(spark, "lake.events", strategy=strategy, **more).counts["left"] == 0
     assert Delta(spark, "lake.events").version() == 1
     spark.sql("drop database lake cascade")
+
+
+SYNTHETIC = {"move": "quarantine", "rename": "rename_later", "delete": "delete_all"}
+ROW = st.tuples(
+    st.sampled_from(["a", "b", "c", "d", "A", "", None]),
+    st.sampled_from(["f", "g", "", None]),
+    st.integers(1, 4),
+    st.integers(0, 5),
+)
+
+
+@pytest.mark.long
+@given(
+    loaded=st.lists(ROW, min_size=1, max_size=30),
+    files=st.integers(1, 4),
+    strategy=st.sampled_from(sorted(SYNTHETIC)),
+    missing=st.sampled_from(["surrogate", "unique", "id"]),
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck])
+def test_any_table_becomes_what_deduplicate_keeps(spark, tmp_path_factory, loaded, files, strategy, missing):
+    path = str(tmp_path_factory.mktemp("any") / "events")
+    events = frame(spark, loaded).repartition(files, "n")
+    events.write.format("delta").save(path)
+    asked = dict(order_by=["etl_tstamp", "n desc"], missing_fingerprint=missing)
+    done = go(spark, path, strategy=strategy, **asked)
+    expected = deduplicate(events, synthetic=SYNTHETIC[strategy], **asked)
+    stay = expected.kept.select(events.columns).unionByName(expected.bad.select(events.columns))
+    assert as_they_are(spark.read.format("delta").load(path).select(events.columns)) == as_they_are(stay)
+    assert done.counts["left"] == expected.dropped.count()
+    if done.counts["left"]:
+        told = [*events.columns, "dedup.reason", "dedup.kept_event_id"]
+        gone = spark.read.format("delta").load(path.replace("events", "duplicated_events"))
+        assert as_they_are(gone.select(told)) == as_they_are(expected.dropped.select(told))
+    assert go(spark, path, strategy=strategy, **asked).counts["left"] == 0
 
 
 @pytest.mark.long

@@ -11,10 +11,11 @@ import sqlglot
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from postgres import postgres
-from runs import rows
+from runs import rows, silent
 
 from dedup_nb.cli import main
 from dedup_nb.errors import ConfigError, MissingColumnError
+from dedup_nb.repair import repair
 from dedup_nb.resolve import deduplicate
 from dedup_nb.warehouse import compare, split_events, warehouse_sql
 
@@ -217,6 +218,51 @@ def test_sql_does_what_split_events_does(spark, warehouses, events, asked):
         for _ in range(2):  # a second run changes nothing
             warehouse.run(script(warehouse, **asked))
             assert cleaned(warehouse) == wanted
+
+
+def by_repair(spark, folder, events, gone, **more):
+    "The same as `cleaned`, by `repair` of a Delta table that has its rows in three files."
+    loaded = spark.createDataFrame(events, SCHEMA).repartition(3, "seq")
+    loaded.write.format("delta").save(f"{folder}/events")
+    dedup = "struct<reason: string, kept_event_id: string, version: bigint>"
+    before = spark.createDataFrame([(*row[:-1], None) for row in gone], f"{SCHEMA}, dedup {dedup}")
+    before.write.format("delta").save(f"{folder}/duplicated_events")
+    repair(f"{folder}/events", spark=spark, say=silent, order_by=["seq"], **more)
+    stay, left = (
+        spark.read.format("delta").load(f"{folder}/{name}") for name in ("events", "duplicated_events")
+    )
+    return Counter(map(tuple, stay.select(COLUMNS).collect())), Counter(
+        map(tuple, left.select(*COLUMNS, "dedup.reason").collect())
+    )
+
+
+def equal_by_repair_and_sql(spark, warehouses, folder, events, missing):
+    loaded = [(id, fp, n, page) for n, ((id, fp, page), times) in enumerate(events) for _ in range(times)]
+    gone = [("d", "z", 1, "/old", None)]
+    tables = {("events", TYPES): loaded, ("duplicated_events", f"{TYPES}, dedup_reason varchar(16)"): gone}
+    wanted = by_repair(spark, folder, loaded, gone, missing_fingerprint=missing)
+    for warehouse in warehouses:
+        load(warehouse, tables)
+        warehouse.run(script(warehouse, missing_fingerprint=missing))
+        assert cleaned(warehouse) == wanted
+    return wanted
+
+
+def test_sql_does_what_repair_does(spark, warehouses, tmp_path):
+    ids, prints, pages = ["a", "b", "c", "", None], ["f", "g", "", None], ["/home", "/cart"]
+    events = [((ids[n % 5], prints[n * 7 % 4], pages[n * 3 % 2]), 1 + n % 3) for n in range(30)]
+    stay, left = equal_by_repair_and_sql(spark, warehouses, tmp_path, events, "surrogate")
+    assert stay.total() + left.total() == 61 and {r[-1] for r in left} == {None, "natural", "synthetic"}
+
+
+@pytest.mark.long
+@given(
+    events=st.lists(st.tuples(ROW, st.integers(1, 3)), min_size=1, max_size=40),
+    missing=st.sampled_from(["surrogate", "unique", "id"]),
+)
+@settings(max_examples=30, deadline=None, suppress_health_check=[*HealthCheck])
+def test_sql_does_what_repair_does_on_any_table(spark, warehouses, tmp_path_factory, events, missing):
+    equal_by_repair_and_sql(spark, warehouses, tmp_path_factory.mktemp("any"), events, missing)
 
 
 def test_a_script_that_is_cut_off_before_its_end_changes_nothing(warehouse):
