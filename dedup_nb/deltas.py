@@ -109,8 +109,9 @@ class Delta:
         "Add rows in one transaction, in a table that is made `like` another. Columns may come along."
         if like and not self.exists():
             mapping = {n: v for n, v in like.detail().properties.items() if n == _MAPPING}
-            # not with the first rows: a table that is made by name keeps no note
-            self._write(rows.limit(0).write.options(**mapping), "")
+            if not self.is_path:  # a table that is made by name with its first rows keeps no note
+                self._write(rows.limit(0).write.options(**mapping), note)
+            options |= mapping
         self._write(rows.write.mode("append").option("mergeSchema", "true").options(**options), note)
 
     def replace(self, rows: DataFrame, where: str, note: str) -> Row:
