@@ -695,12 +695,11 @@ class SplitStream:
         state, batch_id = DedupState(self.state, rows.sparkSession), f"{number:09d}"
         if state.has(self.checkpoint, number):
             return  # committed, so its outputs are written
-        self._check_outputs()
         split = self.deduper.split_as(rows, state, batch_id, origin_of(self.checkpoint, number))
         try:
+            self._note_outputs()
             for outcome, folder in self.outputs.items():
                 if folder is not None:
-                    self._note(folder)
                     found = split.tagged.where(F.col("outcome") == outcome).drop(*_ADDED)
                     found.write.mode("overwrite").parquet(f"{folder}/batch_id={batch_id}")
             split.commit()
@@ -718,11 +717,13 @@ class SplitStream:
                     "that state and checkpoint; if they are gone, move the folder away."
                 )
 
-    def _note(self, folder: str) -> None:
-        "Whose this output is."
-        if read_json(_note_of(folder)) is None:
-            told = {"state": self.state, "checkpoint": self.checkpoint, "id": id_of(self.checkpoint)}
-            write_text(_note_of(folder), json.dumps(told))
+    def _note_outputs(self) -> None:
+        "Say in the outputs whose they are."
+        told = {"state": self.state, "checkpoint": self.checkpoint, "id": id_of(self.checkpoint)}
+        for folder in filter(None, self.outputs.values()):
+            if read_json(_note_of(folder)) is None:
+                write_text(_note_of(folder), json.dumps(told))
+        self._check_outputs()
 
 
 def _note_of(folder: str) -> str:

@@ -30,6 +30,7 @@ from dedup_nb.files import (
 )
 from .overview import write_index
 from .keys import check_columns, fit
+from .job import Stream
 from .pipeline import run
 from .report import Summary, draw_page, sum_in_words
 from .places import recipe_of
@@ -167,11 +168,10 @@ class _Stream:
             line = F.regexp_replace(F.rtrim(F.col("value").cast("string"), F.lit("\r\n")), "[\r\n]+", " ")
             rows.select(F.coalesce(line, F.lit("null")).alias("value")).write.mode("overwrite").text(folder)
         else:
-            # as they were, so that they are no part of a surrogate; a mode of the session would keep old ones
-            writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "static")
-            writer.partitionBy(*_folder_columns(rows)).parquet(folder)
+            rows.write.mode("overwrite").parquet(folder)
         config = replace(self._config(batch_id), input=folder, batch_id=batch_id, batch_pattern="none=*")
-        summary = run(config, self.spark, say=_nobody, stream=id_of(self.checkpoint))
+        stream = Stream(id_of(self.checkpoint), _folder_columns(rows))
+        summary = run(config, self.spark, say=_nobody, stream=stream)
         self._tell(summary, duration(time.monotonic() - start))
 
     def _config(self, batch_id: str) -> Config:
@@ -199,9 +199,9 @@ class _Stream:
             write_index(self.output, self.done)
 
 
-def _folder_columns(rows: DataFrame) -> list[str]:
-    "The columns that came from names of folders."
-    return [f.name for f in rows.schema.fields if f.metadata.get(_FOLDER)]
+def _folder_columns(rows: DataFrame) -> tuple[str, ...]:
+    "The columns that names of folders gave."
+    return tuple(f.name for f in rows.schema.fields if f.metadata.get(_FOLDER))
 
 
 def _nobody(line: str) -> None:

@@ -502,7 +502,9 @@ def test_a_batch_that_was_given_up_is_committed_with_its_new_time(spark, tmp_pat
     with monkeypatch.context() as elsewhere:
         far = {**this_process(), "host": "far"}
         elsewhere.setattr("dedup_nb.manifest.this_process", lambda: far)
-        Manifest(LakeStore(spark, state.path), {}).begin("b2", None, {"token": "t", "stream": "mine"})
+        Manifest(LakeStore(spark, state.path), state._ledger().recipe).begin(
+            "b2", None, {"token": "t", "stream": "mine"}
+        )
     with pytest.raises(BusyError, match="Batch b2 is being committed to .* on far .* split batch b3 again"):
         commit("b3", 1010)
     commit("b2", 1010, stream="mine")
