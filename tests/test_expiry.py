@@ -246,6 +246,7 @@ def follows_the_model_in_batches(spark, path, how, rows, cuts, unit):
 TEN = dict(horizon=10, span=10, reference=0, expiry="exact", max_future=None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "how, rows",
     [
@@ -485,6 +486,7 @@ def test_a_state_is_safe_from_two_hosts_where_a_manifest_is(spark, tmp_path, mon
     assert DedupState(path, spark)._store.puts == f"puts of {path}"
 
 
+@pytest.mark.long
 def test_a_batch_that_was_given_up_is_committed_with_its_new_time(spark, tmp_path, monkeypatch):
     "What failed blocks nobody; what another host has at work is named, and is taken over by its own stream."
     state, told, second = DedupState(str(tmp_path / "state"), spark), {"key": ["id"]}, 10**6
