@@ -6,6 +6,7 @@
 __all__ = [
     "manifest_path",
     "recipe_record",
+    "lake_store",
     "open_manifest",
     "looked_folder",
     "check_exists",
@@ -57,6 +58,16 @@ def recipe_record(
     return {"format": FORMAT, "id_case": id_case, **plain, **lists}
 
 
+def lake_store(
+    spark: SparkSession,
+    folder: str,
+    force: bool = False,  # go on though another host wrote last, where nothing keeps hosts apart
+) -> LakeStore:
+    "The store of a table in a folder."
+    log_store = spark.conf.get(f"spark.delta.logStore.{folder.partition(':')[0]}.impl", "")
+    return LakeStore(spark, folder, force=force, puts=conditional_puts(folder, log_store))
+
+
 def _store(
     spark: SparkSession,
     memory: Memory,
@@ -66,8 +77,7 @@ def _store(
     say: Callable[[str], None],
 ) -> Store:
     if memory.kind == "lake":
-        log_store = spark.conf.get(f"spark.delta.logStore.{folder.partition(':')[0]}.impl", "")
-        return LakeStore(spark, folder, force=force, puts=conditional_puts(folder, log_store))
+        return lake_store(spark, folder, force)
     # boto3 is asked for where it is used
     from dedup_nb.aws import connection_of
     from dedup_nb.dynamo import DynamoStore

@@ -29,7 +29,7 @@ from dedup_nb.files import (
     spelled_time,
 )
 from .finish import Looked, Moved, Opened, Worked, finish, publish_pending
-from .job import Job, open_job
+from .job import Job, Stream, open_job
 from .keys import Keys, check_columns, fit, gathered
 from .ledger import Claim, FencedError, Ledger, ManifestError, who
 from .manifest import check_rerun
@@ -106,7 +106,7 @@ def _look_back(job: Job, opened: Opened, scan: Scan, etl: int | None, progress: 
 def _claimed(job: Job, opened: Opened, scan: Scan, etl: int | None) -> Claim:
     manifest, batch_id, info = job.manifest, opened.batch.batch_id, {"token": opened.attempt.token}
     if job.stream:
-        info["stream"] = job.stream
+        info["stream"] = job.stream.id
     if not job.applies:
         return manifest.look(batch_id, etl, info)
     record_output(job.output, job.made_with, job.places.memory)
@@ -263,7 +263,7 @@ def _opened(job: Job, batch: Batch, attempt: Attempt, progress: Progress) -> Ope
 
 def _read(job: Job, batch: Batch) -> tuple[Source, Keys]:
     source = read_batch(job.spark, batch, job.places.input, job.recipe, job.stream is not None)
-    keys = fit(job.recipe, source.columns, source.folders)
+    keys = fit(job.recipe, source.columns, job.stream.folders if job.stream else source.folders)
     check_columns(source.schema, job.recipe, keys)
     check_columns_fit(job.spark, source.schema, job.places.output)
     return source, keys
@@ -349,7 +349,7 @@ def run(
     force: bool = False,  # go on with another recipe than the manifest's, and record it
     late_files: bool = False,  # take files that came into committed folders, as batches of their own
     accept_empty_manifest: bool = False,  # begin without memory although events are there
-    stream: str | None = None,  # the id of the stream that the batch is part of
+    stream: Stream | None = None,  # that the batch is part of
 ) -> Summary:  # counts and metrics per batch
     """Read batches, deduplicate them, write, check and commit: one batch after the other, oldest first.
 

@@ -17,10 +17,9 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 from .config import Config, unfit_batch_id
 from .errors import ConfigError, FormatError, InputError, MissingInputError
-from .expiry import time_span
+from .expiry import trigger_of
 from dedup_nb.files import (
     absolute,
-    filesystem,
     is_inside,
     names_in,
     read_json,
@@ -31,9 +30,11 @@ from dedup_nb.files import (
 )
 from .overview import write_index
 from .keys import check_columns, fit
+from .job import Stream
 from .pipeline import run
 from .report import Summary, draw_page, sum_in_words
 from .places import recipe_of
+from .state import id_of, text_of
 from .words import duration, first_line, some_of
 from .write import Attempt, committed_files, own_areas, remove_unlisted
 
@@ -43,14 +44,9 @@ def _note_of(output: str) -> str:
     return f"{output}/runs/stream.json"
 
 
-def _id_of(checkpoint: str) -> str | None:
-    "The id that Spark gave to a checkpoint."
-    return (read_json(f"{checkpoint}/metadata") or {}).get("id")
-
-
 def _misfit(name: str, output: str, checkpoint: str) -> str | None:
     "Why a stream, an output and a checkpoint do not belong together, and what to do."
-    noted, known = read_json(_note_of(output)), _id_of(checkpoint)
+    noted, known = read_json(_note_of(output)), id_of(checkpoint)
     if noted is None:
         if not names_in(f"{checkpoint}/commits"):
             return None
@@ -89,6 +85,7 @@ def _check_name(name: str) -> None:
 _FIXED = ("input", "batch_id", "batch_pattern", "etl_time", "since", "until", "skip_batches", "rerun", "mode")
 _LINES = ("enriched_tsv", "json")  # formats of inputs that are lines
 _WAIT = 60  # minutes, for other runs on the manifest
+_FOLDER = "dedup_folder"  # marks a column that the name of a folder gave
 _PAGES = 20  # drawn when a stream ends: those of its last micro-batches
 
 
@@ -123,12 +120,12 @@ class _Stream:
                 raise
 
     def _take(self, rows: DataFrame, number: int) -> None:
-        batch_id, offsets = f"{self.name}-{number:09d}", _text_of(f"{self.checkpoint}/offsets/{number}")
+        batch_id, offsets = f"{self.name}-{number:09d}", text_of(f"{self.checkpoint}/offsets/{number}")
         noted, folder = f"{self.output}/runs/{batch_id}/offsets", f"{self.checkpoint}/rows/{batch_id}"
         with self._noted():
             committed = committed_files(self.output, batch_id) or {}
             if committed.get("status") == "committed":
-                self._pass_by(batch_id, committed, offsets, _text_of(noted))
+                self._pass_by(batch_id, committed, offsets, text_of(noted))
             else:
                 write_text(noted, offsets)
                 self._process(rows, batch_id, folder)
@@ -142,7 +139,7 @@ class _Stream:
             raise ConfigError(wrong)
         note, new = _note_of(self.output), read_json(_note_of(self.output)) is None
         if new:
-            told = {"name": self.name, "checkpoint": self.checkpoint, "id": _id_of(self.checkpoint)}
+            told = {"name": self.name, "checkpoint": self.checkpoint, "id": id_of(self.checkpoint)}
             write_text(note, json.dumps(told, indent=1))
         try:
             yield
@@ -173,7 +170,8 @@ class _Stream:
         else:
             rows.write.mode("overwrite").parquet(folder)
         config = replace(self._config(batch_id), input=folder, batch_id=batch_id, batch_pattern="none=*")
-        summary = run(config, self.spark, say=_nobody, stream=_id_of(self.checkpoint))
+        stream = Stream(id_of(self.checkpoint), _folder_columns(rows))
+        summary = run(config, self.spark, say=_nobody, stream=stream)
         self._tell(summary, duration(time.monotonic() - start))
 
     def _config(self, batch_id: str) -> Config:
@@ -201,14 +199,9 @@ class _Stream:
             write_index(self.output, self.done)
 
 
-def _text_of(path: str) -> str:
-    "A small file; empty if it is not there."
-    fs, inner = filesystem(path)
-    try:
-        with fs.open_input_stream(inner) as stream:
-            return stream.read().decode()
-    except FileNotFoundError:
-        return ""
+def _folder_columns(rows: DataFrame) -> tuple[str, ...]:
+    "The columns that names of folders gave."
+    return tuple(f.name for f in rows.schema.fields if f.metadata.get(_FOLDER))
 
 
 def _nobody(line: str) -> None:
@@ -252,18 +245,12 @@ def _started(
     available_now: bool,
     say: Callable[[str], None],
 ) -> tuple[_Stream, StreamingQuery]:
-    if trigger is not None:
-        time_span("trigger", trigger)
+    how = trigger_of(available_now, trigger)
     stream = _checked(events, config, checkpoint, name, say)
     writer = events.writeStream.queryName(f"{name} to {stream.output}").option(
         "checkpointLocation", stream.checkpoint
     )
-    if available_now and trigger:
-        raise ConfigError(
-            f"A stream takes what is there and ends, or looks again every {trigger}: leave one out."
-        )
-    if available_now or trigger:
-        writer = writer.trigger(**({"availableNow": True} if available_now else {"processingTime": trigger}))
+    writer = writer.trigger(**how) if how else writer
     return stream, writer.foreachBatch(stream.take).start()
 
 
@@ -272,6 +259,12 @@ def _check_format(events: DataFrame, config: Config) -> None:
         raise ConfigError(
             f"The rows of a stream are lines (input_format=enriched_tsv, json) or columns (parquet), not "
             f"{config.input_format}. Leave input_format out."
+        )
+    if config.input_format == "json" and not config.input_schema:
+        raise ConfigError(
+            "A stream of JSON needs the columns of its events: inferred from each micro-batch alone, they "
+            "would change, and copies would differ. Give input_schema, such as 'event_id string, "
+            "event_fingerprint string, collector_tstamp timestamp'."
         )
     if config.input_format == "parquet":
         recipe = recipe_of(config)
@@ -329,15 +322,14 @@ def read_stream(
         return reader.format("delta").load(absolute(config.input))
     if kind == "parquet":
         return _watched_parquet(reader, spark, absolute(config.input), config.batch_pattern)
-    return reader.option("recursiveFileLookup", True).text(
-        _watched(absolute(config.input), config.batch_pattern)
-    )
+    return reader.option("recursiveFileLookup", True).text(_place(config))
 
 
-def _watched(path: str, batch_pattern: str) -> str:
-    "Where lines come: in the folders that are batches, if there are such, else anywhere."
-    folders = batch_pattern.partition("/")[0]
-    return f"{path}/{folders}" if any(fnmatch(name, folders) for name in names_in(path)) else path
+def _place(config: Config) -> str:
+    "What is watched. Lines come in the folders that are batches, if there are such, else anywhere."
+    path, folders = absolute(config.input), config.batch_pattern.partition("/")[0]
+    in_folders = config.input_format in _LINES and any(fnmatch(name, folders) for name in names_in(path))
+    return f"{path}/{folders}" if in_folders else path
 
 
 def _watched_parquet(
@@ -354,7 +346,11 @@ def _watched_parquet(
     for name in folders:
         flat = flat.add(name, "string")
     rows = reader.option("recursiveFileLookup", not folders).schema(flat).parquet(path)
-    return rows.drop(batch_pattern.partition("=")[0])  # the name of a batch is no column of its rows
+    for name in folders:
+        rows = rows.withMetadata(name, {_FOLDER: True})
+    # the name of a batch is no column of its rows
+    batch = {level.partition("=")[0] for level in batch_pattern.split("/") if "=" in level}
+    return rows.drop(*batch.intersection(folders))
 
 
 def follow(
@@ -368,7 +364,7 @@ def follow(
 ) -> Sequence[str]:  # the batches that were made
     "Deduplicate a stream until it ends or is told to stop; draw the pages. Raises what ended it."
     _check_apart(config, checkpoint)
-    say(f"Watching {config.input}: each micro-batch is a batch of {config.output}, and a line here")
+    say(f"Watching {_place(config)}: each micro-batch is a batch of {config.output}, and a line here")
     kind = "parquet" if config.input_format == "delta" else config.input_format
     config = replace(config, input=None, input_format=kind)
     stream, query = _started(events, config, checkpoint, name, trigger, available_now, say)
@@ -376,10 +372,20 @@ def follow(
         _wait(stream, query, say)
     except StreamingQueryException as wrong:
         if not stream.stopped:
-            raise stream.failure or wrong
+            stream.failure = stream.failure or wrong
     finally:
-        stream.draw_pages()
+        _draw(stream, say)
+    if stream.failure:  # while it was stopped, too
+        raise stream.failure
     return stream.done
+
+
+def _draw(stream: _Stream, say: Callable[[str], None]) -> None:
+    "Draw the pages. What goes wrong with them must not hide what ended the stream."
+    try:
+        stream.draw_pages()
+    except Exception as wrong:
+        say(f"The pages were not drawn: {first_line(wrong)} Draw them: dedup runs --pages")
 
 
 def _check_apart(config: Config, checkpoint: str | None) -> None:

@@ -94,9 +94,9 @@ def main(folder):
             rows = spark.readStream.format("kafka").options(
                 subscribe="events", startingOffsets="earliest", **kafka
             )
-            query = deduplicate_stream(
-                rows.load().select("value"), f"{folder}/out", input_format="json", available_now=True
-            )
+            columns = "event_id string, event_fingerprint string, collector_tstamp timestamp"
+            asked = dict(input_format="json", input_schema=columns, available_now=True)
+            query = deduplicate_stream(rows.load().select("value"), f"{folder}/out", **asked)
             query.awaitTermination()
 
         for first, last in ((0, 11), (11, 30)):

@@ -14,11 +14,15 @@ from conftest import CONFORMANCE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from killed_split import POINTS
+from pyspark.sql import functions as F
 
-from dedup_nb.errors import ConfigError, InputError, MissingColumnError
+from dedup_nb.errors import BusyError, ConfigError, InputError, MissingColumnError
 from dedup_nb.expiry import OUTCOMES, Deduper, default_span, time_span
-from dedup_nb.ledger import FencedError, ManifestError, RecipeError
-from dedup_nb.state import DedupState
+from dedup_nb.keys import KEY, id_key
+from dedup_nb.lake import LakeStore
+from dedup_nb.ledger import FencedError, Ledger, ManifestError, Marker, RecipeError, this_process
+from dedup_nb.manifest import Manifest
+from dedup_nb.state import DedupState, origin_of
 
 APEX = CONFORMANCE / "apex"
 CASES = sorted(p.name.removesuffix(".in.csv") for p in APEX.glob("*.in.csv"))
@@ -55,6 +59,7 @@ class Model:
     def take(self, key, at):
         reach = at if self.step is None else min(at, self.latest + self.step)
         self.latest = max(self.latest, reach)
+        at = min(at, self.latest)  # a clock that runs ahead counts as of the latest point
         if not self.lives(at):
             return "expired"
         place = (key, self.bucket(at)) if self.scope == "bucket" else key
@@ -222,12 +227,37 @@ def test_batches_give_the_outcomes_of_one(spark, tmp_path, how, partitions):
 
 @pytest.mark.long
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(how=HOW, cuts=st.sets(st.integers(1, 59), max_size=4))
-def test_every_cut_into_batches_gives_the_outcomes_of_one(spark, tmp_path_factory, how, cuts):
-    model = Model(**how)
-    expected = {n: model.take(key, at) for n, (key, at) in enumerate(MIXED)}
+@given(how=HOW, cuts=st.sets(st.integers(1, 59), max_size=4), unit=st.sampled_from([1, 1000]))
+def test_every_cut_into_batches_gives_the_outcomes_of_one(spark, tmp_path_factory, how, cuts, unit):
+    "In milliseconds, where a state looks up all that it has, and in seconds, where it looks up what lives."
     path = str(tmp_path_factory.mktemp("cut") / "state")
-    assert in_batches(spark, path, deduper_of(how), MIXED, sorted(cuts)) == expected
+    follows_the_model_in_batches(spark, path, how, MIXED, sorted(cuts), unit)
+
+
+def follows_the_model_in_batches(spark, path, how, rows, cuts, unit):
+    timed = ("horizon", "span", "reference", "max_future")
+    how = {name: how[name] and how[name] * unit if name in timed else how[name] for name in how}
+    rows = [(key, at * unit) for key, at in rows]
+    model = Model(**how)
+    expected = {n: model.take(key, at) for n, (key, at) in enumerate(rows)}
+    assert in_batches(spark, path, deduper_of(how), rows, cuts) == expected
+
+
+TEN = dict(horizon=10, span=10, reference=0, expiry="exact", max_future=None)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "how, rows",
+    [
+        # the first row has expired, and its bucket has not
+        (dict(TEN, scope="bucket"), [("a", 10), ("b", 21), ("a", 19)]),
+        # a clock that runs ahead blocks its key no longer than others
+        (dict(TEN, scope="horizon", max_future=7), [("a", 99), ("b", 13), ("b", 20), ("b", 27), ("a", 28)]),
+    ],
+)
+def test_a_cut_changes_no_outcome(spark, tmp_path, how, rows):
+    follows_the_model_in_batches(spark, str(tmp_path / "state"), how, rows, [len(rows) - 1], 1000)
 
 
 # --- rows and settings that are wrong
@@ -267,6 +297,27 @@ def test_times_are_read_as_they_come(spark):
     broken = text.selectExpr("key", "'noon' as at")
     with pytest.raises(InputError, match="3 rows"):
         Deduper(**plain).split(broken)
+
+
+def test_keys_are_the_same_in_every_zone(spark):
+    "Half past two comes twice in a night of October, also inside a struct."
+    told = "values ('2026-10-25T00:30:00Z'), ('2026-10-25T01:30:00Z') as t(at)"
+    times = spark.sql(f"select timestamp(at) as at from {told}")
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        for key in ("at", "struct(at)", "array(at)"):
+            assert Deduper(key=key).split(times).metrics["unique"] == 2
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_numbers_that_are_no_time(spark):
+    rows = spark.sql("select * from values (1, 5D), (2, double('NaN')), (3, 1.7e21D) as t(key, time)")
+    nanoseconds = rows.selectExpr("key", "1700000000000000000 + key as time")
+    for frame, number in ((rows, 2), (nanoseconds, 3)):
+        found = Deduper(key="key", event_time="time", expire_before=10, on_null="expired").split(frame)
+        assert found.metrics["expired"] == number
 
 
 @pytest.mark.parametrize(
@@ -341,8 +392,23 @@ def test_a_stream_is_split_as_batches_are(spark, tmp_path):
         (tmp_path / "checkpoint/commits" / name).unlink()
     assert take() == expected
     assert sum(spark.read.parquet(folder).count() for folder in folders.values()) == len(rows)
-    shutil.rmtree(tmp_path / "checkpoint")
+    # another stream: on its outputs, and on its state
+    shutil.move(tmp_path / "checkpoint", tmp_path / "kept")
+    with pytest.raises(ConfigError, match="is that of another stream .state .*/state, checkpoint "):
+        take()
+    plain, folders = dict(folders), {"unique": str(tmp_path / "other")}
     with pytest.raises(Exception, match="knows batches that are not of the checkpoint"):
+        take()
+    # a checkpoint that was put back, and a state that is lost
+    folders = plain
+    shutil.rmtree(tmp_path / "checkpoint")
+    shutil.copytree(tmp_path / "kept", tmp_path / "checkpoint")
+    for folder, name in product(("offsets", "commits"), ("1", ".1.crc", "2", ".2.crc")):
+        (tmp_path / "checkpoint" / folder / name).unlink()
+    with pytest.raises(Exception, match="now has other rows under its number"):
+        take()
+    shutil.rmtree(tmp_path / "state")
+    with pytest.raises(Exception, match="does not know the one before it"):
         take()
 
 
@@ -369,6 +435,96 @@ def test_a_killed_split_goes_on(spark, tmp_path, monkeypatch):
     assert sorted(found) == [(seq, model.take(key, at)) for seq, key, at in rows]
 
 
+def committed(number, **told):
+    return Marker(number + 1, "commit", f"{number:09d}", {"first_seq": number + 1, "token": "t", **told})
+
+
+def test_a_state_and_a_checkpoint_that_do_not_fit(tmp_path, monkeypatch):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "metadata").write_text('{"id": "mine"}')
+    for number in range(3):
+        (tmp_path / f"offsets/{number}").write_text(f"rows of {number}")
+    state, checkpoint = DedupState(str(tmp_path / "state")), str(tmp_path)
+
+    def has(number, *markers):
+        monkeypatch.setattr(DedupState, "_ledger", lambda self: Ledger(markers))
+        return state.has(checkpoint, number)
+
+    mine = [committed(n, **origin_of(checkpoint, n)) for n in range(2)]
+    by_hand = Marker(9, "commit", "history", {"first_seq": 9, "token": "t"})
+    assert [has(0), has(0, by_hand), has(1, *mine), has(2, *mine)] == [False, False, True, False]
+    with pytest.raises(ManifestError, match="knows batches that are not of the checkpoint"):
+        has(1, committed(0, stream="other", offsets="x"))
+    with pytest.raises(ManifestError, match="goes on with batch 2, and the state .* does not know the one"):
+        has(2, mine[0])
+    (tmp_path / "offsets/1").write_text("other rows")
+    with pytest.raises(ManifestError, match="Batch 1 of the state .* now has other rows under its number"):
+        has(1, *mine)
+    # as an earlier release left it
+    (tmp_path / "state.stream.json").write_text('{"id": "mine"}')
+    assert has(0, committed(0)) and not has(1, committed(0))
+    (tmp_path / "state.stream.json").write_text('{"id": "other"}')
+    with pytest.raises(ManifestError, match="knows batches that are not of the checkpoint"):
+        has(1, committed(0))
+
+
+def test_an_output_of_another_stream_is_left_alone(spark, tmp_path):
+    events, output = spark.readStream.format("rate").load(), tmp_path / "unique"
+    output.mkdir()
+    (output / "_stream.json").write_text('{"id": "i1", "state": "STATE", "checkpoint": "CHECKPOINT"}')
+    deduper = Deduper(key="value", event_time="timestamp", expire_before=5)
+    stream = deduper.stream(events, str(tmp_path / "s"), str(tmp_path / "c"), unique=str(output))
+    with pytest.raises(ConfigError, match="that of another stream .state STATE, checkpoint CHECKPOINT."):
+        stream.start()
+    with pytest.raises(ConfigError, match="leave one out"):
+        stream.start(available_now=True, trigger="1 minute")
+
+
+def test_a_state_is_safe_from_two_hosts_where_a_manifest_is(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr("dedup_nb.memory.conditional_puts", lambda folder, log_store: f"puts of {folder}")
+    path = str(tmp_path / "state")
+    assert DedupState(path, spark)._store.puts == f"puts of {path}"
+
+
+@pytest.mark.long
+def test_a_batch_that_was_given_up_is_committed_with_its_new_time(spark, tmp_path, monkeypatch):
+    "What failed blocks nobody; what another host has at work is named, and is taken over by its own stream."
+    state, told, second = DedupState(str(tmp_path / "state"), spark), {"key": ["id"]}, 10**6
+    keys = spark.sql("select 'a' as id, bigint(1000000000) as time").select(*id_key(F.col("id")), "time")
+
+    def commit(batch_id, latest, keys=keys, **info):
+        state.commit(state.earlier(batch_id, told), keys, told, latest * second, info, days=1)
+
+    with pytest.raises(Exception, match="the disk is full"):
+        commit("b1", 10, keys.withColumn("time", F.raise_error(F.lit("the disk is full")).cast("bigint")))
+    commit("b1", 1000)
+    ids = keys.select(*KEY)
+    seen = state.known(state.earlier("b2", told), ids, 1005 * second, 60 * second)
+    assert [(r.batch_id, r.time) for r in seen.collect()] == [("b1", 1000 * second)]
+    with monkeypatch.context() as elsewhere:
+        far = {**this_process(), "host": "far"}
+        elsewhere.setattr("dedup_nb.manifest.this_process", lambda: far)
+        Manifest(LakeStore(spark, state.path), state._ledger().recipe).begin(
+            "b2", None, {"token": "t", "stream": "mine"}
+        )
+    with pytest.raises(BusyError, match="Batch b2 is being committed to .* on far .* split batch b3 again"):
+        commit("b3", 1010)
+    commit("b2", 1010, stream="mine")
+    assert state.summary()["batches"] == 2
+
+
+def test_settings_that_differ_are_named_as_they_are_given(spark, tmp_path, monkeypatch):
+    asked = dict(key="key", event_time="time", expire_before=10, bucket_span=5, reference_instant=0)
+    recipe = Marker(0, "recipe", "", {"deduper": Deduper(**asked)._recipe()})
+    monkeypatch.setattr("dedup_nb.lake.LakeStore.markers", lambda self: [recipe, committed(0)])
+    rows, state = spark.createDataFrame([(1, "a", 5)], SCHEMA), DedupState(str(tmp_path / "state"), spark)
+    words = "scope was horizon, is now bucket; profile was -, is now apex"
+    with pytest.raises(RecipeError, match=words):
+        Deduper(**asked, profile="apex").split(rows, state, "b1")
+    with pytest.raises(RecipeError, match="expiry was bucket, is now exact"):
+        Deduper(**asked, expiry="exact").split(rows, state, "b1")
+
+
 def test_what_cannot_be_split_as_a_stream(spark):
     events, split = (
         spark.readStream.format("rate").load(),
@@ -380,13 +536,17 @@ def test_what_cannot_be_split_as_a_stream(spark):
         split.stream(events, "state", "checkpoint")
     with pytest.raises(InputError, match="no stream"):
         split.stream(spark.range(1), "state", "checkpoint", unique="out")
+    for name in ("batch_id", "Batch_Id", "Outcome"):
+        with pytest.raises(InputError, match=f"a column {name}, which is ours"):
+            split.stream(events.withColumn(name, events.value), "state", "checkpoint", unique="out")
 
 
 def test_a_name_stands_for_the_rows_of_one_batch(spark, tmp_path):
     "An empty first batch binds nothing; other rows under a name that is committed are refused."
     deduper, path = deduper_of({**FEW[0][0], "reference": 0}), str(tmp_path / "state")
     deduper = replace(deduper, reference_instant=None)
-    frames = [spark.createDataFrame(rows, SCHEMA) for rows in ([], [(1, "a", 7)], [(2, "a", 7), (3, "b", 8)])]
+    frames = [spark.createDataFrame([row] * 2, SCHEMA) for row in ((1, "a", 7), (2, "a", 7))]
+    frames = [frames[0].limit(0), *frames]
     empty = deduper.split(frames[0], state=DedupState(path, spark), batch_id="b0")
     empty.commit()
     assert empty.metrics == {**dict.fromkeys(OUTCOMES, 0), "latest_point": None, "expiry_point": None}
@@ -395,7 +555,7 @@ def test_a_name_stands_for_the_rows_of_one_batch(spark, tmp_path):
     first.commit()
     assert first.tagged.first().bucket == deduper.split(frames[1]).tagged.first().bucket
     assert DedupState(path, spark).summary()["batches"] == 2
-    with pytest.raises(InputError, match="b1 is committed with 1 rows, and these 2 are not the same"):
+    with pytest.raises(InputError, match="b1 is committed with 2 rows, and these 2 are not the same"):
         deduper.split(frames[2], state=DedupState(path, spark), batch_id="b1")
 
 
@@ -406,6 +566,10 @@ def test_a_row_is_explained(spark):
     assert explain(rows, "seq = 1") == "unique: no row with its key was known when it came"
     assert explain(rows, "seq = 2") == "duplicate: of the row at 1000"
     assert explain(rows, "seq = 4").startswith("expired: it is older than 8")
+    exact = Deduper(**asked, expiry="exact").explain_row
+    assert exact(rows.replace(3000, 80_000), "seq = 4").startswith("expired: it is not newer than 80000:")
+    nobody = Deduper(key="key", on_null="expired").explain_row(rows.replace("b", None), "seq = 3")
+    assert nobody == "expired: it has no key (on_null=expired)"
     assert explain(rows, "seq = 9") == "No row of the frame fits seq = 9."
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from itertools import product
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from runs import SCHEMA, silent
 from dedup_nb import Config, run
 from dedup_nb.enriched import ENRICHED
 from dedup_nb.errors import ConfigError, FormatError, InputError, MissingColumnError
+from dedup_nb.expiry import trigger_of
 from dedup_nb.files import read_json
 from dedup_nb.history import runs, runs_table
 from dedup_nb.ledger import Entry, holder_in_the_way, this_process
@@ -140,6 +142,9 @@ def test_a_record_is_one_line_whatever_it_holds(spark, tmp_path):
     spark.createDataFrame(values, "text string").coalesce(1).write.parquet(str(tmp_path / "in"))
     lines = read_stream(spark, Config(input=str(tmp_path / "in"), input_format="parquet"))
     more = dict(manifest="none", input_format="json", available_now=True, say=silent)
+    with pytest.raises(ConfigError, match="Give input_schema, such as 'event_id string"):
+        deduplicate_stream(lines.selectExpr("text as value"), str(tmp_path / "out"), **more)
+    more["input_schema"] = "event_id string, n int"
     deduplicate_stream(lines.selectExpr("text as value"), str(tmp_path / "out"), **more).awaitTermination()
     rows = spark.read.parquet(str(tmp_path / "out/events"))
     assert sorted(r.event_id for r in rows.collect()) == ["a", "b"]
@@ -366,6 +371,29 @@ def test_columns_of_folders_and_of_all_files_are_read(spark, tmp_path):
     assert sorted((r.event_id, r.country, r.n) for r in rows.collect()) == [("a", "01", None), ("b", "02", 7)]
 
 
+def test_columns_that_folders_give(spark, tmp_path):
+    "Those of the batches are left out, on all levels; a column of the files stays, whatever its name."
+    spark.sql("select 'a' as event_id, 'x' as run").write.parquet(str(tmp_path / "one/run=1"))
+    spark.sql("select 'a' as event_id").write.parquet(str(tmp_path / "two/dt=1/hour=2/country=01"))
+    config = Config(input=str(tmp_path / "one"), input_format="parquet")
+    assert read_stream(spark, config).columns == ["event_id", "run"]
+    config = Config(input=str(tmp_path / "two"), input_format="parquet", batch_pattern="dt=*/hour=*")
+    assert read_stream(spark, config).columns == ["event_id", "country"]
+
+
+@pytest.mark.long
+def test_the_folder_of_a_row_tells_no_copies_apart(spark, tmp_path):
+    "As in a run: a column that a folder gives is kept, and is no part of a surrogate."
+    row = "select 'a' as event_id, string(null) as event_fingerprint, 7 as n"
+    rows = spark.sql(row)
+    for place in ("1/country=01", "2/country=02"):
+        rows.write.parquet(str(tmp_path / f"in/run={place}"))
+    rows.where("false").write.parquet(str(tmp_path / "in/run=3/country=03"))
+    go(spark, tmp_path)
+    [kept] = spark.read.parquet(str(tmp_path / "out/events")).collect()
+    assert kept.country in ("01", "02") and kept.n == 7
+
+
 @pytest.mark.long
 def test_two_streams_of_one_name_on_one_manifest_are_told_apart(spark, tmp_path):
     shared = {"manifest_path": str(tmp_path / "manifest")}
@@ -397,6 +425,48 @@ def test_a_stream_ends_after_the_micro_batch_at_hand(spark, tmp_path):
     page.unlink()
     draw_pages(config.output)
     assert page.read_text() == drawn
+
+
+def test_what_fails_while_a_stream_is_stopped_is_raised(spark, tmp_path, monkeypatch):
+    "SIGTERM comes, and the micro-batch at hand fails; pages that cannot be drawn hide nothing."
+    land(spark, tmp_path / "in", ROWS, 0)
+    asked = dict(input=str(tmp_path / "in"), input_format="parquet", manifest="none")
+    config, said = Config(output=str(tmp_path / "out"), **asked), []
+
+    def fail(self, rows, number):
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(1)
+        raise RuntimeError("the disk is full")
+
+    def no_pages(self):
+        raise OSError("no pages")
+
+    monkeypatch.setattr(_Stream, "_take", fail)
+    monkeypatch.setattr(_Stream, "draw_pages", no_pages)
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        follow(read_stream(spark, config), config, say=said.append)
+    assert "stopping after the micro-batch at hand" in said
+    assert said[-1].startswith("The pages were not drawn: no pages")
+
+
+def test_what_is_watched_is_said(spark, tmp_path):
+    "Lines in folders that are batches: those alone, so files beside them are not read."
+    lines_arrive(tmp_path / "in", 0, "a line")
+    config, said = Config(input=str(tmp_path / "in"), output=str(tmp_path / "out")), []
+    events = read_stream(spark, config)
+    for folder in ("in", "in/run=*"):
+        with pytest.raises(ConfigError, match="makes no name"):
+            follow(events, config, name="a/b", say=said.append)
+        assert said[-1].startswith(f"Watching {tmp_path / folder}: ")
+        lines_arrive(tmp_path / "in/run=1", 0, "a line")
+
+
+def test_a_trigger_in_the_words_of_spark():
+    assert trigger_of(True, None) == {"availableNow": True} and trigger_of(False, None) == {}
+    for told, milliseconds in (("10 s", 10_000), ("1 min", 60_000), ("60", 60_000), ("1 minute", 60_000)):
+        assert trigger_of(False, told) == {"processingTime": f"{milliseconds} milliseconds"}
+    with pytest.raises(ConfigError, match="leave one out"):
+        trigger_of(True, "1 minute")
 
 
 @pytest.mark.long
