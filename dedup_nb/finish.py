@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import DataFrame
+from .catalog import EventsTable
 from .choose import record_input
 from .cross_batch import to_remember
 from .files import Batch, names_in, read_json, write_text
@@ -104,7 +105,7 @@ def finish(
     counts = _counted(job, work, files)
     check_alone(attempt, files, work.opened.earlier, areas)
     if work.opened.kept.waiting is not None:
-        files["events"] = _replace_delta(job, work)
+        files["events"] = _replace_in_table(job, work)
     progress.done("commit", sum_in_words(counts))
     m = _metrics(job, work, counts, files, progress)
     _write_record(attempt, m)
@@ -174,14 +175,20 @@ def _counted(job: Job, work: Worked, files: Mapping[str, Any]) -> dict[str, int]
 
 
 def _status(job: Job) -> dict[str, str]:
-    return {"status": "committed" if job.applies else "decided", "output_format": job.places.output.format}
+    output = job.places.output
+    told = {"status": "committed" if job.applies else "decided", "output_format": output.format}
+    return told | ({"output_table": output.table} if output.table else {})
 
 
-def _replace_delta(job: Job, work: Worked) -> list[dict[str, Any]]:
-    "Put the staged rows into the Delta table, after all checks: what is in it cannot be taken back."
+def _replace_in_table(job: Job, work: Worked) -> list[dict[str, Any]]:
+    "Put the staged rows into the table, after all checks: what is in it cannot be taken back. Its files, if ours."
     claim, kept = work.looked and work.looked.claim, work.opened.kept
     if claim and not job.manifest.is_open(claim.batch_id, claim.token):
         raise fenced(claim.batch_id)
+    if job.places.output.table:
+        table = EventsTable(job.spark, job.places.output.table, job.places.output.may_grow)
+        table.replace(kept.waiting, kept.attempt.batch_id)
+        return []
     write_delta(kept.waiting, kept.attempt)
     return delta_files(job.spark, kept.attempt)
 
