@@ -3,12 +3,13 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.installed
 ROWS ?= 1000000
+SHARE ?= 1
 KILLS ?= 200
 DIR ?= samples_output
 TOOLS := .venv-recipes/bin
 CORE := rules run read enriched laws manifest stream
 
-.PHONY: setup demo test test-long test-spark41 recipes soak bench samples export docs notebooks lock clean
+.PHONY: setup demo test test-long test-spark41 recipes soak evidence bench samples export docs notebooks lock clean
 
 setup: $(STAMP)
 
@@ -44,6 +45,9 @@ recipes: setup  ## the recipes with the schedulers' own tools, in an environment
 soak: setup  ## kill a job KILLS times at random instants, run it again each time, compare
 	@$(BIN)/python tests/soak.py $(KILLS)
 	@$(BIN)/python tests/soak_claims.py $(KILLS)
+
+evidence: setup  ## run at scale what the project promises, print one table; some hours, SHARE=0.01 is a try
+	@$(BIN)/python tests/evidence.py $(SHARE)
 
 bench: setup  ## measure against a plain Spark copy, in the benchmark notebook
 	@$(BIN)/papermill --log-output --no-progress-bar nbs/bench.ipynb bench_output.ipynb

@@ -93,6 +93,7 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--strategy=WORD": "what becomes of another event whose id is taken: move, rename, delete [move]",
     "--entities=LIST": "tables of entities, TABLE:ROOT_ID_COLUMN each, comma separated [:root_id]",
     "--retractions=DIR": "output of a run with delete_all: take out the loaded events that it lists",
+    "--take-over": "finish a repair that another host began, and that is dead",
     "--from-date=DAY": "UTC day: rows before it are compared, and never changed",
     "--for=PURPOSE": "run, or create: also make the table; s3: what a run needs there [run]",
     "iam --input=DIR": "for s3: the input of the runs",
@@ -112,7 +113,7 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "sql --duplicates=NAME": "the table for what leaves [duplicated_<name> in the same schema]",
     "--columns=LIST": "all columns of the events, in their order [the 128 of an atomic table]",
     "--entity=TABLE:LIST": "a table of entities and all its columns; may be repeated",
-    "--as-text=LIST": "columns that the warehouse cannot compare: JSON, arrays",
+    "--as-text=LIST": "columns that the warehouse cannot compare: JSON, arrays; doubles in BigQuery",
     "--method=LIST": "drop_duplicates, dbt, last_wins, snowplow [all]",
     "--with=SQL": "a way of your own: a SELECT over events that gives back rows of events",
 }
@@ -154,6 +155,7 @@ _COMMANDS = {
             "--strategy=WORD",
             "--from-date=DAY",
             "--retractions=DIR",
+            "--take-over",
         ),
     ),
     "profile": _Command(
@@ -517,6 +519,7 @@ def _repair(args: argparse.Namespace, terminal: _Terminal) -> int:
     config, names = _config(args), [name for name in _REPAIR if name != "mode"]
     given = {name: getattr(config, name) for name in names if config.source(name) != "default"}
     more = dict(strategy=args.strategy or "move", from_date=args.from_date, retractions=args.retractions)
+    more["take_over"] = args.take_over
     entities = dict(_with_root_id(word.strip()) for word in (args.entities or "").split(",") if word.strip())
     report = repair(
         args.table, args.duplicates, entities, mode=config.mode, say=terminal.say, **more, **given

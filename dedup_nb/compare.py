@@ -283,5 +283,5 @@ def compare_input(
 ) -> Comparison:
     "Compare on all batches of the input. Raises `ConfigError` and its kinds, as a run does."
     _check_ways(ways)
-    spark = spark or get_spark(config.input_format == "delta")
+    spark = spark or get_spark(config.input_format in ("delta", "table"), addresses=[config.input])
     return Comparison(_compared(read_events(spark, config), ways, with_sql, recipe_of(config)))

@@ -6,9 +6,9 @@
 __all__ = ["Delta", "open_delta", "among"]
 
 # %% ../nbs/63_deltas.ipynb #7e959900
-import re
+import re, uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
@@ -29,6 +29,7 @@ _FREE = {
     # a note is written, though no row is
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",
 }
+_MAPPING = "delta.columnMapping.mode"  # may names have blanks?
 _COMMITS = "version", "readVersion", "operation", "isBlindAppend", "operationMetrics", "userMetadata"
 _HARMLESS = ("OPTIMIZE", "VACUUM START", "VACUUM END")  # operations that change no row
 
@@ -54,7 +55,8 @@ class Delta:
         "The table beside this one with a prefix to its name."
         cut = "/" if self.is_path else "."
         front, _, last = self.name.rstrip("/").rpartition(cut)
-        return Delta(self.spark, f"{front}{cut if front or self.is_path else ''}{prefix}{last}")
+        last = f"`{prefix}{last[1:]}" if last.startswith("`") else f"{prefix}{last}"
+        return Delta(self.spark, f"{front}{cut if front or self.is_path else ''}{last}")
 
     # -- reading --
 
@@ -90,10 +92,12 @@ class Delta:
         "The commit that carries a note."
         return next((c for c in self.commits() if c.userMetadata == note), None)
 
-    def check_unchanged(self, since: int, *notes: str) -> None:
+    def check_unchanged(self, since: int, until: int | None = None) -> None:
         "Raise `BusyError` if rows that were there at a version may have changed; appends do no harm."
         for c in self.commits(since):
-            if not (c.isBlindAppend or c.operation in _HARMLESS or c.userMetadata in notes):
+            if until is not None and c.version > until:
+                continue
+            if not (c.isBlindAppend or c.operation in _HARMLESS):
                 raise BusyError(
                     f"{self.name} was changed while it was repaired (version {c.version}: {c.operation}). "
                     "Nothing of the repair is in it; run again."
@@ -101,9 +105,11 @@ class Delta:
 
     # -- writing --
 
-    def append(self, rows: DataFrame, note: str) -> None:
-        "Add rows in one transaction; the first ones make the table."
-        self._write(rows.write.mode("append"), note)
+    def append(self, rows: DataFrame, note: str, like: "Delta | None" = None, **options: str) -> None:
+        "Add rows in one transaction; the first ones make the table, `like` another. Columns may come along."
+        if like and not self.exists():
+            options |= {n: v for n, v in like.detail().properties.items() if n == _MAPPING}
+        self._write(rows.write.mode("append").option("mergeSchema", "true").options(**options), note)
 
     def replace(self, rows: DataFrame, where: str, note: str) -> Row:
         "Put rows in place of those at `where` in one transaction; the commit."
@@ -140,8 +146,8 @@ def open_delta(
     what: str,  # it is, for messages
 ) -> Delta:
     "Open a table. Raises `MissingInputError` if it is not there, `FormatError` if it is no Delta table."
-    _check_delta(spark)
     table = Delta(spark, absolute(name) if "/" in name else name)
+    _check_delta(table)
     kind = _kind_of(table)
     if kind is None:
         where, names = _near(table)
@@ -154,10 +160,18 @@ def open_delta(
     return table
 
 
-def _check_delta(spark: SparkSession) -> None:
-    "Raise `InputError` where the session has no Delta."
+def _has_delta(table: Delta) -> bool:
     names = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
-    if not any("delta" in (spark.conf.get(name, "") or "").lower() for name in names):
+    if any("delta" in (table.spark.conf.get(name, "") or "").lower() for name in names):
+        return True
+    with suppress(Exception):  # a platform may have it built in
+        return bool(table.detail())
+    return False
+
+
+def _check_delta(table: Delta) -> None:
+    "Raise `InputError` where the session has no Delta."
+    if not _has_delta(table):
         lines = "\n".join(f"  {name} = {value}" for name, value in delta_settings().items())
         raise InputError(f"This Spark session has no Delta. Start it with these settings:\n{lines}")
 
@@ -197,21 +211,21 @@ def among(
     hashes: DataFrame,  # one column of bigint, without repeats
     number: int,  # how many
     value: str,  # SQL for bigint: the hash of a row
-    slot: int = 0,  # several conditions at once need several
 ) -> Iterator[str]:  # SQL for: is the hash of the row among them?
     "Make a short condition of many hashes; it holds inside of the block."
-    spark, buckets, kept = hashes.sparkSession, max(1, number // 2), f"{_HASHES}_{slot}"
+    # others may do the same in this session
+    spark, buckets, kept = hashes.sparkSession, max(1, number // 2), f"{_HASHES}_{uuid.uuid4().hex}"
     hashes.toDF("h").createOrReplaceTempView(kept)
     spark.sql(f"declare or replace variable {kept} array<string>")
+    # of one length: no hash is a part of another
     spark.sql(
         f"""set variable {kept} = (
-            select transform(sequence(1, {buckets}), i -> coalesce(element_at(found, i), '')) from (
-            select map_from_entries(collect_list(struct(bucket, inside))) as found from (
-            select int(pmod(h, {buckets})) + 1 as bucket, concat_ws(' ', collect_list(hex(h))) as inside
-            from {kept} group by 1)))"""
+            select transform(array_sort(collect_list(struct(id, inside))), b -> b.inside) from (
+            select id, concat_ws(' ', collect_list(lpad(hex(h), 16, '0'))) as inside
+            from range({buckets}) left join {kept} on id = pmod(h, {buckets}) group by id))"""
     )
     try:
-        yield f"contains(element_at({kept}, int(pmod({value}, {buckets})) + 1), hex({value}))"
+        yield f"contains(element_at({kept}, int(pmod({value}, {buckets})) + 1), lpad(hex({value}), 16, '0'))"
     finally:
         spark.sql(f"drop temporary variable if exists {kept}")
         spark.catalog.dropTempView(kept)

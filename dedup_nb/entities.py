@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, functions as F
 from .columns import micros, quoted
 from .copies import persisted
 from .deltas import Delta
-from .errors import require_columns
-from .keys import hash_of
+from .errors import InputError, require_columns
+from .keys import check_names, hash_of
 
 # %% ../nbs/63_entities.ipynb #e3dfa51d
 AMBIGUOUS = "ambiguous"
@@ -52,9 +52,14 @@ class Entities:
     version: int
 
     def check(self) -> None:
-        "Raise `MissingColumnError` if the column of the root id is not there."
-        columns = self.table.at(self.version).columns
-        require_columns(columns, [self.root_id], f"The table of entities {self.table.name}")
+        "Raise `MissingColumnError` or `InputError` for columns that do not fit, or a root id that is never there."
+        rows, what = self.table.at(self.version), f"The table of entities {self.table.name}"
+        require_columns(rows.columns, [self.root_id], what)
+        check_names(rows.columns, what)
+        if rows.where(f"{quoted(self.root_id)} is not null").isEmpty() and not rows.isEmpty():
+            raise InputError(
+                f"{what} has no root id: {self.root_id} is null in all rows. Name another column."
+            )
 
     def has_time(self, fates: DataFrame) -> bool:
         "Do both the events and the entities have a time?"
@@ -103,14 +108,15 @@ def part_entities(
     same = alike["eid"].eqNullSafe(places["eid"]) & alike["at"].eqNullSafe(places["at"])
     stays = "int(if(of is null, m, (m * stay + of - 1) div of)) as stays"
     fated = persisted(alike.join(places, same, "left").selectExpr("row", "m", "new_id", "why", "kept", stays))
-    stay = fated.select(F.explode(F.expr("array_repeat(0, stays)")), "new_id", "row.*").drop("col")
-    gone = fated.withColumn("i", F.explode(F.expr("array_repeat(0, int(m) - stays)")))
+    times = F.explode(F.expr("array_repeat(0, stays)")).alias("_dd_copy")
+    stay = fated.select(times, F.col("new_id").alias("_dd_new_id"), "row.*").drop("_dd_copy")
+    gone = fated.withColumn("_dd_copy", F.explode(F.expr("array_repeat(0, int(m) - stays)")))
     told = f"struct(why as reason, kept as kept_event_id, bigint({version}) as version) as dedup"
     return Parted(fated, _under_new_id(stay, entities.root_id), gone.select("row.*", F.expr(told)))
 
 
 def _under_new_id(rows: DataFrame, root_id: str) -> DataFrame:
-    "The rows without `new_id`, which is their root id where it is not null."
+    "The rows without `_dd_new_id`, which is their root id where it is not null."
     kind = rows.schema[root_id].dataType
-    named = F.coalesce(F.col("new_id").cast(kind), F.col(quoted(root_id)))
-    return rows.withColumn(root_id, named).drop("new_id")
+    named = F.coalesce(F.col("_dd_new_id").cast(kind), F.col(quoted(root_id)))
+    return rows.withColumn(root_id, named).drop("_dd_new_id")

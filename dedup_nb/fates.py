@@ -211,10 +211,36 @@ def fates_of(
         older = suspects.where(f"not ({look.recent})")
         known = _known(older, look.keys)
     strategy = _STRATEGIES[look.asked.strategy]
-    rows = met(collapsed(recent), decide(recent, strategy, unique=look.keys.unique, known=known))
+    decisions = decide(recent, strategy, unique=look.keys.unique, known=known)
+    if look.asked.strategy == "rename":
+        decisions = _but_renamed_before(decisions, look)
+    rows = met(collapsed(recent), decisions)
     changes = f"{_COPIES} > 1 or not ({_STAYS}) or {_NEW_ID} is not null"
     changing = rows.where(changes).select(F.expr(f"{_HASH} as _dd_hash")).distinct()
     return _put(look, persisted(rows_of(rows, changing)), older, suspects)
+
+
+def _but_renamed_before(decisions: DataFrame, look: Loaded) -> DataFrame:
+    "An event whose new id is in the table was loaded again after it was renamed: it is a copy."
+    there = F.broadcast(
+        decisions.where("new_event_id is not null").select(F.col("new_event_id").alias("_dd_new"))
+    )
+    found = look.rows.select("_dd_id").join(there, F.expr("_dd_id = _dd_new"), "left_semi").distinct()
+    found = found.select(F.col("_dd_id").alias("_dd_there"))
+    again = decisions.join(found, F.expr("new_event_id = _dd_there and own is null"), "left")
+    is_again, values = (
+        F.col("_dd_there").isNotNull(),
+        {
+            "verdict": F.lit("drop"),
+            "reason": F.lit("natural"),
+            "kept_event_id": F.col("new_event_id"),
+            "stays": F.lit(False),
+            "new_event_id": F.lit(None),
+        },
+    )
+    return again.withColumns(
+        {name: F.when(is_again, value).otherwise(F.col(name)) for name, value in values.items()}
+    ).drop("_dd_there")
 
 
 def _put(look: Loaded, rows: DataFrame, older: DataFrame, suspects: DataFrame) -> Fates:

@@ -17,6 +17,7 @@ __all__ = [
     "missing_by_default",
     "fit",
     "check_columns",
+    "check_names",
     "with_ids",
     "suspect_ids",
     "gathered",
@@ -137,7 +138,7 @@ def check_columns(
     keys: Keys,  # fitted to it
 ) -> None:
     "Raise `InputError` if the input has names that are ours, or types that do not fit."
-    _check_names(schema.fieldNames())
+    check_names(schema.fieldNames())
     said = {f.name: f.dataType.simpleString() for f in schema.fields}
     if odd := [name for name, _ in keys.order if not isinstance(schema[name].dataType, _ORDERED)]:
         raise InputError(
@@ -155,15 +156,19 @@ def check_columns(
         )
 
 
-def _check_names(columns: Sequence[str]) -> None:
+def check_names(
+    columns: Sequence[str],
+    of: str = "The input",  # whose they are
+) -> None:
+    "Raise `InputError` for names that this package adds itself, and for names that differ only in case."
     lower = Counter(c.lower() for c in columns)  # Spark compares names without case
     if twins := sorted(c for c in columns if lower[c.lower()] > 1):
         raise InputError(
-            f"The input has columns that differ only in case: {', '.join(twins)}. Rename one upstream."
+            f"{of} has columns that differ only in case: {', '.join(twins)}. Rename one upstream."
         )
     if ours := [c for c in columns if _is_ours(c)]:
         raise InputError(
-            f"The input has {', '.join(ours)}, a name this package adds itself. "
+            f"{of} has {', '.join(ours)}, a name this package adds itself. "
             "Rename it upstream, or select without it."
         )
 

@@ -6,19 +6,29 @@
 __all__ = ["Report", "repair"]
 
 # %% ../nbs/63_repair.ipynb #7e959900
-import html, json
+import html, json, uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
-from pyspark.sql import DataFrame, Row, SparkSession, functions as F
+from pyspark.sql import DataFrame, Row, SparkSession, Window, functions as F
 from .columns import quoted
 from .copies import let_go, persisted
 from .deltas import Delta, among, open_delta
 from .entities import AMBIGUOUS, Entities, Parted, places_of_events, part_entities
-from .errors import BusyError, ConfigError, ConservationError, InputError, OutputError, did_you_mean
+from dedup_nb.errors import (
+    BusyError,
+    ConfigError,
+    ConservationError,
+    DedupError,
+    InputError,
+    OutputError,
+    did_you_mean,
+)
 from .fates import Asked, Fates, check_asked, fates_of, open_loaded
 from .files import absolute
+from .keys import hash_of
+from .ledger import is_gone, this_process, who
 from .page import html_table
 from .session import get_spark
 from .words import counted, grouped, megabytes, share
@@ -43,7 +53,7 @@ class Report:
             f"{d['table']}, version {d['version']}: {counted(c['before'], 'row')} = {grouped(c['after'])} "
             f"stay + {grouped(c['left'])} leave{done}."
         ]
-        lines += [f"  {what:9} {text}" for what, text in self._told()]
+        lines += [f"  {what:9} {text}" for what, text in (*self._told(), *self._samples())]
         return "\n".join([*lines, *self._undo()])
 
     def _told(self) -> Iterator[tuple[str, str]]:
@@ -67,9 +77,16 @@ class Report:
         if d["files"]:
             yield "files", f"such rows are in {counted(d['files'], 'file')}, {megabytes(d['bytes'])}"
 
+    def _samples(self) -> Iterator[tuple[str, str]]:
+        "Some of the rows that would leave."
+        for row in self.data["samples"]:
+            told = ", ".join(f"{name} {value}" for name, value in row.items() if value is not None)
+            yield "example", told[:200]
+
     def _undo(self) -> list[str]:
         undo = [f"  {statement};" for statement in self.data["undo"]]
-        return [f"Duplicates are in {self.data['duplicates']}. To undo:", *undo] if undo else []
+        words = f"Duplicates are in {self.data['duplicates']}. To undo (what was loaded since goes, too):"
+        return [words, *undo] if undo else []
 
     def _repr_html_(self) -> str:
         rows = [(v["verdict"], v["reason"], v["pairs"], v["rows"]) for v in self.data["verdicts"]]
@@ -106,17 +123,25 @@ class _Change:
             )
         return self
 
-    def set_aside(self, note: str) -> None:
-        "Put the rows that leave into the duplicates, unless that is done."
-        done = self.duplicates.commit_of(note) if self.duplicates.exists() else None
+    def set_aside(self, note: str, place: int) -> None:
+        "Put the rows that leave into the duplicates, unless that is done, or another repair took the place."
+        if self._aside(note) is None:
+            # Delta passes over a second transaction with this number
+            once = {"txnAppId": "dedup_nb repair", "txnVersion": str(place)}
+            self.duplicates.append(self.leave, note, like=self.table, **once)
+        done = self._aside(note)
         if done is None:
-            self.duplicates.append(self.leave, note)
-        elif _number(done, "numOutputRows") != self.leaving:
-            raise ConservationError(
-                f"{self.duplicates.name} has {_number(done, 'numOutputRows')} rows of a repair that was "
-                f"begun; now {grouped(self.leaving)} rows would leave. Take them out and run again: "
-                f"{self.take_back_words(note)}"
+            raise BusyError(
+                f"Another repair of {self.table.name} began meanwhile. Run again when it is done."
             )
+        if (number := _number(done, "numOutputRows")) != self.leaving:
+            raise BusyError(
+                f"{self.duplicates.name} has {grouped(number)} rows of a repair that was begun; now "
+                f"{grouped(self.leaving)} rows would leave."
+            )
+
+    def _aside(self, note: str) -> Row | None:
+        return self.duplicates.commit_of(note) if self.duplicates.exists() else None
 
     def take_back_words(self, note: str) -> str:
         "The statement that takes the rows of a repair out of the duplicates."
@@ -129,13 +154,23 @@ class _Change:
         if commit is None:
             self.table.check_unchanged(since)
             commit = self.table.replace(self.stay, self.where, note)
+        self.table.check_unchanged(since, until=commit.version - 1)
         gone, added, seen = *_out_and_in(commit), self.staying + self.leaving
-        if (gone, added) != (seen, self.staying):
+        if gone < seen or added != self.staying:
             raise BusyError(
                 f"{self.table.name} was changed while it was repaired: {grouped(gone)} rows were found, and "
                 f"{grouped(seen)} were seen. It was put back; run again."
             )
+        if gone > seen:
+            self._bring_back(since, commit.version - 1, note)
         return commit
+
+    def _bring_back(self, since: int, until: int, note: str) -> None:
+        "Copies that were appended meanwhile went with the others: they come back, for the next repair."
+        late = json.dumps({"late": note})
+        if self.table.commit_of(late) is None:
+            before, after = self.table.at(since).where(self.where), self.table.at(until).where(self.where)
+            self.table.append(_more(after, before), late)
 
     def undo(self, note: str) -> None:
         "Put back what was done. Raises `OutputError` if others changed the table since."
@@ -144,11 +179,11 @@ class _Change:
         if any(c.operation != "RESTORE" for c in since):
             raise OutputError(
                 f"{self.table.name} was changed by a repair that cannot be finished, and by others since. "
-                f"Compare with its version {commit.readVersion}, and put back by hand what is missing."
+                f"Compare with its version {commit.version - 1}, and put back by hand what is missing."
             )
         if commit is not None and not since:
-            self.table.restore(commit.readVersion)
-        if self.duplicates.exists() and self.duplicates.commit_of(note) is not None:
+            self.table.restore(commit.version - 1)
+        if self._aside(note) is not None:
             version = json.loads(note)["repair"]["version"]
             none = self.duplicates.rows().limit(0)
             self.duplicates.replace(none, f"dedup.version = {version}", json.dumps({"undone": note}))
@@ -162,6 +197,15 @@ def _out_and_in(commit: Row) -> tuple[int, int]:
     "The rows that a transaction took out, and those that it put in."
     added = _number(commit, "numOutputRows") - _number(commit, "numCopiedRows")
     return _number(commit, "numDeletedRows"), added
+
+
+def _more(after: DataFrame, before: DataFrame) -> DataFrame:
+    "The rows of a table that were not there before, equal ones as often as there are more of them."
+    named = lambda rows: hash_of(rows, rows.columns).alias("_dd_row")
+    had = before.groupBy(named(before)).agg(F.count(F.lit(1)).alias("_dd_had"))
+    number = F.row_number().over(Window.partitionBy("_dd_row").orderBy("_dd_row")).alias("_dd_number")
+    numbered = after.select("*", named(after)).select("*", number).join(had, "_dd_row", "left")
+    return numbered.where("_dd_number > coalesce(_dd_had, 0)").select(*map(quoted, after.columns))
 
 
 def _by_reason(leave: DataFrame) -> dict[str, int]:
@@ -185,14 +229,18 @@ class _Repair:
     asked: Asked
     version: int  # of the events
     entities: Sequence[Entities] = ()
+    note: str = ""  # of one that is to be finished
+    place: int = 0  # of its transaction on the duplicates: one repair has it
 
     def __post_init__(self):
-        own = {"id": self.events.detail().id, "version": self.version}
+        own = {"id": self.events.detail().id, "version": self.version, "by": this_process()}
         told = {
             name: getattr(self.asked, name) for name in ("strategy", "from_date", "retractions", "settings")
         }
         told["entities"] = {e.table.name: [e.root_id, e.version] for e in self.entities}
-        self.note = json.dumps({"repair": {**own, **told}})
+        told["token"] = uuid.uuid4().hex  # two that are asked the same are two
+        self.note = self.note or json.dumps({"repair": {**own, **told}})
+        self.place = self.duplicates.version() + 1 if self.duplicates.exists() else 0
 
     def work(self, mode: str = "apply") -> Report:
         "Decide, count, and change the tables."
@@ -201,7 +249,7 @@ class _Repair:
         try:
             with ExitStack() as stack:
                 own = self._of_events(d, stack)
-                others = [self._of_entities(d, e, n, stack, held) for n, e in enumerate(self.entities, 1)]
+                others = [self._of_entities(d, e, stack, held) for e in self.entities]
                 does = mode == "apply" and own.leaving + own.renamed > 0
                 undo = self._apply([*others, own]) if does else []
                 return self._report(d, own, others, mode, undo)
@@ -217,14 +265,12 @@ class _Repair:
         counts = (d.stay.count(), _by_reason(d.leave), renamed)
         return _Change(self.events, self.duplicates, where, d.stay, d.leave, found, *counts).check()
 
-    def _of_entities(
-        self, d: Fates, e: Entities, slot: int, stack: ExitStack, held: list[DataFrame]
-    ) -> _Change:
+    def _of_entities(self, d: Fates, e: Entities, stack: ExitStack, held: list[DataFrame]) -> _Change:
         timed = e.has_time(d.fates)
         places = persisted(places_of_events(d.fates, timed))
         hashes = persisted(places.selectExpr("xxhash64(eid, at) as h").distinct())
         value = f"xxhash64({', '.join(e.place(timed))})"
-        where = stack.enter_context(among(hashes, hashes.count(), value, slot))
+        where = stack.enter_context(among(hashes, hashes.count(), value))
         p = part_entities(e, places, where, timed, self.version)
         held += [places, hashes, p.fated]
         return _change_of(e, p, where)
@@ -234,20 +280,32 @@ class _Repair:
         changing = [c for c in changes[:-1] if c.leaving + c.renamed > 0] + [changes[-1]]
         try:
             commits = self._write(changing)
-        except BusyError:
-            for c in changing:
-                c.undo(self.note)
+            self.duplicates.append(self.duplicates.rows().limit(0), json.dumps({"done": self.note}))
+        except (BusyError, OutputError):
+            self._undo(changing)
             raise
-        back = [c.table.restore_words(commit.readVersion) for c, commit in zip(changing, commits)]
+        back = [c.table.restore_words(commit.version - 1) for c, commit in zip(changing, commits)]
         return back + [c.take_back_words(self.note) for c in changing]
+
+    def _undo(self, changing: Sequence[_Change]) -> None:
+        "Put all tables back. Of those that cannot be, the first is said at the end."
+        wrongs = []
+        for c in changing:
+            try:
+                c.undo(self.note)
+            except DedupError as wrong:
+                wrongs.append(wrong)
+        if wrongs:
+            raise wrongs[0]
 
     def _write(self, changing: Sequence[_Change]) -> list[Row]:
         "Write what leaves, then change the tables, the events last."
         since = {e.table.name: e.version for e in self.entities} | {self.events.name: self.version}
         for c in changing:
-            c.table.check_unchanged(since[c.table.name], self.note)
+            if c.table.commit_of(self.note) is None:
+                c.table.check_unchanged(since[c.table.name])
         for c in (changing[-1], *changing[:-1]):
-            c.set_aside(self.note)
+            c.set_aside(self.note, self.place)
         return [c.replace(since[c.table.name], self.note) for c in changing]
 
     def _report(
@@ -304,6 +362,7 @@ def repair(
     spark: SparkSession | None = None,  # else the active session, or a local one with Delta
     from_date: str | None = None,  # UTC day: rows before it protect, and are never changed
     retractions: str | None = None,  # output of a run that left some: apply these, and decide nothing else
+    take_over: bool = False,  # finish a repair that another host began, which is dead
     say: Callable[[str], None] = print,
     **settings: Any,  # event_id, event_fingerprint, order_by, missing_fingerprint, fingerprint_columns
 ) -> Report:
@@ -316,10 +375,10 @@ def repair(
     asked = Asked(strategy, from_date, retractions and absolute(retractions), settings)
     check_asked(asked, mode)
     name = _named(table, retractions)
-    spark = spark or get_spark(delta=True)
+    spark = spark or get_spark(delta=True, addresses=[name, duplicates, *entities])
     events, beside = _opened(name, duplicates, spark)
-    if mode == "apply":
-        _finish(events, beside, say)
+    if note := _open_note(events, beside):
+        _finish(events, beside, note, mode, take_over, say)
     return _Repair(events, beside, asked, events.version(), _entities(spark, entities)).work(mode)
 
 
@@ -370,25 +429,43 @@ _DEDUP = "struct<reason:string,kept_event_id:string,version:bigint>"
 def _check_fits(table: Delta, beside: Delta) -> None:
     "Raise `InputError` for duplicates of other columns."
     found, wanted = dict(beside.rows().dtypes), {**dict(table.rows().dtypes), "dedup": _DEDUP}
-    odd = [c for c in {**wanted, **found} if found.get(c) != wanted.get(c)]
+    # columns that the table has got since will come along
+    odd = [c for c in wanted if found.get(c, wanted[c] if c != "dedup" else None) != wanted[c]]
     if odd:
-        kinds = f"{wanted.get(odd[0], 'not there')}, found {found.get(odd[0], 'nothing')}"
+        kinds = f"{wanted[odd[0]]}, found {found.get(odd[0], 'nothing')}"
         raise InputError(
             f"The table of duplicates {beside.name} does not fit {table.name}: wanted {odd[0]} {kinds}."
             f"{did_you_mean(odd[0], found)} Name another one, or move it away."
         )
 
 
-def _finish(events: Delta, beside: Delta, say: Callable[[str], None]) -> None:
-    "Finish the repair that was begun before, with its settings."
-    if (note := _open_note(events, beside)) is None:
+def _check_dead(events: Delta, by: Mapping[str, Any]) -> None:
+    "Raise `BusyError` for a repair that may be alive."
+    me = this_process()
+    if is_gone(by) or all(by[name] == me[name] for name in ("host", "pid", "started")):
         return
+    raise BusyError(
+        f"A repair of {events.name} is at work: {who(by)}. Let it end; if its host is gone, finish it: "
+        "--take-over."
+    )
+
+
+def _finish(
+    events: Delta, beside: Delta, note: str, mode: str, take_over: bool, say: Callable[[str], None]
+) -> None:
+    "Finish the repair that was begun before, with its settings; or say that it is not finished."
     told = json.loads(note)["repair"]
+    if mode == "decide":
+        return say(
+            f"A repair of {events.name}, of {who(told['by'])}, is not finished: the next one does that first"
+        )
+    if not take_over:
+        _check_dead(events, told["by"])
     asked = Asked(told["strategy"], told["from_date"], told["retractions"], told["settings"])
     entities = [Entities(Delta(events.spark, name), *rest) for name, rest in told["entities"].items()]
     say(f"The repair of {events.name} decided on version {told['version']} is not finished: going on with it")
     try:
-        _Repair(events, beside, asked, told["version"], entities).work()
+        _Repair(events, beside, asked, told["version"], entities, note).work()
     except BusyError as wrong:
         say(f"It cannot be finished any more, and was put back: {wrong}")
 
@@ -396,19 +473,11 @@ def _finish(events: Delta, beside: Delta, say: Callable[[str], None]) -> None:
 def _open_note(events: Delta, beside: Delta) -> str | None:
     "The note of a repair that was begun and neither finished nor undone."
     notes = (c.userMetadata or "" for c in (beside.commits() if beside.exists() else ()))
-    note = next((n for n in notes if n.startswith(('{"undone"', '{"repair"'))), "")
+    note = next((n for n in notes if n.startswith(('{"undone"', '{"done"', '{"repair"'))), "")
     if not note.startswith('{"repair"'):
         return None
     if json.loads(note)["repair"]["id"] != events.detail().id:
         raise ConfigError(
             f"{beside.name} has the duplicates of another table: name another one for {events.name}."
         )
-    return None if _is_whole(events.commit_of(note), beside.commit_of(note)) else note
-
-
-def _is_whole(commit: Row | None, aside: Row) -> bool:
-    "Were as many rows taken out of the events as are in the duplicates?"
-    if commit is None:
-        return False
-    gone, added = _out_and_in(commit)
-    return gone - added == _number(aside, "numOutputRows")
+    return note

@@ -33,7 +33,7 @@ def _pair_of(keys: Keys, columns: Mapping[str, str]) -> str:
     if keys.unique:  # a row without a fingerprint is like no other
         stand_in = "dedup_number"
     else:
-        sent = ", dedup_sent" if keys.missing == "surrogate" else ""
+        sent = ", dedup_sent" if keys.missing == "surrogate" and keys.surrogate else ""
         stand_in = f"MIN(dedup_number) OVER (PARTITION BY {columns['id']}, dedup_fingerprint{sent})"
     if keys.fingerprint is None:
         return stand_in
@@ -143,13 +143,19 @@ def _moves(of: SqlTable, keys: Sequence[str]) -> Iterator[str]:
     yield f"INSERT INTO {of.name} (dedup_columns) {stay}"
 
 
+def _moved_before(of: SqlTable) -> str:
+    "How often each row is in the duplicates."
+    rows = f"SELECT dedup_whole AS dedup_moved FROM {of.duplicates}"
+    return f"(SELECT dedup_moved, COUNT(*) AS dedup_times FROM ({rows}) AS d GROUP BY dedup_moved)"
+
+
 def _merges(of: SqlTable, keys: Sequence[str]) -> Iterator[str]:
     "The same where each statement is a transaction: one to note what leaves, one for the table."
     key = of.column(keys[0])
-    noted = f"SELECT 1 FROM {of.duplicates} AS d WHERE d.{key} = s.{key} AND dedup_whole_of_d = s.dedup_row"
     yield (
         f"INSERT INTO {of.duplicates} (dedup_columns, dedup_reason) SELECT dedup_columns, dedup_reason "
-        f"FROM {of.work} AS s WHERE dedup_reason <> 'copy' AND NOT EXISTS ({noted})"
+        f"FROM {of.work} AS s LEFT JOIN {_moved_before(of)} AS m ON s.dedup_row = m.dedup_moved "
+        "WHERE dedup_reason <> 'copy' AND COALESCE(dedup_times, 0) = dedup_before"
     )
     copy = "ROW_NUMBER() OVER (PARTITION BY dedup_row ORDER BY dedup_row) AS dedup_copy"
     numbered = f"SELECT *, {copy} FROM {of.work}"
@@ -258,7 +264,12 @@ def _work(of: SqlTable, select: str) -> str:
     "CREATE the table of the rows that are looked at."
     dialect = DIALECTS[of.dialect]
     if not dialect.transaction:
-        return f"CREATE TABLE IF NOT EXISTS {of.work} AS {select}"
+        # a row may equal one that left in an earlier run
+        with_before = (
+            f"SELECT w.*, COALESCE(dedup_times, 0) AS dedup_before FROM ({select}) AS w "
+            f"LEFT JOIN {_moved_before(of)} AS m ON w.dedup_row = m.dedup_moved"
+        )
+        return f"CREATE TABLE IF NOT EXISTS {of.work} AS {with_before}"
     anew = (
         "OR REPLACE " if dialect.makes == "none" else ""
     )  # no transaction takes back what was left half way

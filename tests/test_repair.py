@@ -256,14 +256,18 @@ def test_entities_of_a_renamed_event_get_its_new_id(spark, tmp_path):
 # --- a repair that dies, and tables that change
 
 
-def die_at(monkeypatch, number):
-    "Let the write of this number fail, as a full disk does."
+class Died(BaseException):
+    "What nothing catches."
+
+
+def die_at(monkeypatch, number, wrong=Died):
+    "Let the write of this number fail."
     real, writes = Delta._write, []
 
     def fail(self, writer, note):
         writes.append(self.name)
         if len(writes) == number:
-            raise OutputError("the disk is full")
+            raise wrong("the disk is full")
         real(self, writer, note)
 
     monkeypatch.setattr(Delta, "_write", fail)
@@ -271,14 +275,15 @@ def die_at(monkeypatch, number):
 
 
 @pytest.mark.parametrize("step", [pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3)] + [4])
-def test_a_repair_that_failed_is_finished_by_the_next_one(spark, tmp_path, monkeypatch, step):
+def test_a_repair_that_died_is_finished_by_the_next_one(spark, tmp_path, monkeypatch, step):
     "Its own settings are taken, whatever the next one asks for."
     path, entities = with_entities(spark, tmp_path)
     with monkeypatch.context() as patch:
         die_at(patch, step)
-        with pytest.raises(OutputError, match="the disk is full"):
+        with pytest.raises(Died):
             go(spark, path, None, entities)
     said = []
+    go(spark, path, mode="decide")
     repair(path, spark=spark, say=said.append, strategy="rename" if step > 1 else "move", entities=entities)
     assert [line.partition(" is ")[0] for line in said] == (
         [f"The repair of {path} decided on version 0"] if step > 1 else []
@@ -286,6 +291,47 @@ def test_a_repair_that_failed_is_finished_by_the_next_one(spark, tmp_path, monke
     assert numbers(spark, path) == [1, 3, 5, 6, 8] and links(spark, f"{tmp_path}/link") == STAYING
     assert len(left(spark, f"{tmp_path}/duplicated_events")) == 5
     assert spark.read.format("delta").load(f"{tmp_path}/duplicated_link").count() == 5
+
+
+@pytest.mark.parametrize("step", [2, pytest.param(4, marks=pytest.mark.long)])
+def test_a_repair_that_failed_is_taken_back(spark, tmp_path, monkeypatch, step):
+    path, entities = with_entities(spark, tmp_path)
+    with monkeypatch.context() as patch:
+        die_at(patch, step, OutputError)
+        with pytest.raises(OutputError, match="the disk is full"):
+            go(spark, path, None, entities)
+    assert len(numbers(spark, path)) == 10 and len(links(spark, f"{tmp_path}/link")) == 10
+    assert left(spark, f"{tmp_path}/duplicated_events") == []
+    assert go(spark, path, None, entities).counts["left"] == 5
+
+
+def test_of_two_repairs_at_once_one_does_it(spark, tmp_path, monkeypatch):
+    path = made(spark, tmp_path)
+    go(spark, path)
+    frame(spark, EIGHT[:2]).write.format("delta").mode("append").save(path)
+    with monkeypatch.context() as patch:
+        before_write(patch, 1, lambda: go(spark, path))
+        with pytest.raises(BusyError, match="Another repair of"):
+            go(spark, path)
+    assert numbers(spark, path) == [1, 3, 5, 8]
+    assert left(spark, f"{tmp_path}/duplicated_events") == sorted(
+        [*LEFT, (1, "natural", "a"), (2, "natural", "a")]
+    )
+
+
+@pytest.mark.long
+def test_a_repair_that_may_be_alive_elsewhere_is_let_be(spark, tmp_path, monkeypatch):
+    path = made(spark, tmp_path)
+    elsewhere = {"host": "another", "pid": 1, "started": "1", "at": "2026-11-01T00:00:00+00:00"}
+    with monkeypatch.context() as patch:
+        die_at(patch, 2)
+        patch.setattr("dedup_nb.repair.this_process", lambda: elsewhere)
+        with pytest.raises(Died):
+            go(spark, path)
+    with pytest.raises(BusyError, match="is at work: process 1 on another since 2026-11-01"):
+        go(spark, path)
+    go(spark, path, take_over=True)
+    assert numbers(spark, path) == [1, 3, 5, 8] and left(spark, f"{tmp_path}/duplicated_events") == LEFT
 
 
 @pytest.mark.long
@@ -318,17 +364,16 @@ def before_write(monkeypatch, number, then):
 
 def test_what_is_appended_meanwhile_is_never_lost(spark, tmp_path, monkeypatch):
     path = made(spark, tmp_path)
-    late = frame(spark, [("a", "f", 3, 20), ("new", "f", 3, 21)])
+    late = frame(spark, [("a", "f", 3, 20), ("c", "f", 1, 5), ("new", "f", 3, 21)])
     with monkeypatch.context() as patch:
         before_write(patch, 2, lambda: late.write.format("delta").mode("append").save(path))
-        with pytest.raises(BusyError, match="5 rows were found|8 rows were found, and 7"):
-            go(spark, path)
-    # put back, and nothing is in the duplicates
-    assert numbers(spark, path) == sorted([r[3] for r in EIGHT] + [20, 21])
-    assert left(spark, f"{tmp_path}/duplicated_events") == []
+        go(spark, path)
+    assert numbers(spark, path) == [1, 3, 5, 5, 8, 20, 21]
+    assert left(spark, f"{tmp_path}/duplicated_events") == LEFT
     go(spark, path)
     assert numbers(spark, path) == [1, 3, 5, 8, 21]
-    assert left(spark, f"{tmp_path}/duplicated_events") == sorted([*LEFT, (20, "natural", "a")])
+    again = [(5, "natural", "c"), (20, "natural", "a")]
+    assert left(spark, f"{tmp_path}/duplicated_events") == sorted([*LEFT, *again])
 
 
 @pytest.mark.long
@@ -345,6 +390,46 @@ def test_a_table_that_changes_is_left_alone(spark, tmp_path, monkeypatch):
         before_write(patch, 2, lambda: other.write.format("delta").mode("append").save(path))
         go(spark, path)
     assert numbers(spark, path) == [3, 5, 8, 21, 30]
+
+
+@pytest.mark.long
+def test_an_event_that_was_renamed_and_is_loaded_again_is_a_copy(spark, tmp_path):
+    path = made(spark, tmp_path, EIGHT[2:4])
+    go(spark, path, strategy="rename")
+    frame(spark, EIGHT[3:4]).write.format("delta").mode("append").save(path)
+    go(spark, path, strategy="rename")
+    assert numbers(spark, path) == [3, 4]
+    [(n, reason, new)] = left(spark, f"{tmp_path}/duplicated_events")
+    assert (n, reason) == (4, "natural") and new != "b"
+
+
+@pytest.mark.long
+def test_odd_columns_and_layouts(spark, tmp_path):
+    "Null ids beside an id whose hash has that of null in it; names with blanks; columns that are new."
+    path = f"{tmp_path}/events"
+    rows = [("A", "f", 1, 1), ("A", "f", 2, 2), *[(f"i{n}", "f", 1, 10 + n) for n in range(20)] * 2]
+    rows += [(None, "f", 1, 3), (None, "f", 1, 4)]
+    events = frame(spark, rows).withColumn("two  words", F.expr("map('k', named_struct('a.b', n))"))
+    options = {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"}
+    events.write.format("delta").options(**options).save(path)
+    assert go(spark, path).counts == dict(before=44, without_id=2, left=21, renamed=0, after=23)
+    more = events.where("n < 3").withColumn("col", F.lit("new"))
+    more.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+    assert go(spark, path).counts["left"] == 2
+    gone = spark.read.format("delta").load(f"{tmp_path}/duplicated_events")
+    assert gone.count() == 23 and gone.where("col = 'new'").count() == 2
+
+
+def test_a_column_of_an_entity_may_have_any_name(spark, tmp_path):
+    path, entities = with_entities(spark, tmp_path)
+    [link] = entities
+    rows = (
+        spark.read.format("delta").load(link).withColumn("col", F.lit("x")).withColumn("new_id", F.lit("y"))
+    )
+    rows.write.format("delta").mode("overwrite").option("mergeSchema", "true").save(link)
+    go(spark, path, None, entities)
+    rows = spark.read.format("delta").load(link)
+    assert links(spark, link) == STAYING and rows.where("col = 'x' and new_id = 'y'").count() == 5
 
 
 # --- retractions
@@ -375,6 +460,7 @@ def test_what_cannot_be_repaired_is_named(spark, tmp_path):
     frame(spark, EIGHT).write.parquet(f"{tmp_path}/files")
     frame(spark, EIGHT).createOrReplaceTempView("seen")
     spark.range(1).write.format("delta").save(f"{tmp_path}/other")
+    spark.sql("select string(null) as root_id").write.format("delta").save(f"{tmp_path}/rootless")
     cases = [
         (ConfigError, "move, rename, delete; found 'mvoe'. Did you mean move", path, {"strategy": "mvoe"}),
         (ConfigError, "apply, decide; found 'now'", path, {"mode": "now"}),
@@ -400,6 +486,7 @@ def test_what_cannot_be_repaired_is_named(spark, tmp_path):
             {"event_id": ["evnt_id"]},
         ),
         (ConfigError, "which is int, no string", path, {"strategy": "rename", "event_id": ["n"]}),
+        (InputError, "no root id: root_id is null", path, {"entities": {f"{tmp_path}/rootless": "root_id"}}),
         (MissingColumnError, "needs root_id", path, {"entities": {f"{tmp_path}/other": "root_id"}}),
         (MissingInputError, "has no runs", path, {"retractions": f"{tmp_path}/files"}),
         (ConfigError, "are no Delta table: name the table", None, {"retractions": f"{tmp_path}/files"}),

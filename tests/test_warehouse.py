@@ -290,6 +290,15 @@ def test_a_table_of_other_columns_is_left_alone(warehouse):
     assert Counter(warehouse.rows("atomic.events")) == Counter((*row, 1) for row in EIGHT)
 
 
+def test_a_table_of_keys_alone(warehouse):
+    rows = [("a", "f", 1), ("a", "f", 2), ("a", None, 3), ("b", None, 1), ("b", None, 2)]
+    load(warehouse, {("events", TYPES.rpartition(",")[0]): rows})
+    warehouse.run(script(warehouse, columns=COLUMNS[:3]))
+    stay, left = cleaned(warehouse)
+    assert stay == Counter([rows[0], rows[3]])
+    assert sorted(r[3] for r in left) == ["natural", "natural", "synthetic"]
+
+
 def test_the_numbers_of_the_script_add_up(warehouse):
     load(warehouse, {("events", TYPES): [*EIGHT, ("b", "h", 1, "/tie")]})
     shown = []
@@ -501,6 +510,14 @@ def test_the_databricks_script_runs_on_delta_and_can_be_cut_off_anywhere(lake):
         for part in [*parts[:end], *parts]:  # the second time whole
             lake.run(part)
         assert (cleaned(lake), cleaned(lake, "link")) == wanted, parts[end - 1]
+    # the same rows, loaded once more, leave again
+    before = Counter(lake.rows("atomic.duplicated_events"))
+    lake.run(
+        f"insert into atomic.events select {', '.join(FOLLOWED['columns'])} from atomic.duplicated_events"
+    )
+    for part in parts:
+        lake.run(part)
+    assert cleaned(lake) == (wanted[0][0], before + before)
 
 
 # --- other ways
