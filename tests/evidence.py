@@ -4,7 +4,6 @@ SHARE of 1 (the default) takes some hours: all recorded cases of other tools, 20
 broken lines, 500 combinations of settings, 500 small batches. 0.01 is a try. Ends with 1 if anything is wrong.
 """
 
-import json
 import random
 import shutil
 import statistics
