@@ -1628,6 +1628,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                   'dedup_nb.session._flags': ('session.html#_flags', 'dedup_nb/session.py'),
                                   'dedup_nb.session._joined': ('session.html#_joined', 'dedup_nb/session.py'),
                                   'dedup_nb.session._launched_with': ('session.html#_launched_with', 'dedup_nb/session.py'),
+                                  'dedup_nb.session._local': ('session.html#_local', 'dedup_nb/session.py'),
                                   'dedup_nb.session._longer': ('session.html#_longer', 'dedup_nb/session.py'),
                                   'dedup_nb.session._needed': ('session.html#_needed', 'dedup_nb/session.py'),
                                   'dedup_nb.session._not_started': ('session.html#_not_started', 'dedup_nb/session.py'),

@@ -105,7 +105,18 @@ def through_connect(manifest, folder):
             parsed.write.json(f"{folder}/json/run={name}")
         memory |= {"input": f"{folder}/json", "input_format": "json"}
     run(config(folder, **memory), spark)
-    return spark, {"rows": rows_of(spark, 60), "stayed": stayed(spark, folder)}
+    found = {"rows": rows_of(spark, 60), "stayed": stayed(spark, folder)}
+    return spark, found | ({"repaired": repaired(spark, folder)} if manifest == "lake" else {})
+
+
+def repaired(spark, folder):
+    "What stays of a table after its repair."
+    from dedup_nb.repair import repair
+
+    loaded = spark.read.parquet(f"{folder}/in").drop("run")
+    loaded.write.format("delta").save(f"{folder}/loaded")
+    repair(f"{folder}/loaded", spark=spark)
+    return sorted(r.n for r in spark.read.format("delta").load(f"{folder}/loaded").collect())
 
 
 def on_cluster(master):

@@ -17,3 +17,4 @@ def test_spark_connect_gives_the_same_rows_as_a_classic_session(request, spark, 
     alone = {"1": STAYED["1"], "2": [("a", 4), ("c", 5), ("new of a", 3)]}
     expected = alone if manifest == "none" else STAYED
     assert {batch: [tuple(row) for row in rows] for batch, rows in found["stayed"].items()} == expected
+    assert found.get("repaired", [1, 2, 5]) == [1, 2, 5]
