@@ -33,12 +33,17 @@ class EventsTable:
     def _namespace(self) -> str:
         return self.name.rpartition(".")[0]
 
+    @property
+    def _catalog(self) -> str:
+        return self.name.split(".")[0] if self.name.count(".") == 2 else self.spark.catalog.currentCatalog()
+
     def exists(self) -> bool:
         "Is the table there? Raises `ConfigError` for a catalog or a schema that is not."
         try:
             if self._namespace and not self.spark.catalog.databaseExists(self._namespace):
                 raise ConfigError(
-                    f"output_table={self.name}: there is no schema {self._namespace}. Make it with CREATE SCHEMA "
+                    f"output_table={self.name}: there is no schema {self._namespace}. Make it with CREATE "
+                    "SCHEMA "
                     f"{self._namespace}, or correct the name."
                 )
             return self.spark.catalog.tableExists(self.name)
@@ -62,20 +67,25 @@ class EventsTable:
             return
         if (kind := self._kind()) not in _KINDS:
             raise OutputError(
-                f"The table {self.name} is {kind or 'a view'}, which cannot replace a batch in one transaction: "
+                f"The table {self.name} is {kind or 'a view'}, which cannot replace a batch in one "
+                "transaction: "
                 "wanted a Delta or an Iceberg table. Choose another output_table."
             )
         there = self._columns()
-        if _BATCH not in there:
+        kind = there.get(_BATCH)
+        if not isinstance(kind, T.StringType):
+            found = f"is {kind.simpleString()}, and must be a string" if kind else "is not there"
             raise OutputError(
-                f"The table {self.name} has no column batch_id, by which a batch replaces its own rows. Add it: "
+                f"The table {self.name} needs batch_id, by which a batch replaces its own rows: it {found}. "
+                "Add it: "
                 f"ALTER TABLE {self.name} ADD COLUMNS (batch_id STRING)"
             )
         self._check_types(schema, there)
         if (new := self._new(schema, there)) and not self.may_grow:
             raise OutputError(
                 f"The table {self.name} has no column {some_of([f.name for f in new])}, which this batch "
-                f"has.{did_you_mean(new[0].name, there)} Let it grow (table_may_grow=true), or leave them out "
+                f"has.{did_you_mean(new[0].name, there)} Let it grow (table_may_grow=true), or leave them "
+                "out "
                 "upstream."
             )
 
@@ -84,20 +94,26 @@ class EventsTable:
             kind = there.get(field.name.lower(), field.dataType).simpleString()
             if kind != field.dataType.simpleString():
                 raise OutputError(
-                    f"The column {field.name} is {field.dataType.simpleString()} in this batch, and {kind} in the "
+                    f"The column {field.name} is {field.dataType.simpleString()} in this batch, and {kind} "
+                    "in the "
                     f"table {self.name}. Cast it upstream, or choose another output_table."
                 )
 
     def _kind(self) -> str | None:
         "The provider of the table; None for a view."
         told = self.spark.sql(f"describe table extended {self.name}").where("col_name = 'Provider'").collect()
-        return told[0].data_type.lower() if told else None
+        return told[-1].data_type.lower() if told else None  # a column may have this name
 
     def _columns(self) -> dict[str, T.DataType]:
         return {f.name.lower(): f.dataType for f in self.spark.table(self.name).schema}
 
     def _new(self, schema: T.StructType, there: Mapping[str, T.DataType]) -> list[T.StructField]:
         return [f for f in schema if f.name.lower() not in there]
+
+    def batches(self) -> list[str]:
+        "The batches that the table has rows of."
+        rows = self.spark.table(self.name).select(_BATCH).where(f"{_BATCH} is not null").distinct()
+        return [r[0] for r in rows.collect()]
 
     # -- writing --
 
@@ -107,16 +123,22 @@ class EventsTable:
         try:
             if not self.exists():
                 self._make(own)
-            self._grow(own.schema)
-            self._aligned(own).writeTo(self.name).overwrite(F.col(_BATCH) == batch_id)
+            if self.may_grow:
+                self._grow(own.schema)
+            writer = (
+                self._aligned(own).writeTo(self.name).option("distribution-mode", "none")
+            )  # Iceberg's: no shuffle
+            writer.overwrite(F.col(_BATCH) == batch_id)
+        except ConfigError:
+            raise
         except Exception as wrong:
             raise self._explained(wrong) from wrong
 
     def _make(self, rows: DataFrame) -> None:
         "Make the table without rows; another run may have been quicker."
         writer = rows.limit(0).writeTo(self.name).partitionedBy(F.col(_BATCH))
-        if self.name.count(".") < 2 or self.name.startswith("spark_catalog."):
-            writer = writer.using("delta")  # another catalog has a kind of its own
+        if "iceberg" not in self.spark.conf.get(f"spark.sql.catalog.{self._catalog}", "").lower():
+            writer = writer.using("delta")
         try:
             writer.create()
         except Exception as wrong:
@@ -138,14 +160,12 @@ class EventsTable:
         ]
         return rows.select(*(c.cast(f.dataType).alias(f.name) for c, f in zip(columns, fields)))
 
+    def has(self, batch_id: str) -> bool:
+        "Does the table have rows of a batch?"
+        return self.exists() and not self.spark.table(self.name).where(F.col(_BATCH) == batch_id).isEmpty()
+
     def _explained(self, wrong: Exception) -> OutputError:
         return OutputError(
             f"The table {self.name} cannot be written: {first_line(wrong)} Check the rights there, then run "
             "again: what is done is not done twice."
         )
-
-    # -- removing --
-
-    def delete(self, where: str) -> None:
-        "Delete rows in one transaction."
-        self.spark.sql(f"delete from {self.name} where {where}")

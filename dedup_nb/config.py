@@ -424,7 +424,7 @@ def order_parts(
 
 
 _NUMBER = "([0-9]+|[*])"
-_TABLE = r"[\w-]+([.][\w-]+){0,2}"
+_TABLE = r"\w+([.]\w+){0,2}"
 _CRITERION = f"iglu:[A-Za-z0-9_.-]+/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+/{_NUMBER}-{_NUMBER}-{_NUMBER}"
 
 

@@ -302,16 +302,14 @@ def _in_area(there: _Output, area: str, wanted: _Wanted) -> Iterator[tuple[str, 
     new = "count_if(verdict = 'rename')" if area == "verdicts" else "0L"
     try:
         met = rows.where(there.gone(area, rows, wanted))
-        path = (
-            F.expr("concat('events/batch_id=', batch_id, '/')") if in_table else F.col("_metadata.file_path")
-        )
+        path = F.col("batch_id" if in_table else "_metadata.file_path")
         files = met.groupBy(path.alias("path"))
         found = files.agg(F.expr("count(1) as n"), F.expr(f"{new} as new")).collect()
     except Exception as wrong:
         raise ConfigError(f"--where cannot be asked of {area}: {first_line(wrong)}") from wrong
     for r in found:
-        path = r.path if in_table else there.relative(r.path)
-        batch_id = path and re.search(r"batch_id=([^/]+)/", path)[1]
+        path = f"events/batch_id={r.path}/" if in_table else there.relative(r.path)
+        batch_id = r.path if in_table else re.search(r"batch_id=([^/]+)/", path)[1]
         if batch_id in there.records:  # a table may have rows of others
             yield path, batch_id, r.n, r.new
 
@@ -469,14 +467,16 @@ def _told_anew(there: _Output) -> None:
     write_index(there.path)
 
 
-def _sweep(there: _Output) -> None:
-    "Remove the files of batches that no commit lists. No run is at work."
+def _sweep(there: _Output, idle: bool) -> None:
+    "Remove files that no commit lists; those of batches without a commit, too, if surely no run is at work."
+    if idle:
+        remove_folder(f"{there.path}/.staging")
     for area in own_areas(there.format):
         listed = {f["path"] for r in there.records.values() for f in r.get(area, [])}
         for f in files_below(f"{there.path}/{area}", there.path):
             owner = re.sub(r"/\.(part-[^/]*)\.crc$", r"/\1", f["path"])
             batch = re.search(r"batch_id=([^/]+)/", owner)
-            is_ours = batch and batch[1] in there.records and "/part-" in owner
+            is_ours = batch and (idle or batch[1] in there.records) and "/part-" in owner
             if is_ours and owner not in listed:
                 remove_file(f"{there.path}/{f['path']}")
 
@@ -540,7 +540,7 @@ def erase(
     if not yes:
         return _reply(there, found, wanted, forget, None)
     proof = _begun(there, _sha(json.dumps([sorted(asked), where])), wanted, found)
-    _take_out(there, found, wanted)
+    _take_out(there, found, wanted, idle=manifest is not None)
     if forget:
         manifest.store.remove_ids(wanted.ids)
     path = _note(there, {**proof, "done": True, "pairs": "forgotten" if forget else "kept"})
@@ -577,7 +577,7 @@ def _check_idle(manifest: Manifest) -> None:
             )
 
 
-def _take_out(there: _Output, found: _Found, wanted: _Wanted) -> None:
+def _take_out(there: _Output, found: _Found, wanted: _Wanted, idle: bool) -> None:
     _without_hot(there, wanted)
     _delete_in_table(there, wanted, found)
     with tuned(there.spark, TUNED.get(there.format, {})):
@@ -585,7 +585,7 @@ def _take_out(there: _Output, found: _Found, wanted: _Wanted) -> None:
             _erase_batch(there, found, batch_id, wanted)
     after = replace(there)  # its commits are read anew
     _told_anew(after)
-    _sweep(after)
+    _sweep(after, idle)
 
 
 def _reply(there: _Output, found: _Found, wanted: _Wanted, forget: bool, proof: str | None) -> Reply:
@@ -606,8 +606,18 @@ def _to_know(there: _Output, forget: bool) -> Iterator[str]:
     if forget:
         yield "Their pairs leave the manifest: a copy that comes late is loaded as a new event."
     else:
-        yield "The manifest keeps their pairs, so that no late copy is loaded; --forget takes them out, too."
+        yield (
+            "The manifest keeps their pairs, so that no late copy is loaded (it would lie in dropped/: erase "
+            "again); "
+            "--forget takes them out, too."
+        )
     if there.table or forget:
         named = " and ".join([*filter(None, [there.table]), *(["the manifest"] if forget else [])])
         yield f"Older versions of {named} hold them until a vacuum (of the manifest: dedup expire)."
+    if there.table:
+        yield (
+            f"With deletion vectors, before the vacuum: REORG TABLE {there.table} APPLY (PURGE). An Iceberg "
+            "table "
+            "has expire_snapshots in place of a vacuum."
+        )
     yield "The input still has them: a rerun of such a batch would bring them back."

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from .catalog import EventsTable
 from .choose import record_input
 from .cross_batch import to_remember
+from .errors import OutputError
 from .files import Batch, names_in, read_json, write_text
 from .job import Job
 from .keys import Keys, gathered
@@ -181,16 +182,31 @@ def _status(job: Job) -> dict[str, str]:
 
 
 def _replace_in_table(job: Job, work: Worked) -> list[dict[str, Any]]:
-    "Put the staged rows into the table, after all checks: what is in it cannot be taken back. Its files, if ours."
+    "Put the staged rows into the table, after all checks: what is in it cannot be taken back. Its files, if"
+    "ours."
     claim, kept = work.looked and work.looked.claim, work.opened.kept
     if claim and not job.manifest.is_open(claim.batch_id, claim.token):
         raise fenced(claim.batch_id)
     if job.places.output.table:
-        table = EventsTable(job.spark, job.places.output.table, job.places.output.may_grow)
-        table.replace(kept.waiting, kept.attempt.batch_id)
+        _replace_in_catalog(job, kept.waiting, kept.attempt)
         return []
     write_delta(kept.waiting, kept.attempt)
     return delta_files(job.spark, kept.attempt)
+
+
+def _replace_in_catalog(job: Job, rows: DataFrame, attempt: Attempt) -> None:
+    "Raises `OutputError` if the table has rows of the batch that this output has not written."
+    output, noted = job.places.output, f"{attempt.record}/table.json"
+    table = EventsTable(job.spark, output.table, output.may_grow)
+    if (read_json(noted) or {}).get("table") != output.table:
+        if table.has(attempt.batch_id):
+            raise OutputError(
+                f"The table {output.table} has rows of a batch {attempt.batch_id} that this output has not "
+                "written: "
+                "they would be replaced. Give the batch another name (batch_id), or choose another table."
+            )
+        write_text(noted, json.dumps({"table": output.table}))
+    table.replace(rows, attempt.batch_id)
 
 
 def _write_record(attempt: Attempt, m: Mapping[str, Any]) -> None:

@@ -44,7 +44,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window, functions as F, types as T
 from .catalog import EventsTable
-from .columns import named
+from .columns import ORIGINAL, named
 from .enriched import check_enriched, enriched_lines, utc_text
 from .errors import BusyError, InputError, OutputError, did_you_mean
 from dedup_nb.files import (
@@ -407,7 +407,8 @@ def check_columns_fit(
     if output.format == "delta":
         _check_delta(spark, schema, f"{output.path}/events")
     if output.table:
-        EventsTable(spark, output.table, output.may_grow).check(schema)
+        known = ORIGINAL in map(str.lower, names)
+        EventsTable(spark, output.table, output.may_grow).check(schema if known else _with_original(schema))
     if output.format == "enriched_tsv" or output.has_entities:
         check_enriched(names)
     if output.has_entities:
@@ -416,6 +417,10 @@ def check_columns_fit(
         given_columns(output.wide_schema)
     if output.partition_by:
         _partitioned(spark.createDataFrame([], schema), output.partition_by)
+
+
+def _with_original(schema: T.StructType) -> T.StructType:
+    return T.StructType([*schema, T.StructField(ORIGINAL, T.StringType())])
 
 
 def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:

@@ -77,11 +77,15 @@ def test_what_cannot_be(spark, shop):
     spark.sql("create table shop.plain (event_id string, batch_id string) using parquet")
     spark.sql("create table shop.without (event_id string) using delta")
     spark.sql("create table shop.typed (n string, batch_id string) using delta")
+    spark.sql("create table shop.numbered (batch_id int) using delta")
+    go(spark, shop, output=str(shop / "other"), output_table="shop.taken")
     spark.sql("create view shop.seen as select 1 as batch_id")
     cases = [
         (OutputError, "shop.plain is parquet, which cannot replace", "shop.plain"),
         (OutputError, "is a view", "shop.seen"),
-        (OutputError, "ALTER TABLE shop.without ADD COLUMNS .batch_id STRING", "shop.without"),
+        (OutputError, "is not there. Add it: ALTER TABLE shop.without", "shop.without"),
+        (OutputError, "has rows of a batch 1 that this output has not written", "shop.taken"),
+        (OutputError, "batch_id.*is int, and must be a string", "shop.numbered"),
         (OutputError, "column n is int in this batch, and string in the table", "shop.typed"),
         (ConfigError, "there is no schema shpo.*CREATE SCHEMA", "shpo.events"),
         (ConfigError, "no catalog nowhere", "nowhere.shop.events"),
