@@ -182,8 +182,7 @@ def _status(job: Job) -> dict[str, str]:
 
 
 def _replace_in_table(job: Job, work: Worked) -> list[dict[str, Any]]:
-    "Put the staged rows into the table, after all checks: what is in it cannot be taken back. Its files, if"
-    "ours."
+    "Put the staged rows into the table, after all checks: what is in it cannot be taken back."
     claim, kept = work.looked and work.looked.claim, work.opened.kept
     if claim and not job.manifest.is_open(claim.batch_id, claim.token):
         raise fenced(claim.batch_id)

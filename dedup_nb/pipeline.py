@@ -483,10 +483,11 @@ def _check_filled(job: Job, ledger: Ledger) -> None:
     table = job.places.output.table and EventsTable(job.spark, job.places.output.table)
     if not (strange := _strange_events(job.output, table, ledger)):
         return
+    place = table.name if table else f"{job.output}/events"
     filled = "filled in part" if ledger.committed() else "empty"
     raise ManifestError(
         f"The manifest {job.manifest.store.name} is {filled}, but "
-        f"{table.name if table else job.output + '/events'} has "
+        f"{place} has "
         f"events of {counted(len(strange), 'batch', 'batches')} ({some_of(strange)}), "
         "whose duplicates would be kept. Fill it first (dedup backfill --input ... "
         f"--output {job.output}), or begin without them: --accept-empty-manifest."
@@ -494,8 +495,7 @@ def _check_filled(job: Job, ledger: Ledger) -> None:
 
 
 def _strange_events(output: str, table: EventsTable | None, ledger: Ledger) -> list[str]:
-    "Batches in `events/`, or the table, that a manifest without any run, or with a half of a backfill, has"
-    "never heard of."
+    "Batches that are there, and that a manifest without any run, or with half a backfill, never heard of."
     committed = ledger.committed()
     if any(not e.committed.get("backfill") for e in committed):
         return []

@@ -1,7 +1,8 @@
 """Run at scale what the project promises, and print one table: python evidence.py [SHARE].
 
-SHARE of 1 (the default) takes some hours: all recorded cases of other tools, 200 kills on each manifest, 100,000
-broken lines, 500 combinations of settings, 500 small batches. 0.01 is a try. Ends with 1 if anything is wrong.
+SHARE of 1 (the default) takes some hours: all recorded cases of other tools, 200 kills on each manifest,
+100,000 broken lines, 500 combinations of settings, 500 small batches. 0.01 is a try. Ends with 1 if anything
+is wrong.
 """
 
 import random
@@ -87,7 +88,7 @@ def broken(line, pick):
 
 
 def is_event(line):
-    "Was the line an event in the samples' own run? Those have no bad rows but short lines and rows without an id."
+    "Is the line of a sample an event? The others are short, or have no id."
     cells = line.split("\t")
     return len(cells) == 131 and cells[6]
 

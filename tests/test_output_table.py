@@ -121,7 +121,8 @@ more = {
 }
 spark = get_spark(delta=True, settings=more)
 spark.sql("create schema ice.shop")
-config = dict(input=f"{place}/in", output=f"{place}/out", input_format="parquet", output_table="ice.shop.events")
+config = dict(input=f"{place}/in", output=f"{place}/out", input_format="parquet")
+config["output_table"] = "ice.shop.events"
 run(Config(**config), spark, say=lambda line: None)
 run(Config(**config, batch_id="1", rerun=True), spark, say=lambda line: None)
 rows = spark.table("ice.shop.events").orderBy("n").collect()
