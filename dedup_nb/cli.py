@@ -499,7 +499,8 @@ def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.words import counted
 
     config = _config(args)
-    delta = "lake" == config.manifest or "delta" in (config.input_format, config.output_format)
+    delta = "lake" == config.manifest or bool(config.output_table)
+    delta = delta or "delta" in (config.input_format, config.output_format)
     with _without_stops():
         spark = get_spark(
             delta, addresses=(config.input, config.output, config.manifest_path, args.checkpoint)

@@ -106,6 +106,10 @@ class Config:
         "how kept events are stored",
         allowed="parquet delta json enriched_tsv shredded wide_row",
     )
+    output_table: str | None = setting(
+        "output", None, "Delta or Iceberg table for kept events, made if it is not there: catalog.schema.name"
+    )
+    table_may_grow: bool = setting("output", False, "output_table: may a batch add columns?")
     partition_by: Words = setting("output", (), "folders inside a batch: columns, or collector_tstamp:date")
     shred_layout: str = setting(
         "output",
@@ -420,6 +424,7 @@ def order_parts(
 
 
 _NUMBER = "([0-9]+|[*])"
+_TABLE = r"\w+([.]\w+){0,2}"
 _CRITERION = f"iglu:[A-Za-z0-9_.-]+/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+/{_NUMBER}-{_NUMBER}-{_NUMBER}"
 
 
@@ -488,6 +493,20 @@ _CONTRADICTIONS = [
         lambda c: c.output_format not in ("parquet", "json") and c.partition_by,
         "partition_by needs output_format parquet or json (Delta is partitioned by batch, "
         "the others have no folders, or those of their layout): remove one of the two.",
+    ),
+    (
+        lambda c: c.output_table and (c.output_format != "parquet" or c.partition_by),
+        "output_table is the table for kept events, which says how they are stored: leave output_format and "
+        "partition_by out.",
+    ),
+    (
+        lambda c: c.output_table is not None and not re.fullmatch(_TABLE, c.output_table),
+        "output_table is no name of a table: write catalog.schema.name, or schema.name. For a folder leave it "
+        "out, and set output_format=delta.",
+    ),
+    (
+        lambda c: c.table_may_grow and not c.output_table,
+        "table_may_grow is for output_table: remove it, or name a table.",
     ),
     (
         lambda c: c.wide_row_schema and c.output_format != "wide_row",

@@ -120,6 +120,12 @@ class _Output:
     id_columns: tuple[str, ...]
     format: str
     layout: str | None
+    output_table: str | None = None
+
+    @property
+    def table(self) -> str | None:
+        "The table of kept events, in a statement; None if they are files."
+        return f"delta.`{self.path}/events`" if self.format == "delta" else self.output_table
 
     @cached_property
     def records(self) -> dict[str, dict[str, Any]]:
@@ -133,10 +139,12 @@ class _Output:
         return [f["path"] for r in self.records.values() for f in r.get(area, []) if f["bytes"]]
 
     def stored(self, area: str) -> str:
-        "How the files of an area are stored: parquet, text, delta."
+        "How the rows of an area are stored: parquet, text, table."
         if area != "events":
             return "text" if area == "bad" else "parquet"
-        if self.format in ("parquet", "delta"):
+        if self.table:
+            return "table"
+        if self.format == "parquet":
             return self.format
         is_parquet = self.format == "wide_row" and all(p.endswith(".parquet") for p in self.files(area))
         return "parquet" if is_parquet else "text"
@@ -144,8 +152,8 @@ class _Output:
     def rows(self, area: str, paths: Sequence[str]) -> DataFrame:
         "The rows of files of an area."
         stored, listed = self.stored(area), [escaped(f"{self.path}/{p}") for p in paths]
-        if stored == "delta":
-            return self.spark.read.format("delta").load(f"{self.path}/events")
+        if stored == "table":
+            return self.spark.table(self.table)
         reader = self.spark.read.option("basePath", f"{self.path}/{area}")
         if stored == "parquet":
             return reader.option("mergeSchema", "true").parquet(*listed)
@@ -213,6 +221,7 @@ def _output_of(config: Config, spark: SparkSession) -> _Output:
         (ids,) if isinstance(ids, str) else tuple(ids),
         made["output_format"],
         made.get("shred_layout"),
+        made.get("output_table"),
     )
 
 
@@ -233,7 +242,7 @@ def _wanted(there: _Output, ids: Sequence[str], where: str | None) -> _Wanted:
 def _ids_where(there: _Output, where: str) -> list[str]:
     "The ids of the kept events for which a condition holds."
     paths = there.files("events")
-    if not paths:
+    if not paths and not there.table:
         return []
     rows = there.named(there.rows("events", paths))
     try:
@@ -286,20 +295,23 @@ def _found(there: _Output, wanted: _Wanted) -> _Found:
 
 def _in_area(there: _Output, area: str, wanted: _Wanted) -> Iterator[tuple[str, str, int, int]]:
     "File, batch, rows that go, and how many of those are verdicts that renamed."
-    paths = there.files(area)
-    if not paths:
+    paths, in_table = there.files(area), there.stored(area) == "table"
+    if not paths and not in_table:
         return
     rows = there.rows(area, paths)
     new = "count_if(verdict = 'rename')" if area == "verdicts" else "0L"
     try:
         met = rows.where(there.gone(area, rows, wanted))
-        files = met.groupBy(F.col("_metadata.file_path").alias("path"))
+        path = F.col("batch_id" if in_table else "_metadata.file_path")
+        files = met.groupBy(path.alias("path"))
         found = files.agg(F.expr("count(1) as n"), F.expr(f"{new} as new")).collect()
     except Exception as wrong:
         raise ConfigError(f"--where cannot be asked of {area}: {first_line(wrong)}") from wrong
     for r in found:
-        path = there.relative(r.path)
-        yield path, re.search(r"batch_id=([^/]+)/", path)[1], r.n, r.new
+        path = f"events/batch_id={r.path}/" if in_table else there.relative(r.path)
+        batch_id = r.path if in_table else re.search(r"batch_id=([^/]+)/", path)[1]
+        if batch_id in there.records:  # a table may have rows of others
+            yield path, batch_id, r.n, r.new
 
 
 # %% ../nbs/35_erase.ipynb #a23931e9
@@ -455,14 +467,16 @@ def _told_anew(there: _Output) -> None:
     write_index(there.path)
 
 
-def _sweep(there: _Output) -> None:
-    "Remove the files of batches that no commit lists. No run is at work."
+def _sweep(there: _Output, idle: bool) -> None:
+    "Remove files that no commit lists; those of batches without a commit, too, if surely no run is at work."
+    if idle:
+        remove_folder(f"{there.path}/.staging")
     for area in own_areas(there.format):
         listed = {f["path"] for r in there.records.values() for f in r.get(area, [])}
         for f in files_below(f"{there.path}/{area}", there.path):
             owner = re.sub(r"/\.(part-[^/]*)\.crc$", r"/\1", f["path"])
             batch = re.search(r"batch_id=([^/]+)/", owner)
-            is_ours = batch and batch[1] in there.records and "/part-" in owner
+            is_ours = batch and (idle or batch[1] in there.records) and "/part-" in owner
             if is_ours and owner not in listed:
                 remove_file(f"{there.path}/{f['path']}")
 
@@ -494,11 +508,12 @@ def _note(there: _Output, proof: Mapping[str, Any]) -> str:
     return path
 
 
-def _delete_in_delta(there: _Output, wanted: _Wanted, found: _Found) -> None:
-    "Delete kept events of a Delta table, in one transaction."
-    if there.format == "delta" and found.by_area.get("events"):
+def _delete_in_table(there: _Output, wanted: _Wanted, found: _Found) -> None:
+    "Delete kept events of a table, in one transaction."
+    if there.table and found.by_area.get("events"):
         gone = there.gone("events", there.rows("events", []), wanted)
-        there.spark.sql(f"delete from delta.`{there.path}/events` where {gone}")
+        own = ", ".join(map(_text, sorted(found.of_batch)))
+        there.spark.sql(f"delete from {there.table} where ({gone}) and batch_id in ({own})")
 
 
 # %% ../nbs/35_erase.ipynb #e719da0c
@@ -525,7 +540,7 @@ def erase(
     if not yes:
         return _reply(there, found, wanted, forget, None)
     proof = _begun(there, _sha(json.dumps([sorted(asked), where])), wanted, found)
-    _take_out(there, found, wanted)
+    _take_out(there, found, wanted, idle=manifest is not None)
     if forget:
         manifest.store.remove_ids(wanted.ids)
     path = _note(there, {**proof, "done": True, "pairs": "forgotten" if forget else "kept"})
@@ -543,7 +558,7 @@ def _opened(config: Config, spark: SparkSession | None, forget: bool) -> tuple[_
             "DynamoDB table go by their ttl, or are deleted there by eventId."
         )
     format = (noted_output(absolute(config.output)) or {}).get("output_format")
-    spark = spark or get_spark(delta=memory.kind == "lake" or format == "delta")
+    spark = spark or get_spark(delta=memory.kind == "lake" or format in ("delta", "table"))
     there = _output_of(config, spark)
     manifest = existing_manifest(spark, memory, config.output) if memory.kind != "none" else None
     if manifest:
@@ -562,15 +577,15 @@ def _check_idle(manifest: Manifest) -> None:
             )
 
 
-def _take_out(there: _Output, found: _Found, wanted: _Wanted) -> None:
+def _take_out(there: _Output, found: _Found, wanted: _Wanted, idle: bool) -> None:
     _without_hot(there, wanted)
-    _delete_in_delta(there, wanted, found)
+    _delete_in_table(there, wanted, found)
     with tuned(there.spark, TUNED.get(there.format, {})):
         for batch_id in sorted(found.of_batch):
             _erase_batch(there, found, batch_id, wanted)
     after = replace(there)  # its commits are read anew
     _told_anew(after)
-    _sweep(after)
+    _sweep(after, idle)
 
 
 def _reply(there: _Output, found: _Found, wanted: _Wanted, forget: bool, proof: str | None) -> Reply:
@@ -591,9 +606,18 @@ def _to_know(there: _Output, forget: bool) -> Iterator[str]:
     if forget:
         yield "Their pairs leave the manifest: a copy that comes late is loaded as a new event."
     else:
-        yield "The manifest keeps their pairs, so that no late copy is loaded; --forget takes them out, too."
-    tables = [f"{there.path}/events"] if there.format == "delta" else []
-    if tables or forget:
-        named = " and ".join([*tables, *(["the manifest"] if forget else [])])
+        yield (
+            "The manifest keeps their pairs, so that no late copy is loaded (it would lie in dropped/: erase "
+            "again); "
+            "--forget takes them out, too."
+        )
+    if there.table or forget:
+        named = " and ".join([*filter(None, [there.table]), *(["the manifest"] if forget else [])])
         yield f"Older versions of {named} hold them until a vacuum (of the manifest: dedup expire)."
+    if there.table:
+        yield (
+            f"With deletion vectors, before the vacuum: REORG TABLE {there.table} APPLY (PURGE). An Iceberg "
+            "table "
+            "has expire_snapshots in place of a vacuum."
+        )
     yield "The input still has them: a rerun of such a batch would bring them back."

@@ -13,8 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import DataFrame
+from .catalog import EventsTable
 from .choose import record_input
 from .cross_batch import to_remember
+from .errors import OutputError
 from .files import Batch, names_in, read_json, write_text
 from .job import Job
 from .keys import Keys, gathered
@@ -104,7 +106,7 @@ def finish(
     counts = _counted(job, work, files)
     check_alone(attempt, files, work.opened.earlier, areas)
     if work.opened.kept.waiting is not None:
-        files["events"] = _replace_delta(job, work)
+        files["events"] = _replace_in_table(job, work)
     progress.done("commit", sum_in_words(counts))
     m = _metrics(job, work, counts, files, progress)
     _write_record(attempt, m)
@@ -174,16 +176,36 @@ def _counted(job: Job, work: Worked, files: Mapping[str, Any]) -> dict[str, int]
 
 
 def _status(job: Job) -> dict[str, str]:
-    return {"status": "committed" if job.applies else "decided", "output_format": job.places.output.format}
+    output = job.places.output
+    told = {"status": "committed" if job.applies else "decided", "output_format": output.format}
+    return told | ({"output_table": output.table} if output.table else {})
 
 
-def _replace_delta(job: Job, work: Worked) -> list[dict[str, Any]]:
-    "Put the staged rows into the Delta table, after all checks: what is in it cannot be taken back."
+def _replace_in_table(job: Job, work: Worked) -> list[dict[str, Any]]:
+    "Put the staged rows into the table, after all checks: what is in it cannot be taken back."
     claim, kept = work.looked and work.looked.claim, work.opened.kept
     if claim and not job.manifest.is_open(claim.batch_id, claim.token):
         raise fenced(claim.batch_id)
+    if job.places.output.table:
+        _replace_in_catalog(job, kept.waiting, kept.attempt)
+        return []
     write_delta(kept.waiting, kept.attempt)
     return delta_files(job.spark, kept.attempt)
+
+
+def _replace_in_catalog(job: Job, rows: DataFrame, attempt: Attempt) -> None:
+    "Raises `OutputError` if the table has rows of the batch that this output has not written."
+    output, noted = job.places.output, f"{attempt.record}/table.json"
+    table = EventsTable(job.spark, output.table, output.may_grow)
+    if (read_json(noted) or {}).get("table") != output.table:
+        if table.has(attempt.batch_id):
+            raise OutputError(
+                f"The table {output.table} has rows of a batch {attempt.batch_id} that this output has not "
+                "written: "
+                "they would be replaced. Give the batch another name (batch_id), or choose another table."
+            )
+        write_text(noted, json.dumps({"table": output.table}))
+    table.replace(rows, attempt.batch_id)
 
 
 def _write_record(attempt: Attempt, m: Mapping[str, Any]) -> None:

@@ -55,7 +55,11 @@ class Job:
         "What all runs into one output must share."
         read, written = self.places.input.format, self.places.output
         made = {"input_format": read, "event_id": self.recipe.event_id, "output_format": written.format}
-        tables = {"shredded": {"shred_layout": written.layout}, "wide_row": {"stored": written.stored}}
+        tables = {
+            "shredded": {"shred_layout": written.layout},
+            "wide_row": {"stored": written.stored},
+            "table": {"output_table": written.table},
+        }
         return made | tables.get(written.format, {})
 
     @property
@@ -101,7 +105,8 @@ def open_job(
 
 
 def _has_delta(places: Places) -> bool:
-    return places.memory.kind == "lake" or "delta" in (places.input.format, places.output.format)
+    lake = places.memory.kind == "lake" or places.output.table is not None
+    return lake or "delta" in (places.input.format, places.output.format)
 
 
 def _addresses(places: Places) -> tuple[str | None, ...]:

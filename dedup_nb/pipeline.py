@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from .choose import Chosen, choose_batches, compare_with_commits
 from .config import Config
+from .catalog import EventsTable
 from .errors import ConfigError, DedupError, masked
 from dedup_nb.files import (
     Batch,
@@ -479,24 +480,30 @@ def _ledger(job: Job, accept_empty: bool) -> Ledger:
 
 
 def _check_filled(job: Job, ledger: Ledger) -> None:
-    if not (strange := _strange_events(job.output, ledger)):
+    table = job.places.output.table and EventsTable(job.spark, job.places.output.table)
+    if not (strange := _strange_events(job.output, table, ledger)):
         return
+    place = table.name if table else f"{job.output}/events"
     filled = "filled in part" if ledger.committed() else "empty"
     raise ManifestError(
-        f"The manifest {job.manifest.store.name} is {filled}, but {job.output}/events has "
+        f"The manifest {job.manifest.store.name} is {filled}, but "
+        f"{place} has "
         f"events of {counted(len(strange), 'batch', 'batches')} ({some_of(strange)}), "
         "whose duplicates would be kept. Fill it first (dedup backfill --input ... "
         f"--output {job.output}), or begin without them: --accept-empty-manifest."
     )
 
 
-def _strange_events(output: str, ledger: Ledger) -> list[str]:
-    "Batches in `events/` that a manifest without any run, or with a half of a backfill, has never heard of."
+def _strange_events(output: str, table: EventsTable | None, ledger: Ledger) -> list[str]:
+    "Batches that are there, and that a manifest without any run, or with half a backfill, never heard of."
     committed = ledger.committed()
     if any(not e.committed.get("backfill") for e in committed):
         return []
     folders = [name for name in names_in(f"{output}/events") if name.startswith("batch_id=")]
     loaded = [f.removeprefix("batch_id=") for f in folders if has_files(f"{output}/events/{f}")]
+    if table and not committed and table.exists():
+        # those of others have not been written from here
+        loaded = [b for b in table.batches() if read_json(f"{output}/runs/{b}/table.json")]
     filled = {e.batch_id for e in committed}
     begun = {e.batch_id for e in ledger.entries.values() if not e.info.get("backfill")}
     # an archive may have names of its own

@@ -63,6 +63,8 @@ class Output:
     truncate: bool = False  # cut atomic texts
     compat: str = "none"  # of wide rows
     wide_schema: str | None = None  # of wide rows as Parquet: infer, or DDL
+    table: str | None = None  # of a catalog, for kept events; then the format is table
+    may_grow: bool = False  # may a batch add columns to the table?
 
     @property
     def has_entities(self) -> bool:
@@ -128,7 +130,9 @@ def places_of(config: Config) -> Places:
     "Where rows come from, where they go, where they are remembered."
     c = config
     how = (c.shred_layout, c.skip_schemas, c.truncate_atomic, c.compat, c.wide_row_schema)
-    output = Output(c.output, c.output_format, c.partition_by, c.mode == "apply", *how)
+    how = (*how, c.output_table, c.table_may_grow)
+    stored = "table" if c.output_table else c.output_format
+    output = Output(c.output, stored, c.partition_by, c.mode == "apply", *how)
     where = (c.input_where, c.minimum_timestamp, c.batch_pattern)
     return Places(
         Input(c.input, c.input_format, c.input_schema, *where, output.has_entities),

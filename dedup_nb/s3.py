@@ -173,7 +173,12 @@ def remove_keys(
             keys = [o["Key"] for o in page.get("Contents", ())]
             gone = [{"Key": key} for key in keys if key.endswith("/") or not only_markers]
             if gone:
-                s3_client().delete_objects(Bucket=bucket, Delete={"Objects": gone, "Quiet": True})
+                answer = s3_client().delete_objects(Bucket=bucket, Delete={"Objects": gone, "Quiet": True})
+                for wrong in answer.get("Errors", ()):
+                    raise AccessError(
+                        f"s3://{bucket}/{wrong['Key']} cannot be removed: {wrong['Code']}. Allow "
+                        "s3:DeleteObject there."
+                    )
 
 
 # %% ../nbs/00_s3.ipynb #9d87be60

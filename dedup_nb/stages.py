@@ -63,7 +63,7 @@ from dedup_nb.write import (
 
 # %% ../nbs/31_stages.ipynb #22d79e62
 class Kept:
-    "Where kept rows go: to files at once, or aside, for the one transaction of a Delta table."
+    "Where kept rows go: to files at once, or aside, for the one transaction of a table."
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Kept:
 
     def write(self, rows: DataFrame, lines: bool) -> None:
         "Write the kept rows, or their lines (`value`)."
-        if self.output.format == "delta":
+        if self.output.format in ("delta", "table"):
             self.waiting = self.attempt.stage(rows, "kept")
         elif self.output.has_entities:
             self._write_tables(rows, rows if lines else enriched_lines(rows))

@@ -43,7 +43,8 @@ from typing import Any
 from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window, functions as F, types as T
-from .columns import named
+from .catalog import EventsTable
+from .columns import ORIGINAL, named
 from .enriched import check_enriched, enriched_lines, utc_text
 from .errors import BusyError, InputError, OutputError, did_you_mean
 from dedup_nb.files import (
@@ -80,8 +81,8 @@ AREAS = ("events", "dropped", "bad", "verdicts", "retractions")
 
 
 def own_areas(output_format: str) -> list[str]:
-    "The areas in which files are ours to list and to remove: a Delta table looks after its own."
-    return [area for area in AREAS if area != "events" or output_format != "delta"]
+    "The areas in which files are ours to list and to remove: a table looks after its own."
+    return [area for area in AREAS if area != "events" or output_format not in ("delta", "table")]
 
 
 @dataclass(frozen=True)
@@ -405,6 +406,9 @@ def check_columns_fit(
         )
     if output.format == "delta":
         _check_delta(spark, schema, f"{output.path}/events")
+    if output.table:
+        known = ORIGINAL in map(str.lower, names)
+        EventsTable(spark, output.table, output.may_grow).check(schema if known else _with_original(schema))
     if output.format == "enriched_tsv" or output.has_entities:
         check_enriched(names)
     if output.has_entities:
@@ -413,6 +417,10 @@ def check_columns_fit(
         given_columns(output.wide_schema)
     if output.partition_by:
         _partitioned(spark.createDataFrame([], schema), output.partition_by)
+
+
+def _with_original(schema: T.StructType) -> T.StructType:
+    return T.StructType([*schema, T.StructField(ORIGINAL, T.StringType())])
 
 
 def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:
