@@ -112,6 +112,8 @@ class EventsTable:
 
     def batches(self) -> list[str]:
         "The batches that the table has rows of."
+        if _BATCH not in self._columns():
+            return []
         rows = self.spark.table(self.name).select(_BATCH).where(f"{_BATCH} is not null").distinct()
         return [r[0] for r in rows.collect()]
 

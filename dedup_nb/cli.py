@@ -493,24 +493,28 @@ def _without_stops() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _wants_delta(config: Config) -> bool:
+    formats = config.input_format, config.output_format
+    return config.manifest == "lake" or config.output_table is not None or "delta" in formats
+
+
 def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.session import get_spark
     from dedup_nb.stream import follow, read_stream
     from dedup_nb.words import counted
 
     config = _config(args)
-    delta = "lake" == config.manifest or bool(config.output_table)
-    delta = delta or "delta" in (config.input_format, config.output_format)
     with _without_stops():
         spark = get_spark(
-            delta, addresses=(config.input, config.output, config.manifest_path, args.checkpoint)
+            _wants_delta(config),
+            addresses=(config.input, config.output, config.manifest_path, args.checkpoint),
         )
     events = read_stream(spark, config, _whole("--max-files", args.max_files or "1000", "files"))
     more = dict(trigger=args.trigger, available_now=args.available_now, say=terminal.say)
     made = follow(events, config, args.checkpoint, args.name or "stream", **more)
     number = counted(len(made), "micro-batch", "micro-batches")
-    words = f"{number} committed; dedup runs --output {config.output} lists them."
-    return _answered(args, {"batches": made, "output": config.output}, words)
+    told = {"batches": made, "output": config.output}
+    return _answered(args, told, f"{number} committed; dedup runs --output {told['output']} lists them.")
 
 
 def _repair(args: argparse.Namespace, terminal: _Terminal) -> int:

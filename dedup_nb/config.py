@@ -501,8 +501,8 @@ _CONTRADICTIONS = [
     ),
     (
         lambda c: c.output_table is not None and not re.fullmatch(_TABLE, c.output_table),
-        "output_table is no name of a table: write catalog.schema.name, or schema.name. For a folder leave it "
-        "out, and set output_format=delta.",
+        "output_table is no name of a table: write catalog.schema.name, or schema.name. For a folder leave "
+        "it out, and set output_format=delta.",
     ),
     (
         lambda c: c.table_may_grow and not c.output_table,

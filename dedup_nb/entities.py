@@ -12,7 +12,7 @@ from .columns import micros, quoted
 from .copies import persisted
 from .deltas import Delta
 from .errors import InputError, require_columns
-from .keys import check_names, hash_of
+from .keys import check_column_names, hash_of
 
 # %% ../nbs/63_entities.ipynb #e3dfa51d
 AMBIGUOUS = "ambiguous"
@@ -52,10 +52,10 @@ class Entities:
     version: int
 
     def check(self) -> None:
-        "Raise `MissingColumnError` or `InputError` for columns that do not fit, or a root id that is never there."
+        "Raise `MissingColumnError` or `InputError` for columns that do not fit, or that have no root id."
         rows, what = self.table.at(self.version), f"The table of entities {self.table.name}"
         require_columns(rows.columns, [self.root_id], what)
-        check_names(rows.columns, what)
+        check_column_names(rows.columns, what)
         if rows.where(f"{quoted(self.root_id)} is not null").isEmpty() and not rows.isEmpty():
             raise InputError(
                 f"{what} has no root id: {self.root_id} is null in all rows. Name another column."

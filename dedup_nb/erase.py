@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from .columns import ORIGINAL, id_text, quoted
 from .config import Config
 from .enriched import NAMES
@@ -293,21 +293,23 @@ def _found(there: _Output, wanted: _Wanted) -> _Found:
     return _Found(rows, of_batch, renamed)
 
 
+def _counted_in(there: _Output, area: str, rows: DataFrame, wanted: _Wanted) -> list[Row]:
+    "The rows that go, by file, or by batch in a table: path, n, new."
+    place = "batch_id" if there.stored(area) == "table" else "_metadata.file_path"
+    new = "count_if(verdict = 'rename')" if area == "verdicts" else "0L"
+    try:
+        files = rows.where(there.gone(area, rows, wanted)).groupBy(F.col(place).alias("path"))
+        return files.agg(F.expr("count(1) as n"), F.expr(f"{new} as new")).collect()
+    except Exception as wrong:
+        raise ConfigError(f"--where cannot be asked of {area}: {first_line(wrong)}") from wrong
+
+
 def _in_area(there: _Output, area: str, wanted: _Wanted) -> Iterator[tuple[str, str, int, int]]:
     "File, batch, rows that go, and how many of those are verdicts that renamed."
     paths, in_table = there.files(area), there.stored(area) == "table"
     if not paths and not in_table:
         return
-    rows = there.rows(area, paths)
-    new = "count_if(verdict = 'rename')" if area == "verdicts" else "0L"
-    try:
-        met = rows.where(there.gone(area, rows, wanted))
-        path = F.col("batch_id" if in_table else "_metadata.file_path")
-        files = met.groupBy(path.alias("path"))
-        found = files.agg(F.expr("count(1) as n"), F.expr(f"{new} as new")).collect()
-    except Exception as wrong:
-        raise ConfigError(f"--where cannot be asked of {area}: {first_line(wrong)}") from wrong
-    for r in found:
+    for r in _counted_in(there, area, there.rows(area, paths), wanted):
         path = f"events/batch_id={r.path}/" if in_table else there.relative(r.path)
         batch_id = r.path if in_table else re.search(r"batch_id=([^/]+)/", path)[1]
         if batch_id in there.records:  # a table may have rows of others
@@ -508,6 +510,10 @@ def _note(there: _Output, proof: Mapping[str, Any]) -> str:
     return path
 
 
+def _done(there: _Output, proof: Mapping[str, Any], forget: bool) -> str:
+    return _note(there, {**proof, "done": True, "pairs": "forgotten" if forget else "kept"})
+
+
 def _delete_in_table(there: _Output, wanted: _Wanted, found: _Found) -> None:
     "Delete kept events of a table, in one transaction."
     if there.table and found.by_area.get("events"):
@@ -540,11 +546,10 @@ def erase(
     if not yes:
         return _reply(there, found, wanted, forget, None)
     proof = _begun(there, _sha(json.dumps([sorted(asked), where])), wanted, found)
-    _take_out(there, found, wanted, idle=manifest is not None)
+    _take_out(there, found, wanted, manifest is not None)
     if forget:
         manifest.store.remove_ids(wanted.ids)
-    path = _note(there, {**proof, "done": True, "pairs": "forgotten" if forget else "kept"})
-    return _reply(there, found, wanted, forget, path)
+    return _reply(there, found, wanted, forget, _done(there, proof, forget))
 
 
 def _opened(config: Config, spark: SparkSession | None, forget: bool) -> tuple[_Output, Manifest | None]:

@@ -210,14 +210,15 @@ def fates_of(
     if look.asked.from_date:
         older = suspects.where(f"not ({look.recent})")
         known = _known(older, look.keys)
-    strategy = _STRATEGIES[look.asked.strategy]
-    decisions = decide(recent, strategy, unique=look.keys.unique, known=known)
-    if look.asked.strategy == "rename":
-        decisions = _but_renamed_before(decisions, look)
-    rows = met(collapsed(recent), decisions)
+    rows = met(collapsed(recent), _decided(recent, look, known))
     changes = f"{_COPIES} > 1 or not ({_STAYS}) or {_NEW_ID} is not null"
     changing = rows.where(changes).select(F.expr(f"{_HASH} as _dd_hash")).distinct()
     return _put(look, persisted(rows_of(rows, changing)), older, suspects)
+
+
+def _decided(recent: DataFrame, look: Loaded, known: DataFrame | None) -> DataFrame:
+    decisions = decide(recent, _STRATEGIES[look.asked.strategy], unique=look.keys.unique, known=known)
+    return _but_renamed_before(decisions, look) if look.asked.strategy == "rename" else decisions
 
 
 def _but_renamed_before(decisions: DataFrame, look: Loaded) -> DataFrame:

@@ -17,7 +17,7 @@ __all__ = [
     "missing_by_default",
     "fit",
     "check_columns",
-    "check_names",
+    "check_column_names",
     "with_ids",
     "suspect_ids",
     "gathered",
@@ -138,7 +138,7 @@ def check_columns(
     keys: Keys,  # fitted to it
 ) -> None:
     "Raise `InputError` if the input has names that are ours, or types that do not fit."
-    check_names(schema.fieldNames())
+    check_column_names(schema.fieldNames())
     said = {f.name: f.dataType.simpleString() for f in schema.fields}
     if odd := [name for name, _ in keys.order if not isinstance(schema[name].dataType, _ORDERED)]:
         raise InputError(
@@ -156,7 +156,7 @@ def check_columns(
         )
 
 
-def check_names(
+def check_column_names(
     columns: Sequence[str],
     of: str = "The input",  # whose they are
 ) -> None:

@@ -494,16 +494,21 @@ def _check_filled(job: Job, ledger: Ledger) -> None:
     )
 
 
+def _loaded(output: str, table: EventsTable | None) -> list[str]:
+    "The batches in `events/`; in a table those that were written from here."
+    if table:
+        written = table.batches() if table.exists() else ()
+        return [b for b in written if read_json(f"{output}/runs/{b}/table.json")]
+    folders = [name for name in names_in(f"{output}/events") if name.startswith("batch_id=")]
+    return [f.removeprefix("batch_id=") for f in folders if has_files(f"{output}/events/{f}")]
+
+
 def _strange_events(output: str, table: EventsTable | None, ledger: Ledger) -> list[str]:
     "Batches that are there, and that a manifest without any run, or with half a backfill, never heard of."
     committed = ledger.committed()
     if any(not e.committed.get("backfill") for e in committed):
         return []
-    folders = [name for name in names_in(f"{output}/events") if name.startswith("batch_id=")]
-    loaded = [f.removeprefix("batch_id=") for f in folders if has_files(f"{output}/events/{f}")]
-    if table and not committed and table.exists():
-        # those of others have not been written from here
-        loaded = [b for b in table.batches() if read_json(f"{output}/runs/{b}/table.json")]
+    loaded = _loaded(output, table)
     filled = {e.batch_id for e in committed}
     begun = {e.batch_id for e in ledger.entries.values() if not e.info.get("backfill")}
     # an archive may have names of its own

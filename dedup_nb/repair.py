@@ -229,8 +229,8 @@ class _Repair:
     asked: Asked
     version: int  # of the events
     entities: Sequence[Entities] = ()
-    note: str = ""  # of one that is to be finished
     place: int = 0  # of its transaction on the duplicates: one repair has it
+    note: str = ""  # of one that is to be finished
 
     def __post_init__(self):
         own = {"id": self.events.detail().id, "version": self.version, "by": this_process()}
@@ -240,7 +240,6 @@ class _Repair:
         told["entities"] = {e.table.name: [e.root_id, e.version] for e in self.entities}
         told["token"] = uuid.uuid4().hex  # two that are asked the same are two
         self.note = self.note or json.dumps({"repair": {**own, **told}})
-        self.place = self.duplicates.version() + 1 if self.duplicates.exists() else 0
 
     def work(self, mode: str = "apply") -> Report:
         "Decide, count, and change the tables."
@@ -374,12 +373,25 @@ def repair(
     """
     asked = Asked(strategy, from_date, retractions and absolute(retractions), settings)
     check_asked(asked, mode)
-    name = _named(table, retractions)
-    spark = spark or get_spark(delta=True, addresses=[name, duplicates, *entities])
-    events, beside = _opened(name, duplicates, spark)
-    if note := _open_note(events, beside):
-        _finish(events, beside, note, mode, take_over, say)
-    return _Repair(events, beside, asked, events.version(), _entities(spark, entities)).work(mode)
+    events, beside = _opened(_named(table, retractions), duplicates, entities, spark)
+    place = _place(events, beside, mode == "decide", take_over, say)
+    others = _entities(events.spark, entities)
+    return _Repair(events, beside, asked, events.version(), others, place).work(mode)
+
+
+def _place(events: Delta, beside: Delta, only_look: bool, take_over: bool, say: Callable[[str], None]) -> int:
+    "The place of the next transaction on the duplicates, once no repair is open."
+    place = beside.version() + 1 if beside.exists() else 0
+    if (note := _open_note(events, beside)) is None:
+        return place
+    by = json.loads(note)["repair"]["by"]
+    if only_look:
+        say(f"A repair of {events.name}, of {who(by)}, is not finished: the next one does that first")
+        return place
+    if not take_over:
+        _check_dead(events, by)
+    _finish(events, beside, note, place, say)
+    return _place(events, beside, only_look, take_over, say)
 
 
 def _named(table: str | None, retractions: str | None) -> str:
@@ -410,8 +422,11 @@ def _entities(spark: SparkSession, asked: Mapping[str, str]) -> list[Entities]:
     return found
 
 
-def _opened(table: str, duplicates: str | None, spark: SparkSession) -> tuple[Delta, Delta]:
+def _opened(
+    table: str, duplicates: str | None, entities: Mapping[str, str], spark: SparkSession | None
+) -> tuple[Delta, Delta]:
     "The events and their duplicates, if they belong together."
+    spark = spark or get_spark(delta=True, addresses=[table, duplicates, *entities])
     events = open_delta(spark, table, "table")
     beside = Delta(spark, duplicates) if duplicates else events.beside("duplicated_")
     if not beside.exists():
@@ -450,22 +465,14 @@ def _check_dead(events: Delta, by: Mapping[str, Any]) -> None:
     )
 
 
-def _finish(
-    events: Delta, beside: Delta, note: str, mode: str, take_over: bool, say: Callable[[str], None]
-) -> None:
-    "Finish the repair that was begun before, with its settings; or say that it is not finished."
+def _finish(events: Delta, beside: Delta, note: str, place: int, say: Callable[[str], None]) -> None:
+    "Finish the repair that was begun before, with its settings."
     told = json.loads(note)["repair"]
-    if mode == "decide":
-        return say(
-            f"A repair of {events.name}, of {who(told['by'])}, is not finished: the next one does that first"
-        )
-    if not take_over:
-        _check_dead(events, told["by"])
     asked = Asked(told["strategy"], told["from_date"], told["retractions"], told["settings"])
     entities = [Entities(Delta(events.spark, name), *rest) for name, rest in told["entities"].items()]
     say(f"The repair of {events.name} decided on version {told['version']} is not finished: going on with it")
     try:
-        _Repair(events, beside, asked, told["version"], entities, note).work()
+        _Repair(events, beside, asked, told["version"], entities, place, note).work()
     except BusyError as wrong:
         say(f"It cannot be finished any more, and was put back: {wrong}")
 

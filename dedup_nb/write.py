@@ -404,11 +404,7 @@ def check_columns_fit(
             f"The columns {', '.join(void)} have no type (void), which no output can hold. "
             "Cast them upstream, or leave them out."
         )
-    if output.format == "delta":
-        _check_delta(spark, schema, f"{output.path}/events")
-    if output.table:
-        known = ORIGINAL in map(str.lower, names)
-        EventsTable(spark, output.table, output.may_grow).check(schema if known else _with_original(schema))
+    _check_table(spark, schema, output)
     if output.format == "enriched_tsv" or output.has_entities:
         check_enriched(names)
     if output.has_entities:
@@ -419,8 +415,13 @@ def check_columns_fit(
         _partitioned(spark.createDataFrame([], schema), output.partition_by)
 
 
-def _with_original(schema: T.StructType) -> T.StructType:
-    return T.StructType([*schema, T.StructField(ORIGINAL, T.StringType())])
+def _check_table(spark: SparkSession, schema: T.StructType, output: Output) -> None:
+    if output.format == "delta":
+        _check_delta(spark, schema, f"{output.path}/events")
+    if output.table:
+        known = ORIGINAL in map(str.lower, schema.names)
+        more = [] if known else [T.StructField(ORIGINAL, T.StringType())]
+        EventsTable(spark, output.table, output.may_grow).check(T.StructType([*schema, *more]))
 
 
 def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:
