@@ -18,7 +18,9 @@ from .words import first_line, some_of
 # %% ../nbs/30_catalog.ipynb #d7ae4197
 _BATCH = "batch_id"
 _KINDS = ("delta", "iceberg")  # tables that can replace some rows in one transaction
-_NO_CATALOG = re.compile("CATALOG_NOT_FOUND|REQUIRES_SINGLE_PART_NAMESPACE|CatalogNotFoundException")
+_NO_CATALOG = re.compile(
+    "CATALOG_NOT_FOUND|SCHEMA_NOT_FOUND|REQUIRES_SINGLE_PART_NAMESPACE|CatalogNotFoundException"
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class EventsTable:
         "Is the table there? Raises `ConfigError` for a catalog or a schema that is not."
         try:
             if self._namespace and not self.spark.catalog.databaseExists(self._namespace):
+                self.spark.sql(f"show namespaces in {self._catalog}")  # if there is such a catalog
                 raise ConfigError(
                     f"output_table={self.name}: there is no schema {self._namespace}. Make it with CREATE "
                     "SCHEMA "

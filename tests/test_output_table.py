@@ -48,6 +48,7 @@ def test_a_table_is_made_and_batches_replace_their_own_rows(spark, shop):
         go(spark, shop, output_table="shop.others")
 
 
+@pytest.mark.long
 def test_a_run_that_died_after_the_table_was_changed_is_run_again(spark, shop, monkeypatch):
     def die(*args):
         raise KeyboardInterrupt
@@ -97,6 +98,7 @@ def test_what_cannot_be(spark, shop):
     assert not list(shop.glob("out/runs/*/files.json"))
 
 
+@pytest.mark.long
 def test_an_event_is_erased_from_the_table(spark, shop):
     go(spark, shop, output_table=TABLE)
     spark.sql(f"insert into {TABLE} select 'a', 'f', null, 9, null, null from {TABLE} limit 1")

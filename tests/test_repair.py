@@ -274,7 +274,8 @@ def die_at(monkeypatch, number, wrong=Died):
     return writes
 
 
-@pytest.mark.parametrize("step", [pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3)] + [4])
+@pytest.mark.long
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
 def test_a_repair_that_died_is_finished_by_the_next_one(spark, tmp_path, monkeypatch, step):
     "Its own settings are taken, whatever the next one asks for."
     path, entities = with_entities(spark, tmp_path)
@@ -419,6 +420,7 @@ def test_odd_columns_and_layouts(spark, tmp_path):
     assert gone.count() == 23 and gone.where("col = 'new'").count() == 2
 
 
+@pytest.mark.long
 def test_a_column_of_an_entity_may_have_any_name(spark, tmp_path):
     path, entities = with_entities(spark, tmp_path)
     [link] = entities
