@@ -45,9 +45,8 @@ class EventsTable:
             if self._namespace and not self.spark.catalog.databaseExists(self._namespace):
                 self.spark.sql(f"show namespaces in {self._catalog}")  # if there is such a catalog
                 raise ConfigError(
-                    f"output_table={self.name}: there is no schema {self._namespace}. Make it with CREATE "
-                    "SCHEMA "
-                    f"{self._namespace}, or correct the name."
+                    f"output_table={self.name}: there is no schema {self._namespace}. Make it with "
+                    f"CREATE SCHEMA {self._namespace}, or correct the name."
                 )
             return self.spark.catalog.tableExists(self.name)
         except ConfigError:
@@ -71,8 +70,7 @@ class EventsTable:
         if (kind := self._kind()) not in _KINDS:
             raise OutputError(
                 f"The table {self.name} is {kind or 'a view'}, which cannot replace a batch in one "
-                "transaction: "
-                "wanted a Delta or an Iceberg table. Choose another output_table."
+                "transaction: wanted a Delta or an Iceberg table. Choose another output_table."
             )
         there = self._columns()
         kind = there.get(_BATCH)
@@ -80,16 +78,14 @@ class EventsTable:
             found = f"is {kind.simpleString()}, and must be a string" if kind else "is not there"
             raise OutputError(
                 f"The table {self.name} needs batch_id, by which a batch replaces its own rows: it {found}. "
-                "Add it: "
-                f"ALTER TABLE {self.name} ADD COLUMNS (batch_id STRING)"
+                f"Add it: ALTER TABLE {self.name} ADD COLUMNS (batch_id STRING)"
             )
         self._check_types(schema, there)
         if (new := self._new(schema, there)) and not self.may_grow:
             raise OutputError(
                 f"The table {self.name} has no column {some_of([f.name for f in new])}, which this batch "
                 f"has.{did_you_mean(new[0].name, there)} Let it grow (table_may_grow=true), or leave them "
-                "out "
-                "upstream."
+                "out upstream."
             )
 
     def _check_types(self, schema: T.StructType, there: Mapping[str, T.DataType]) -> None:
@@ -98,8 +94,7 @@ class EventsTable:
             if kind != field.dataType.simpleString():
                 raise OutputError(
                     f"The column {field.name} is {field.dataType.simpleString()} in this batch, and {kind} "
-                    "in the "
-                    f"table {self.name}. Cast it upstream, or choose another output_table."
+                    f"in the table {self.name}. Cast it upstream, or choose another output_table."
                 )
 
     def _kind(self) -> str | None:
@@ -130,9 +125,8 @@ class EventsTable:
                 self._make(own)
             if self.may_grow:
                 self._grow(own.schema)
-            writer = (
-                self._aligned(own).writeTo(self.name).option("distribution-mode", "none")
-            )  # Iceberg's: no shuffle
+            # of Iceberg: no shuffle
+            writer = self._aligned(own).writeTo(self.name).option("distribution-mode", "none")
             writer.overwrite(F.col(_BATCH) == batch_id)
         except ConfigError:
             raise
