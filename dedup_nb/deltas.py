@@ -85,19 +85,26 @@ class Delta:
 
     def commits(self, after: int = -1) -> list[Row]:
         "What was done to the table since a version, the newest first."
-        history = self.spark.sql(f"describe history {self.sql}").select(*_COMMITS)
+        # a limit: a history may be long, and each commit of it is a file
+        number = self.version() - after
+        history = self.spark.sql(f"describe history {self.sql} limit {max(1, number)}").select(*_COMMITS)
         return history.where(F.col("version") > after).orderBy(F.desc("version")).collect()
 
-    def commit_of(self, note: str) -> Row | None:
-        "The commit that carries a note."
-        return next((c for c in self.commits() if c.userMetadata == note), None)
+    def commit_of(self, note: str, after: int = -1) -> Row | None:
+        "The commit since a version that carries a note."
+        return next((c for c in self.commits(after) if c.userMetadata == note), None)
+
+    @staticmethod
+    def is_harmless(commit: Row) -> bool:
+        "Are all rows that were there before the commit there still?"
+        return commit.isBlindAppend or commit.operation in _HARMLESS
 
     def check_unchanged(self, since: int, until: int | None = None) -> None:
         "Raise `BusyError` if rows that were there at a version may have changed; appends do no harm."
         for c in self.commits(since):
             if until is not None and c.version > until:
                 continue
-            if not (c.isBlindAppend or c.operation in _HARMLESS):
+            if not self.is_harmless(c):
                 raise BusyError(
                     f"{self.name} was changed while it was repaired (version {c.version}: {c.operation}). "
                     "Nothing of the repair is in it; run again."
@@ -116,8 +123,9 @@ class Delta:
 
     def replace(self, rows: DataFrame, where: str, note: str) -> Row:
         "Put rows in place of those at `where` in one transaction; the commit."
+        since = self.version() - 1
         self._write(rows.write.mode("overwrite").option("replaceWhere", where), note)
-        return self.commit_of(note)
+        return self.commit_of(note, since)
 
     def restore_words(self, version: int) -> str:
         "The statement that puts a version back."
@@ -219,16 +227,15 @@ def among(
     # others may do the same in this session
     spark, buckets, kept = hashes.sparkSession, max(1, number // 2), f"{_HASHES}_{uuid.uuid4().hex}"
     hashes.toDF("h").createOrReplaceTempView(kept)
-    spark.sql(f"declare or replace variable {kept} array<string>")
-    # of one length: no hash is a part of another
+    spark.sql(f"declare or replace variable {kept} array<array<bigint>>")
     spark.sql(
         f"""set variable {kept} = (
             select transform(array_sort(collect_list(struct(id, inside))), b -> b.inside) from (
-            select id, concat_ws(' ', collect_list(lpad(hex(h), 16, '0'))) as inside
+            select id, collect_list(h) as inside
             from range({buckets}) left join {kept} on id = pmod(h, {buckets}) group by id))"""
     )
     try:
-        yield f"contains(element_at({kept}, int(pmod({value}, {buckets})) + 1), lpad(hex({value}), 16, '0'))"
+        yield f"array_contains(element_at({kept}, int(pmod({value}, {buckets})) + 1), {value})"
     finally:
         spark.sql(f"drop temporary variable if exists {kept}")
         spark.catalog.dropTempView(kept)

@@ -29,12 +29,15 @@ class Dialect:
     makes: str = "all"  # which tables can be made within one: all, temporary, none
 
 
+# the same text in every session
+_JSON = "TO_JSON(STRUCT({}), MAP('timeZone', 'UTC', 'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\"))"
+
 DIALECTS = {
     "redshift": Dialect("Amazon Redshift", "JSON_SERIALIZE({})", like=True),
     "postgres": Dialect("PostgreSQL", begin="BEGIN ISOLATION LEVEL REPEATABLE READ", like=True),
     "snowflake": Dialect("Snowflake", "TO_JSON({})", begin="BEGIN TRANSACTION", row="HASH({})", makes="none"),
     "bigquery": Dialect("BigQuery", "TO_JSON_STRING({})", begin="BEGIN TRANSACTION", makes="temporary"),
-    "databricks": Dialect("Databricks", "TO_JSON({})", row="TO_JSON(STRUCT({}))", transaction=False),
+    "databricks": Dialect("Databricks", "TO_JSON({})", row=_JSON, transaction=False),
     "duckdb": Dialect("DuckDB", begin="BEGIN TRANSACTION"),
 }
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 from pyspark.sql import DataFrame, functions as F, types as T
-from .columns import fed_back, id_text, is_text, looked_up_id, micros, quoted
+from .columns import id_text, is_text, micros, quoted
 from .config import Config
 from .copies import persisted
 from .deltas import Delta
@@ -29,7 +29,6 @@ from dedup_nb.keys import (
     rows_of,
     stands_in,
     suspect_ids,
-    with_ids,
     with_keys,
 )
 from .natural import collapsed
@@ -106,16 +105,16 @@ class Loaded:
         return f"coalesce({micros(self.rows, name)} >= {at}, false)"
 
     @property
-    def looked_up(self) -> str:
-        "SQL for the id under which a row of the table is looked up."
-        return looked_up_id(self.keys.id, self.columns)
+    def own_id(self) -> str:
+        "SQL for the id of a row."
+        return id_text(self.keys.id)
 
     @property
     def place(self) -> tuple[str, str]:
         "SQL for the id and the time (microseconds) by which its entities know an event: `eid`, `at`."
         known = "collector_tstamp" in self.columns
         at = micros(self.rows, "collector_tstamp") if known else "cast(null as bigint)"
-        return f"{id_text(self.keys.id)} as eid", f"{at} as at"
+        return f"{self.own_id} as eid", f"{at} as at"
 
     def _time(self) -> str:
         "The first order column that is a time."
@@ -145,20 +144,25 @@ def open_loaded(
             "Use strategy=move or delete."
         )
     check_columns(events.schema, recipe, keys)
-    return Loaded(table, version, with_ids(events, keys.id), events.columns, keys, asked)
+    # the id that a row has here: one that was renamed before is no duplicate any more
+    rows = events.withColumn("_dd_id", F.expr(id_text(keys.id)))
+    return Loaded(table, version, rows, events.columns, keys, asked)
 
 
 def _suspects(look: Loaded) -> DataFrame:
     "The rows of ids that stand in several rows, one of which may be changed, with their keys."
     good = look.rows.where("_dd_id is not null")
-    looked_at = F.expr(fed_back(look.keys.id, look.columns)).alias("_dd_look")
-    ids = suspect_ids(good.select("_dd_id", looked_at))
+    ids = suspect_ids(good.select("_dd_id", F.lit(False).alias("_dd_look")))
     if look.asked.from_date:
         recent = good.where(look.recent).select(F.xxhash64("_dd_id").alias("_dd_hash"))
         ids = ids.join(recent, "_dd_hash", "left_semi")
     ids = persisted(ids)
-    few = ids.limit(BROADCAST_LIMIT + 1).count() <= BROADCAST_LIMIT
-    return with_keys(rows_of(good, ids, broadcast=few), look.keys)
+    return with_keys(_of_ids(good, ids), look.keys)
+
+
+def _of_ids(rows: DataFrame, ids: DataFrame) -> DataFrame:
+    "The rows of some ids, which are sent to every worker if they are few."
+    return rows_of(rows, ids, broadcast=ids.limit(BROADCAST_LIMIT + 1).count() <= BROADCAST_LIMIT)
 
 
 def _known(older: DataFrame, keys: Keys) -> DataFrame:
@@ -192,6 +196,14 @@ class Fates:
     verdicts: DataFrame  # verdict, reason, pairs, rows
     held: tuple[DataFrame, ...] = ()  # frames that are kept until all is done
 
+    @property
+    def others(self) -> DataFrame:
+        "The rows of all other ids that may be changed, as the table has them."
+        rows = self.look.rows.where(self.look.recent)
+        return rows_of(rows, self.hashes, inside=False, broadcast=False).select(
+            *map(quoted, self.look.columns)
+        )
+
 
 def _with_reason(rows: DataFrame, look: Loaded, reason: str, kept: str) -> DataFrame:
     "The columns of the table, and `dedup`."
@@ -212,8 +224,8 @@ def fates_of(
         known = _known(older, look.keys)
     rows = met(collapsed(recent), _decided(recent, look, known))
     changes = f"{_COPIES} > 1 or not ({_STAYS}) or {_NEW_ID} is not null"
-    changing = rows.where(changes).select(F.expr(f"{_HASH} as _dd_hash")).distinct()
-    return _put(look, persisted(rows_of(rows, changing)), older, suspects)
+    changing = persisted(rows.where(changes).select(F.expr(f"{_HASH} as _dd_hash")).distinct())
+    return _put(look, persisted(_of_ids(rows, changing)), older, (suspects, changing))
 
 
 def _decided(recent: DataFrame, look: Loaded, known: DataFrame | None) -> DataFrame:
@@ -223,9 +235,7 @@ def _decided(recent: DataFrame, look: Loaded, known: DataFrame | None) -> DataFr
 
 def _but_renamed_before(decisions: DataFrame, look: Loaded) -> DataFrame:
     "An event whose new id is in the table was loaded again after it was renamed: it is a copy."
-    there = F.broadcast(
-        decisions.where("new_event_id is not null").select(F.col("new_event_id").alias("_dd_new"))
-    )
+    there = decisions.where("new_event_id is not null").select(F.col("new_event_id").alias("_dd_new"))
     found = look.rows.select("_dd_id").join(there, F.expr("_dd_id = _dd_new"), "left_semi").distinct()
     found = found.select(F.col("_dd_id").alias("_dd_there"))
     again = decisions.join(found, F.expr("new_event_id = _dd_there and own is null"), "left")
@@ -244,7 +254,7 @@ def _but_renamed_before(decisions: DataFrame, look: Loaded) -> DataFrame:
     ).drop("_dd_there")
 
 
-def _put(look: Loaded, rows: DataFrame, older: DataFrame, suspects: DataFrame) -> Fates:
+def _put(look: Loaded, rows: DataFrame, older: DataFrame, held: tuple[DataFrame, ...]) -> Fates:
     "The decisions as rows that stay, and rows that leave."
     pairs = rows.where("_dd_at.row = _dd.first_row and _dd.verdict is not null")
     sums = F.count(F.lit(1)).alias("pairs"), F.sum("_dd.copies").alias("rows")
@@ -255,7 +265,7 @@ def _put(look: Loaded, rows: DataFrame, older: DataFrame, suspects: DataFrame) -
         _with_reason(dropped_rows(rows), look, "dedup.reason", "dedup.kept_event_id"),
         _told_to_entities(look, rows, older),
         pairs.groupBy("_dd.verdict", "_dd.reason").agg(*sums).orderBy("verdict", "reason"),
-        (rows, suspects),
+        (rows, *held),
     )
 
 
@@ -292,7 +302,7 @@ def _retracted(look: Loaded) -> Fates:
     "What becomes of the rows of ids that are retracted."
     found = _with_retractions(look)
     gone = found.where("_dd_why is not null").select(F.expr(f"{_HASH} as _dd_hash")).distinct()
-    rows = persisted(rows_of(found, hashes := persisted(gone)))
+    rows = persisted(_of_ids(found, hashes := persisted(gone)))
     stay, leave = rows.where("_dd_why is null"), rows.where("_dd_why is not null")
     told = "string(_dd_why is null) as pair", "1 as n", "int(_dd_why is null) as stay"
     nothing = "string(null) as new_id", "_dd_why as why", "string(null) as kept"
@@ -315,6 +325,6 @@ def _with_retractions(look: Loaded) -> DataFrame:
     same = f"{id_text(look.keys.id)} = _dd_listed"
     if "batch_id" in look.columns:
         same += " and batch_id = loaded_in_batch"
-    listed = F.broadcast(_listed(look).withColumnRenamed("event_id", "_dd_listed"))
+    listed = _listed(look).withColumnRenamed("event_id", "_dd_listed")
     good = look.rows.where(f"_dd_id is not null and {look.recent}")
     return good.join(listed, F.expr(same), "left").drop("_dd_listed", "loaded_in_batch")

@@ -98,6 +98,7 @@ def fit(
 ) -> Keys:
     "Fill the blanks of a recipe. Raises `MissingColumnError` for columns that were named and are not there."
     require_columns(columns, _named_columns(recipe), "The run")
+    _check_case(recipe, columns)
     fingerprint = recipe.event_fingerprint if recipe.event_fingerprint in columns else None
     apart = {*recipe.event_id, fingerprint}
     times = [(c, False) for c in _TIMES if c in set(columns) - apart]
@@ -110,6 +111,18 @@ def fit(
         surrogate=_surrogate_columns(recipe, columns, apart | {c for c, _ in order} | set(folders)),
         nulls_first=_TIMES[:1] if recipe.compat == "snowplow" else (),
     )
+
+
+def _check_case(recipe: Recipe, columns: Sequence[str]) -> None:
+    "Raise `InputError` for a column that the rules would take if it were not for its capitals."
+    usual = {recipe.event_fingerprint: "event_fingerprint"}
+    usual |= {} if recipe.order_by else dict.fromkeys(_TIMES, "order_by")
+    odd = (c for c in columns if c.lower() in usual and not {c, c.lower()} & {*usual} & {*columns})
+    if (column := next(odd, None)) is not None:
+        raise InputError(
+            f"The column {column} would count as {column.lower()} if it were written so. Say what it is: "
+            f"{usual[column.lower()]}={column}."
+        )
 
 
 def _named_columns(recipe: Recipe) -> list[str]:

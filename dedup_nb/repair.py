@@ -11,27 +11,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
-from pyspark.sql import DataFrame, Row, SparkSession, Window, functions as F
+from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from .columns import quoted
 from .copies import let_go, persisted
 from .deltas import Delta, among, open_delta
-from .entities import AMBIGUOUS, Entities, Parted, places_of_events, part_entities
-from dedup_nb.errors import (
-    BusyError,
-    ConfigError,
-    ConservationError,
-    DedupError,
-    InputError,
-    OutputError,
-    did_you_mean,
-)
+from .entities import AMBIGUOUS, Entities, places_of_events, part_entities
+from .errors import BusyError, ConfigError, DedupError, InputError, OutputError, did_you_mean
 from .fates import Asked, Fates, check_asked, fates_of, open_loaded
 from .files import absolute
-from .keys import hash_of
 from .ledger import is_gone, this_process, who
 from .page import html_table
 from .session import get_spark
-from .words import counted, grouped, megabytes, share
+from .steps import Change, Stand, note_of, numbered, put_back, stand_of
+from .words import counted, first_line, grouped, megabytes, share
 
 
 # %% ../nbs/63_repair.ipynb #e3dfa51d
@@ -94,132 +86,10 @@ class Report:
         return f"<pre>{html.escape(str(self))}</pre>{table}"
 
 
-# %% ../nbs/63_repair.ipynb #e1e4e656
-@dataclass(frozen=True)
-class _Change:
-    "What changes in one table."
-
-    table: Delta
-    duplicates: Delta
-    where: str  # SQL: rows that make way
-    stay: DataFrame
-    leave: DataFrame  # with `dedup`
-    found: Sequence[Row]  # files with such rows: n, bytes
-    staying: int
-    reasons: Mapping[str, int]  # rows that leave
-    renamed: int
-
-    @property
-    def leaving(self) -> int:
-        return sum(self.reasons.values())
-
-    def check(self) -> "_Change":
-        "Raise `ConservationError` unless the rows found are those that stay and those that leave."
-        found = sum(r.n for r in self.found)
-        if found != self.staying + self.leaving:
-            raise ConservationError(
-                f"{grouped(found)} rows of {self.table.name} are looked at, but {grouped(self.staying)} stay "
-                f"and {grouped(self.leaving)} leave. Nothing was changed; run again."
-            )
-        return self
-
-    def set_aside(self, note: str, place: int) -> None:
-        "Put the rows that leave into the duplicates, unless that is done, or another repair took the place."
-        if self._aside(note) is None:
-            # Delta passes over a second transaction with this number
-            once = {"txnAppId": "dedup_nb repair", "txnVersion": str(place)}
-            self.duplicates.append(self.leave, note, like=self.table, **once)
-        done = self._aside(note)
-        if done is None:
-            raise BusyError(
-                f"Another repair of {self.table.name} began meanwhile. Run again when it is done."
-            )
-        if (number := _number(done, "numOutputRows")) != self.leaving:
-            raise BusyError(
-                f"{self.duplicates.name} has {grouped(number)} rows of a repair that was begun; now "
-                f"{grouped(self.leaving)} rows would leave."
-            )
-
-    def _aside(self, note: str) -> Row | None:
-        return self.duplicates.commit_of(note) if self.duplicates.exists() else None
-
-    def take_back_words(self, note: str) -> str:
-        "The statement that takes the rows of a repair out of the duplicates."
-        version = json.loads(note)["repair"]["version"]
-        return f"DELETE FROM {self.duplicates.sql} WHERE dedup.version = {version}"
-
-    def replace(self, since: int, note: str) -> Row:
-        "Change the table, unless that is done; the commit. Raises `BusyError` if the table changed since."
-        commit = self.table.commit_of(note)
-        if commit is None:
-            self.table.check_unchanged(since)
-            commit = self.table.replace(self.stay, self.where, note)
-        self.table.check_unchanged(since, until=commit.version - 1)
-        gone, added, seen = *_out_and_in(commit), self.staying + self.leaving
-        if gone < seen or added != self.staying:
-            raise BusyError(
-                f"{self.table.name} was changed while it was repaired: {grouped(gone)} rows were found, and "
-                f"{grouped(seen)} were seen. It was put back; run again."
-            )
-        if gone > seen:
-            self._bring_back(since, commit.version - 1, note)
-        return commit
-
-    def _bring_back(self, since: int, until: int, note: str) -> None:
-        "Copies that were appended meanwhile went with the others: they come back, for the next repair."
-        late = json.dumps({"late": note})
-        if self.table.commit_of(late) is None:
-            before, after = self.table.at(since).where(self.where), self.table.at(until).where(self.where)
-            self.table.append(_more(after, before), late)
-
-    def undo(self, note: str) -> None:
-        "Put back what was done. Raises `OutputError` if others changed the table since."
-        commit = self.table.commit_of(note)
-        since = self.table.commits(commit.version) if commit is not None else []
-        if any(c.operation != "RESTORE" for c in since):
-            raise OutputError(
-                f"{self.table.name} was changed by a repair that cannot be finished, and by others since. "
-                f"Compare with its version {commit.version - 1}, and put back by hand what is missing."
-            )
-        if commit is not None and not since:
-            self.table.restore(commit.version - 1)
-        if self._aside(note) is not None:
-            version = json.loads(note)["repair"]["version"]
-            none = self.duplicates.rows().limit(0)
-            self.duplicates.replace(none, f"dedup.version = {version}", json.dumps({"undone": note}))
-
-
-def _number(commit: Row, name: str) -> int:
-    return int(commit.operationMetrics.get(name, 0))
-
-
-def _out_and_in(commit: Row) -> tuple[int, int]:
-    "The rows that a transaction took out, and those that it put in."
-    added = _number(commit, "numOutputRows") - _number(commit, "numCopiedRows")
-    return _number(commit, "numDeletedRows"), added
-
-
-def _more(after: DataFrame, before: DataFrame) -> DataFrame:
-    "The rows of a table that were not there before, equal ones as often as there are more of them."
-    named = lambda rows: hash_of(rows, rows.columns).alias("_dd_row")
-    had = before.groupBy(named(before)).agg(F.count(F.lit(1)).alias("_dd_had"))
-    number = F.row_number().over(Window.partitionBy("_dd_row").orderBy("_dd_row")).alias("_dd_number")
-    numbered = after.select("*", named(after)).select("*", number).join(had, "_dd_row", "left")
-    return numbered.where("_dd_number > coalesce(_dd_had, 0)").select(*map(quoted, after.columns))
-
-
-def _by_reason(leave: DataFrame) -> dict[str, int]:
-    counts = leave.groupBy("dedup.reason").count().orderBy("reason").collect()
-    return {r.reason: r["count"] for r in counts}
-
-
-def _found(rows: DataFrame, where: str) -> list[Row]:
-    "The files that hold rows, and how many."
-    files = rows.where(where).groupBy("_metadata.file_path")
-    return files.agg(F.count(F.lit(1)).alias("n"), F.max("_metadata.file_size").alias("bytes")).collect()
-
-
 # %% ../nbs/63_repair.ipynb #20826b8e
+_MANY = 1_000_000  # hashes; some 25 MB in every plan
+
+
 @dataclass
 class _Repair:
     "A repair decided on one version of the events, and how far it is."
@@ -231,6 +101,7 @@ class _Repair:
     entities: Sequence[Entities] = ()
     place: int = 0  # of its transaction on the duplicates: one repair has it
     note: str = ""  # of one that is to be finished
+    claim: str = ""  # the note that says that this process is at it
 
     def __post_init__(self):
         own = {"id": self.events.detail().id, "version": self.version, "by": this_process()}
@@ -239,7 +110,7 @@ class _Repair:
         }
         told["entities"] = {e.table.name: [e.root_id, e.version] for e in self.entities}
         told["token"] = uuid.uuid4().hex  # two that are asked the same are two
-        self.note = self.note or json.dumps({"repair": {**own, **told}})
+        self.claim = self.note = self.note or json.dumps({"repair": {**own, **told}})
 
     def work(self, mode: str = "apply") -> Report:
         "Decide, count, and change the tables."
@@ -249,89 +120,115 @@ class _Repair:
             with ExitStack() as stack:
                 own = self._of_events(d, stack)
                 others = [self._of_entities(d, e, stack, held) for e in self.entities]
-                does = mode == "apply" and own.leaving + own.renamed > 0
-                undo = self._apply([*others, own]) if does else []
-                return self._report(d, own, others, mode, undo)
+                does = mode == "apply" and own.changes
+                commits = self._apply([*others, own]) if does else {}
+                samples = {"samples": _samples(d) if mode == "decide" else []}
+                changed = self._changed([*others, own], commits)
+                return Report({"mode": mode, **self._told(d, own), **changed, **samples})
         finally:
             let_go(*held)
 
-    def _of_events(self, d: Fates, stack: ExitStack) -> _Change:
-        number = d.hashes.count()
-        where = stack.enter_context(among(d.hashes, number, f"xxhash64({d.look.looked_up})"))
-        where = f"{where} and {d.look.recent}" if self.asked.from_date else where
-        found = _found(d.look.rows, where)
+    def _of_events(self, d: Fates, stack: ExitStack) -> Change:
+        where = _at(d.hashes, f"xxhash64({d.look.own_id})", stack)
+        stay = d.stay if where else d.stay.unionByName(d.others)
+        where = " and ".join(filter(None, (where, d.look.recent)))
         renamed = d.fates.agg(F.expr("count(new_id) as n")).first().n
-        counts = (d.stay.count(), _by_reason(d.leave), renamed)
-        return _Change(self.events, self.duplicates, where, d.stay, d.leave, found, *counts).check()
+        counts = (stay.count(), _by_reason(d.leave), renamed)
+        return Change(self.events, self.version, self.duplicates, where, stay, d.leave, *counts)
 
-    def _of_entities(self, d: Fates, e: Entities, stack: ExitStack, held: list[DataFrame]) -> _Change:
+    def _of_entities(self, d: Fates, e: Entities, stack: ExitStack, held: list[DataFrame]) -> Change:
         timed = e.has_time(d.fates)
         places = persisted(places_of_events(d.fates, timed))
         hashes = persisted(places.selectExpr("xxhash64(eid, at) as h").distinct())
-        value = f"xxhash64({', '.join(e.place(timed))})"
-        where = stack.enter_context(among(hashes, hashes.count(), value))
+        where = _at(hashes, f"xxhash64({', '.join(e.place(timed))})", stack) or "true"
         p = part_entities(e, places, where, timed, self.version)
         held += [places, hashes, p.fated]
-        return _change_of(e, p, where)
+        (staying, renamed), reasons, beside = p.counts(), _by_reason(p.leave), e.table.beside("duplicated_")
+        return Change(e.table, e.version, beside, where, p.stay, p.leave, staying, reasons, renamed)
 
-    def _apply(self, changes: Sequence[_Change]) -> list[str]:
-        "Change what changes, the events last; if that cannot be, put all back. How to undo it."
-        changing = [c for c in changes[:-1] if c.leaving + c.renamed > 0] + [changes[-1]]
+    def _apply(self, changes: Sequence[Change]) -> dict[str, Row]:
+        "Change what changes, the events last; if that cannot be, put all back. The commits by table."
+        changing = [c for c in changes if c.changes]
         try:
             commits = self._write(changing)
-            self.duplicates.append(self.duplicates.rows().limit(0), json.dumps({"done": self.note}))
+            self.say("done")
         except (BusyError, OutputError):
-            self._undo(changing)
+            if self.is_mine():
+                self.put_back()
             raise
-        back = [c.table.restore_words(commit.version - 1) for c, commit in zip(changing, commits)]
-        return back + [c.take_back_words(self.note) for c in changing]
+        return {c.table.name: commit for c, commit in zip(changing, commits)}
 
-    def _undo(self, changing: Sequence[_Change]) -> None:
-        "Put all tables back. Of those that cannot be, the first is said at the end."
-        wrongs = []
+    def _write(self, changing: Sequence[Change]) -> list[Row]:
+        "Write what leaves, then change the tables, the events last."
         for c in changing:
+            if c.table.commit_of(self.note, c.version) is None:
+                c.table.check_unchanged(c.version)
+        changing[-1].set_aside(self.note, numbered(self.place))
+        for c in changing[:-1]:
+            c.set_aside(self.note, {"txnAppId": self.note, "txnVersion": "0"})
+        return [self._replaced(c) for c in changing]
+
+    def _replaced(self, change: Change) -> Row:
+        if not self.is_mine():
+            raise BusyError(f"Another process goes on with the repair of {self.events.name}: let it end.")
+        return change.replace(self.note)
+
+    def is_mine(self) -> bool:
+        "May this process go on?"
+        stand = stand_of(self.duplicates)
+        return stand is not None and stand.text == self.claim
+
+    def say(self, what: str, **once: str) -> None:
+        "Note on the duplicates how far the repair is."
+        self.claim = note_of(what, self.note)
+        self.duplicates.append(self.duplicates.rows().limit(0), self.claim, **once)
+
+    def put_back(self) -> None:
+        "Put all tables back. Of those that cannot be, the first is said at the end."
+        self.say("undoing")
+        tables = [(e.table, e.table.beside("duplicated_"), e.version) for e in self.entities]
+        wrongs = []
+        for table, beside, since in (*tables, (self.events, self.duplicates, self.version)):
             try:
-                c.undo(self.note)
+                put_back(table, beside, self.note, since, note_of("undone", self.note))
             except DedupError as wrong:
                 wrongs.append(wrong)
         if wrongs:
+            self.say("undone")
             raise wrongs[0]
 
-    def _write(self, changing: Sequence[_Change]) -> list[Row]:
-        "Write what leaves, then change the tables, the events last."
-        since = {e.table.name: e.version for e in self.entities} | {self.events.name: self.version}
-        for c in changing:
-            if c.table.commit_of(self.note) is None:
-                c.table.check_unchanged(since[c.table.name])
-        for c in (changing[-1], *changing[:-1]):
-            c.set_aside(self.note, self.place)
-        return [c.replace(since[c.table.name], self.note) for c in changing]
-
-    def _report(
-        self, d: Fates, own: _Change, others: Sequence[_Change], mode: str, undo: Sequence[str]
-    ) -> Report:
+    def _told(self, d: Fates, own: Change) -> dict[str, Any]:
+        "What was decided, for the report."
         told = {"table": self.events.name, "duplicates": self.duplicates.name, "version": self.version}
-        told |= {"mode": mode, "strategy": self.asked.strategy, "undo": list(undo)}
-        told |= {"counts": _counts(d, own), "reasons": dict(own.reasons)}
-        told |= {"files": len(own.found), "bytes": sum(r.bytes for r in own.found)}
-        told["verdicts"] = [v.asDict() for v in d.verdicts.collect()]
-        told["entities"] = {c.table.name: _told_of(c) for c in others}
-        told["samples"] = _samples(d) if mode == "decide" else []
-        return Report(told)
+        told |= {"strategy": self.asked.strategy, "counts": _counts(d, own), "reasons": dict(own.reasons)}
+        return {**told, "verdicts": [v.asDict() for v in d.verdicts.collect()]}
+
+    def _changed(self, changes: Sequence[Change], commits: Mapping[str, Row]) -> dict[str, Any]:
+        "What changed or would change, for the report; the events are last."
+        done = [(c, commits[c.table.name]) for c in changes if c.table.name in commits]
+        undo = [c.table.restore_words(commit.version - 1) for c, commit in done]
+        undo += [c.take_back_words(self.note) for c, _ in done]
+        *of_entities, (files, size) = [c.files(commits.get(c.table.name)) for c in changes]
+        entities = {c.table.name: _told_of(c, n) for c, (n, _) in zip(changes, of_entities)}
+        return {"undo": undo, "files": files, "bytes": size, "entities": entities}
 
 
-def _counts(d: Fates, own: _Change) -> dict[str, int]:
+def _at(hashes: DataFrame, value: str, stack: ExitStack) -> str:
+    "SQL: is the value among the hashes? Nothing if they are too many: then the whole table is written."
+    number = hashes.count()
+    return stack.enter_context(among(hashes, number, value)) if number <= _MANY else ""
+
+
+def _counts(d: Fates, own: Change) -> dict[str, int]:
     "Rows of the events table."
     rows, with_id = d.look.rows.agg(F.count(F.lit(1)), F.count("_dd_id")).first()
     counts = dict(before=rows, without_id=rows - with_id, left=own.leaving, renamed=own.renamed)
     return {**counts, "after": rows - own.leaving}
 
 
-def _change_of(e: Entities, p: Parted, where: str) -> _Change:
-    "The change of a table of entities, counted and checked."
-    found, (staying, renamed) = _found(e.table.at(e.version), where), p.counts()
-    tables, counts = (e.table, e.table.beside("duplicated_")), (staying, _by_reason(p.leave), renamed)
-    return _Change(*tables, where, p.stay, p.leave, found, *counts).check()
+def _by_reason(leave: DataFrame) -> dict[str, int]:
+    counts = leave.groupBy("dedup.reason").count().orderBy("reason").collect()
+    return {r.reason: r["count"] for r in counts}
 
 
 def _samples(d: Fates) -> list[dict[str, Any]]:
@@ -341,10 +238,10 @@ def _samples(d: Fates) -> list[dict[str, Any]]:
     return [{n: _plain(v) for n, v in r.asDict().items()} for r in rows]
 
 
-def _told_of(c: _Change) -> dict[str, int]:
+def _told_of(c: Change, files: int) -> dict[str, int]:
     "What becomes of the entities of a table."
     unclear = c.reasons.get(AMBIGUOUS, 0)
-    return {"left": c.leaving, "renamed": c.renamed, "ambiguous": unclear, "files": len(c.found)}
+    return {"left": c.leaving, "renamed": c.renamed, "ambiguous": unclear, "files": files}
 
 
 def _plain(value: Any) -> Any:
@@ -375,23 +272,24 @@ def repair(
     check_asked(asked, mode)
     events, beside = _opened(_named(table, retractions), duplicates, entities, spark)
     place = _place(events, beside, mode == "decide", take_over, say)
-    others = _entities(events.spark, entities)
-    return _Repair(events, beside, asked, events.version(), others, place).work(mode)
+    # entities are loaded after their events: those of an event that is seen may come late, not the other way
+    version = events.version()
+    return _Repair(events, beside, asked, version, _entities(events, entities), place).work(mode)
 
 
 def _place(events: Delta, beside: Delta, only_look: bool, take_over: bool, say: Callable[[str], None]) -> int:
     "The place of the next transaction on the duplicates, once no repair is open."
     place = beside.version() + 1 if beside.exists() else 0
-    if (note := _open_note(events, beside)) is None:
+    stand = stand_of(beside, events)
+    if stand is None or not stand.is_open:
         return place
-    by = json.loads(note)["repair"]["by"]
     if only_look:
-        say(f"A repair of {events.name}, of {who(by)}, is not finished: the next one does that first")
+        say(f"A repair of {events.name}, of {who(stand.by)}, is not finished: the next one does that first")
         return place
     if not take_over:
-        _check_dead(events, by)
-    _finish(events, beside, note, place, say)
-    return _place(events, beside, only_look, take_over, say)
+        _check_dead(events, stand.by)
+    _finish(events, beside, stand, place, say)
+    return _place(events, beside, only_look, False, say)
 
 
 def _named(table: str | None, retractions: str | None) -> str:
@@ -409,16 +307,17 @@ def _named(table: str | None, retractions: str | None) -> str:
     return own
 
 
-def _entities(spark: SparkSession, asked: Mapping[str, str]) -> list[Entities]:
+def _entities(events: Delta, asked: Mapping[str, str]) -> list[Entities]:
     "The tables of entities as they are now."
     found = []
     for name, root_id in asked.items():
-        table = open_delta(spark, name, "table of entities")
+        table = open_delta(events.spark, name, "table of entities")
         found.append(Entities(table, root_id, table.version()))
         found[-1].check()
         beside = table.beside("duplicated_")
         if beside.exists():
-            _check_fits(table, open_delta(spark, beside.name, "table of duplicates"))
+            _check_fits(table, open_delta(events.spark, beside.name, "table of duplicates"))
+            stand_of(beside, events)
     return found
 
 
@@ -465,26 +364,26 @@ def _check_dead(events: Delta, by: Mapping[str, Any]) -> None:
     )
 
 
-def _finish(events: Delta, beside: Delta, note: str, place: int, say: Callable[[str], None]) -> None:
-    "Finish the repair that was begun before, with its settings."
-    told = json.loads(note)["repair"]
+def _begun(events: Delta, beside: Delta, stand: Stand, place: int) -> _Repair:
+    "The repair that was begun, with its own settings."
+    told = stand.told
     asked = Asked(told["strategy"], told["from_date"], told["retractions"], told["settings"])
     entities = [Entities(Delta(events.spark, name), *rest) for name, rest in told["entities"].items()]
-    say(f"The repair of {events.name} decided on version {told['version']} is not finished: going on with it")
+    return _Repair(events, beside, asked, told["version"], entities, place, stand.repair)
+
+
+def _finish(events: Delta, beside: Delta, stand: Stand, place: int, say: Callable[[str], None]) -> None:
+    "Finish the repair that was begun before; what cannot be finished is put back."
+    begun = _begun(events, beside, stand, place)
+    say(f"The repair of {events.name} decided on version {begun.version} is not finished: going on with it")
+    begun.say("taken", **numbered(place))
+    if not begun.is_mine():
+        raise BusyError(f"Another process goes on with the repair of {events.name}: let it end.")
+    if stand.what == "undoing":
+        return begun.put_back()
     try:
-        _Repair(events, beside, asked, told["version"], entities, place, note).work()
-    except BusyError as wrong:
-        say(f"It cannot be finished any more, and was put back: {wrong}")
-
-
-def _open_note(events: Delta, beside: Delta) -> str | None:
-    "The note of a repair that was begun and neither finished nor undone."
-    notes = (c.userMetadata or "" for c in (beside.commits() if beside.exists() else ()))
-    note = next((n for n in notes if n.startswith(('{"undone"', '{"done"', '{"repair"'))), "")
-    if not note.startswith('{"repair"'):
-        return None
-    if json.loads(note)["repair"]["id"] != events.detail().id:
-        raise ConfigError(
-            f"{beside.name} has the duplicates of another table: name another one for {events.name}."
-        )
-    return note
+        begun.work()
+    except Exception as wrong:  # its version may be gone, or its retractions
+        if begun.is_mine():
+            begun.put_back()
+        say(f"It could not be finished, and is put back: {first_line(wrong)}")

@@ -23,6 +23,16 @@ MODELS = ("fingerprint", "full_row")  # as of 2015-10, corrected; as of 2015-07
 _REPEATED = "SELECT {id} FROM {events} WHERE CAST({id} AS TEXT) <> '' GROUP BY {id} HAVING COUNT(*) > 1"
 
 
+def _fits(of: SqlTable) -> str:
+    """Always true; fails where a table has other columns than the script.
+
+    It stands where it is decided: where a client goes on after an error, all that follows lacks its table.
+    """
+    none = "SELECT {} FROM {} WHERE 1 = 0".format
+    named = (none("dedup_columns", name) for name in (of.name, of.duplicates))
+    return f"NOT EXISTS ({' UNION ALL '.join([none('*', of.name), *named])})"
+
+
 def _row(table: SqlTable) -> str:
     "One more column, where rows are told apart by their whole contents."
     return ", dedup_whole AS dedup_row" if DIALECTS[table.dialect].row else ""
@@ -52,7 +62,7 @@ def _by_fingerprint(events: SqlTable, keys: Keys) -> str:
     WITH suspects AS (
       SELECT *, NULLIF(CAST({fingerprint} AS TEXT), '') AS dedup_fingerprint,
         RANK() OVER (PARTITION BY {names["id"]} ORDER BY {"".join(order)}dedup_ordered) AS dedup_place
-      FROM {events.name} WHERE {names["id"]} IN ({_REPEATED.format(**names)})
+      FROM {events.name} WHERE {names["id"]} IN ({_REPEATED.format(**names)}) AND {_fits(events)}
     ), numbered AS (
       SELECT *, ROW_NUMBER() OVER (PARTITION BY {names["id"]} ORDER BY dedup_place) AS dedup_number
       FROM suspects
@@ -68,7 +78,7 @@ def _by_row(events: SqlTable, keys: Keys) -> str:
     return f"""
     WITH suspects AS (
       SELECT *, RANK() OVER (PARTITION BY {names["id"]} ORDER BY dedup_ordered) AS dedup_pair
-      FROM {events.name} WHERE {names["id"]} IN ({_REPEATED.format(**names)})
+      FROM {events.name} WHERE {names["id"]} IN ({_REPEATED.format(**names)}) AND {_fits(events)}
     ), numbered AS (
       SELECT *, MAX(dedup_pair) OVER (PARTITION BY {names["id"]}) AS dedup_last,
         ROW_NUMBER() OVER (PARTITION BY {names["id"]}, dedup_pair ORDER BY dedup_pair) AS dedup_number
@@ -103,7 +113,7 @@ def _by_root(entity: SqlTable, events: SqlTable, keys: Keys) -> str:
       SELECT e.*, dedup_rows, dedup_pairs, dedup_why, dedup_staying,
         ROW_NUMBER() OVER (PARTITION BY dedup_alike ORDER BY dedup_rows) AS dedup_number,
         COUNT(*) OVER (PARTITION BY dedup_alike) AS dedup_equal
-      FROM {entity.name} AS e JOIN times AS t ON {same} WHERE dedup_rows > dedup_staying
+      FROM {entity.name} AS e JOIN times AS t ON {same} WHERE dedup_rows > dedup_staying AND {_fits(entity)}
     )
     SELECT *{_row(entity)}, CASE WHEN dedup_staying = 0 THEN dedup_why WHEN dedup_pairs > 1 THEN 'ambiguous'
       WHEN (dedup_number - 1) * dedup_rows >= dedup_equal THEN 'natural' END AS dedup_reason
@@ -161,9 +171,10 @@ def _merges(of: SqlTable, keys: Sequence[str]) -> Iterator[str]:
     numbered = f"SELECT *, {copy} FROM {of.work}"
     goes = f"SELECT *, {key} AS dedup_goes FROM ({numbered}) AS numbered WHERE dedup_copy = 1"
     comes = f"SELECT *, 0 AS dedup_copy, NULL AS dedup_goes FROM {of.work} WHERE dedup_reason IS NULL"
+    by_id = f"d.{key} = s.dedup_goes"  # rows with another id need not be made text
     yield (
         f"MERGE INTO {of.name} AS d USING ({goes} UNION ALL {comes}) AS s "
-        f"ON d.{key} = s.dedup_goes AND dedup_whole_of_d = s.dedup_row WHEN MATCHED THEN DELETE "
+        f"ON {by_id} AND CASE WHEN {by_id} THEN dedup_whole_of_d = s.dedup_row END WHEN MATCHED THEN DELETE "
         "WHEN NOT MATCHED AND s.dedup_goes IS NULL THEN INSERT (dedup_columns) VALUES (dedup_values)"
     )
 
@@ -197,7 +208,8 @@ _NO_TRANSACTION = (
     "dedup repair does the same with more checks."
 )
 _SEEN = (
-    "Rows that are loaded meanwhile are safe: only rows that were looked at are deleted, by their contents."
+    "Rows that are loaded meanwhile are safe: only rows that were looked at are deleted, by their contents. "
+    "Run it once at a time, and delete nothing meanwhile."
 )
 
 
@@ -304,23 +316,12 @@ def _looks(events: SqlTable, keys: Keys, model: str) -> list[str]:
     return [_comment(said), events.printed(reasons), ties, _ties(events, keys)]
 
 
-_NO_ROWS = "SELECT {} FROM {} WHERE 1 = 0"
-
-
-def _check(of: SqlTable) -> str:
-    "SELECT that has no rows, and fails where the table has other columns than the script."
-    named = _NO_ROWS.format("dedup_columns", of.name)
-    return of.printed(f"{_NO_ROWS.format('*', of.name)} UNION ALL {named}")
-
-
 def _numbers(tables: Sequence[SqlTable], keys: Keys) -> list[str]:
     return [_counts(tables), _distribution(tables[0], tables[0].column(keys.id[0]))]
 
 
 def _looked_before(tables: Sequence[SqlTable], keys: Keys) -> list[str]:
     return [
-        _comment("This has no rows. If it fails, the script does not have the columns of the table."),
-        *map(_check, tables),
         _comment("Before: the rows of each table, and how many ids have how many rows."),
         *_numbers(tables, keys),
     ]
@@ -345,17 +346,26 @@ def _in_order(dialect: Dialect, decide: Sequence[str], **parts: Sequence[str]) -
     return chain(*steps[dialect.makes])
 
 
+_DECIDE = "Decide. If this fails at NOT EXISTS, the script does not have the columns of the tables."
+
+
+def _drops(events: SqlTable, entities: Sequence[SqlTable]) -> list[str]:
+    "The statements that drop what was decided, the events last: what is there is taken up by the next run."
+    emptied = [] if DIALECTS[events.dialect].transaction else [f"DELETE FROM {events.work}"]
+    return [*emptied, *(f"DROP TABLE {t.work}" for t in (*entities, events))]
+
+
 def _script(events: SqlTable, entities: Sequence[SqlTable], keys: Keys, model: str) -> str:
     "All statements, with words between them."
     tables = [events, *entities]
     parts = _in_order(
         DIALECTS[events.dialect],
-        [_comment("Decide."), *_decisions(events, entities, keys, model)],
+        [_comment(_DECIDE), *_decisions(events, entities, keys, model)],
         made=[_comment("What leaves goes here."), *map(_made, tables)],
         before=_looked_before(tables, keys),
         move=[*_looks(events, keys, model), _comment("Move."), *_moved(events, entities, keys)],
         after=_looked_after(tables, keys, model),
-        drop=[events.printed(f"DROP TABLE {t.work}") for t in tables],
+        drop=[*map(events.printed, _drops(events, entities))],
     )
     head = _head(events, entities, keys, model)
     return "\n".join([head, *(f"\n{p}" if p.startswith("--") else p for p in parts)]) + "\n"

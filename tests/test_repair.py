@@ -433,6 +433,128 @@ def test_a_column_of_an_entity_may_have_any_name(spark, tmp_path):
     assert links(spark, link) == STAYING and rows.where("col = 'x' and new_id = 'y'").count() == 5
 
 
+@pytest.mark.long
+def test_a_writer_that_is_quicker_is_waited_for(spark, tmp_path, monkeypatch):
+    "Open-source Delta undoes a transaction if rows are appended beside it: it is done again."
+    path = made(spark, tmp_path)
+    late = frame(spark, [("a", "f", 3, 20)]).withColumn("more", F.lit("x"))
+
+    def conflict():
+        late.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+        raise BusyError("Another writer was quicker")
+
+    with monkeypatch.context() as patch:
+        before_write(patch, 2, conflict)
+        go(spark, path)
+    assert numbers(spark, path) == [1, 3, 5, 8, 20] and left(spark, f"{tmp_path}/duplicated_events") == LEFT
+
+
+@pytest.mark.long
+def test_a_repair_that_died_is_finished_by_one_process(spark, tmp_path, monkeypatch):
+    path, entities = with_entities(spark, tmp_path)
+    with monkeypatch.context() as patch:
+        die_at(patch, 3)
+        with pytest.raises(Died):
+            go(spark, path, None, entities)
+    with monkeypatch.context() as patch:
+        before_write(patch, 1, lambda: go(spark, path, None, entities))
+        with pytest.raises(BusyError, match="Another process goes on with the repair"):
+            go(spark, path, None, entities)
+    assert numbers(spark, path) == [1, 3, 5, 6, 8] and links(spark, f"{tmp_path}/link") == STAYING
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_what_is_put_back_may_die_too(spark, tmp_path, monkeypatch, step):
+    "What was appended to the entities after they were changed stays."
+    path, entities = with_entities(spark, tmp_path)
+    more = spark.createDataFrame([("new", "late")], "root_id string, link string")
+    real, writes = Delta._write, []
+
+    def fail(self, writer, note):
+        writes.append(note)
+        if len(writes) == 4:  # the events: entities are changed already
+            more.write.format("delta").mode("append").save(f"{tmp_path}/link")
+            raise OutputError("the disk is full")
+        if len(writes) == 4 + step:
+            raise Died
+        real(self, writer, note)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Delta, "_write", fail)
+        with pytest.raises(Died):
+            go(spark, path, None, entities)
+    done = go(spark, path, None, entities)
+    assert numbers(spark, path) == [1, 3, 5, 6, 8] and done.counts["left"] == (0 if step == 1 else 5)
+    assert links(spark, f"{tmp_path}/link") == sorted([*STAYING, ("new", "late")])
+    assert len(left(spark, f"{tmp_path}/duplicated_events")) == 5
+    assert spark.read.format("delta").load(f"{tmp_path}/duplicated_link").count() == 5
+
+
+@pytest.mark.long
+def test_a_repair_whose_version_is_gone_is_put_back(spark, tmp_path, monkeypatch):
+    path = made(spark, tmp_path)
+    with monkeypatch.context() as patch:
+        die_at(patch, 2)
+        with pytest.raises(Died):
+            go(spark, path)
+    spark.sql(f"optimize delta.`{path}`")
+    frame(spark, EIGHT[:1]).write.format("delta").mode("append").save(path)
+    said = []
+    with monkeypatch.context() as patch:
+        patch.setattr("dedup_nb.repair.open_loaded", _gone_once())
+        done = repair(path, spark=spark, say=said.append)
+    assert "It could not be finished, and is put back: no such file" in said[1]
+    assert done.counts["left"] == 5 and numbers(spark, path) == [1, 3, 5, 8]
+
+
+def _gone_once():
+    from dedup_nb.fates import open_loaded
+
+    times = []
+
+    def opened(*args):
+        times.append(args)
+        if len(times) == 1:
+            raise RuntimeError("no such file")
+        return open_loaded(*args)
+
+    return opened
+
+
+def test_duplicates_belong_to_one_table(spark, tmp_path):
+    path = made(spark, tmp_path)
+    go(spark, path)
+    other = made(spark, tmp_path / "b")
+    with pytest.raises(ConfigError, match="has the duplicates of another table"):
+        go(spark, other, f"{tmp_path}/duplicated_events")
+
+
+@pytest.mark.long
+def test_many_ids_are_written_with_the_whole_table(spark, tmp_path, monkeypatch):
+    path, entities = with_entities(spark, tmp_path)
+    monkeypatch.setattr("dedup_nb.repair._MANY", 1)
+    done = go(spark, path, None, entities)
+    assert numbers(spark, path) == [1, 3, 5, 6, 8] and links(spark, f"{tmp_path}/link") == STAYING
+    assert done.counts == dict(before=10, without_id=0, left=5, renamed=0, after=5)
+
+
+@pytest.mark.long
+def test_events_that_a_run_renamed_are_no_duplicates(spark, tmp_path):
+    "A run gave an id of its own to one of two events: what it wrote has nothing to repair."
+    events = frame(spark, EIGHT)
+    kept = deduplicate(events, synthetic="rename_later").kept
+    assert kept.where("original_event_id is not null").count() == 1
+    path = f"{tmp_path}/events"
+    kept.write.format("delta").save(path)
+    for strategy in SYNTHETIC:
+        assert go(spark, path, strategy=strategy).counts["left"] == 0
+    kept.where("original_event_id is not null").write.format("delta").mode("append").save(path)
+    assert go(spark, path).counts["left"] == 1
+    rows = spark.read.format("delta").load(path)
+    assert as_they_are(rows) == as_they_are(kept)
+
+
 # --- retractions
 
 

@@ -66,6 +66,7 @@ class Translated(Duck):
     def run(self, sql):
         if not sql.startswith("--"):
             return super().run(sql)
+        sql = re.sub(r",\s+MAP\('timeZone'[^)]*\)", "", sql)  # DuckDB's to_json has no options
         for tree in parsed(sql, self.dialect):
             if not list(tree.find_all(sqlglot.exp.LikeProperty)):  # that table is there
                 super().run(tree.sql("duckdb").replace("(MAX)", ""))
@@ -281,12 +282,19 @@ def test_a_script_that_is_cut_off_before_its_end_changes_nothing(warehouse):
     assert sum(cleaned(warehouse)[1].values()) == 3
 
 
-def test_a_table_of_other_columns_is_left_alone(warehouse):
-    load(warehouse, {("events", f"{TYPES}, more int"): [(*row, 1) for row in EIGHT]})
-    with pytest.raises(Exception, match="(?i)number of.*columns|same number of"):
-        for part in statements(script(warehouse)):
+@pytest.mark.parametrize("asked", [COLUMNS, [*COLUMNS, "more"]])
+def test_a_table_of_other_columns_is_left_alone(warehouse, asked):
+    "A column that the script does not have, or the duplicates; by a client that goes on after an error, too."
+    left = [("events", f"{TYPES}, more int"), ("duplicated_events", f"{TYPES}, dedup_reason varchar")]
+    load(warehouse, {left[0]: [(*row, 1) for row in EIGHT], left[1]: []})
+    said = []
+    for part in statements(script(warehouse, columns=asked)):
+        try:
             warehouse.run(part)
-    warehouse.run("rollback")
+        except Exception as wrong:
+            said.append(str(wrong))
+    assert re.search('(?i)number of.*columns|same number of|"more"', said[0])
+    warehouse.run("rollback") if isinstance(warehouse, Postgres) else None
     assert Counter(warehouse.rows("atomic.events")) == Counter((*row, 1) for row in EIGHT)
 
 
@@ -304,9 +312,9 @@ def test_the_numbers_of_the_script_add_up(warehouse):
     shown = []
     for part in map(str.strip, statements(script(warehouse))):
         shown += [warehouse.asked(part)] if part.startswith("SELECT") else [warehouse.run(part)]
-    check, before, ids, reasons, ties, after, ids_after = (s for s in shown if s is not None)
+    before, ids, reasons, ties, after, ids_after = (s for s in shown if s is not None)
     ids, ids_after = sorted(ids), sorted(ids_after)
-    assert check == [] and before == [("events", 9, 0, 9)] and after == [("events", 5, 4, 9)]
+    assert before == [("events", 9, 0, 9)] and after == [("events", 5, 4, 9)]
     assert ids == [(1, 2), (3, 2)] and ids_after == [(1, 4)] and ties == [(1,)]
     assert dict(reasons) == {None: 2, "natural": 2, "synthetic": 2}
 
