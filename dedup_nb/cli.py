@@ -62,7 +62,7 @@ _STREAM = tuple(
     name
     for name in _ALL
     if name not in (*_OF_BATCHES, "etl_time", "rerun", "mode", "max_batches")
-    or name in ("input", "input_format", "input_schema", "minimum_timestamp")
+    or name in ("input", "input_format", "input_schema", "minimum_timestamp", "batch_pattern")
 )
 
 _SQL = tuple(name for name in _OF_DECISIONS if name != "compat")
@@ -485,12 +485,21 @@ def _run(args: argparse.Namespace, terminal: _Terminal) -> int:
 
 @contextmanager
 def _without_stops() -> Iterator[None]:
-    "What stops a service tells all its processes. One that begins here sees the micro-batch at hand through."
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    """What stops a service tells all its processes. One that begins here sees a micro-batch at hand through.
+
+    A stop that comes meanwhile counts afterwards.
+    """
+    begins, told = [True], []
+    # PySpark starts Java by a fork that Python knows of
+    os.register_at_fork(after_in_child=lambda: begins and signal.signal(signal.SIGTERM, signal.SIG_IGN))
+    before = signal.signal(signal.SIGTERM, lambda kind, _: told.append(kind))
     try:
         yield
     finally:
+        begins.clear()
         signal.signal(signal.SIGTERM, before)
+    if told:
+        signal.raise_signal(signal.SIGTERM)
 
 
 def _wants_delta(config: Config) -> bool:

@@ -403,6 +403,7 @@ def abandon(
 def forget(batch_id: str, config: Config, spark: SparkSession | None = None, *, yes: bool = False) -> Reply:
     "Take a committed batch's pairs out of the manifest; without `yes`, only say what that means."
     manifest = _opened(config, spark)
+    again = _after_forget(manifest.ledger(), batch_id)
     relying = manifest.forget(batch_id) if yes else manifest.relying_on(batch_id)
     words = "No other batch dropped rows in its favour."
     if relying:
@@ -414,13 +415,19 @@ def forget(batch_id: str, config: Config, spark: SparkSession | None = None, *, 
     if yes:
         if config.output:
             remove_row(absolute(config.output), batch_id)
-        said = f"The pairs of batch {batch_id} are out of the manifest; the next run takes it as new. {words}"
+        said = f"The pairs of batch {batch_id} are out of the manifest; {again}. {words}"
     else:
         said = (
-            f"Would take the pairs of batch {batch_id} out of the manifest, so that the next run takes it "
-            f"as new. Its files stay until then. {words} Do it with --yes."
+            f"Would take the pairs of batch {batch_id} out of the manifest. After that {again}. {words} "
+            "Do it with --yes."
         )
     return Reply(said, {"batch_id": batch_id, "done": yes, "relying": relying})
+
+
+def _after_forget(ledger: Ledger, batch_id: str) -> str:
+    if any(m.batch_id == batch_id and m.info.get("stream") for m in ledger.markers):
+        return "its stream does not bring it again: its files stay, and copies of its events are kept"
+    return "the next run takes it as new, and its files stay until then"
 
 
 def expire(

@@ -6,24 +6,27 @@
 __all__ = ["Stream", "Job", "open_job"]
 
 # %% ../nbs/30_job.ipynb #948b4ff5
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from pyspark.sql import SparkSession
 from .config import Config
-from .manifest import Manifest
+from .manifest import Manifest, Store
 from .memory import open_manifest
 from .places import Limits, Places, Recipe, recipe_of
 from .session import get_spark
 
 
 # %% ../nbs/30_job.ipynb #c869ec84
-@dataclass(frozen=True)
+@dataclass
 class Stream:
-    "What a run knows of the stream that its batch is part of."
+    "What a run knows of the stream that its batch is part of, and what it leaves for the next one."
 
     id: str | None  # of its checkpoint
     folders: tuple[str, ...] = ()  # columns of the rows that names of folders gave: no part of a surrogate
+    pause: Callable[[float], Any] = time.sleep  # seconds, while another run is in the way; raises to give up
+    store: Store | None = None  # of the manifest: what it has read is not read again
 
 
 @dataclass(frozen=True)
@@ -97,10 +100,17 @@ def open_job(
     "Open the session and the manifest. Raises `RecipeError` if that was made with another recipe."
     spark = spark or get_spark(_has_delta(places), addresses=_addresses(places))
     job = Job(spark, recipe_of(config), places, limits, None, config.chosen(), say, live, stream)
-    if places.memory.kind == "none":
-        return job
-    more = dict(limits=limits, applies=job.applies, force=force, say=say)
-    manifest, agreed = open_manifest(spark, places.memory, job.output, job.recipe, id_case, **more)
+    return job if places.memory.kind == "none" else _with_manifest(job, id_case, force)
+
+
+def _with_manifest(job: Job, id_case: str | None, force: bool) -> Job:
+    "The same job with its manifest, and the recipe that both agree on."
+    memory, stream = job.places.memory, job.stream
+    more = dict(limits=job.limits, applies=job.applies, force=force, say=job.say)
+    more["store"] = stream.store if stream else None
+    manifest, agreed = open_manifest(job.spark, memory, job.output, job.recipe, id_case, **more)
+    if stream:
+        stream.store, manifest = manifest.store, replace(manifest, pause=stream.pause)
     return replace(job, manifest=manifest, recipe=agreed)
 
 

@@ -106,6 +106,7 @@ class Manifest:
     limits: Limits = Limits()
     force: bool = False  # go on with another recipe, and record it
     say: Callable[[str], None] = print
+    pause: Callable[[float], Any] = time.sleep  # seconds, between two looks at a claim that is in the way
 
     @property
     def retention_s(self) -> int:
@@ -143,7 +144,7 @@ class Manifest:
             if held != told:
                 self.say(f"  waiting: {held}")
             told = held
-            time.sleep(min(5.0, max(0.2, end - time.monotonic())))
+            self.pause(min(5.0, max(0.2, end - time.monotonic())))
 
     def _step(
         self,

@@ -106,21 +106,19 @@ def open_manifest(
     applies: bool = True,  # False: nothing is left behind, answers of the table included
     force: bool = False,  # go on with another recipe, and record it
     say: Callable[[str], None] = print,
+    store: Store | None = None,  # of this manifest, opened before
 ) -> tuple[Manifest, Recipe]:  # the manifest, and the recipe with what was taken from it
     """Open the manifest of a run; it is made at the first claim.
 
     Raises `RecipeError` with the difference if it was made with another recipe. What nobody gave is taken
     from it, and said.
     """
-    store = _store(spark, memory, _folder(memory, output, applies), recipe.renames, force, say)
+    store = store or _store(spark, memory, _folder(memory, output, applies), recipe.renames, force, say)
     ledger = Ledger(store.markers())
     mine = recipe_record(recipe, id_case)
-    merged, differ, taken = agreed(ledger.recipe, mine, recipe.given)
-    if ledger.is_bound:
-        _check_agreed(store.name, differ, limits.rerun, force)
-        _say_taken(taken, say)
-    else:
-        merged = mine
+    merged, differ, taken = agreed(ledger.recipe if ledger.is_bound else None, mine, recipe.given)
+    _check_agreed(store.name, differ, limits.rerun, force)
+    _say_taken(taken, say)
     return Manifest(store, merged, limits, force, say), _with(recipe, merged)
 
 
@@ -232,7 +230,9 @@ def record_output(
     commits: bool = False,  # is the run about to commit? One that only claims changes no note that binds
 ) -> None:
     "Note what the output is made with, and where its manifest is."
-    before = noted_output(output)
+    before, now = noted_output(output), {**made_with, **_where(memory)}
+    if before == json.loads(json.dumps(now)):
+        return  # mostly: to see whether it is bound, all batches are listed
     bound = before is not None and _is_bound(output)
     if bound and not commits:
         return

@@ -16,8 +16,8 @@ __all__ = [
 ]
 
 # %% ../nbs/32_overview.ipynb #5aec6f45
-import html, json, math
-from collections.abc import Iterable, Mapping, Sequence
+import html, json, math, re
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
@@ -255,10 +255,16 @@ def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return sequence is None, sequence or 0, row["etl_time"] or "", row["batch_id"]
 
 
-def _read(output: str, names: Iterable[str]) -> list[dict[str, Any]]:
+def _read(output: str, names: Collection[str]) -> list[dict[str, Any]]:
     with ThreadPoolExecutor(16) as pool:
-        found = pool.map(read_json, (f"{output}/metrics/{name}.json" for name in names))
+        found = pool.map(read_json, (f"{output}/metrics/{name}.json" for name in _last(names)))
     return [row for row in found if row]
+
+
+def _last(names: Collection[str]) -> list[str]:
+    "Without the micro-batches that so many came after that they are not drawn."
+    there, parts = set(names), ((name, re.fullmatch("(.+-)([0-9]{9})", name)) for name in names)
+    return [n for n, part in parts if not part or f"{part[1]}{int(part[2]) + _MOST:09d}" not in there]
 
 
 def _rows(output: str, names: Sequence[str], changed: Sequence[str] | None) -> list[dict[str, Any]]:

@@ -411,14 +411,20 @@ def _todo(
     job: Job, found: Found, ledger: Ledger, late_files: bool
 ) -> tuple[list[Batch], list[str], list[str]]:
     "The batches that are taken now, what to say of the others, and what is wrong with some."
-    chosen = compare_with_commits(found.batches, ledger, job.output, take_late=late_files)
-    finished = publish_pending(job.output, ledger) if job.applies else []
+    chosen, finished = _compared(job, found, ledger, late_files)
     todo = _unchanged(job, chosen, ledger, finished)
-    notes = [*found.notes, *chosen.notes, *map(_finished_now, finished)]
-    asked_for = [words for name, words in chosen.troubles.items() if is_asked_for(name, job.limits)]
-    troubles = [*found.unfit, *asked_for]
     left = _left(job, chosen.batches, ledger, todo)
-    return todo[: job.limits.max_batches], notes + left, troubles
+    notes = [*found.notes, *chosen.notes, *map(_finished_now, finished), *left]
+    asked_for = [words for name, words in chosen.troubles.items() if is_asked_for(name, job.limits)]
+    return todo[: job.limits.max_batches], notes, [*found.unfit, *asked_for]
+
+
+def _compared(job: Job, found: Found, ledger: Ledger, late_files: bool) -> tuple[Chosen, list[str]]:
+    "The batches beside their commits, and the commits that are finished now."
+    finished = publish_pending(job.output, ledger) if job.applies else []
+    # the rows of a micro-batch that is finished now were written anew, into files of other names
+    batches = [b for b in found.batches if not (job.stream and b.batch_id in finished)]
+    return compare_with_commits(batches, ledger, job.output, take_late=late_files), finished
 
 
 def _unchanged(job: Job, chosen: Chosen, ledger: Ledger, finished: Sequence[str]) -> list[Batch]:

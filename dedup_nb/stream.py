@@ -86,6 +86,7 @@ _FIXED = ("input", "batch_id", "batch_pattern", "etl_time", "since", "until", "s
 _LINES = ("enriched_tsv", "json")  # formats of inputs that are lines
 _WAIT = 60  # minutes, for other runs on the manifest
 _FOLDER = "dedup_folder"  # marks a column that the name of a folder gave
+_HEARD = ("  waiting: ", "taken from the manifest: ")  # lines of a run that a stream says, too
 _PAGES = 20  # drawn when a stream ends: those of its last micro-batches
 
 
@@ -100,9 +101,11 @@ class _Stream:
     say: Callable[[str], None]
     lock: threading.Lock = field(default_factory=threading.Lock)  # held while a micro-batch is at work
     failure: BaseException | None = None
-    stopped: bool = False  # no micro-batch begins any more
+    stopped: threading.Event = field(default_factory=threading.Event)  # no micro-batch begins any more
     done: list[str] = field(default_factory=list)  # the batches that it made
     notes: list[str] = field(default_factory=list)  # what was said of the last one
+    heard: set[str] = field(default_factory=set)  # lines of runs that were said
+    shared: Stream | None = None  # what its runs share
 
     @property
     def output(self) -> str:
@@ -111,18 +114,24 @@ class _Stream:
     def take(self, rows: DataFrame, number: int) -> None:
         "Make a micro-batch a batch of the output, once."
         with self.lock:
-            if self.stopped:
-                raise InterruptedError("the stream was told to stop before this micro-batch")
+            self._pause(0)
             try:
                 self._take(rows, number)
             except BaseException as wrong:
-                self.failure = wrong  # Spark would show its text alone
+                # Spark would show its text alone; what a stop ended while it waited has not failed
+                self.failure = None if isinstance(wrong, InterruptedError) else wrong
                 raise
+
+    def _pause(self, seconds: float) -> None:
+        "Wait; a stop ends that."
+        if self.stopped.wait(seconds):
+            raise InterruptedError("the stream was told to stop before this micro-batch")
 
     def _take(self, rows: DataFrame, number: int) -> None:
         batch_id, offsets = f"{self.name}-{number:09d}", text_of(f"{self.checkpoint}/offsets/{number}")
         noted, folder = f"{self.output}/runs/{batch_id}/offsets", f"{self.checkpoint}/rows/{batch_id}"
         with self._noted():
+            self._check_follows(number)
             committed = committed_files(self.output, batch_id) or {}
             if committed.get("status") == "committed":
                 self._pass_by(batch_id, committed, offsets, text_of(noted))
@@ -130,6 +139,17 @@ class _Stream:
                 write_text(noted, offsets)
                 self._process(rows, batch_id, folder)
         remove_folder(folder)
+
+    def _check_follows(self, number: int) -> None:
+        "After a start: raise `ConfigError` if the output lacks the micro-batch before this one."
+        before = f"{self.name}-{number - 1:09d}"
+        if self.done or not number or committed_files(self.output, before):
+            return
+        raise ConfigError(
+            f"The checkpoint {self.checkpoint} goes on after {before}, and the output {self.output} has no "
+            "such batch: it was put back to an earlier state, and events would be missing. Put checkpoint "
+            "and manifest back to that state too, or begin anew with another output, checkpoint and manifest."
+        )
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
@@ -163,16 +183,25 @@ class _Stream:
 
     def _process(self, rows: DataFrame, batch_id: str, folder: str) -> None:
         start = time.monotonic()
+        self._write_down(rows, folder)
+        config = replace(self._config(batch_id), input=folder, batch_id=batch_id, batch_pattern="none=*")
+        self.shared = self.shared or Stream(id_of(self.checkpoint), _folder_columns(rows), self._pause)
+        summary = run(config, self.spark, say=self._hear, stream=self.shared)
+        self._tell(batch_id, summary, duration(time.monotonic() - start))
+
+    def _write_down(self, rows: DataFrame, folder: str) -> None:
         if self.config.input_format in _LINES:
             # a record is one line, whatever it holds; one that is null is a bad row
             line = F.regexp_replace(F.rtrim(F.col("value").cast("string"), F.lit("\r\n")), "[\r\n]+", " ")
             rows.select(F.coalesce(line, F.lit("null")).alias("value")).write.mode("overwrite").text(folder)
         else:
             rows.write.mode("overwrite").parquet(folder)
-        config = replace(self._config(batch_id), input=folder, batch_id=batch_id, batch_pattern="none=*")
-        stream = Stream(id_of(self.checkpoint), _folder_columns(rows))
-        summary = run(config, self.spark, say=_nobody, stream=stream)
-        self._tell(summary, duration(time.monotonic() - start))
+
+    def _hear(self, line: str) -> None:
+        "Say what a run waits for, and what it took from the manifest, once. A batch has a line of its own."
+        if line.startswith(_HEARD) and line not in self.heard:
+            self.heard.add(line)
+            self.say(line)
 
     def _config(self, batch_id: str) -> Config:
         "The settings for a micro-batch: after the first, a format is known to be right."
@@ -180,11 +209,12 @@ class _Stream:
             return replace(self.config, max_bad_share=1)
         return self.config
 
-    def _tell(self, summary: Summary, took: str) -> None:
+    def _tell(self, batch_id: str, summary: Summary, took: str) -> None:
         "A line for the batch, and what is to be said of it unless it was said of the last one."
-        for m in summary.batches:
-            self.done.append(m["batch_id"])
-            self.say(f"{m['batch_id']}: {sum_in_words(m['counts'])} ({took})")
+        self.done.append(batch_id)
+        # one that a run had committed before it died was only published now
+        done = summary.batches or [committed_files(self.output, batch_id)]
+        self.say(f"{batch_id}: {sum_in_words(done[0]['counts'])} ({took})")
         notes = [*summary.notes, *summary.troubles, *(n for m in summary.batches for n in m["notes"])]
         for line in notes if notes != self.notes else ():
             self.say(f"   {line}")
@@ -202,10 +232,6 @@ class _Stream:
 def _folder_columns(rows: DataFrame) -> tuple[str, ...]:
     "The columns that names of folders gave."
     return tuple(f.name for f in rows.schema.fields if f.metadata.get(_FOLDER))
-
-
-def _nobody(line: str) -> None:
-    "Where the lines of a batch go: a stream has one for each."
 
 
 # %% ../nbs/64_stream.ipynb #05004fd2
@@ -305,7 +331,9 @@ def read_stream(
     max_files: int = 1000,  # in a micro-batch
 ) -> DataFrame:
     "Watch a folder, or a Delta table. Raises `ConfigError` for a format that cannot be watched."
-    kind, reader = config.input_format, spark.readStream.option("maxFilesPerTrigger", max_files)
+    # Spark would leave out, and not say so, what is a week older than the newest file
+    options = dict(maxFilesPerTrigger=max_files, maxFileAge="36500d")
+    kind, reader = config.input_format, spark.readStream.options(**options)
     if config.input is None:
         raise ConfigError("A stream needs an input. Give --input DIR.")
     if max_files < 1:
@@ -366,12 +394,12 @@ def follow(
     _check_apart(config, checkpoint)
     say(f"Watching {_place(config)}: each micro-batch is a batch of {config.output}, and a line here")
     kind = "parquet" if config.input_format == "delta" else config.input_format
-    config = replace(config, input=None, input_format=kind)
+    config = replace(config, input=None, input_format=kind, batch_pattern=Config().batch_pattern)
     stream, query = _started(events, config, checkpoint, name, trigger, available_now, say)
     try:
         _wait(stream, query, say)
     except StreamingQueryException as wrong:
-        if not stream.stopped:
+        if not stream.stopped.is_set():
             stream.failure = stream.failure or wrong
     finally:
         _draw(stream, say)
@@ -402,15 +430,16 @@ def _wait(stream: _Stream, query: StreamingQuery, say: Callable[[str], None]) ->
     "Wait until a query ends, or is told to."
     with _told_to_stop() as stopping:
         while not query.awaitTermination(0.3):
-            if stopping.is_set() and not stream.stopped:
+            if stopping.is_set() and not stream.stopped.is_set():
                 say("stopping after the micro-batch at hand")
                 _stop(stream, query)
 
 
 def _stop(stream: _Stream, query: StreamingQuery) -> None:
     "End a query once nothing is at work; not with the lock in hand, which a new micro-batch may wait for."
+    stream.stopped.set()
     with stream.lock:
-        stream.stopped = True
+        pass
     query.stop()
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import resource
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -46,7 +47,7 @@ def apart(*words, **env):
 COMMANDS = {  # options that it has, and one that would do nothing for it
     "demo": ("--output", "--input"),
     "run": ("--late-files", "--yes"),
-    "stream": ("--available-now", "--batch-id"),
+    "stream": ("--available-now --batch-pattern", "--batch-id"),
     "repair": ("--table --mode --from-date --order-by", "--compat"),
     "profile": ("--since", "--etl-time"),
     "backfill": ("--synthetic --etl-time --wait-minutes --claim-timeout-minutes", "--output-format"),
@@ -356,3 +357,21 @@ def test_runs_finds_the_table_that_the_output_is_noted_with(dynamodb):
     told = apart("runs", "--output", "out", **NO_SPARK)
     assert told.returncode == 0, told.stderr
     assert "abandoned: AlarmError: 50 % of the rows is bad" in told.stdout and "claimed" in told.stdout
+
+
+def test_a_stop_during_the_start_stops_afterwards():
+    "Java does not hear it: a micro-batch at hand is to end."
+    code = """
+import re, signal
+from pathlib import Path
+from pyspark.java_gateway import launch_gateway
+from dedup_nb.cli import _without_stops
+with _without_stops():
+    java = launch_gateway().proc.pid
+    signal.raise_signal(signal.SIGTERM)
+    ignored = re.search("SigIgn:\\s*(.*)", Path(f"/proc/{java}/status").read_text())[1]
+    print(int(ignored, 16) >> signal.SIGTERM - 1 & 1, flush=True)
+print("lost")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "1\n"), done.stderr

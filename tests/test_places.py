@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dedup_nb import memory
 from dedup_nb.config import Config
 from dedup_nb.errors import ConfigError, InputError, MissingInputError
 from dedup_nb.files import (
@@ -145,6 +146,14 @@ def test_a_password_in_the_endpoint_stays_out_of_files():
     record_output("out", {}, Memory("dynamodb", None, "events", "http://me:pass@host:8000"))
     text = Path("out/runs/recipe.json").read_text()
     assert noted_memory("out").endpoint == "http://host:8000" and "pass" not in text and "me:" not in text
+
+
+def test_a_note_that_is_as_it_should_be_costs_no_look_at_all_batches(here, monkeypatch):
+    made_with = {"output_format": "parquet", "event_id": ("a", "b")}
+    record_output("out", made_with, Memory("lake"))
+    monkeypatch.setattr(memory, "names_in", lambda path: pytest.fail(f"{path} was listed"))
+    for commits in (False, True):
+        record_output("out", made_with, Memory("lake"), commits=commits)
 
 
 def test_an_output_is_bound_to_its_recipe_by_a_commit_alone(here):

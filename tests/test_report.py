@@ -2,14 +2,15 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from runs import TWO, go, write
 
-from dedup_nb import Config
+from dedup_nb import Config, overview
 from dedup_nb.drawings import waterfall
 from dedup_nb.errors import ConfigError
-from dedup_nb.files import names_in, write_text
+from dedup_nb.files import names_in, read_json, write_text
 from dedup_nb.history import forget, runs
 from dedup_nb.overview import looked_back, remove_row, row_file, row_of, write_index
 from dedup_nb.page import BAD, DROPPED
@@ -118,6 +119,17 @@ def test_the_page_of_all_names_what_stands_out(tmp_path):
     assert "2 shares are outside of what is usual" in page and len(page) < 300_000
     assert page.index("b0299: 9 % bad rows") < page.index("b0250: 40 % duplicates")
     assert page.count("/report.html") == 30 and "100 % of what is dropped for earlier batches" in page
+
+
+def test_of_a_long_stream_the_last_rows_alone_are_read(tmp_path, monkeypatch):
+    names = ["2026-11-20", *(f"web-{n:09d}" for n in range(1010))]
+    for name, text in zip(names, rows_of_many(1011).values()):
+        write_text(f"{tmp_path}/metrics/{name}.json", text)
+    read, real = [], overview.read_json
+    monkeypatch.setattr(overview, "read_json", lambda path: (read.append(Path(path).stem), real(path))[1])
+    write_index(str(tmp_path))
+    assert sorted(read) == [names[0], *names[-1000:]]
+    assert read_json(f"{tmp_path}/runs/index.json")["batches"] == 1011
 
 
 def test_a_run_adds_its_rows_to_the_page_of_all(tmp_path):

@@ -1,6 +1,7 @@
 """A stream gives what one batch gives, however it is cut and however often it dies."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -15,13 +16,15 @@ from killed_stream import POINTS
 from pyspark.sql import functions as F
 from runs import SCHEMA, silent
 
-from dedup_nb import Config, run
+from dedup_nb import Config, finish, memory, run
 from dedup_nb.enriched import ENRICHED
 from dedup_nb.errors import ConfigError, FormatError, InputError, MissingColumnError
 from dedup_nb.expiry import trigger_of
 from dedup_nb.files import read_json
-from dedup_nb.history import runs, runs_table
+from dedup_nb.history import forget, runs, runs_table
 from dedup_nb.ledger import Entry, holder_in_the_way, this_process
+from dedup_nb.manifest import Manifest
+from dedup_nb.places import Recipe
 from dedup_nb.report import draw_pages
 from dedup_nb.stream import _Stream, deduplicate_stream, follow, read_stream
 
@@ -68,12 +71,14 @@ def cut(spark, folder, places):
 
 
 @pytest.mark.parametrize("synthetic", ["rename_later", pytest.param("quarantine", marks=pytest.mark.long)])
-def test_a_stream_keeps_what_one_batch_keeps(spark, tmp_path, synthetic):
+def test_a_stream_keeps_what_one_batch_keeps(spark, tmp_path, synthetic, monkeypatch):
     cut(spark, tmp_path, [5, 9])
-    said = []
+    said, opened, store = [], [], memory.lake_store
+    monkeypatch.setattr(memory, "lake_store", lambda *asked: (opened.append(asked), store(*asked))[1])
     go(spark, tmp_path, said.append, synthetic=synthetic)
     assert kept(spark, tmp_path / "out") == in_one(spark, tmp_path, synthetic=synthetic)
     assert [line.partition(":")[0] for line in said] == [f"web-{n:09d}" for n in range(3)]
+    assert len(opened) == 1, "what the manifest had is not read again for each micro-batch"
     folder = tmp_path / "out" / "runs" / "web-000000000"
     assert {f.name for f in folder.iterdir()} >= {"metrics.json", "files.json"}
     assert not (folder / "report.html").exists()
@@ -249,6 +254,29 @@ def test_lines_come_from_the_folders_that_are_batches(spark, tmp_path):
     assert sorted(r.value for r in found.collect()) == ["run=1", "run=2/part"]
 
 
+@pytest.mark.parametrize("kind", ["enriched_tsv", "parquet"])
+def test_a_file_of_an_old_time_is_read(spark, tmp_path, kind):
+    "An archive that is moved in beside files of today keeps its times."
+    for number in (0, 1):
+        if kind == "parquet":
+            land(spark, tmp_path / "in", ROWS[number : number + 1], number)
+        else:
+            lines_arrive(tmp_path / "in", number, f"line {number}")
+        for file in (tmp_path / "in").rglob(f"*{number:03d}/*" if kind == "parquet" else f"{number}.txt"):
+            os.utime(file, (10**9, 10**9) if number else None)
+        events = read_stream(spark, Config(input=str(tmp_path / "in"), input_format=kind))
+        assert taken(events, spark, tmp_path).count() == number + 1
+
+
+def test_a_command_gives_the_pattern_of_the_batches(spark, tmp_path):
+    spark.sql("select 'a' as event_id, 1 as n").write.parquet(str(tmp_path / "in/dt=1/hour=2"))
+    asked = dict(input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="parquet")
+    config = Config(batch_pattern="dt=*/hour=*", manifest="none", **asked)
+    follow(read_stream(spark, config), config, available_now=True, say=silent)
+    [file] = Path(config.output).glob("events/*/*.parquet")
+    assert spark.read.parquet(str(file)).columns == ["event_id", "n", "original_event_id"]
+
+
 def test_a_delta_table_is_watched(spark, tmp_path):
     asked = dict(
         input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="delta", manifest="none"
@@ -347,6 +375,33 @@ def test_a_checkpoint_from_a_backup_loses_nothing_in_silence(spark, tmp_path):
         go(spark, tmp_path, manifest="none")
 
 
+def test_an_output_from_a_backup_loses_nothing_in_silence(spark, tmp_path):
+    land(spark, tmp_path / "in", ROWS[:5], 0)
+    go(spark, tmp_path, manifest="none")
+    shutil.rmtree(tmp_path / "out/runs/web-000000000")
+    land(spark, tmp_path / "in", ROWS[5:], 1)
+    with pytest.raises(Exception, match="goes on after web-000000000, and the output .* has no such batch"):
+        go(spark, tmp_path, manifest="none")
+
+
+@pytest.mark.long
+def test_a_commit_whose_files_are_published_by_the_next_start(spark, tmp_path, monkeypatch):
+    "Nothing is amiss then: a line as ever, and no word of files that changed."
+    land(spark, tmp_path / "in", ROWS, 0)
+    monkeypatch.setattr(finish, "publish", lambda *asked: 1 / 0)
+    with pytest.raises(Exception, match="ZeroDivision"):
+        go(spark, tmp_path)
+    monkeypatch.undo()
+    asked = dict(input=str(tmp_path / "in"), input_format="parquet")
+    config, said = Config(output=str(tmp_path / "out"), **asked), []
+    made = follow(read_stream(spark, config), config, name="web", available_now=True, say=said.append)
+    assert made == ["web-000000000"] and said[1].startswith("web-000000000: 13 rows read")
+    assert [line for line in said[2:] if "died" not in line] == []
+    assert kept(spark, tmp_path / "out") == in_one(spark, tmp_path)
+    told = str(forget("web-000000000", Config(output=config.output), spark))
+    assert "its stream does not bring it again" in told and "next run" not in told
+
+
 @pytest.mark.long
 def test_what_a_death_left_beside_a_commit_goes(spark, tmp_path):
     land(spark, tmp_path / "in", ROWS, 0)
@@ -425,6 +480,31 @@ def test_a_stream_ends_after_the_micro_batch_at_hand(spark, tmp_path):
     page.unlink()
     draw_pages(config.output)
     assert page.read_text() == drawn
+
+
+@pytest.mark.long
+def test_a_stop_ends_the_wait_for_another_run(spark, tmp_path):
+    "What a stream waits for is said, and what it takes from the manifest."
+    land(spark, tmp_path / "in", ROWS, 0)
+    config = Config(input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="parquet")
+    store = memory.lake_store(spark, f"{config.output}/manifest")
+    recipe = memory.recipe_record(Recipe(missing_fingerprint="id"), "as it is") | {"retention_days": 30}
+    other, said = Manifest(store, recipe), []
+    other.begin("other", None, {"token": "t"})
+
+    def say(line):
+        said.append(line)
+        if "waiting" in line:
+            threading.Timer(0.5, signal.raise_signal, [signal.SIGTERM]).start()
+
+    begun = time.monotonic()
+    assert follow(read_stream(spark, config), config, say=say) == []
+    assert time.monotonic() - begun < 30
+    assert said[1].startswith("taken from the manifest: retention_days=30")
+    assert said[2].startswith("  waiting: batch other is claimed by")
+    assert said[3:] == ["stopping after the micro-batch at hand"]
+    other.give_up("other", "t")
+    assert follow(read_stream(spark, config), config, available_now=True, say=silent) == ["stream-000000000"]
 
 
 def test_what_fails_while_a_stream_is_stopped_is_raised(spark, tmp_path, monkeypatch):
