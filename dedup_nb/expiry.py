@@ -746,7 +746,8 @@ def trigger_of(
 
 def _with_order_told(rows: DataFrame, order: Sequence[Column]) -> DataFrame:
     "The values of the order as JSON: they name a row."
-    return rows.withColumn("_dd_row", F.to_json(F.struct(*(by.alias(f"_{n}") for n, by in enumerate(order)))))
+    told = F.struct(*(by.alias(f"_{n}") for n, by in enumerate(order)))
+    return rows.withColumn("_dd_row", F.to_json(told, PLAIN_JSON))
 
 
 def _check_stream(events: DataFrame, places: Mapping[str, str | None]) -> None:

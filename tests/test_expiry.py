@@ -299,17 +299,27 @@ def test_times_are_read_as_they_come(spark):
         Deduper(**plain).split(broken)
 
 
-def test_keys_are_the_same_in_every_zone(spark):
-    "Half past two comes twice in a night of October, also inside a struct."
-    told = "values ('2026-10-25T00:30:00Z'), ('2026-10-25T01:30:00Z') as t(at)"
-    times = spark.sql(f"select timestamp(at) as at from {told}")
+@pytest.fixture
+def berlin(spark):
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
-    try:
-        for key in ("at", "struct(at)", "array(at)"):
-            assert Deduper(key=key).split(times).metrics["unique"] == 2
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_keys_are_the_same_in_every_zone(berlin):
+    "Half past two comes twice in a night of October, also inside a struct."
+    told = "values ('2026-10-25T00:30:00Z'), ('2026-10-25T01:30:00Z') as t(at)"
+    times = berlin.sql(f"select timestamp(at) as at from {told}")
+    for key in ("at", "struct(at)", "array(at)"):
+        assert Deduper(key=key).split(times).metrics["unique"] == 2
+
+
+def test_the_row_that_was_first_is_told_in_full_and_the_same_in_every_zone(berlin):
+    told = "values ('2026-10-25T00:30:00.000001Z', null), ('2026-10-25T00:30:00.000002Z', 1) as t(at, n)"
+    rows = berlin.sql(f"select 'a' as key, timestamp(at) as at, n from {told}")
+    found = Deduper(key="key", order_by=["at", "n"]).split(rows).tagged.where("outcome = 'duplicate'")
+    assert found.first().first_seen.order_by == '{"_0":"2026-10-25T00:30:00.000001Z","_1":null}'
 
 
 def test_numbers_that_are_no_time(spark):
