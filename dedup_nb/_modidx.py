@@ -765,6 +765,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                  'dedup_nb.expiry._listed': ('expiry.html#_listed', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._note_of': ('expiry.html#_note_of', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._once': ('expiry.html#_once', 'dedup_nb/expiry.py'),
+                                 'dedup_nb.expiry._order': ('expiry.html#_order', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._points': ('expiry.html#_points', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._ranged': ('expiry.html#_ranged', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._remembered': ('expiry.html#_remembered', 'dedup_nb/expiry.py'),

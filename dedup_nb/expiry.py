@@ -17,6 +17,7 @@ from warnings import warn
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F, types as T
 from pyspark.sql.streaming import StreamingQuery
 from .columns import micros, quoted
+from .config import order_parts
 from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
 from .files import absolute, read_json, write_text
 from .keys import KEY, PLAIN_JSON, hash_of, id_key
@@ -142,6 +143,13 @@ def _sql(frame: DataFrame, what: str | Column, setting: str) -> Column:
             f"{', '.join([c for c in frame.columns if not c.startswith('_dd_')][:12])}."
         )
     return F.expr(what)
+
+
+def _order(frame: DataFrame, what: str | Column) -> tuple[Column, bool]:
+    "What rows are ordered by, and whether it is descending."
+    is_text = isinstance(what, str) and what not in frame.columns
+    [(value, backwards)] = order_parts([what]) if is_text else [(what, False)]
+    return _sql(frame, value, "order_by"), backwards
 
 
 def _listed(what: Any) -> list[Any]:
@@ -544,8 +552,10 @@ class Deduper:
         rows = rows.withColumn("_dd_key", _key_text(df, _listed(self.key)))
         rows = rows.withColumn(_AT, F.when(F.col("_dd_key").isNotNull(), F.col(_AT)))
         rows = rows.withColumn("_dd_hash", hash_of(df, df.columns)).drop("_dd_at")
-        order = [_sql(rows, by, "order_by") for by in _listed(self.order_by)] or [F.col(_AT)]
-        return _ranged(_with_order_told(rows, order), [*order, F.col("_dd_hash")], held), number
+        by = [_order(rows, part) for part in _listed(self.order_by)] or [(F.col(_AT), False)]
+        order = [value.desc() if backwards else value for value, backwards in by]
+        rows = _with_order_told(rows, [value for value, _ in by])
+        return _ranged(rows, [*order, F.col("_dd_hash")], held), number
 
     def _recipe(self) -> dict[str, Any]:
         "What a state is bound to, as JSON."

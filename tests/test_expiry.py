@@ -322,6 +322,16 @@ def test_the_row_that_was_first_is_told_in_full_and_the_same_in_every_zone(berli
     assert found.first().first_seen.order_by == '{"_0":"2026-10-25T00:30:00.000001Z","_1":null}'
 
 
+def test_rows_may_be_taken_in_descending_order(spark):
+    rows = spark.createDataFrame([(1, "a", 5), (2, "a", 5), (3, "a", 5)], SCHEMA)
+    for order, first in {"seq desc": 3, "abs(seq - 2) desc, seq": 1, "time DESC, seq ASC": 1}.items():
+        found = Deduper(key="key", order_by=order.split(", ")).split(rows)
+        assert [r.seq for r in found.unique.collect()] == [first], order
+    # a column may have such a name
+    named = rows.withColumnRenamed("seq", "seq desc")
+    assert Deduper(key="key", order_by="seq desc").split(named).unique.first()["seq desc"] == 1
+
+
 def test_numbers_that_are_no_time(spark):
     rows = spark.sql("select * from values (1, 5D), (2, double('NaN')), (3, 1.7e21D) as t(key, time)")
     nanoseconds = rows.selectExpr("key", "1700000000000000000 + key as time")
