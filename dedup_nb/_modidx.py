@@ -760,6 +760,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                  'dedup_nb.expiry._in_kind': ('expiry.html#_in_kind', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._instant': ('expiry.html#_instant', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._judged': ('expiry.html#_judged', 'dedup_nb/expiry.py'),
+                                 'dedup_nb.expiry._kept': ('expiry.html#_kept', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._key_text': ('expiry.html#_key_text', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._known_steps': ('expiry.html#_known_steps', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry._listed': ('expiry.html#_listed', 'dedup_nb/expiry.py'),

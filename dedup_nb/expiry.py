@@ -186,12 +186,23 @@ def _time(frame: DataFrame, what: str | Column, coarse: bool) -> tuple[DataFrame
     return rows.withColumn(_AT, F.expr(f"{text} - pmod({text}, 1000)" if coarse else text)), number
 
 
+def _kept(rows: DataFrame) -> DataFrame:
+    "Rows that are used several times. Raises `ConfigError` where a platform does not keep any."
+    try:
+        return rows.persist()
+    except Exception as wrong:
+        raise ConfigError(
+            "A Deduper keeps the rows between its steps (persist), and this platform refuses: "
+            f"{str(wrong).splitlines()[0]}. Use a cluster that allows it; serverless compute does not."
+        ) from wrong
+
+
 def _ranged(rows: DataFrame, order: Sequence[Column], held: list[DataFrame]) -> DataFrame:
     "The rows in ranges of their order: `_dd_part`, and `_dd_nth`, the number in it."
     ranges = rows.repartitionByRange(*order).withColumn("_dd_part", F.spark_partition_id())
     nth = F.row_number().over(Window.partitionBy("_dd_part").orderBy(*order))
     # kept, since ranges may be cut in other places when they are cut again
-    held.append(ranges.withColumn("_dd_nth", nth).persist())
+    held.append(_kept(ranges.withColumn("_dd_nth", nth)))
     return held[-1]
 
 
@@ -242,7 +253,8 @@ def _with_careful_latest(rows: DataFrame, initial: int, step: int, held: list[Da
             "_dd_latest",
             F.expr(f"greatest(_dd_before, if({_AT} is null, null, least({_AT}, _dd_before + {step}L)))"),
         )
-        nearer = nearer.drop("_dd_before").persist()
+        nearer = _kept(nearer.drop("_dd_before"))
+        held[1:] = [found, nearer]
         total = nearer.agg(F.expr("sum(cast(_dd_latest as decimal(38)))")).first()[0]
         found.unpersist()
         if total == reached:

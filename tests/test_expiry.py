@@ -332,6 +332,19 @@ def test_rows_may_be_taken_in_descending_order(spark):
     assert Deduper(key="key", order_by="seq desc").split(named).unique.first()["seq desc"] == 1
 
 
+def test_a_platform_that_keeps_no_rows_is_named(spark, monkeypatch):
+    rows = spark.createDataFrame([(1, "a", 5)], SCHEMA)
+
+    def refuse(frame):
+        raise RuntimeError("[NOT_SUPPORTED_WITH_SERVERLESS] PERSIST TABLE\nat line 1")
+
+    monkeypatch.setattr(type(rows), "persist", refuse)
+    with pytest.raises(
+        ConfigError, match="platform refuses: .NOT_SUPPORTED_WITH_SERVERLESS. PERSIST TABLE. U"
+    ):
+        Deduper(key="key").split(rows)
+
+
 def test_numbers_that_are_no_time(spark):
     rows = spark.sql("select * from values (1, 5D), (2, double('NaN')), (3, 1.7e21D) as t(key, time)")
     nanoseconds = rows.selectExpr("key", "1700000000000000000 + key as time")
