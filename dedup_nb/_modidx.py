@@ -716,6 +716,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                  'dedup_nb.expiry.Deduper._on_its_way': ('expiry.html#deduper._on_its_way', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry.Deduper._prepared': ('expiry.html#deduper._prepared', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry.Deduper._recipe': ('expiry.html#deduper._recipe', 'dedup_nb/expiry.py'),
+                                 'dedup_nb.expiry.Deduper._split': ('expiry.html#deduper._split', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry.Deduper._started': ('expiry.html#deduper._started', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry.Deduper._timed': ('expiry.html#deduper._timed', 'dedup_nb/expiry.py'),
                                  'dedup_nb.expiry.Deduper._with_latest': ('expiry.html#deduper._with_latest', 'dedup_nb/expiry.py'),

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, Row, Window, functions as F, types as
 from pyspark.sql.streaming import StreamingQuery
 from .columns import micros, quoted
 from .config import order_parts
+from .copies import let_go
 from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
 from .files import absolute, read_json, write_text
 from .keys import KEY, PLAIN_JSON, hash_of, id_key
@@ -258,7 +259,6 @@ def _with_careful_latest(rows: DataFrame, initial: int, step: int, held: list[Da
         total = nearer.agg(F.expr("sum(cast(_dd_latest as decimal(38)))")).first()[0]
         found.unpersist()
         if total == reached:
-            held.append(nearer)
             return _capped(nearer)
         found, reached = nearer, total
     raise ConfigError(f"max_future is too small: the rows are more than {_ROUNDS} such steps of time.")
@@ -389,8 +389,7 @@ class Split:
 
     def release(self) -> None:
         "Let go of the rows that are kept in memory; after it the outputs are used no more."
-        for rows in self._held:
-            rows.unpersist()
+        let_go(*self._held)
 
 
 _CHOICES = {
@@ -532,6 +531,20 @@ class Deduper:
     ) -> Split:
         "Judge a frame whose commit tells more than its rows."
         held: list[DataFrame] = []
+        try:
+            return self._split(df, state, batch_id, origin, held)
+        except BaseException:
+            let_go(*held)
+            raise
+
+    def _split(
+        self,
+        df: DataFrame,
+        state: DedupState | None,
+        batch_id: str | None,
+        origin: Mapping[str, Any],
+        held: list[DataFrame],
+    ) -> Split:
         earlier = self._earlier(state, batch_id)
         rows, number = self._prepared(df, held)
         start, rows, latest = self._on_its_way(rows, earlier, held)

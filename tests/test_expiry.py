@@ -332,6 +332,20 @@ def test_rows_may_be_taken_in_descending_order(spark):
     assert Deduper(key="key", order_by="seq desc").split(named).unique.first()["seq desc"] == 1
 
 
+def test_a_split_that_fails_keeps_no_rows(spark, monkeypatch):
+    rows = spark.createDataFrame([(1, "a", 5), (2, None, 90_000)], SCHEMA)
+    asked = dict(key="key", event_time="time", expire_before=1, reference_instant=0)
+    kept = lambda: spark.sparkContext._jsc.getPersistentRDDs().size()
+    before = kept()
+    with pytest.raises(InputError, match="1 rows have no key"):
+        Deduper(**asked).split(rows)
+    assert kept() == before
+    monkeypatch.setattr("dedup_nb.expiry._ROUNDS", 1)
+    with pytest.raises(ConfigError, match="max_future is too small"):
+        Deduper(**asked, max_future=1).split(rows.fillna("b"))
+    assert kept() == before
+
+
 def test_a_platform_that_keeps_no_rows_is_named(spark, monkeypatch):
     rows = spark.createDataFrame([(1, "a", 5)], SCHEMA)
 
