@@ -299,17 +299,27 @@ def _with_known(steps: DataFrame, known: DataFrame | None, rules: Rules) -> Data
     )
 
 
+# the places of the unique rows in the list; Spark copies what a walk gathers at each step, so it is numbers
+_WALKED = """aggregate(
+    transform(steps, (s, place) -> struct(s.step, s.first._dd_mark as mark, place)),
+    struct(bigint(null) as until, cast(array() as array<int>) as places),
+    (acc, s) -> if(coalesce(s.step < acc.until, false), acc,
+        struct(s.mark + {age}L as until, concat(acc.places, array(s.place)) as places)),
+    acc -> acc.places)"""
+# each unique row with the steps from it up to the next one
+_MET = """inline(flatten(transform(places, (at, n) -> transform(
+    slice(steps, at + 1, coalesce(get(places, n + 1), size(steps)) - at),
+    s -> struct(s.step, get(steps, at).first as anchor)))))"""
+
+
 def _anchored(steps: DataFrame, rules: Rules) -> DataFrame:  # `_dd_key`, `step`, `anchor`: the unique row
     "The unique row that the rows of a key find at each step."
     if rules.by_bucket:
         before = "get(filter(known, k -> k.step = s.step), 0).first"
         each = f"inline(transform(steps, s -> struct(s.step, coalesce({before}, s.first) as anchor)))"
         return steps.selectExpr("_dd_key", each)
-    lives = f"coalesce(get(acc, size(acc) - 1).first._dd_mark + {rules.age}L > s.step, false)"
-    walked = f"aggregate(steps, known, (acc, s) -> if({lives}, acc, concat(acc, array(s))))"
-    last = "element_at(filter(anchors, a -> a.step <= s.step), -1).first"
-    each = f"inline(transform(steps, s -> struct(s.step, {last} as anchor)))"
-    return steps.selectExpr("_dd_key", "steps", f"{walked} as anchors").selectExpr("_dd_key", each)
+    whole = steps.selectExpr("_dd_key", "concat(known, steps) as steps")
+    return whole.withColumn("places", F.expr(_WALKED.format(age=rules.age))).selectExpr("_dd_key", _MET)
 
 
 _OUTCOME = """case when _dd_time is null then '{without}' when _dd_expired then 'expired'

@@ -180,9 +180,9 @@ def test_every_split_follows_the_rules_row_by_row(spark, how, rows, partitions):
     follows_the_model(spark, how, rows, partitions)
 
 
-@pytest.mark.parametrize("scope", ["horizon", "bucket"])
-def test_a_key_with_half_of_all_rows(spark, scope):
-    how = dict(horizon=50, span=10, reference=0, scope=scope, expiry="bucket", max_future=None)
+@pytest.mark.parametrize("scope, expiry", [("horizon", "bucket"), ("bucket", "bucket"), ("horizon", "exact")])
+def test_a_key_with_half_of_all_rows(spark, scope, expiry):
+    how = dict(horizon=50, span=10, reference=0, scope=scope, expiry=expiry, max_future=None)
     rows = [("hot" if n % 2 else f"k{n * 7 % 501}", n // 20 + n * n % 23) for n in range(10_000)]
     follows_the_model(spark, how, rows, 7)
 
