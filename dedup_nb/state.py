@@ -10,6 +10,7 @@ import hashlib, re, uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .errors import BusyError
@@ -125,7 +126,7 @@ class DedupState:
     def __repr__(self) -> str:
         return f"DedupState({self.path!r})"
 
-    @property
+    @cached_property
     def _store(self) -> LakeStore:
         return lake_store(self._spark or get_spark(True, addresses=[self.path]), self.path)
 

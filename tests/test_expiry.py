@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from dedup_nb.errors import BusyError, ConfigError, InputError, MissingColumnError
 from dedup_nb.expiry import OUTCOMES, Deduper, default_span, time_span
 from dedup_nb.keys import KEY, id_key
-from dedup_nb.lake import LakeStore
+from dedup_nb.lake import LakeStore, read_markers
 from dedup_nb.ledger import FencedError, Ledger, ManifestError, Marker, RecipeError, this_process
 from dedup_nb.manifest import Manifest
 from dedup_nb.state import DedupState, origin_of
@@ -513,6 +513,15 @@ def test_a_state_and_a_checkpoint_that_do_not_fit(tmp_path, monkeypatch):
     (tmp_path / "state.stream.json").write_text('{"id": "other"}')
     with pytest.raises(ManifestError, match="knows batches that are not of the checkpoint"):
         has(1, committed(0))
+
+
+def test_a_state_reads_its_markers_once(spark, tmp_path, monkeypatch):
+    rows, reads = spark.createDataFrame([(1, "a", 5)], SCHEMA), []
+    monkeypatch.setattr("dedup_nb.lake.read_markers", lambda path: reads.append(path) or read_markers(path))
+    for batch in ("b1", "b2"):
+        reads.clear()
+        Deduper(key="key").split(rows, DedupState(str(tmp_path / "state"), spark), batch).commit()
+    assert len(reads) == 1
 
 
 def test_an_output_of_another_stream_is_left_alone(spark, tmp_path):
