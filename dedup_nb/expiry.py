@@ -6,7 +6,7 @@
 __all__ = ["OUTCOMES", "time_span", "default_span", "Rules", "Split", "Deduper", "SplitStream", "trigger_of"]
 
 # %% ../nbs/61_expiry.ipynb #aa756baf
-import json, math, re, time
+import json, math, re, time, uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
@@ -20,7 +20,7 @@ from .columns import micros, quoted
 from .config import order_parts
 from .copies import let_go
 from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
-from .files import absolute, read_json, write_text
+from .files import absolute, move_files, read_json, remove_folder, write_text
 from .keys import KEY, PLAIN_JSON, hash_of, id_key
 from .state import FOR_EVER, DedupState, Earlier, id_of, origin_of
 
@@ -689,7 +689,7 @@ class Deduper:
             warn("without expire_before what is remembered of a stream grows for ever", stacklevel=2)
         outputs = {"unique": unique, "duplicate": duplicate, "expired": expired}
         _check_stream(events, {**outputs, "state": state, "checkpoint": checkpoint})
-        folders = {outcome: folder and absolute(folder) for outcome, folder in outputs.items()}
+        folders = {outcome: absolute(folder) for outcome, folder in outputs.items() if folder is not None}
         return SplitStream(self, events, absolute(state), absolute(checkpoint), folders)
 
 
@@ -716,13 +716,16 @@ def _why(row: Row, rules: Rules) -> str:
 
 @dataclass(frozen=True)
 class SplitStream:
-    "A stream that is to be split. A micro-batch is a batch of its state, written again if it comes again."
+    """A stream that is to be split. A micro-batch is a batch of its state.
+
+    Each attempt writes to a folder of its own; the files of the one that is committed are moved to the outputs.
+    """
 
     deduper: Deduper
     events: DataFrame
     state: str
     checkpoint: str
-    outputs: Mapping[str, str | None]  # outcome -> folder
+    outputs: Mapping[str, str]  # outcome -> folder
 
     def start(
         self,
@@ -737,23 +740,40 @@ class SplitStream:
         return writer.foreachBatch(self._take).start()
 
     def _take(self, rows: DataFrame, number: int) -> None:
-        state, batch_id = DedupState(self.state, rows.sparkSession), f"{number:09d}"
-        if state.has(self.checkpoint, number):
-            return  # committed, so its outputs are written
-        split = self.deduper.split_as(rows, state, batch_id, origin_of(self.checkpoint, number))
+        state = DedupState(self.state, rows.sparkSession)
+        if state.commit_of(self.checkpoint, number) is None:
+            self._commit(rows, state, number)
+        # it may be that of another driver, which was quicker
+        self._publish(f"{number:09d}", state.commit_of(self.checkpoint, number).get("attempt"))
+
+    def _commit(self, rows: DataFrame, state: DedupState, number: int) -> None:
+        "Write a micro-batch where no other attempt does, and commit it."
+        batch_id, attempt = f"{number:09d}", uuid.uuid4().hex[:12]
+        origin = {**origin_of(self.checkpoint, number), "attempt": attempt}
+        split = self.deduper.split_as(rows, state, batch_id, origin)
         try:
             self._note_outputs()
             for outcome, folder in self.outputs.items():
-                if folder is not None:
-                    found = split.tagged.where(F.col("outcome") == outcome).drop(*_ADDED)
-                    found.write.mode("overwrite").parquet(f"{folder}/batch_id={batch_id}")
+                split._of(outcome).write.parquet(f"{_staging(folder, batch_id)}/{attempt}")
             split.commit()
         finally:
             split.release()
 
+    def _publish(
+        self,
+        batch_id: str,
+        attempt: str | None,  # that is committed; None: an earlier release wrote to the outputs themselves
+    ) -> None:
+        "Move what is committed to the outputs, and remove what other attempts wrote."
+        for folder in self.outputs.values():
+            staging = _staging(folder, batch_id)
+            if attempt is not None:
+                move_files(f"{staging}/{attempt}", f"{folder}/batch_id={batch_id}")
+            remove_folder(staging)
+
     def _check_outputs(self) -> None:
         "Raise `ConfigError` for an output of another stream."
-        for folder in filter(None, self.outputs.values()):
+        for folder in self.outputs.values():
             noted = read_json(_note_of(folder))
             if noted and noted["id"] != id_of(self.checkpoint):
                 raise ConfigError(
@@ -765,10 +785,14 @@ class SplitStream:
     def _note_outputs(self) -> None:
         "Say in the outputs whose they are."
         told = {"state": self.state, "checkpoint": self.checkpoint, "id": id_of(self.checkpoint)}
-        for folder in filter(None, self.outputs.values()):
+        for folder in self.outputs.values():
             if read_json(_note_of(folder)) is None:
                 write_text(_note_of(folder), json.dumps(told))
         self._check_outputs()
+
+
+def _staging(folder: str, batch_id: str) -> str:
+    return f"{folder}/.staging/{batch_id}"  # and what begins with a dot
 
 
 def _note_of(folder: str) -> str:

@@ -169,16 +169,16 @@ class DedupState:
                 "cannot be split again."
             )
 
-    def has(
+    def commit_of(
         self,
         checkpoint: str,  # of a stream
         number: int,
-    ) -> bool:  # is this micro-batch of it committed?
+    ) -> Mapping[str, Any] | None:  # what the commit of this micro-batch tells; None: there is none
         "Look for a micro-batch. Raises `ManifestError` for a state and a checkpoint that do not fit."
         mine, told = origin_of(checkpoint, number), self._micro_batches()
         if wrong := _misfit(told, mine, number):
             raise ManifestError(wrong.format(state=self.path, checkpoint=checkpoint, number=number))
-        return number in told
+        return told.get(number)
 
     def _micro_batches(self) -> dict[int, Mapping[str, Any]]:
         "What the commits of a stream's batches tell; whose they are was a note beside the state once."

@@ -5,6 +5,7 @@ import math
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -17,7 +18,7 @@ from killed_split import POINTS
 from pyspark.sql import functions as F
 
 from dedup_nb.errors import BusyError, ConfigError, InputError, MissingColumnError
-from dedup_nb.expiry import OUTCOMES, Deduper, default_span, time_span
+from dedup_nb.expiry import OUTCOMES, Deduper, SplitStream, default_span, time_span
 from dedup_nb.keys import KEY, id_key
 from dedup_nb.lake import LakeStore, read_markers
 from dedup_nb.ledger import FencedError, Ledger, ManifestError, Marker, RecipeError, this_process
@@ -495,7 +496,7 @@ def test_a_state_and_a_checkpoint_that_do_not_fit(tmp_path, monkeypatch):
 
     def has(number, *markers):
         monkeypatch.setattr(DedupState, "_ledger", lambda self: Ledger(markers))
-        return state.has(checkpoint, number)
+        return state.commit_of(checkpoint, number) is not None
 
     mine = [committed(n, **origin_of(checkpoint, n)) for n in range(2)]
     by_hand = Marker(9, "commit", "history", {"first_seq": 9, "token": "t"})
@@ -513,6 +514,47 @@ def test_a_state_and_a_checkpoint_that_do_not_fit(tmp_path, monkeypatch):
     (tmp_path / "state.stream.json").write_text('{"id": "other"}')
     with pytest.raises(ManifestError, match="knows batches that are not of the checkpoint"):
         has(1, committed(0))
+
+
+def torn(split, message):
+    return replace(split, tagged=split.tagged.withColumn("seq", F.raise_error(F.lit(message)).cast("int")))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "late, words",
+    [
+        # another driver commits the micro-batch before this one looks at its rows, before it writes, and
+        # before it writes and fails
+        ("looks", None),
+        ("writes", "Another batch was committed"),
+        ("fails", "the disk is full"),
+    ],
+)
+def test_a_driver_that_comes_late_takes_nothing_and_adds_nothing(spark, tmp_path, monkeypatch, late, words):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets/0").write_text("rows")
+    (tmp_path / "metadata").write_text('{"id": "mine"}')
+    rows = spark.createDataFrame([(1, "a", 5), (2, "b", 6), (3, "a", 7)], SCHEMA)
+    folders = {outcome: str(tmp_path / outcome) for outcome in OUTCOMES}
+    deduper = Deduper(key="key", event_time="time", expire_before=10, reference_instant=0)
+    stream = SplitStream(deduper, rows, str(tmp_path / "state"), str(tmp_path), folders)
+    split_as = Deduper.split_as
+
+    def split_late(*asked):
+        split = None if late == "looks" else split_as(*asked)
+        with monkeypatch.context() as other:
+            other.setattr(Deduper, "split_as", split_as)
+            stream._take(rows, 0)
+        return torn(split, words) if late == "fails" else split or split_as(*asked)
+
+    monkeypatch.setattr(Deduper, "split_as", split_late)
+    with pytest.raises(Exception, match=words) if words else nullcontext():
+        stream._take(rows, 0)
+    stream._take(rows, 0)
+    found = {o: sorted(r.seq for r in spark.read.parquet(f).collect()) for o, f in folders.items()}
+    assert found == {"unique": [1, 2], "duplicate": [3], "expired": []}
+    assert not list(tmp_path.glob("*/.staging/*/*"))
 
 
 def test_a_state_reads_its_markers_once(spark, tmp_path, monkeypatch):
