@@ -146,11 +146,12 @@ def _sql(frame: DataFrame, what: str | Column, setting: str) -> Column:
     return F.expr(what)
 
 
-def _order(frame: DataFrame, what: str | Column) -> tuple[Column, bool]:
-    "What rows are ordered by, and whether it is descending."
+def _order(frame: DataFrame, what: str | Column) -> tuple[Column, Column]:
+    "A value that rows are ordered by, and how it sorts."
     is_text = isinstance(what, str) and what not in frame.columns
-    [(value, backwards)] = order_parts([what]) if is_text else [(what, False)]
-    return _sql(frame, value, "order_by"), backwards
+    [(told, backwards)] = order_parts([what]) if is_text else [(what, False)]
+    value = _sql(frame, told, "order_by")
+    return value, value.desc() if backwards else value
 
 
 def _listed(what: Any) -> list[Any]:
@@ -187,10 +188,11 @@ def _time(frame: DataFrame, what: str | Column, coarse: bool) -> tuple[DataFrame
     return rows.withColumn(_AT, F.expr(f"{text} - pmod({text}, 1000)" if coarse else text)), number
 
 
-def _kept(rows: DataFrame) -> DataFrame:
+def _kept(rows: DataFrame, held: list[DataFrame]) -> DataFrame:
     "Rows that are used several times. Raises `ConfigError` where a platform does not keep any."
     try:
-        return rows.persist()
+        held.append(rows.persist())
+        return held[-1]
     except Exception as wrong:
         raise ConfigError(
             "A Deduper keeps the rows between its steps (persist), and this platform refuses: "
@@ -203,8 +205,7 @@ def _ranged(rows: DataFrame, order: Sequence[Column], held: list[DataFrame]) -> 
     ranges = rows.repartitionByRange(*order).withColumn("_dd_part", F.spark_partition_id())
     nth = F.row_number().over(Window.partitionBy("_dd_part").orderBy(*order))
     # kept, since ranges may be cut in other places when they are cut again
-    held.append(_kept(ranges.withColumn("_dd_nth", nth)))
-    return held[-1]
+    return _kept(ranges.withColumn("_dd_nth", nth), held)
 
 
 def _up_to(value: str, last: int) -> Column:
@@ -254,8 +255,7 @@ def _with_careful_latest(rows: DataFrame, initial: int, step: int, held: list[Da
             "_dd_latest",
             F.expr(f"greatest(_dd_before, if({_AT} is null, null, least({_AT}, _dd_before + {step}L)))"),
         )
-        nearer = _kept(nearer.drop("_dd_before"))
-        held[1:] = [found, nearer]
+        nearer = _kept(nearer.drop("_dd_before"), held)
         total = nearer.agg(F.expr("sum(cast(_dd_latest as decimal(38)))")).first()[0]
         found.unpersist()
         if total == reached:
@@ -587,10 +587,9 @@ class Deduper:
         rows = rows.withColumn("_dd_key", _key_text(df, _listed(self.key)))
         rows = rows.withColumn(_AT, F.when(F.col("_dd_key").isNotNull(), F.col(_AT)))
         rows = rows.withColumn("_dd_hash", hash_of(df, df.columns)).drop("_dd_at")
-        by = [_order(rows, part) for part in _listed(self.order_by)] or [(F.col(_AT), False)]
-        order = [value.desc() if backwards else value for value, backwards in by]
-        rows = _with_order_told(rows, [value for value, _ in by])
-        return _ranged(rows, [*order, F.col("_dd_hash")], held), number
+        order = [_order(rows, by) for by in _listed(self.order_by) or [F.col(_AT)]]
+        sorts = [*(how for _, how in order), F.col("_dd_hash")]
+        return _ranged(_with_order_told(rows, order), sorts, held), number
 
     def _recipe(self) -> dict[str, Any]:
         "What a state is bound to, as JSON."
@@ -718,7 +717,7 @@ def _why(row: Row, rules: Rules) -> str:
 class SplitStream:
     """A stream that is to be split. A micro-batch is a batch of its state.
 
-    Each attempt writes to a folder of its own; the files of the one that is committed are moved to the outputs.
+    Each attempt writes to a folder of its own. The files of the one that is committed move to the outputs.
     """
 
     deduper: Deduper
@@ -792,7 +791,7 @@ class SplitStream:
 
 
 def _staging(folder: str, batch_id: str) -> str:
-    return f"{folder}/.staging/{batch_id}"  # and what begins with a dot
+    return f"{folder}/.staging/{batch_id}"  # readers pass by what begins with a dot
 
 
 def _note_of(folder: str) -> str:
@@ -813,9 +812,9 @@ def trigger_of(
     return {"processingTime": f"{time_span('trigger', trigger) // 1000} milliseconds"}
 
 
-def _with_order_told(rows: DataFrame, order: Sequence[Column]) -> DataFrame:
+def _with_order_told(rows: DataFrame, order: Sequence[tuple[Column, Column]]) -> DataFrame:
     "The values of the order as JSON: they name a row."
-    told = F.struct(*(by.alias(f"_{n}") for n, by in enumerate(order)))
+    told = F.struct(*(value.alias(f"_{n}") for n, (value, _) in enumerate(order)))
     return rows.withColumn("_dd_row", F.to_json(told, PLAIN_JSON))
 
 
