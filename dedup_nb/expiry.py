@@ -6,7 +6,7 @@
 __all__ = ["OUTCOMES", "time_span", "default_span", "Rules", "Split", "Deduper", "SplitStream", "trigger_of"]
 
 # %% ../nbs/61_expiry.ipynb #aa756baf
-import json, math, re, time
+import json, math, re, time, uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
@@ -17,8 +17,10 @@ from warnings import warn
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F, types as T
 from pyspark.sql.streaming import StreamingQuery
 from .columns import micros, quoted
+from .config import order_parts
+from .copies import let_go
 from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
-from .files import absolute, read_json, write_text
+from .files import absolute, move_files, read_json, remove_folder, write_text
 from .keys import KEY, PLAIN_JSON, hash_of, id_key
 from .state import FOR_EVER, DedupState, Earlier, id_of, origin_of
 
@@ -144,6 +146,14 @@ def _sql(frame: DataFrame, what: str | Column, setting: str) -> Column:
     return F.expr(what)
 
 
+def _order(frame: DataFrame, what: str | Column) -> tuple[Column, Column]:
+    "A value that rows are ordered by, and how it sorts."
+    is_text = isinstance(what, str) and what not in frame.columns
+    [(told, backwards)] = order_parts([what]) if is_text else [(what, False)]
+    value = _sql(frame, told, "order_by")
+    return value, value.desc() if backwards else value
+
+
 def _listed(what: Any) -> list[Any]:
     if what is None:
         return []
@@ -178,13 +188,24 @@ def _time(frame: DataFrame, what: str | Column, coarse: bool) -> tuple[DataFrame
     return rows.withColumn(_AT, F.expr(f"{text} - pmod({text}, 1000)" if coarse else text)), number
 
 
+def _kept(rows: DataFrame, held: list[DataFrame]) -> DataFrame:
+    "Rows that are used several times. Raises `ConfigError` where a platform does not keep any."
+    try:
+        held.append(rows.persist())
+        return held[-1]
+    except Exception as wrong:
+        raise ConfigError(
+            "A Deduper keeps the rows between its steps (persist), and this platform refuses: "
+            f"{str(wrong).splitlines()[0]}. Use a cluster that allows it; serverless compute does not."
+        ) from wrong
+
+
 def _ranged(rows: DataFrame, order: Sequence[Column], held: list[DataFrame]) -> DataFrame:
     "The rows in ranges of their order: `_dd_part`, and `_dd_nth`, the number in it."
     ranges = rows.repartitionByRange(*order).withColumn("_dd_part", F.spark_partition_id())
     nth = F.row_number().over(Window.partitionBy("_dd_part").orderBy(*order))
     # kept, since ranges may be cut in other places when they are cut again
-    held.append(ranges.withColumn("_dd_nth", nth).persist())
-    return held[-1]
+    return _kept(ranges.withColumn("_dd_nth", nth), held)
 
 
 def _up_to(value: str, last: int) -> Column:
@@ -234,11 +255,10 @@ def _with_careful_latest(rows: DataFrame, initial: int, step: int, held: list[Da
             "_dd_latest",
             F.expr(f"greatest(_dd_before, if({_AT} is null, null, least({_AT}, _dd_before + {step}L)))"),
         )
-        nearer = nearer.drop("_dd_before").persist()
+        nearer = _kept(nearer.drop("_dd_before"), held)
         total = nearer.agg(F.expr("sum(cast(_dd_latest as decimal(38)))")).first()[0]
         found.unpersist()
         if total == reached:
-            held.append(nearer)
             return _capped(nearer)
         found, reached = nearer, total
     raise ConfigError(f"max_future is too small: the rows are more than {_ROUNDS} such steps of time.")
@@ -279,17 +299,27 @@ def _with_known(steps: DataFrame, known: DataFrame | None, rules: Rules) -> Data
     )
 
 
+# the places of the unique rows in the list; Spark copies what a walk gathers at each step, so it is numbers
+_WALKED = """aggregate(
+    transform(steps, (s, place) -> struct(s.step, s.first._dd_mark as mark, place)),
+    struct(bigint(null) as until, cast(array() as array<int>) as places),
+    (acc, s) -> if(coalesce(s.step < acc.until, false), acc,
+        struct(s.mark + {age}L as until, concat(acc.places, array(s.place)) as places)),
+    acc -> acc.places)"""
+# each unique row with the steps from it up to the next one
+_MET = """inline(flatten(transform(places, (at, n) -> transform(
+    slice(steps, at + 1, coalesce(get(places, n + 1), size(steps)) - at),
+    s -> struct(s.step, get(steps, at).first as anchor)))))"""
+
+
 def _anchored(steps: DataFrame, rules: Rules) -> DataFrame:  # `_dd_key`, `step`, `anchor`: the unique row
     "The unique row that the rows of a key find at each step."
     if rules.by_bucket:
         before = "get(filter(known, k -> k.step = s.step), 0).first"
         each = f"inline(transform(steps, s -> struct(s.step, coalesce({before}, s.first) as anchor)))"
         return steps.selectExpr("_dd_key", each)
-    lives = f"coalesce(get(acc, size(acc) - 1).first._dd_mark + {rules.age}L > s.step, false)"
-    walked = f"aggregate(steps, known, (acc, s) -> if({lives}, acc, concat(acc, array(s))))"
-    last = "element_at(filter(anchors, a -> a.step <= s.step), -1).first"
-    each = f"inline(transform(steps, s -> struct(s.step, {last} as anchor)))"
-    return steps.selectExpr("_dd_key", "steps", f"{walked} as anchors").selectExpr("_dd_key", each)
+    whole = steps.selectExpr("_dd_key", "concat(known, steps) as steps")
+    return whole.withColumn("places", F.expr(_WALKED.format(age=rules.age))).selectExpr("_dd_key", _MET)
 
 
 _OUTCOME = """case when _dd_time is null then '{without}' when _dd_expired then 'expired'
@@ -369,8 +399,7 @@ class Split:
 
     def release(self) -> None:
         "Let go of the rows that are kept in memory; after it the outputs are used no more."
-        for rows in self._held:
-            rows.unpersist()
+        let_go(*self._held)
 
 
 _CHOICES = {
@@ -512,6 +541,20 @@ class Deduper:
     ) -> Split:
         "Judge a frame whose commit tells more than its rows."
         held: list[DataFrame] = []
+        try:
+            return self._split(df, state, batch_id, origin, held)
+        except BaseException:
+            let_go(*held)
+            raise
+
+    def _split(
+        self,
+        df: DataFrame,
+        state: DedupState | None,
+        batch_id: str | None,
+        origin: Mapping[str, Any],
+        held: list[DataFrame],
+    ) -> Split:
         earlier = self._earlier(state, batch_id)
         rows, number = self._prepared(df, held)
         start, rows, latest = self._on_its_way(rows, earlier, held)
@@ -544,8 +587,9 @@ class Deduper:
         rows = rows.withColumn("_dd_key", _key_text(df, _listed(self.key)))
         rows = rows.withColumn(_AT, F.when(F.col("_dd_key").isNotNull(), F.col(_AT)))
         rows = rows.withColumn("_dd_hash", hash_of(df, df.columns)).drop("_dd_at")
-        order = [_sql(rows, by, "order_by") for by in _listed(self.order_by)] or [F.col(_AT)]
-        return _ranged(_with_order_told(rows, order), [*order, F.col("_dd_hash")], held), number
+        order = [_order(rows, by) for by in _listed(self.order_by) or [F.col(_AT)]]
+        sorts = [*(how for _, how in order), F.col("_dd_hash")]
+        return _ranged(_with_order_told(rows, order), sorts, held), number
 
     def _recipe(self) -> dict[str, Any]:
         "What a state is bound to, as JSON."
@@ -644,7 +688,7 @@ class Deduper:
             warn("without expire_before what is remembered of a stream grows for ever", stacklevel=2)
         outputs = {"unique": unique, "duplicate": duplicate, "expired": expired}
         _check_stream(events, {**outputs, "state": state, "checkpoint": checkpoint})
-        folders = {outcome: folder and absolute(folder) for outcome, folder in outputs.items()}
+        folders = {outcome: absolute(folder) for outcome, folder in outputs.items() if folder is not None}
         return SplitStream(self, events, absolute(state), absolute(checkpoint), folders)
 
 
@@ -671,13 +715,16 @@ def _why(row: Row, rules: Rules) -> str:
 
 @dataclass(frozen=True)
 class SplitStream:
-    "A stream that is to be split. A micro-batch is a batch of its state, written again if it comes again."
+    """A stream that is to be split. A micro-batch is a batch of its state.
+
+    Each attempt writes to a folder of its own. The files of the one that is committed move to the outputs.
+    """
 
     deduper: Deduper
     events: DataFrame
     state: str
     checkpoint: str
-    outputs: Mapping[str, str | None]  # outcome -> folder
+    outputs: Mapping[str, str]  # outcome -> folder
 
     def start(
         self,
@@ -692,23 +739,40 @@ class SplitStream:
         return writer.foreachBatch(self._take).start()
 
     def _take(self, rows: DataFrame, number: int) -> None:
-        state, batch_id = DedupState(self.state, rows.sparkSession), f"{number:09d}"
-        if state.has(self.checkpoint, number):
-            return  # committed, so its outputs are written
-        split = self.deduper.split_as(rows, state, batch_id, origin_of(self.checkpoint, number))
+        state = DedupState(self.state, rows.sparkSession)
+        if state.commit_of(self.checkpoint, number) is None:
+            self._commit(rows, state, number)
+        # it may be that of another driver, which was quicker
+        self._publish(f"{number:09d}", state.commit_of(self.checkpoint, number).get("attempt"))
+
+    def _commit(self, rows: DataFrame, state: DedupState, number: int) -> None:
+        "Write a micro-batch where no other attempt does, and commit it."
+        batch_id, attempt = f"{number:09d}", uuid.uuid4().hex[:12]
+        origin = {**origin_of(self.checkpoint, number), "attempt": attempt}
+        split = self.deduper.split_as(rows, state, batch_id, origin)
         try:
             self._note_outputs()
             for outcome, folder in self.outputs.items():
-                if folder is not None:
-                    found = split.tagged.where(F.col("outcome") == outcome).drop(*_ADDED)
-                    found.write.mode("overwrite").parquet(f"{folder}/batch_id={batch_id}")
+                split._of(outcome).write.parquet(f"{_staging(folder, batch_id)}/{attempt}")
             split.commit()
         finally:
             split.release()
 
+    def _publish(
+        self,
+        batch_id: str,
+        attempt: str | None,  # that is committed; None: an earlier release wrote to the outputs themselves
+    ) -> None:
+        "Move what is committed to the outputs, and remove what other attempts wrote."
+        for folder in self.outputs.values():
+            staging = _staging(folder, batch_id)
+            if attempt is not None:
+                move_files(f"{staging}/{attempt}", f"{folder}/batch_id={batch_id}")
+            remove_folder(staging)
+
     def _check_outputs(self) -> None:
         "Raise `ConfigError` for an output of another stream."
-        for folder in filter(None, self.outputs.values()):
+        for folder in self.outputs.values():
             noted = read_json(_note_of(folder))
             if noted and noted["id"] != id_of(self.checkpoint):
                 raise ConfigError(
@@ -720,10 +784,14 @@ class SplitStream:
     def _note_outputs(self) -> None:
         "Say in the outputs whose they are."
         told = {"state": self.state, "checkpoint": self.checkpoint, "id": id_of(self.checkpoint)}
-        for folder in filter(None, self.outputs.values()):
+        for folder in self.outputs.values():
             if read_json(_note_of(folder)) is None:
                 write_text(_note_of(folder), json.dumps(told))
         self._check_outputs()
+
+
+def _staging(folder: str, batch_id: str) -> str:
+    return f"{folder}/.staging/{batch_id}"  # readers pass by what begins with a dot
 
 
 def _note_of(folder: str) -> str:
@@ -744,9 +812,10 @@ def trigger_of(
     return {"processingTime": f"{time_span('trigger', trigger) // 1000} milliseconds"}
 
 
-def _with_order_told(rows: DataFrame, order: Sequence[Column]) -> DataFrame:
+def _with_order_told(rows: DataFrame, order: Sequence[tuple[Column, Column]]) -> DataFrame:
     "The values of the order as JSON: they name a row."
-    return rows.withColumn("_dd_row", F.to_json(F.struct(*(by.alias(f"_{n}") for n, by in enumerate(order)))))
+    told = F.struct(*(value.alias(f"_{n}") for n, (value, _) in enumerate(order)))
+    return rows.withColumn("_dd_row", F.to_json(told, PLAIN_JSON))
 
 
 def _check_stream(events: DataFrame, places: Mapping[str, str | None]) -> None:

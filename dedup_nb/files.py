@@ -14,6 +14,7 @@ __all__ = [
     "read_json",
     "remove_file",
     "remove_folder",
+    "move_files",
     "remove_markers",
     "files_below",
     "names_in",
@@ -192,6 +193,17 @@ def remove_folder(path: str) -> None:
     if fs.get_file_info(inner).type == pafs.FileType.Directory:
         with suppress(FileNotFoundError):  # another run may be at it too
             fs.delete_dir(inner)
+
+
+def move_files(folder: str, to: str) -> None:
+    "Move the files that readers see into another folder. May be done again, or by two at once."
+    for name in (name for name in names_in(folder) if name[0] not in "._"):
+        fs, inner = filesystem(f"{folder}/{name}")
+        there = filesystem(f"{to}/{name}")[1]
+        if _has_folders(fs):
+            fs.create_dir(os.path.dirname(there), recursive=True)
+        with suppress(FileNotFoundError):  # another run may be at it too
+            fs.move(inner, there)
 
 
 def remove_markers(folder: str) -> None:

@@ -10,6 +10,7 @@ import hashlib, re, uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from .errors import BusyError
@@ -125,7 +126,7 @@ class DedupState:
     def __repr__(self) -> str:
         return f"DedupState({self.path!r})"
 
-    @property
+    @cached_property
     def _store(self) -> LakeStore:
         return lake_store(self._spark or get_spark(True, addresses=[self.path]), self.path)
 
@@ -168,16 +169,16 @@ class DedupState:
                 "cannot be split again."
             )
 
-    def has(
+    def commit_of(
         self,
         checkpoint: str,  # of a stream
         number: int,
-    ) -> bool:  # is this micro-batch of it committed?
+    ) -> Mapping[str, Any] | None:  # what the commit of this micro-batch tells; None: there is none
         "Look for a micro-batch. Raises `ManifestError` for a state and a checkpoint that do not fit."
         mine, told = origin_of(checkpoint, number), self._micro_batches()
         if wrong := _misfit(told, mine, number):
             raise ManifestError(wrong.format(state=self.path, checkpoint=checkpoint, number=number))
-        return number in told
+        return told.get(number)
 
     def _micro_batches(self) -> dict[int, Mapping[str, Any]]:
         "What the commits of a stream's batches tell; whose they are was a note beside the state once."

@@ -5,6 +5,7 @@ import math
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -18,9 +19,9 @@ from killed_split import POINTS
 from pyspark.sql import functions as F
 
 from dedup_nb.errors import BusyError, ConfigError, InputError, MissingColumnError
-from dedup_nb.expiry import OUTCOMES, Deduper, default_span, time_span
+from dedup_nb.expiry import OUTCOMES, Deduper, SplitStream, default_span, time_span
 from dedup_nb.keys import KEY, id_key
-from dedup_nb.lake import LakeStore
+from dedup_nb.lake import LakeStore, read_markers
 from dedup_nb.ledger import FencedError, Ledger, ManifestError, Marker, RecipeError, this_process
 from dedup_nb.manifest import Manifest
 from dedup_nb.state import DedupState, origin_of
@@ -181,9 +182,9 @@ def test_every_split_follows_the_rules_row_by_row(spark, how, rows, partitions):
     follows_the_model(spark, how, rows, partitions)
 
 
-@pytest.mark.parametrize("scope", ["horizon", "bucket"])
-def test_a_key_with_half_of_all_rows(spark, scope):
-    how = dict(horizon=50, span=10, reference=0, scope=scope, expiry="bucket", max_future=None)
+@pytest.mark.parametrize("scope, expiry", [("horizon", "bucket"), ("bucket", "bucket"), ("horizon", "exact")])
+def test_a_key_with_half_of_all_rows(spark, scope, expiry):
+    how = dict(horizon=50, span=10, reference=0, scope=scope, expiry=expiry, max_future=None)
     rows = [("hot" if n % 2 else f"k{n * 7 % 501}", n // 20 + n * n % 23) for n in range(10_000)]
     follows_the_model(spark, how, rows, 7)
 
@@ -300,17 +301,64 @@ def test_times_are_read_as_they_come(spark):
         Deduper(**plain).split(broken)
 
 
-def test_keys_are_the_same_in_every_zone(spark):
-    "Half past two comes twice in a night of October, also inside a struct."
-    told = "values ('2026-10-25T00:30:00Z'), ('2026-10-25T01:30:00Z') as t(at)"
-    times = spark.sql(f"select timestamp(at) as at from {told}")
+@pytest.fixture
+def berlin(spark):
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
-    try:
-        for key in ("at", "struct(at)", "array(at)"):
-            assert Deduper(key=key).split(times).metrics["unique"] == 2
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_keys_are_the_same_in_every_zone(berlin):
+    "Half past two comes twice in a night of October, also inside a struct."
+    told = "values ('2026-10-25T00:30:00Z'), ('2026-10-25T01:30:00Z') as t(at)"
+    times = berlin.sql(f"select timestamp(at) as at from {told}")
+    for key in ("at", "struct(at)", "array(at)"):
+        assert Deduper(key=key).split(times).metrics["unique"] == 2
+
+
+def test_the_row_that_was_first_is_told_in_full_and_the_same_in_every_zone(berlin):
+    told = "values ('2026-10-25T00:30:00.000001Z', null), ('2026-10-25T00:30:00.000002Z', 1) as t(at, n)"
+    rows = berlin.sql(f"select 'a' as key, timestamp(at) as at, n from {told}")
+    found = Deduper(key="key", order_by=["at", "n"]).split(rows).tagged.where("outcome = 'duplicate'")
+    assert found.first().first_seen.order_by == '{"_0":"2026-10-25T00:30:00.000001Z","_1":null}'
+
+
+def test_rows_may_be_taken_in_descending_order(spark):
+    rows = spark.createDataFrame([(1, "a", 5), (2, "a", 5), (3, "a", 5)], SCHEMA)
+    for order, first in {"seq desc": 3, "abs(seq - 2) desc, seq": 1, "time DESC, seq ASC": 1}.items():
+        found = Deduper(key="key", order_by=order.split(", ")).split(rows)
+        assert [r.seq for r in found.unique.collect()] == [first], order
+    # a column may have such a name
+    named = rows.withColumnRenamed("seq", "seq desc")
+    assert Deduper(key="key", order_by="seq desc").split(named).unique.first()["seq desc"] == 1
+
+
+def test_a_split_that_fails_keeps_no_rows(spark, monkeypatch):
+    rows = spark.createDataFrame([(1, "a", 5), (2, None, 90_000)], SCHEMA)
+    asked = dict(key="key", event_time="time", expire_before=1, reference_instant=0)
+    kept = lambda: spark.sparkContext._jsc.getPersistentRDDs().size()
+    before = kept()
+    with pytest.raises(InputError, match="1 rows have no key"):
+        Deduper(**asked).split(rows)
+    assert kept() == before
+    monkeypatch.setattr("dedup_nb.expiry._ROUNDS", 1)
+    with pytest.raises(ConfigError, match="max_future is too small"):
+        Deduper(**asked, max_future=1).split(rows.fillna("b"))
+    assert kept() == before
+
+
+def test_a_platform_that_keeps_no_rows_is_named(spark, monkeypatch):
+    rows = spark.createDataFrame([(1, "a", 5)], SCHEMA)
+
+    def refuse(frame):
+        raise RuntimeError("[NOT_SUPPORTED_WITH_SERVERLESS] PERSIST TABLE\nat line 1")
+
+    monkeypatch.setattr(type(rows), "persist", refuse)
+    with pytest.raises(
+        ConfigError, match="platform refuses: .NOT_SUPPORTED_WITH_SERVERLESS. PERSIST TABLE. U"
+    ):
+        Deduper(key="key").split(rows)
 
 
 def test_numbers_that_are_no_time(spark):
@@ -449,7 +497,7 @@ def test_a_state_and_a_checkpoint_that_do_not_fit(tmp_path, monkeypatch):
 
     def has(number, *markers):
         monkeypatch.setattr(DedupState, "_ledger", lambda self: Ledger(markers))
-        return state.has(checkpoint, number)
+        return state.commit_of(checkpoint, number) is not None
 
     mine = [committed(n, **origin_of(checkpoint, n)) for n in range(2)]
     by_hand = Marker(9, "commit", "history", {"first_seq": 9, "token": "t"})
@@ -467,6 +515,56 @@ def test_a_state_and_a_checkpoint_that_do_not_fit(tmp_path, monkeypatch):
     (tmp_path / "state.stream.json").write_text('{"id": "other"}')
     with pytest.raises(ManifestError, match="knows batches that are not of the checkpoint"):
         has(1, committed(0))
+
+
+def torn(split, message):
+    return replace(split, tagged=split.tagged.withColumn("seq", F.raise_error(F.lit(message)).cast("int")))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "late, words",
+    [
+        # another driver commits the micro-batch before this one looks at its rows, before it writes, and
+        # before it writes and fails
+        ("looks", None),
+        ("writes", "Another batch was committed"),
+        ("fails", "the disk is full"),
+    ],
+)
+def test_a_driver_that_comes_late_takes_nothing_and_adds_nothing(spark, tmp_path, monkeypatch, late, words):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets/0").write_text("rows")
+    (tmp_path / "metadata").write_text('{"id": "mine"}')
+    rows = spark.createDataFrame([(1, "a", 5), (2, "b", 6), (3, "a", 7)], SCHEMA)
+    folders = {outcome: str(tmp_path / outcome) for outcome in OUTCOMES}
+    deduper = Deduper(key="key", event_time="time", expire_before=10, reference_instant=0)
+    stream = SplitStream(deduper, rows, str(tmp_path / "state"), str(tmp_path), folders)
+    split_as = Deduper.split_as
+
+    def split_late(*asked):
+        split = None if late == "looks" else split_as(*asked)
+        with monkeypatch.context() as other:
+            other.setattr(Deduper, "split_as", split_as)
+            stream._take(rows, 0)
+        return torn(split, words) if late == "fails" else split or split_as(*asked)
+
+    monkeypatch.setattr(Deduper, "split_as", split_late)
+    with pytest.raises(Exception, match=words) if words else nullcontext():
+        stream._take(rows, 0)
+    stream._take(rows, 0)
+    found = {o: sorted(r.seq for r in spark.read.parquet(f).collect()) for o, f in folders.items()}
+    assert found == {"unique": [1, 2], "duplicate": [3], "expired": []}
+    assert not list(tmp_path.glob("*/.staging/*/*"))
+
+
+def test_a_state_reads_its_markers_once(spark, tmp_path, monkeypatch):
+    rows, reads = spark.createDataFrame([(1, "a", 5)], SCHEMA), []
+    monkeypatch.setattr("dedup_nb.lake.read_markers", lambda path: reads.append(path) or read_markers(path))
+    for batch in ("b1", "b2"):
+        reads.clear()
+        Deduper(key="key").split(rows, DedupState(str(tmp_path / "state"), spark), batch).commit()
+    assert len(reads) == 1
 
 
 def test_an_output_of_another_stream_is_left_alone(spark, tmp_path):

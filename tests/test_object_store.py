@@ -16,6 +16,7 @@ from dedup_nb.files import (
     names_in,
     read_json,
     remove_file,
+    move_files,
     remove_folder,
     write_text,
 )
@@ -129,7 +130,11 @@ def test_small_files_are_written_read_listed_and_removed(s3, lake):
     assert names_in(f"{root}/runs") == ["a=1+1"] and has_files(root)
     assert remove_file(f"{root}/runs/a=1+1/x y.json") and not remove_file(f"{root}/runs/a=1+1/x y.json")
     assert not has_files(root) and objects(s3, lake) == set()
-    write_text(f"{root}/gone/a", "a")
+    for name in ("a b.parquet", "_SUCCESS", ".a.crc"):
+        write_text(f"{root}/gone/x/{name}", "a")
+    for _ in range(2):
+        move_files(f"{root}/gone/x", f"{root}/gone/n=1")
+    assert [f["path"] for f in files_below(f"{root}/gone")] == ["n=1/a b.parquet", "x/.a.crc", "x/_SUCCESS"]
     remove_folder(f"{root}/gone")
     remove_folder(f"{root}/gone")
     assert names_in(f"{root}/gone") == [] and objects(s3, lake) == set()
