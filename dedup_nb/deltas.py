@@ -85,10 +85,13 @@ class Delta:
 
     def commits(self, after: int = -1) -> list[Row]:
         "What was done to the table since a version, the newest first."
-        # a limit: a history may be long, and each commit of it is a file
-        number = self.version() - after
-        history = self.spark.sql(f"describe history {self.sql} limit {max(1, number)}").select(*_COMMITS)
-        return history.where(F.col("version") > after).orderBy(F.desc("version")).collect()
+        limit = 100  # a history may be long, and each commit of it is a file
+        while True:
+            told = self.spark.sql(f"describe history {self.sql} limit {limit}").select(*_COMMITS).collect()
+            if len(told) < limit or min(c.version for c in told) <= after:
+                found = (c for c in told if c.version > after)
+                return sorted(found, key=lambda c: c.version, reverse=True)
+            limit *= 10
 
     def commit_of(self, note: str, after: int = -1) -> Row | None:
         "The commit since a version that carries a note."
@@ -99,16 +102,20 @@ class Delta:
         "Are all rows that were there before the commit there still?"
         return commit.isBlindAppend or commit.operation in _HARMLESS
 
-    def check_unchanged(self, since: int, until: int | None = None) -> None:
-        "Raise `BusyError` if rows that were there at a version may have changed; appends do no harm."
-        for c in self.commits(since):
-            if until is not None and c.version > until:
-                continue
-            if not self.is_harmless(c):
+    def done(self, note: str, since: int) -> Row | None:
+        """The commit that carries a note.
+
+        Raises `BusyError` if rows that were there at a version may have changed before it; appends do no harm.
+        """
+        later = self.commits(since)
+        commit = next((c for c in later if c.userMetadata == note), None)
+        for c in later:
+            if not self.is_harmless(c) and (commit is None or c.version < commit.version):
                 raise BusyError(
                     f"{self.name} was changed while it was repaired (version {c.version}: {c.operation}). "
                     "Nothing of the repair is in it; run again."
                 )
+        return commit
 
     # -- writing --
 
@@ -121,11 +128,9 @@ class Delta:
             options |= mapping
         self._write(rows.write.mode("append").option("mergeSchema", "true").options(**options), note)
 
-    def replace(self, rows: DataFrame, where: str, note: str) -> Row:
-        "Put rows in place of those at `where` in one transaction; the commit."
-        since = self.version() - 1
+    def replace(self, rows: DataFrame, where: str, note: str) -> None:
+        "Put rows in place of those at `where` in one transaction."
         self._write(rows.write.mode("overwrite").option("replaceWhere", where), note)
-        return self.commit_of(note, since)
 
     def restore_words(self, version: int) -> str:
         "The statement that puts a version back."

@@ -222,10 +222,10 @@ def fates_of(
     if look.asked.from_date:
         older = suspects.where(f"not ({look.recent})")
         known = _known(older, look.keys)
-    rows = met(collapsed(recent), _decided(recent, look, known))
+    rows = persisted(met(collapsed(recent), _decided(recent, look, known)))
     changes = f"{_COPIES} > 1 or not ({_STAYS}) or {_NEW_ID} is not null"
     changing = persisted(rows.where(changes).select(F.expr(f"{_HASH} as _dd_hash")).distinct())
-    return _put(look, persisted(_of_ids(rows, changing)), older, (suspects, changing))
+    return _put(look, _of_ids(rows, changing), older, (changing, rows, suspects))
 
 
 def _decided(recent: DataFrame, look: Loaded, known: DataFrame | None) -> DataFrame:
@@ -260,12 +260,12 @@ def _put(look: Loaded, rows: DataFrame, older: DataFrame, held: tuple[DataFrame,
     sums = F.count(F.lit(1)).alias("pairs"), F.sum("_dd.copies").alias("rows")
     return Fates(
         look,
-        persisted(rows.select(F.expr(f"{_HASH} as _dd_hash")).distinct()),
+        held[0],
         kept_rows(rows, look.columns, look.keys.id).select(*map(quoted, look.columns)),
         _with_reason(dropped_rows(rows), look, "dedup.reason", "dedup.kept_event_id"),
         _told_to_entities(look, rows, older),
         pairs.groupBy("_dd.verdict", "_dd.reason").agg(*sums).orderBy("verdict", "reason"),
-        (rows, *held),
+        held,
     )
 
 

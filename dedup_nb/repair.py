@@ -161,8 +161,7 @@ class _Repair:
     def _write(self, changing: Sequence[Change]) -> list[Row]:
         "Write what leaves, then change the tables, the events last."
         for c in changing:
-            if c.table.commit_of(self.note, c.version) is None:
-                c.table.check_unchanged(c.version)
+            c.table.done(self.note, c.version)
         changing[-1].set_aside(self.note, numbered(self.place))
         for c in changing[:-1]:
             c.set_aside(self.note, {"txnAppId": self.note, "txnVersion": "0"})

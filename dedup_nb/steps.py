@@ -148,8 +148,7 @@ class Change:
 
     def replace(self, note: str) -> Row:
         "Change the table, unless that is done; the commit. Raises `BusyError` if the table changed since."
-        commit = self.table.commit_of(note, self.version) or self._replaced(note)
-        self.table.check_unchanged(self.version, until=commit.version - 1)
+        commit = self.table.done(note, self.version) or self._replaced(note)
         gone, added, seen = *_out_and_in(commit), self.staying + self.leaving
         if gone < seen or added != self.staying:
             raise BusyError(
@@ -163,14 +162,13 @@ class Change:
     def _replaced(self, note: str) -> Row:
         "Change the table; again if another writer was quicker, while that one only appends."
         for left in reversed(range(_TRIES)):
-            self.table.check_unchanged(self.version)
             try:
-                return self.table.replace(self.stay, self.where, note)
+                self.table.replace(self.stay, self.where, note)
             except BusyError:
-                if (commit := self.table.commit_of(note, self.version)) is not None:
-                    return commit
                 if not left:
                     raise
+            if (commit := self.table.done(note, self.version)) is not None:
+                return commit
 
     def _bring_back(self, until: int, note: str) -> None:
         "Copies that were appended meanwhile went with the others: they come back, for the next repair."
