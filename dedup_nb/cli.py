@@ -508,17 +508,19 @@ def _wants_delta(config: Config) -> bool:
 
 
 def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
+    from dedup_nb.expiry import trigger_of
     from dedup_nb.session import get_spark
     from dedup_nb.stream import follow, read_stream
     from dedup_nb.words import counted
 
-    config = _config(args)
+    config, max_files = _config(args), _whole("--max-files", args.max_files or "1000", "files")
+    trigger_of(args.available_now, args.trigger)  # what is wrong is said before Spark starts
     with _without_stops():
         spark = get_spark(
             _wants_delta(config),
             addresses=(config.input, config.output, config.manifest_path, args.checkpoint),
         )
-    events = read_stream(spark, config, _whole("--max-files", args.max_files or "1000", "files"))
+    events = read_stream(spark, config, max_files)
     more = dict(trigger=args.trigger, available_now=args.available_now, say=terminal.say)
     made = follow(events, config, args.checkpoint, args.name or "stream", **more)
     number = counted(len(made), "micro-batch", "micro-batches")

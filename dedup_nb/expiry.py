@@ -23,6 +23,7 @@ from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
 from .files import absolute, move_files, read_json, remove_folder, write_text
 from .keys import KEY, PLAIN_JSON, hash_of, id_key
 from .state import FOR_EVER, DedupState, Earlier, id_of, origin_of
+from .words import counted, first_line
 
 # %% ../nbs/61_expiry.ipynb #288e1786
 _SECOND = 1_000_000
@@ -33,6 +34,7 @@ _UNITS = {  # microseconds
     **dict.fromkeys(("h", "hour"), 3600 * _SECOND),
     **{"day": 86400 * _SECOND, "week": 7 * 86400 * _SECOND},
 }
+_LONGEST = 250 * 365 * 86400 * _SECOND  # numbers above are not exact
 _DURATION = re.compile("([0-9]+(?:[.][0-9]+)?) *([a-z]+)")
 
 
@@ -40,7 +42,7 @@ def time_span(
     name: str,  # of the setting, for the message
     value: str | float,  # `24 hours`, or seconds
 ) -> int:  # microseconds
-    "Read a time span. Raises `ConfigError` for what is none, or not above 0."
+    "Read a time span. Raises `ConfigError` for what is none, not above 0, or above 250 years."
     number, unit = value, "s"
     if found := _DURATION.fullmatch(str(value).strip().lower()):
         number, unit = found.groups()
@@ -49,8 +51,10 @@ def time_span(
         span = round(float(number) * _UNITS[unit])
     except (ValueError, KeyError, OverflowError, TypeError):
         span = 0
-    if span < 1:
-        raise ConfigError(f"{name} wants a time above 0, such as '24 hours', or seconds; found {value!r}.")
+    if not 1 <= span <= _LONGEST or isinstance(value, bool):
+        raise ConfigError(
+            f"{name} wants a time above 0 and up to 250 years, such as '24 hours', or seconds; found {value!r}."
+        )
     return span
 
 
@@ -132,6 +136,9 @@ _AT, _PLACE = "_dd_time", "struct(_dd_part, _dd_nth)"
 OUTCOMES = ("unique", "duplicate", "expired")
 
 
+_TIMED = (T.TimestampType, T.TimestampNTZType, T.DateType, T.StringType, T.NumericType, T.NullType)
+
+
 def _sql(frame: DataFrame, what: str | Column, setting: str) -> Column:
     "A column of the frame, of its name, of SQL, or as it is."
     if isinstance(what, Column):
@@ -183,6 +190,10 @@ def _time(frame: DataFrame, what: str | Column, coarse: bool) -> tuple[DataFrame
     "The frame with the time of each row in microseconds, and whether it came as a number."
     rows = frame.withColumn("_dd_at", _sql(frame, what, "event_time"))
     kind = rows.schema["_dd_at"].dataType
+    if not isinstance(kind, _TIMED):
+        raise InputError(
+            f"event_time is {kind.simpleString()}; wanted a timestamp, a date, text, or a number of milliseconds."
+        )
     number = isinstance(kind, T.NumericType)
     text = "try_multiply(try_cast(_dd_at as bigint), 1000L)" if number else micros(rows, "_dd_at")
     return rows.withColumn(_AT, F.expr(f"{text} - pmod({text}, 1000)" if coarse else text)), number
@@ -236,7 +247,7 @@ def _with_latest(rows: DataFrame, initial: int) -> DataFrame:
 
 
 # %% ../nbs/61_expiry.ipynb #f5b726aa
-_ROUNDS = 1000
+_ROUNDS = 100
 
 
 def _capped(rows: DataFrame) -> DataFrame:
@@ -261,7 +272,10 @@ def _with_careful_latest(rows: DataFrame, initial: int, step: int, held: list[Da
         if total == reached:
             return _capped(nearer)
         found, reached = nearer, total
-    raise ConfigError(f"max_future is too small: the rows are more than {_ROUNDS} such steps of time.")
+    raise ConfigError(
+        f"max_future is too small: more than {_ROUNDS} rows each move the latest point by it. Leave out rows "
+        "of clocks that run ahead, or set it higher."
+    )
 
 
 # %% ../nbs/61_expiry.ipynb #3a3450de
@@ -485,9 +499,10 @@ class Deduper:
         self._check()
         apex = self.profile == "apex"
         horizon = None if self.expire_before is None else time_span("expire_before", self.expire_before)
-        span = default_span(horizon) if horizon else 1
         if self.bucket_span is not None:
             span = time_span("bucket_span", self.bucket_span)
+        else:
+            span = default_span(horizon) if horizon else 1
         by_bucket = horizon is not None and (apex or self.scope == "bucket")
         exact = horizon is not None and not apex and self.expiry == "exact"
         object.__setattr__(self, "rules", Rules(horizon, span, exact, by_bucket, apex))
@@ -501,18 +516,21 @@ class Deduper:
         "What is allowed, and may surprise."
         if self.max_future is not None and self.reference_instant is None:
             yield "max_future takes the time of the very first row as it is; reference_instant protects it"
+        if self.profile == "apex" and self.expiry == "exact":
+            yield "profile=apex expires by bucket: expiry=exact does nothing"
         if self.rules.horizon and self.rules.horizon % self.rules.span:
             yield _window_words(self.rules)
 
     def _check(self) -> None:
         for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                words = ", ".join(str(a) for a in allowed)
-                raise ConfigError(f"{name} is one of: {words}; found {getattr(self, name)!r}.")
+            if (value := getattr(self, name)) not in allowed:
+                words = [str(a) for a in allowed]
+                hint = did_you_mean(str(value), words)
+                raise ConfigError(f"{name} is one of: {', '.join(words)}; found {value!r}.{hint}")
         if not _listed(self.key):
             raise ConfigError("key wants a column, or several; found none.")
-        if self.num_buckets is not None and self.num_buckets < 1:
-            raise ConfigError(f"num_buckets wants a number above 0; found {self.num_buckets!r}.")
+        if self.num_buckets is not None and (type(self.num_buckets) is not int or self.num_buckets < 1):
+            raise ConfigError(f"num_buckets wants a whole number above 0; found {self.num_buckets!r}.")
         timed = [n for n in ("bucket_span", "max_future") if getattr(self, n) is not None]
         if self.expire_before is None and timed:
             raise ConfigError(f"{timed[0]} needs expire_before: without it nothing expires.")
@@ -643,8 +661,8 @@ class Deduper:
         _check_same_rows(earlier, seen)
         if found.without and self.on_null == "error":
             raise InputError(
-                f"{found.without} rows have no key, or no time that can be read. Repair them, or say what "
-                "they are: on_null=unique or on_null=expired."
+                f"{counted(found.without, 'row')} without a key, or without a time that can be read. Repair "
+                "the input, or say what they are: on_null=unique or on_null=expired."
             )
         known, latest = (earlier.reference, earlier.latest) if earlier else (None, None)
         asked = _instant(self.reference_instant) if known is None else known
@@ -669,10 +687,11 @@ class Deduper:
         "Say what the first twenty of these rows are, and why. Raises as `split` does."
         split = self.split(df, state, batch_id)
         try:
-            rows = split.tagged.where(where).limit(20).collect()
+            rows = _at(split.tagged, where).limit(20).collect()
         finally:
             split.release()
-        return "\n".join(_why(row, self.rules) for row in rows) or f"No row of the frame fits {where}."
+        told = (f"{_why(row, self.rules)} ({_short(row, df.columns)})" for row in rows)
+        return "\n".join(told) or f"No row of the frame fits {where}."
 
     def stream(
         self,
@@ -690,6 +709,22 @@ class Deduper:
         _check_stream(events, {**outputs, "state": state, "checkpoint": checkpoint})
         folders = {outcome: absolute(folder) for outcome, folder in outputs.items() if folder is not None}
         return SplitStream(self, events, absolute(state), absolute(checkpoint), folders)
+
+
+def _at(rows: DataFrame, where: str) -> DataFrame:
+    "The rows that fit. Raises `ConfigError` for what is no condition on them."
+    try:
+        found = rows.where(where)
+        found.schema  # Connect looks at it now
+    except Exception as wrong:
+        raise ConfigError(f"where is no condition on the rows: {where}. {first_line(wrong)}") from None
+    return found
+
+
+def _short(row: Row, columns: Sequence[str]) -> str:
+    "A row by its first values."
+    told = ", ".join(f"{name} {row[name]}" for name in columns)
+    return told if len(told) <= 80 else f"{told[:77]}..."
 
 
 def _why(row: Row, rules: Rules) -> str:

@@ -6,7 +6,7 @@
 __all__ = ["deduplicate_stream", "read_stream", "follow"]
 
 # %% ../nbs/64_stream.ipynb #70cf89ff
-import json, signal, threading, time
+import json, re, signal, threading, time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 from .config import Config, unfit_batch_id
-from .errors import ConfigError, FormatError, InputError, MissingInputError
+from .errors import ConfigError, FormatError, InputError, MissingInputError, did_you_mean
 from .expiry import trigger_of
 from dedup_nb.files import (
     absolute,
@@ -344,13 +344,20 @@ def read_stream(
         )
     if not names_in(absolute(config.input)):
         raise MissingInputError(
-            f"Nothing is in {config.input}. A stream begins with a folder that has a file: make one, or wait."
+            f"Nothing is in {config.input}. A stream begins with a folder that has a file."
+            f"{_near(absolute(config.input))}"
         )
     if kind == "delta":
         return reader.format("delta").load(absolute(config.input))
     if kind == "parquet":
         return _watched_parquet(reader, spark, absolute(config.input), config.batch_pattern)
     return reader.option("recursiveFileLookup", True).text(_place(config))
+
+
+def _near(path: str) -> str:
+    "The folder that was meant, perhaps."
+    above, _, name = path.rpartition("/")
+    return did_you_mean(name, set(names_in(above)) - {name})
 
 
 def _place(config: Config) -> str:
@@ -400,12 +407,23 @@ def follow(
         _wait(stream, query, say)
     except StreamingQueryException as wrong:
         if not stream.stopped.is_set():
-            stream.failure = stream.failure or wrong
+            stream.failure = stream.failure or _of_source(wrong)
     finally:
         _draw(stream, say)
     if stream.failure:  # while it was stopped, too
         raise stream.failure
     return stream.done
+
+
+def _of_source(wrong: StreamingQueryException) -> Exception:
+    "What a source refuses, in words."
+    if not re.search("DELTA_SOURCE_(TABLE_IGNORE_CHANGES|IGNORE_DELETE)", str(wrong)):
+        return wrong
+    return InputError(
+        "The Delta table that is watched has had rows changed or deleted since the last micro-batch; a stream "
+        "takes appended rows alone. To pass such commits by, give deduplicate_stream a frame that was read "
+        "with the option skipChangeCommits, and the same checkpoint."
+    )
 
 
 def _draw(stream: _Stream, say: Callable[[str], None]) -> None:

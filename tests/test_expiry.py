@@ -268,7 +268,7 @@ def test_a_cut_changes_no_outcome(spark, tmp_path, how, rows):
 def test_rows_without_key_or_time_are_never_lost(spark):
     rows = spark.createDataFrame([(1, "a", 5), (2, None, 6), (3, "b", None), (4, "a", 6)], SCHEMA)
     plain = dict(key="key", event_time="time", expire_before=1, order_by=["seq"])
-    with pytest.raises(InputError, match="2 rows have no key.*on_null"):
+    with pytest.raises(InputError, match="2 rows without a key.*on_null"):
         Deduper(**plain).split(rows)
     for what in ("unique", "expired"):
         found = Deduper(**plain, on_null=what).split(rows)
@@ -339,7 +339,7 @@ def test_a_split_that_fails_keeps_no_rows(spark, monkeypatch):
     asked = dict(key="key", event_time="time", expire_before=1, reference_instant=0)
     kept = lambda: spark.sparkContext._jsc.getPersistentRDDs().size()
     before = kept()
-    with pytest.raises(InputError, match="1 rows have no key"):
+    with pytest.raises(InputError, match="1 row without a key"):
         Deduper(**asked).split(rows)
     assert kept() == before
     monkeypatch.setattr("dedup_nb.expiry._ROUNDS", 1)
@@ -376,7 +376,11 @@ def test_numbers_that_are_no_time(spark):
         (dict(expire_before=0), "above 0"),
         (dict(expire_before=10, event_time=None), "needs event_time"),
         (dict(expire_before=None, bucket_span=5), "bucket_span needs expire_before"),
+        (dict(expire_before=True), "found True"),
+        (dict(expire_before="999999999 days", bucket_span=5), "up to 250 years"),
+        (dict(num_buckets=2.5), "a whole number above 0; found 2.5"),
         (dict(scope="day"), "scope is one of: horizon, bucket; found 'day'"),
+        (dict(scope="horizn"), "Did you mean horizon?"),
         (dict(key=[]), "key wants a column"),
         (dict(reference_instant="then"), "reference_instant wants a time"),
     ],
@@ -390,6 +394,8 @@ def test_frames_and_memories_that_do_not_fit(spark, tmp_path):
     rows = spark.createDataFrame([(1, "a", 5)], SCHEMA)
     with pytest.raises(MissingColumnError, match="kee.*Did you mean key"):
         Deduper(key="kee").split(rows)
+    with pytest.raises(InputError, match="event_time is boolean; wanted a timestamp"):
+        Deduper(key="key", event_time="time > 5", expire_before=1).split(rows)
     with pytest.raises(InputError, match="a column outcome"):
         Deduper(key="key").split(rows.withColumnRenamed("time", "outcome"))
     with pytest.raises(ConfigError, match="state and batch_id go together"):
@@ -662,13 +668,18 @@ def test_a_row_is_explained(spark):
     rows = spark.createDataFrame([(1, "a", 1000), (2, "a", 2000), (3, "b", 90_000), (4, "a", 3000)], SCHEMA)
     asked = dict(key="key", event_time="time", expire_before=10, reference_instant=0, order_by=["seq"])
     explain = Deduper(**asked).explain_row
-    assert explain(rows, "seq = 1") == "unique: no row with its key was known when it came"
-    assert explain(rows, "seq = 2") == "duplicate: of the row at 1000"
+    assert (
+        explain(rows, "seq = 1")
+        == "unique: no row with its key was known when it came (seq 1, key a, time 1000)"
+    )
+    assert explain(rows, "seq = 2") == "duplicate: of the row at 1000 (seq 2, key a, time 2000)"
     assert explain(rows, "seq = 4").startswith("expired: it is older than 8")
     exact = Deduper(**asked, expiry="exact").explain_row
     assert exact(rows.replace(3000, 80_000), "seq = 4").startswith("expired: it is not newer than 80000:")
     nobody = Deduper(key="key", on_null="expired").explain_row(rows.replace("b", None), "seq = 3")
-    assert nobody == "expired: it has no key (on_null=expired)"
+    assert nobody.startswith("expired: it has no key (on_null=expired)")
+    with pytest.raises(ConfigError, match="where is no condition on the rows: sqe = 9.*sqe"):
+        explain(rows, "sqe = 9")
     assert explain(rows, "seq = 9") == "No row of the frame fits seq = 9."
 
 

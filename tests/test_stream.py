@@ -288,7 +288,18 @@ def test_a_delta_table_is_watched(spark, tmp_path):
         )
         frame.coalesce(1).write.format("delta").mode("append").save(config.input)
     made = follow(read_stream(spark, config), config, available_now=True, say=silent)
-    assert len(made) == 1 and len(kept(spark, tmp_path / "out")) == len({(r[0], r[1]) for r in ROWS})
+    there = len({(r[0], r[1]) for r in ROWS})
+    assert len(made) == 1 and len(kept(spark, tmp_path / "out")) == there
+    # what is added since is the next batch, whatever was compacted meanwhile
+    spark.sql(f"optimize delta.`{config.input}`")
+    frame.where("event_id is not null").limit(1).withColumn("event_id", F.lit("new")).write.format(
+        "delta"
+    ).mode("append").save(config.input)
+    assert len(follow(read_stream(spark, config), config, available_now=True, say=silent)) == 1
+    assert len(kept(spark, tmp_path / "out")) == there + 1
+    spark.sql(f"delete from delta.`{config.input}` where event_id = 'new'")
+    with pytest.raises(InputError, match="rows changed or deleted since the last micro-batch"):
+        follow(read_stream(spark, config), config, available_now=True, say=silent)
 
 
 def test_what_a_stream_cannot_do_is_said_before_it_starts(spark, tmp_path):
