@@ -105,7 +105,7 @@ class Delta:
     def done(self, note: str, since: int) -> Row | None:
         """The commit that carries a note.
 
-        Raises `BusyError` if rows that were there at a version may have changed before it; appends do no harm.
+        Raises `BusyError` if rows that were there at a version may have changed before; appends do no harm.
         """
         later = self.commits(since)
         commit = next((c for c in later if c.userMetadata == note), None)

@@ -53,7 +53,7 @@ def time_span(
         span = 0
     if not 1 <= span <= _LONGEST or isinstance(value, bool):
         raise ConfigError(
-            f"{name} wants a time above 0 and up to 250 years, such as '24 hours', or seconds; found {value!r}."
+            f"{name} wants a time above 0 such as '24 hours', or seconds, 250 years at most; found {value!r}."
         )
     return span
 
@@ -192,7 +192,7 @@ def _time(frame: DataFrame, what: str | Column, coarse: bool) -> tuple[DataFrame
     kind = rows.schema["_dd_at"].dataType
     if not isinstance(kind, _TIMED):
         raise InputError(
-            f"event_time is {kind.simpleString()}; wanted a timestamp, a date, text, or a number of milliseconds."
+            f"event_time is {kind.simpleString()}; wanted a timestamp, a date, text, or a number (ms)."
         )
     number = isinstance(kind, T.NumericType)
     text = "try_multiply(try_cast(_dd_at as bigint), 1000L)" if number else micros(rows, "_dd_at")
@@ -425,6 +425,13 @@ _CHOICES = {
 }
 
 
+def _check_choice(name: str, value: Any, allowed: Sequence[str | None]) -> None:
+    if value not in allowed:
+        words = [str(a) for a in allowed]
+        hint = did_you_mean(str(value), words)
+        raise ConfigError(f"{name} is one of: {', '.join(words)}; found {value!r}.{hint}")
+
+
 def _instant(value: Any) -> int | None:
     "A reference instant in microseconds; None: the first row's time."
     if value is None or isinstance(value, (int, float)):
@@ -523,10 +530,7 @@ class Deduper:
 
     def _check(self) -> None:
         for name, allowed in _CHOICES.items():
-            if (value := getattr(self, name)) not in allowed:
-                words = [str(a) for a in allowed]
-                hint = did_you_mean(str(value), words)
-                raise ConfigError(f"{name} is one of: {', '.join(words)}; found {value!r}.{hint}")
+            _check_choice(name, getattr(self, name), allowed)
         if not _listed(self.key):
             raise ConfigError("key wants a column, or several; found none.")
         if self.num_buckets is not None and (type(self.num_buckets) is not int or self.num_buckets < 1):

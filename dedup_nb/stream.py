@@ -334,19 +334,7 @@ def read_stream(
     # Spark would leave out, and not say so, what is a week older than the newest file
     options = dict(maxFilesPerTrigger=max_files, maxFileAge="36500d")
     kind, reader = config.input_format, spark.readStream.options(**options)
-    if config.input is None:
-        raise ConfigError("A stream needs an input. Give --input DIR.")
-    if max_files < 1:
-        raise ConfigError(f"A micro-batch has 1 file or more; found --max-files {max_files}.")
-    if kind not in (*_LINES, "parquet", "delta"):
-        raise ConfigError(
-            f"input_format={kind} cannot be watched: wanted enriched_tsv, json, parquet or delta."
-        )
-    if not names_in(absolute(config.input)):
-        raise MissingInputError(
-            f"Nothing is in {config.input}. A stream begins with a folder that has a file."
-            f"{_near(absolute(config.input))}"
-        )
+    _check_input(config, max_files)
     if kind == "delta":
         return reader.format("delta").load(absolute(config.input))
     if kind == "parquet":
@@ -354,10 +342,23 @@ def read_stream(
     return reader.option("recursiveFileLookup", True).text(_place(config))
 
 
-def _near(path: str) -> str:
-    "The folder that was meant, perhaps."
-    above, _, name = path.rpartition("/")
-    return did_you_mean(name, set(names_in(above)) - {name})
+def _check_input(config: Config, max_files: int) -> None:
+    "Is there something to watch?"
+    if config.input is None:
+        raise ConfigError("A stream needs an input. Give --input DIR.")
+    if max_files < 1:
+        raise ConfigError(f"A micro-batch has 1 file or more; found --max-files {max_files}.")
+    if (kind := config.input_format) not in (*_LINES, "parquet", "delta"):
+        raise ConfigError(
+            f"input_format={kind} cannot be watched: wanted enriched_tsv, json, parquet or delta."
+        )
+    path = absolute(config.input)
+    if not names_in(path):
+        above, _, name = path.rpartition("/")
+        raise MissingInputError(
+            f"Nothing is in {config.input}. A stream begins with a folder that has a file."
+            f"{did_you_mean(name, set(names_in(above)) - {name})}"
+        )
 
 
 def _place(config: Config) -> str:
@@ -400,8 +401,7 @@ def follow(
     "Deduplicate a stream until it ends or is told to stop; draw the pages. Raises what ended it."
     _check_apart(config, checkpoint)
     say(f"Watching {_place(config)}: each micro-batch is a batch of {config.output}, and a line here")
-    kind = "parquet" if config.input_format == "delta" else config.input_format
-    config = replace(config, input=None, input_format=kind, batch_pattern=Config().batch_pattern)
+    config = _without_source(config)
     stream, query = _started(events, config, checkpoint, name, trigger, available_now, say)
     try:
         _wait(stream, query, say)
@@ -415,14 +415,20 @@ def follow(
     return stream.done
 
 
+def _without_source(config: Config) -> Config:
+    "The settings of the micro-batches, whose rows are read already."
+    kind = "parquet" if config.input_format == "delta" else config.input_format
+    return replace(config, input=None, input_format=kind, batch_pattern=Config().batch_pattern)
+
+
 def _of_source(wrong: StreamingQueryException) -> Exception:
     "What a source refuses, in words."
     if not re.search("DELTA_SOURCE_(TABLE_IGNORE_CHANGES|IGNORE_DELETE)", str(wrong)):
         return wrong
     return InputError(
-        "The Delta table that is watched has had rows changed or deleted since the last micro-batch; a stream "
-        "takes appended rows alone. To pass such commits by, give deduplicate_stream a frame that was read "
-        "with the option skipChangeCommits, and the same checkpoint."
+        "The Delta table that is watched has had rows changed or deleted since the last micro-batch; a "
+        "stream takes appended rows alone. To pass such commits by, give deduplicate_stream a frame that was "
+        "read with the option skipChangeCommits, and the same checkpoint."
     )
 
 

@@ -308,6 +308,7 @@ def test_a_loaded_table_fills_the_manifest_day_by_day_under_the_ids_its_events_c
 # --- by hand ---
 
 
+@pytest.mark.long
 def test_forget_abandon_and_expire_say_what_they_would_do_first(spark, two, capsys):
     def said(*words):
         with pytest.raises(SystemExit) as end:

@@ -455,6 +455,7 @@ def test_of_two_writers_at_once_one_wins_and_the_other_is_told(spark, tmp_path):
     assert sorted(r._block for r in table.parts().collect()) == list(range(1, written + 2))
 
 
+@pytest.mark.long
 def test_optimizing_forgets_no_insert_and_another_table_is_refused(spark, tmp_path):
     path = str(tmp_path / "t")
     table = MergeTable(path, Replacing("k", "ver"), window=1, spark=spark)

@@ -61,6 +61,7 @@ def test_a_run_that_died_after_the_table_was_changed_is_run_again(spark, shop, m
     assert kept(spark) == KEPT
 
 
+@pytest.mark.long
 def test_a_table_that_is_there(spark, shop):
     "Its own order of columns, one more of them, and types."
     spark.sql(f"create table {TABLE} (n int, more string, batch_id string, event_id string) using delta")

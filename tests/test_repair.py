@@ -294,6 +294,7 @@ def test_a_repair_that_died_is_finished_by_the_next_one(spark, tmp_path, monkeyp
     assert spark.read.format("delta").load(f"{tmp_path}/duplicated_link").count() == 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_a_repair_that_failed_is_taken_back(spark, tmp_path, monkeypatch, step):
     path, entities = with_entities(spark, tmp_path)
@@ -306,6 +307,7 @@ def test_a_repair_that_failed_is_taken_back(spark, tmp_path, monkeypatch, step):
     assert go(spark, path, None, entities).counts["left"] == 5
 
 
+@pytest.mark.long
 def test_of_two_repairs_at_once_one_does_it(spark, tmp_path, monkeypatch):
     path = made(spark, tmp_path)
     go(spark, path)
@@ -363,6 +365,7 @@ def before_write(monkeypatch, number, then):
     monkeypatch.setattr(Delta, "_write", first)
 
 
+@pytest.mark.long
 def test_what_is_appended_meanwhile_is_never_lost(spark, tmp_path, monkeypatch):
     path = made(spark, tmp_path)
     late = frame(spark, [("a", "f", 3, 20), ("c", "f", 1, 5), ("new", "f", 3, 21)])
@@ -522,6 +525,7 @@ def _gone_once():
     return opened
 
 
+@pytest.mark.long
 def test_duplicates_belong_to_one_table(spark, tmp_path):
     path = made(spark, tmp_path)
     go(spark, path)

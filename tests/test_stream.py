@@ -309,7 +309,7 @@ def test_what_a_stream_cannot_do_is_said_before_it_starts(spark, tmp_path):
         deduplicate_stream(lines, output, trigger="1 minute", available_now=True)
     with pytest.raises(ConfigError, match="not delta. Leave input_format out"):
         deduplicate_stream(lines, output, input_format="delta")
-    with pytest.raises(ConfigError, match="trigger wants a time above 0, such as '24 hours'.*found 'often'"):
+    with pytest.raises(ConfigError, match="trigger wants a time above 0 such as '24 hours'.*found 'often'"):
         deduplicate_stream(lines, output, trigger="often")
     (tmp_path / "in/lines.txt").write_text("no Parquet")
     with pytest.raises(FormatError, match="Is input_format=parquet right"):
@@ -338,6 +338,7 @@ def lines_arrive(folder, number, *lines):
 ID = "00000000-0000-4000-8000-{:012d}".format
 
 
+@pytest.mark.long
 def test_after_the_first_a_micro_batch_may_hold_bad_rows_alone(spark, tmp_path):
     "Whatever they look like: a line of JSON is no reason to end a stream of enriched events."
     source, output, said = tmp_path / "in", tmp_path / "out", []

@@ -274,6 +274,7 @@ def test_columns_are_shredded_as_lines_are_and_bad_entities_make_bad_rows(spark,
     )
 
 
+@pytest.mark.long
 def test_a_bad_copy_does_not_take_its_good_twin_along(spark, tmp_path):
     wrong = envelope("contexts", [{"schema": "no-uri", "data": {}}])
     texts = [line_of(event_id=A, event_fingerprint="f", contexts=c) for c in (wrong, PAGES)]
