@@ -18,7 +18,8 @@ from .claimant import Claimant, batch_of
 from .claims import FIRST, KNOWN, LATER, OWN, key_text
 from .config import epoch_seconds
 from .dynamodb import LOG, Table
-from .files import filesystem, names_in, remove_folder
+from .errors import BusyError
+from .files import files_below, filesystem, names_in, remove_file, remove_folder
 from .keys import HEAD, KEY, RENAMED, STAYS, id_key, pair_key
 from .ledger import Claim, Entry, FencedError, Ledger, ManifestError, Marker, fenced
 from .manifest import Look
@@ -34,7 +35,7 @@ from dedup_nb.tables import (
     table_exists,
     write_rate,
 )
-from .tasks import ANSWERS, Crew, Gathered, Writing, deleting, key_column
+from .tasks import ANSWERS, Crew, Gathered, Writing, deleting, key_column, removing
 from .words import counted, duration, grouped, some_of
 
 # %% ../nbs/27_dynamo.ipynb #757e8c7b
@@ -420,6 +421,34 @@ class DynamoStore:
                 }
             )
         return found
+
+    def remove_ids(self, event_ids: Sequence[str]) -> int:
+        """Remove the rows of some ids, of whatever batch, and what claims were answered of them.
+
+        Returns how many rows went. Raises `BusyError` if a run began meanwhile: what it took may be left.
+        """
+        if not event_ids:
+            return 0
+        before = Ledger(self.markers())
+        keys = [(key_text(i), FIRST, 0) for i in event_ids]
+        rows = self.spark.createDataFrame(keys, "eventId string, fingerprint string, fate int")
+        used = self._crew.write(rows, removing)
+        self._remove_answers(before, event_ids)
+        if used.get("left") or Ledger(self.markers()).next != before.next:
+            raise BusyError(
+                f"A run began while ids left the DynamoDB table {self.name}, and may have some of them. "
+                "Once it has ended, the same command takes those out, too."
+            )
+        return int(used["removed"])
+
+    def _remove_answers(self, ledger: Ledger, event_ids: Sequence[str]) -> None:
+        "Take ids out of the answers of claims. What a job that was killed left there goes: nobody reads it."
+        folder, tokens = f"{self.folder}/claims", {m.info.get("token") for m in ledger.markers}
+        there = [f["path"] for f in files_below(folder)]
+        for path in (p for p in there if "/_temporary/" in p and p.split("/")[1] in tokens):
+            remove_file(f"{folder}/{path}")
+        if there:
+            self._crew.remove_answers(folder, event_ids)
 
     def expire(self, ledger: Ledger, batches: Sequence[str]) -> None:
         "The table expires its items itself; the files of claims go with the batches that have expired."

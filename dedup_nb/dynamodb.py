@@ -405,6 +405,13 @@ class Table:
         answers = self.statements([{"Statement": text, "Parameters": v} for v in values])
         return sum("Error" not in answer for answer in answers)
 
+    def remove(self, items: Sequence[Item]) -> list[Key]:
+        "Delete items that are still as they were read. Returns the keys of those that changed, and stand."
+        keys = [(item["eventId"], item["fingerprint"]) for item in items]
+        answers = self.statements([_deleting(self.name, *there) for there in zip(keys, items)])
+        refused = [key for key, answer in zip(keys, answers) if "Error" in answer]
+        return list(self.read(refused))  # of the others an answer was lost, or the table swept them away
+
     def select(self, text: str, *values: str | int, limit: int | None = None) -> Iterator[Item]:
         "The items that a SELECT finds (strongly consistent), page by page."
         words = {"Statement": text, "ConsistentRead": True, "ReturnConsumedCapacity": "TOTAL"}
@@ -443,15 +450,31 @@ def _swapping(table: str, key: Key, old: Item, new: Item) -> dict[str, Any]:
     "The statement that changes an item, if it is as it was."
     sets = {n: v for n, v in new.items() if v is not None}
     gone = [n for n, v in new.items() if v is None and n in old]
-    same = {n: old[n] for n in _CHECKED if n in old}
+    same = _checked(old)
     values = (*sets.values(), *key, *same.values())
     text = _update_text(table, tuple(sets), tuple(gone), tuple(same))
     return {"Statement": text, "Parameters": [_typed(v) for v in values]}
 
 
+def _deleting(table: str, key: Key, old: Item) -> dict[str, Any]:
+    "The statement that deletes an item, if it is as it was."
+    same = _checked(old)
+    text = f'DELETE FROM "{table}" WHERE {_unchanged(tuple(same))}'
+    return {"Statement": text, "Parameters": [_typed(v) for v in (*key, *same.values())]}
+
+
+def _checked(old: Item) -> Item:
+    return {n: old[n] for n in _CHECKED if n in old}
+
+
+@lru_cache(maxsize=8)
+def _unchanged(same: tuple[str, ...]) -> str:
+    "The condition that an item is as it was read, when it had these attributes."
+    checked = [f'"{n}"=?' if n in same else f'"{n}" IS MISSING' for n in _CHECKED]
+    return " AND ".join(['"eventId"=?', '"fingerprint"=?', *checked])
+
+
 @lru_cache(maxsize=64)
 def _update_text(table: str, sets: tuple[str, ...], gone: tuple[str, ...], same: tuple[str, ...]) -> str:
     changed = [f'SET "{n}"=?' for n in sets] + [f'REMOVE "{n}"' for n in gone]
-    checked = [f'"{n}"=?' if n in same else f'"{n}" IS MISSING' for n in _CHECKED]
-    where = " AND ".join(['"eventId"=?', '"fingerprint"=?', *checked])
-    return f'UPDATE "{table}" {" ".join(changed)} WHERE {where}'
+    return f'UPDATE "{table}" {" ".join(changed)} WHERE {_unchanged(same)}'

@@ -354,14 +354,15 @@ class LakeStore:
         self.spark.sql(f"optimize delta.`{self.path}`")
         self.spark.sql(f"vacuum delta.`{self.path}`")
 
-    def remove_ids(self, event_ids: Sequence[str]) -> None:
-        "Remove the keys of some ids, of whatever batch. Older versions have them until a vacuum."
+    def remove_ids(self, event_ids: Sequence[str]) -> int:
+        "Remove the keys of some ids, of whatever batch; how many. Older versions have them until a vacuum."
         asked = _from_json(self.spark, [{"event_id": i} for i in event_ids], "event_id string")
         found = asked.select(*id_key(F.col("event_id"))).distinct().collect()
-        if found:
-            keys = ", ".join(f"({r.hi}L, {r.lo}L, {str(r.packed).lower()})" for r in found)
-            where = f"kind = 'key' and (hi, lo, packed) in ({keys})"
-            self.spark.sql(f"delete from delta.`{self.path}` where {where}")
+        if not found:
+            return 0
+        keys = ", ".join(f"({r.hi}L, {r.lo}L, {str(r.packed).lower()})" for r in found)
+        where = f"kind = 'key' and (hi, lo, packed) in ({keys})"
+        return self.spark.sql(f"delete from delta.`{self.path}` where {where}").first().num_affected_rows
 
     def tidy(self, retention_s: int) -> None:
         "Once an era is complete: compact it, merge old ones, let expired ones go. Safe to lose."

@@ -85,6 +85,9 @@ class Store(Protocol):
     def expire(self, ledger: Ledger, batches: Sequence[str]) -> None:
         "Remove the keys of these batches, and what no reader needs any more."
 
+    def remove_ids(self, event_ids: Sequence[str]) -> int:
+        "Remove the keys of some ids, of whatever batch; how many they were. No run may be at work."
+
     def tidy(self, retention_s: int) -> None:
         "Keep the store small, before a commit: its claim keeps others away. Safe to lose."
 

@@ -18,7 +18,7 @@ from dedup_nb.claims import TAKEN, Claims
 from dedup_nb.cli import main
 from dedup_nb.cross_batch import cross_batch
 from dedup_nb.dynamo import DynamoStore
-from dedup_nb.dynamodb import DeniedError
+from dedup_nb.dynamodb import DeniedError, Table
 from dedup_nb.errors import BusyError, DedupError
 from dedup_nb.history import forget
 from dedup_nb.keys import GONE, HEAD, RENAMED, STAYS, fit, id_key, pair_key, place_of, with_ids, with_keys
@@ -486,6 +486,64 @@ def test_forget_deletes_the_rows_of_a_batch_and_is_finished_by_the_next_if_it_is
     m.store.append(Marker(m.ledger().next, "forget", "one", {"etl": None}))  # killed after its marker
     assert set(items(table_of(m))) == {("a", "#"), ("a", "g"), ("b", "#")}
     assert m.forget("one") == [] and set(items(table_of(m))) == {("b", "#")}
+
+
+def with_two(m, spark):
+    "Two ids with two fingerprints each, and another one, committed; a batch that was killed and given up."
+    rows = pairs(spark, *((i, f, STAYS | HEAD if f == "f" else RENAMED) for i in "ab" for f in "fg"))
+    claim = begin(m, "one", 1)
+    m.known(claim, rows.unionByName(firsts(spark, "c")))
+    m.commit(claim, rows.unionByName(firsts(spark, "c")), {})
+    give_up(m, killed(m, "two", 2, "d"))
+    assert len(items(table_of(m))) == 6
+
+
+@pytest.mark.parametrize("on_driver", [pytest.param(0, marks=pytest.mark.long), 2000])
+def test_ids_are_removed_with_all_their_rows_and_answers(spark, dynamodb, tmp_path, on_driver):
+    m = opened(dynamodb, spark=spark, folder=tmp_path, on_driver=on_driver)
+    with_two(m, spark)
+    temporary = (
+        tmp_path / "claims/batch_id=two" / m.ledger().entries["two"].info["token"] / "call=0/_temporary"
+    )
+    temporary.mkdir(parents=True)
+    (temporary / "part-0.parquet").write_text("d")
+    (temporary.parents[1] / "empty").mkdir()
+    assert m.store.remove_ids([]) == 0 and m.store.remove_ids(["a", "d", "nobody"]) == 3
+    assert set(items(table_of(m))) == {("b", "#"), ("b", "g"), ("c", "#")}
+    assert not list(temporary.iterdir())
+    answers = spark.read.option("recursiveFileLookup", "true").parquet(str(tmp_path / "claims"))
+    assert sorted({r.event_id for r in answers.collect()} - {""}) == ["b", "c"]
+    assert [r.used is not None for r in answers.where("event_id = ''").collect()] == [True], "counters stay"
+    # the batch is forgotten by what its files still list
+    assert m.forget("one") == [] and not items(table_of(m))
+
+
+def test_ids_that_a_run_takes_while_they_leave_are_left_to_the_next_call(spark, manifest, monkeypatch):
+    m = manifest
+    with_two(m, spark)
+    real = Table.of_ids
+
+    def late(table, ids):
+        there = real(table, ids)
+        claimed(m, spark, "three", 3, "d")  # it takes over what a dead run has
+        return there
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Table, "of_ids", late)
+        with pytest.raises(BusyError, match="A run began while ids left the DynamoDB table"):
+            m.store.remove_ids(["a", "d"])
+    assert set(items(table_of(m))) == {("b", "#"), ("b", "g"), ("c", "#"), ("d", "#")}
+
+
+@pytest.mark.long
+def test_rows_are_counted_once_where_answers_are_lost(spark, manifest):
+    m = manifest
+    with_two(m, spark)
+    faults = Faults(3, lost=0.3, throttled=0.2)
+    faults.on(client_of(m.store.connection))
+    assert m.store.remove_ids(list("abcd")) == 6 and faults.count["lost"] + faults.count["throttled"]
+    assert not items(table_of(m))
+    client_of.cache_clear()
 
 
 FIXTURE = json.loads((Path(__file__).parent / "fixtures/dynamodb_v1.json").read_text())
