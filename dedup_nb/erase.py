@@ -443,7 +443,7 @@ def _message_after(output: str, changed: Mapping[str, Any]) -> dict[str, str]:
 
 # %% ../nbs/35_erase.ipynb #79d7b23c
 def _without_hot(there: _Output, wanted: _Wanted) -> None:
-    "Take ids out of the numbers of batches, first of all: later nobody may know them."
+    "Take ids out of the numbers of batches."
     ids = {i[:200] for i in wanted.ids}
     for batch_id in there.records if ids else ():
         path = f"{there.path}/runs/{batch_id}/metrics.json"
@@ -483,35 +483,69 @@ def _sweep(there: _Output, idle: bool) -> None:
                 remove_file(f"{there.path}/{f['path']}")
 
 
-def _begun(there: _Output, digest: str, wanted: _Wanted, found: _Found) -> dict[str, Any]:
-    "The proof of a request, noted before anything changes; that of an earlier call that was killed goes on."
-    folder = f"{there.path}/runs/erasures"
-    names = [name for name in names_in(folder) if name.endswith(".json")]
-    for name in names:
-        proof = read_json(f"{folder}/{name}")
-        if proof["request"] == digest and not proof["done"]:
-            return proof
-    proof = {
-        "number": len(names) + 1,
-        "request": digest,
-        "done": False,
+_OPEN = "until_done"  # what a proof tells besides, as long as its request is not finished
+
+
+def _told(wanted: _Wanted, found: _Found) -> dict[str, Any]:
+    "What a proof says of a request."
+    return {
         "ids_sha256": sorted(map(_sha, wanted.ids)),
         "rows": found.by_area,
         "batches": {b: dict(sorted(areas.items())) for b, areas in sorted(found.of_batch.items())},
         "files": sorted(path for _, path in found.rows),
     }
-    _note(there, proof)
+
+
+def _begun(there: _Output, request: str, wanted: _Wanted, found: _Found, forget: bool) -> dict[str, Any]:
+    "The proof of a request, noted before anything changes, with all that is needed to finish it."
+    open_ = {
+        "ids": list(wanted.ids),
+        "where": wanted.where,
+        "forget": forget,
+        "batches": {b: _state(there.records[b]) for b in sorted(found.of_batch)},
+    }
+    number = len(_proofs(there)) + 1
+    told = _told(wanted, found)
+    return _noted(there, {"number": number, "request": request, "done": False, **told, _OPEN: open_})
+
+
+def _state(record: Mapping[str, Any] | None) -> list[Any]:
+    "What changes when rows are taken out of a batch, or when it is run again."
+    return [record["attempt"], record["counts"]] if record else []
+
+
+def _proofs(there: _Output) -> list[dict[str, Any]]:
+    "The proofs of all requests, the first one first."
+    folder = f"{there.path}/runs/erasures"
+    return [read_json(f"{folder}/{name}") for name in names_in(folder) if name.endswith(".json")]
+
+
+def _path_of(proof: Mapping[str, Any]) -> str:
+    return f"runs/erasures/{proof['number']:06d}.json"
+
+
+def _noted(there: _Output, proof: dict[str, Any]) -> dict[str, Any]:
+    write_text(f"{there.path}/{_path_of(proof)}", json.dumps(proof, indent=1))
     return proof
 
 
-def _note(there: _Output, proof: Mapping[str, Any]) -> str:
-    path = f"runs/erasures/{proof['number']:06d}.json"
-    write_text(f"{there.path}/{path}", json.dumps(proof, indent=1))
-    return path
+def _done(there: _Output, proof: Mapping[str, Any], forgotten: int | None) -> dict[str, Any]:
+    "The proof of a request that is finished: no id is in it any more."
+    told = {name: value for name, value in proof.items() if name != _OPEN}
+    pairs = {"pairs": "kept"} if forgotten is None else {"pairs": "forgotten", "keys_removed": forgotten}
+    return _noted(there, {**told, "done": True, **pairs})
 
 
-def _done(there: _Output, proof: Mapping[str, Any], forget: bool) -> str:
-    return _note(there, {**proof, "done": True, "pairs": "forgotten" if forget else "kept"})
+def _with_deleted(there: _Output, proof: Mapping[str, Any], found: _Found) -> _Found:
+    "What is still to go, and the events that left a table already, of batches that still count them."
+    if not there.table:
+        return found
+    of_batch = {b: dict(areas) for b, areas in found.of_batch.items()}
+    for batch_id, areas in proof["batches"].items():
+        as_it_was = _state(there.records.get(batch_id)) == proof[_OPEN]["batches"][batch_id]
+        if as_it_was and "events" in areas:
+            of_batch.setdefault(batch_id, {})["events"] = areas["events"]
+    return replace(found, of_batch=of_batch)
 
 
 def _delete_in_table(there: _Output, wanted: _Wanted, found: _Found) -> None:
@@ -537,19 +571,67 @@ def erase(
 
     What is found goes from events, dropped, bad (rows whose text holds an id), verdicts, retractions,
     metrics and pages. Counts have `erased` rows; `reasons` and `verdicts` in metrics say what was decided
-    then. Raises `ConfigError` for a request that cannot be understood, `BusyError` while a run is at work.
+    then. Requests that were killed are finished first. Raises `ConfigError` for a request that cannot be
+    understood, `BusyError` while a run is at work.
     """
     asked = _given_ids(event_id, ids, where)
+    request = _sha(json.dumps([sorted(asked), where]))
     there, manifest = _opened(config, spark, forget)
+    killed = _killed(there, manifest, request if forget else None, yes)
+    there = replace(there)  # its commits are read anew
     wanted = _wanted(there, asked, where)
+    proof = _own_proof(there, manifest, request, wanted, killed, forget, yes)
+    return Reply("\n".join(_words(there, manifest, proof, forget, killed)), _data(proof))
+
+
+def _killed(
+    there: _Output,
+    manifest: Manifest | None,
+    forgets: str | None,  # the request that takes ids out of the manifest now
+    yes: bool,
+) -> list[dict[str, Any]]:
+    "The requests that were killed; with `yes`, they are finished."
+    killed = [proof for proof in _proofs(there) if _OPEN in proof]
+    return [_finished(there, manifest, p, p["request"] == forgets) for p in killed] if yes else killed
+
+
+def _own_proof(
+    there: _Output,
+    manifest: Manifest | None,
+    request: str,
+    wanted: _Wanted,
+    killed: Sequence[dict[str, Any]],  # requests that were killed; finished by now, with `yes`
+    forget: bool,
+    yes: bool,
+) -> dict[str, Any]:
+    "What a request has removed, or would remove."
     found = _found(there, wanted)
     if not yes:
-        return _reply(there, found, wanted, forget, None)
-    proof = _begun(there, _sha(json.dumps([sorted(asked), where])), wanted, found)
+        return _told(wanted, found)
+    same = [proof for proof in killed if proof["request"] == request]
+    if same and not found.of_batch:
+        return same[-1]
+    return _carried_out(there, manifest, _begun(there, request, wanted, found, forget), found)
+
+
+def _finished(
+    there: _Output, manifest: Manifest | None, proof: dict[str, Any], forget: bool
+) -> dict[str, Any]:
+    "Go on where an earlier call was killed."
+    there, noted = replace(there), proof[_OPEN]
+    noted["forget"] |= forget
+    found = _found(there, _Wanted(tuple(noted["ids"]), noted["where"]))
+    return _carried_out(there, manifest, proof, _with_deleted(there, proof, found))
+
+
+def _carried_out(
+    there: _Output, manifest: Manifest | None, proof: Mapping[str, Any], found: _Found
+) -> dict[str, Any]:
+    "Do what a proof announces."
+    noted = proof[_OPEN]
+    wanted = _Wanted(tuple(noted["ids"]), noted["where"])
     _take_out(there, found, wanted, manifest is not None)
-    if forget:
-        manifest.store.remove_ids(wanted.ids)
-    return _reply(there, found, wanted, forget, _done(there, proof, forget))
+    return _done(there, proof, manifest.store.remove_ids(wanted.ids) if noted["forget"] else None)
 
 
 def _opened(config: Config, spark: SparkSession | None, forget: bool) -> tuple[_Output, Manifest | None]:
@@ -557,11 +639,8 @@ def _opened(config: Config, spark: SparkSession | None, forget: bool) -> tuple[_
     if config.output is None:
         raise ConfigError("Name the output to erase from: dedup erase --id ID --output DIR.")
     memory = memory_of(config)
-    if forget and memory.kind != "lake":
-        raise ConfigError(
-            f"--forget takes ids out of a lake manifest; this one is {memory.kind}. Leave it out; items of a "
-            "DynamoDB table go by their ttl, or are deleted there by eventId."
-        )
+    if forget and memory.kind == "none":
+        raise ConfigError("--forget takes ids out of a manifest, and this output has none: leave it out.")
     format = (noted_output(absolute(config.output)) or {}).get("output_format")
     spark = spark or get_spark(delta=memory.kind == "lake" or format in ("delta", "table"))
     there = _output_of(config, spark)
@@ -593,32 +672,70 @@ def _take_out(there: _Output, found: _Found, wanted: _Wanted, idle: bool) -> Non
     _sweep(after, idle)
 
 
-def _reply(there: _Output, found: _Found, wanted: _Wanted, forget: bool, proof: str | None) -> Reply:
-    data = {"rows": found.by_area, "batches": sorted(found.of_batch), "ids": len(wanted.ids)}
-    data |= {"done": proof is not None, "proof": proof}
-    rows = ", ".join(f"{grouped(n)} in {area}/" for area, n in found.by_area.items())
-    batches = counted(len(found.of_batch), "batch", "batches")
-    what = (
-        f"{rows} of {batches} ({some_of(sorted(found.of_batch))})" if rows else "nothing: no row is of these"
-    )
-    lines = [f"{'Removed' if proof else 'Would remove'} {what}.", *_to_know(there, forget)]
-    lines.append(f"The proof, without any id, is {proof}." if proof else "Do it with --yes.")
-    return Reply("\n".join(lines), data)
+def _data(proof: Mapping[str, Any]) -> dict[str, Any]:
+    "What a program is answered."
+    done = "number" in proof
+    return {
+        "rows": proof["rows"],
+        "batches": sorted(proof["batches"]),
+        "ids": len(proof["ids_sha256"]),
+        "done": done,
+        "proof": _path_of(proof) if done else None,
+        "keys_removed": proof.get("keys_removed"),
+    }
 
 
-def _to_know(there: _Output, forget: bool) -> Iterator[str]:
-    "What else holds such events, or brings them back."
+def _words(
+    there: _Output,
+    manifest: Manifest | None,
+    proof: Mapping[str, Any],
+    forget: bool,
+    killed: Sequence[Mapping[str, Any]],
+) -> Iterator[str]:
+    "What a person is answered."
+    done = "number" in proof
+    of_killed = "Finished an erasure" if done else "The next --yes first finishes an erasure"
+    for other in (p for p in killed if p is not proof):
+        yield f"{of_killed} that was killed: {_path_of(other)}."
+    yield f"{'Removed' if done else 'Would remove'} {_what(proof)}."
+    yield from _to_know(there, manifest, proof, forget)
+    yield f"The proof, without any id, is {_path_of(proof)}." if done else "Do it with --yes."
+
+
+def _what(proof: Mapping[str, Any]) -> str:
+    batches = sorted(proof["batches"])
+    rows = ", ".join(f"{grouped(n)} in {area}/" for area, n in proof["rows"].items())
+    of_batches = f"{counted(len(batches), 'batch', 'batches')} ({some_of(batches)})"
+    return f"{rows} of {of_batches}" if rows else "nothing: no row is of these"
+
+
+def _of_pairs(proof: Mapping[str, Any], forget: bool) -> str:
+    "What becomes of pairs in the manifest."
+    removed = proof.get("keys_removed")
+    late = "a copy that comes late is loaded as a new event."
+    if removed is not None:
+        return f"{counted(removed, 'key')} of theirs left the manifest: {late}"
     if forget:
-        yield "Their pairs leave the manifest: a copy that comes late is loaded as a new event."
-    else:
-        yield (
-            "The manifest keeps their pairs, so that no late copy is loaded (it would lie in dropped/: erase "
-            "again); "
-            "--forget takes them out, too."
-        )
-    if there.table or forget:
-        named = " and ".join([*filter(None, [there.table]), *(["the manifest"] if forget else [])])
+        return f"Their pairs leave the manifest: {late}"
+    return (
+        "The manifest keeps their pairs, so that no late copy is loaded (it would lie in dropped/: erase "
+        "again); --forget takes them out, too."
+    )
+
+
+def _to_know(
+    there: _Output, manifest: Manifest | None, proof: Mapping[str, Any], forget: bool
+) -> Iterator[str]:
+    "What else holds such events, or brings them back."
+    if manifest:
+        yield _of_pairs(proof, forget)
+    leaves_lake = forget and manifest.store.exclusive
+    versioned = [*filter(None, [there.table]), *(["the manifest"] if leaves_lake else [])]
+    if versioned:
+        named = " and ".join(versioned)
         yield f"Older versions of {named} hold them until a vacuum (of the manifest: dedup expire)."
+    if forget and not leaves_lake:
+        yield f"Backups of the table {manifest.store.name} hold their items until they end."
     if there.table:
         yield (
             f"With deletion vectors, before the vacuum: REORG TABLE {there.table} APPLY (PURGE). An Iceberg "

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from conftest import ROOT
 from pyspark.sql import functions as F
 
@@ -81,6 +82,31 @@ def on_dynamodb(address, name):
     "The settings of a manifest on DynamoDB, in a table of its own."
     table = f"{name}_{os.getpid()}_{time.monotonic_ns()}"
     return dict(manifest="dynamodb", dynamodb_table=table, dynamodb_endpoint=address, create_table=True)
+
+
+class Killed(BaseException):
+    "As if the process ended there."
+
+
+def die_after(monkeypatch, where, name):
+    "Let a function of a module or class be the last thing that is done."
+    real = getattr(where, name)
+
+    def die(*given):
+        real(*given)
+        raise Killed
+
+    monkeypatch.setattr(where, name, die)
+
+
+def killed_erasure(spark, config, after, **asked):
+    "An erasure that dies right after a step."
+    import dedup_nb.erase
+
+    with pytest.MonkeyPatch.context() as m:
+        die_after(m, dedup_nb.erase, after)
+        with pytest.raises(Killed):
+            dedup_nb.erase.erase(config, spark, yes=True, **asked)
 
 
 def notebooks(pattern):

@@ -5,14 +5,28 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from runs import TWO, committed, files, go, record, silent, write
+from emulator import a_table, items
+from runs import (
+    TWO,
+    Killed,
+    committed,
+    die_after,
+    files,
+    go,
+    killed_erasure,
+    on_dynamodb,
+    record,
+    silent,
+    write,
+)
 
-import dedup_nb.erase
 from dedup_nb import Config, run
+from dedup_nb.dynamo import DynamoStore
+from dedup_nb.dynamodb import Table
 from dedup_nb.erase import erase
 from dedup_nb.errors import BusyError, ConfigError
 from dedup_nb.files import read_json
-from dedup_nb.memory import existing_manifest
+from dedup_nb.memory import existing_manifest, memory_of
 from dedup_nb.places import Memory
 
 ROWS = {**TWO, "1": [*TWO["1"], ("a", "f", 3, 9), (None, "f", 4, 8)]}
@@ -85,31 +99,67 @@ def test_an_id_goes_with_its_copies_and_new_ids(spark, two):
     assert len(files(f"{output}/runs/erasures")) == 2
 
 
+def proof_of(output, number=1):
+    return read_json(f"{output}/runs/erasures/{number:06d}.json")
+
+
 LONG = [pytest.param(after, marks=pytest.mark.long) for after in ("_rewritten", "_told_anew", "_sweep")]
 
 
 @pytest.mark.parametrize("after", ["publish", *LONG])
-def test_a_kill_leaves_each_batch_whole_and_the_same_command_finishes(spark, two, monkeypatch, after):
-    class Killed(BaseException):
-        pass
-
-    real = getattr(dedup_nb.erase, after)
-
-    def die(*given):
-        real(*given)
-        raise Killed
-
-    with monkeypatch.context() as m:
-        m.setattr(dedup_nb.erase, after, die)
-        with pytest.raises(Killed):
-            erase(two, spark, event_id="a", yes=True)
+def test_a_kill_leaves_each_batch_whole_and_the_same_command_finishes(spark, two, after):
+    killed_erasure(spark, two, after, event_id="a")
     for batch in "12":
         assert all(Path(two.output, f["path"]).exists() for f in record(two.output, batch)["events"])
     erase(two, spark, event_id="a", yes=True)
     assert left(spark, two.output)["events"] == [("b", 2), ("c", 5)] and sum(sums(two.output)) == 8
-    proof = read_json(f"{two.output}/runs/erasures/000001.json")
+    proof = proof_of(two.output)
     assert proof["done"] and proof["rows"] == {"events": 2, "dropped": 2, "verdicts": 3}
     assert_only_what_is_listed(two.output)
+
+
+STEPS = [pytest.param(after, marks=pytest.mark.long) for after in ("_begun", "_without_hot", "_told_anew")]
+
+
+@pytest.mark.parametrize("after", ["publish", *STEPS])
+def test_a_condition_that_was_killed_takes_the_copies_of_events_that_are_gone(spark, two, after):
+    """The kept event of batch 1 is gone, and it alone says that a row of batch 2 is a copy of it."""
+    killed_erasure(spark, two, after, where="n = 1")
+    noted = proof_of(two.output)
+    assert noted["until_done"]["ids"] == ["a"] and noted["until_done"]["where"] == "(n = 1)"
+    assert "The next --yes first finishes an erasure that was killed" in str(erase(two, spark, event_id="b"))
+    told = erase(two, spark, where="n = 1", yes=True)
+    assert told.data["rows"] == {"events": 1, "dropped": 2, "verdicts": 2} and told.data["proof"][-6] == "1"
+    assert left(spark, two.output) == {
+        "events": [(new_of_a(spark, two.output), 4), ("b", 2), ("c", 5)],
+        "dropped": [],
+        "verdicts": [("a", None)],  # of the event that stays, under a new id
+    }
+    assert sum(sums(two.output)) == 6
+    assert "until_done" not in proof_of(two.output) and len(files(f"{two.output}/runs/erasures")) == 1
+    assert_only_what_is_listed(two.output)
+
+
+def new_of_a(spark, output):
+    renamed = committed(spark, output, "2").where("original_event_id is not null")
+    return renamed.first().event_id
+
+
+def test_another_request_finishes_one_that_was_killed(spark, two):
+    killed_erasure(spark, two, "publish", where="n = 1")
+    told = erase(two, spark, event_id="b", yes=True)
+    assert str(told).startswith("Finished an erasure that was killed: runs/erasures/000001.json.")
+    assert told.data["rows"] == {"events": 1} and told.data["proof"].endswith("000002.json")
+    assert [n for _, n in left(spark, two.output)["events"]] == [4, 5]
+    assert left(spark, two.output)["dropped"] == [] and sum(sums(two.output)) == 8
+    assert not [n for n in (1, 2) if "until_done" in proof_of(two.output, n)]
+
+
+@pytest.mark.long
+def test_ids_leave_the_manifest_where_a_kill_came_before_that(spark, two):
+    killed_erasure(spark, two, "_take_out", event_id="a", forget=True)
+    erase(two, spark, event_id="b", yes=True)
+    assert proof_of(two.output, 1)["keys_removed"] == 4 and proof_of(two.output, 2)["pairs"] == "kept"
 
 
 def test_a_condition_takes_events_and_leaves_others_of_their_id(spark, two):
@@ -131,6 +181,8 @@ def test_what_cannot_be_done_is_said(spark, two, tmp_path):
             erase(two, spark, **asked)
     with pytest.raises(ConfigError, match="is not there"):
         erase(two, spark, ids=str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match="--forget takes ids out of a manifest, and this output has none"):
+        erase(Config(output=str(tmp_path), manifest="none"), spark, event_id="a", forget=True)
     with pytest.raises(ConfigError, match="no output of a run"):
         erase(Config(output=str(tmp_path), manifest="none"), spark, event_id="a")
     manifest = existing_manifest(spark, Memory("lake"), two.output)
@@ -139,9 +191,68 @@ def test_what_cannot_be_done_is_said(spark, two, tmp_path):
         erase(two, spark, event_id="a", yes=True)
 
 
+@pytest.fixture
+def on_table(spark, dynamodb, tmp_path):
+    "The two batches with a manifest on DynamoDB, and its table."
+    there = on_dynamodb(dynamodb, "erase")
+    write(spark, tmp_path / "in", ROWS)
+    go(spark, tmp_path, **there)
+    return Config(output=str(tmp_path / "out")), a_table(dynamodb, there["dynamodb_table"]), there
+
+
+def answered(spark, output):
+    "The ids in the answers of claims."
+    folder = spark.read.option("recursiveFileLookup", "true").parquet(f"{output}/manifest/claims")
+    return {r.event_id for r in folder.select("event_id").distinct().collect()} - {""}
+
+
+def test_with_forget_items_leave_a_table_and_a_late_copy_is_loaded_again(spark, on_table, tmp_path):
+    asked, table, there = on_table
+    new = new_of_a(spark, asked.output)
+    assert set(items(table)) == {("a", "#"), ("a", "g"), ("b", "#"), ("c", "#"), (new, "#")}
+    assert "The manifest keeps their pairs" in str(erase(asked, spark, event_id="a"))
+    assert "Their pairs leave the manifest" in str(erase(asked, spark, event_id="a", forget=True))
+    assert len(items(table)) == 5 and answered(spark, asked.output) == {"a", "b", "c", new}
+    done = erase(asked, spark, event_id="a", forget=True, yes=True)
+    assert "3 keys of theirs left the manifest: a copy that comes late is loaded" in str(done)
+    assert f"Backups of the table {table.name}" in str(done) and "vacuum" not in str(done)
+    assert done.data["keys_removed"] == proof_of(asked.output)["keys_removed"] == 3
+    assert set(items(table)) == {("b", "#"), ("c", "#")} and answered(spark, asked.output) == {"b", "c"}
+    write(spark, tmp_path / "in", {"3": [("a", "f", 9, 1), ("b", "f", 9, 1)]})
+    go(spark, tmp_path, **there)
+    assert [(r.event_id, r.n) for r in committed(spark, asked.output, "3").collect()] == [("a", 1)]
+
+
+def test_a_table_keeps_its_items_without_forget_and_a_batch_at_work_refuses(spark, on_table):
+    asked, table, _ = on_table
+    before = items(table)
+    assert "The manifest keeps their pairs" in str(erase(asked, spark, event_id="c", yes=True))
+    assert items(table) == before and proof_of(asked.output)["pairs"] == "kept"
+    manifest = existing_manifest(spark, memory_of(asked), asked.output)
+    manifest.begin("3", 0, {"token": "t"})
+    with pytest.raises(BusyError, match="Batch 3 is claimed by"):
+        erase(asked, spark, event_id="a", forget=True, yes=True)
+    assert items(table) == before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("after", ["remove", "_remove_answers"])
+def test_a_kill_while_items_leave_a_table_is_made_good_by_the_next(spark, on_table, monkeypatch, after):
+    asked, table, _ = on_table
+    with monkeypatch.context() as m:
+        die_after(m, Table if after == "remove" else DynamoStore, after)
+        with pytest.raises(Killed):
+            erase(asked, spark, where="n = 1", forget=True, yes=True)
+    done = erase(asked, spark, where="n = 1", yes=True)
+    assert done.data["proof"].endswith("1.json") and "until_done" not in proof_of(asked.output)
+    assert "a" not in answered(spark, asked.output) and not [i for i, _ in items(table) if i == "a"]
+
+
 @pytest.mark.long
 def test_with_forget_a_late_copy_is_loaded_again(spark, before, two, tmp_path):
-    erase(two, spark, event_id="a", forget=True, yes=True)
+    assert (
+        erase(two, spark, event_id="a", forget=True, yes=True).data["keys_removed"] == 4
+    )  # one keeps a alive
     write(spark, tmp_path / "in", {"3": [("a", "f", 9, 1), ("b", "f", 9, 1)]})
     go(spark, tmp_path)
     assert [(r.event_id, r.n) for r in committed(spark, two.output, "3").collect()] == [("a", 1)]

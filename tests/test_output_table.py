@@ -5,11 +5,12 @@ import subprocess
 import sys
 
 import pytest
-from runs import TWO, go, record, write
+from runs import TWO, go, killed_erasure, record, write
 
 from dedup_nb import Config
 from dedup_nb.erase import erase
 from dedup_nb.errors import ConfigError, DedupError, OutputError
+from dedup_nb.files import read_json
 
 TABLE = "shop.events"
 
@@ -109,6 +110,31 @@ def test_an_event_is_erased_from_the_table(spark, shop):
     assert "Older versions of shop.events" in told
     assert kept(spark) == [(2, "1"), (5, "2"), (9, None)]
     assert record(shop / "out", "1")["counts"]["kept"] == 1
+
+
+ASKED = {"copied": ({"where": "n = 1"}, 1), "alone": ({"event_id": "b"}, 2)}
+GONE = {"copied": {"events": 1, "dropped": 1, "verdicts": 1}, "alone": {"events": 1}}
+LONG = [(asked, after) for asked in ASKED for after in ("_begun", "_delete_in_table", "publish", "_sweep")]
+SHORT = ("copied", "_delete_in_table")
+
+
+@pytest.mark.parametrize(
+    "asked, after", [SHORT, *(pytest.param(*x, marks=pytest.mark.long) for x in LONG if x != SHORT)]
+)
+def test_an_erasure_that_was_killed_is_finished_though_the_table_has_lost_its_events(
+    spark, shop, asked, after
+):
+    go(spark, shop, output_table=TABLE)
+    config, (request, n) = Config(output=str(shop / "out")), ASKED[asked]
+    killed_erasure(spark, config, after, **request)
+    done = erase(config, spark, yes=True, **request)
+    assert (done.data["rows"], done.data["proof"]) == (GONE[asked], "runs/erasures/000001.json")
+    assert kept(spark) == [row for row in KEPT if row[0] != n]
+    counts = [record(shop / "out", batch)["counts"] for batch in "12"]
+    assert [c["kept"] for c in counts] == [1, 2]
+    erased = [c["read"] - c["bad"] - c["kept"] - c["dropped"] for c in counts]
+    assert erased == [c.get("erased", 0) for c in counts] == [1, int(asked == "copied")]
+    assert "until_done" not in read_json(f"{shop}/out/{done.data['proof']}")
 
 
 ICEBERG = """
