@@ -465,7 +465,7 @@ def _grown(job: Job, batches: Sequence[Batch], ledger: Ledger) -> list[str]:
         was = (ledger.entries[b.batch_id].committed or {}).get("version")
         if was is None:
             continue  # no table
-        now = version_of(job.spark, job.places.input)
+        now = version_of(job.spark, b.source, job.places.input.format)
         if now is not None and was != now:
             notes.append(
                 f"batch {b.batch_id} is committed as of version {was} of {b.source}, which is at {now} "

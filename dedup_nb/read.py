@@ -520,10 +520,15 @@ def _delta(spark: SparkSession, path: str) -> tuple[DataFrame, str]:
 
 def _table(spark: SparkSession, name: str) -> tuple[DataFrame, str | None]:
     "A table; if it is a Delta table, as it is now, and its version."
-    table = spark.table(name)
     try:
+        table = spark.table(name)
         table.schema  # Connect looks the name up only now
     except Exception as wrong:
+        if "PARSE_SYNTAX_ERROR" in str(wrong):
+            raise MissingInputError(
+                f"{name} is no name of a table (input_format=table): wanted catalog.schema.table. For a folder "
+                "give input_format=delta or parquet."
+            ) from None
         if not re.search("TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND", str(wrong)):
             raise
         raise MissingInputError(
@@ -536,10 +541,14 @@ def _table(spark: SparkSession, name: str) -> tuple[DataFrame, str | None]:
     return spark.read.option("versionAsOf", version).table(name), str(version)
 
 
-def version_of(spark: SparkSession, place: Input) -> str | None:
-    "The version of a Delta folder or table as it is now; None for what has none."
+def version_of(
+    spark: SparkSession,
+    source: str,  # of a batch: the folder, or the name of the table
+    format: str,
+) -> str | None:  # None: it has none
+    "The version of a Delta folder or table as it is now."
     try:
-        return _delta(spark, place.path)[1] if place.format == "delta" else _table(spark, place.path)[1]
+        return _delta(spark, source)[1] if format == "delta" else _table(spark, source)[1]
     except InputError:
         return None
 

@@ -107,7 +107,7 @@ def ran(place, lines):
 def fuzzed(base, share):
     "Lines with something wrong are kept or bad, never lost; ids of the lines beside them stay."
     pick, number = random.Random(SEED), max(200, round(100_000 * share))
-    good = [line for path in sorted(SAMPLES.glob("run=*/*")) for line in lines_of(path)]
+    good = [line for path in sorted(SAMPLES.glob("run=*/*")) for line in lines_of(path) if line]
     lines = [broken(pick.choice(good), pick) for _ in range(number)]
     lines = [line.replace("\n", " ").replace("\r", " ") for line in lines]
     _, alone = ran(base / "0", good)

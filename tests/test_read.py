@@ -823,6 +823,8 @@ def test_a_table_is_read_by_name(spark):
     assert source.version is None
     with pytest.raises(MissingInputError, match="no_such_table"):
         opened(spark, "no_such_table", format="table")
+    with pytest.raises(MissingInputError, match="a/folder is no name of a table .* input_format=delta"):
+        opened(spark, "a/folder", batch_id="1", format="table")
 
 
 def test_a_delta_folder_is_one_batch_as_it_was(spark, tmp_path):
@@ -833,7 +835,7 @@ def test_a_delta_folder_is_one_batch_as_it_was(spark, tmp_path):
     spark.sql("select 'b' as event_id").write.format("delta").mode("append").save(str(path))
     assert (batch.batch_id, batch.files, source.version) == ("2026-11-20", (), "0")
     assert [r.event_id for r in good_rows(source)] == ["a"]
-    assert version_of(spark, Input(str(path), **place)) == "1"
+    assert version_of(spark, str(path), "delta") == "1"
 
 
 def test_a_folder_that_is_not_delta_is_said(spark, tmp_path):
