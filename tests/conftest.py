@@ -22,6 +22,8 @@ FIRST = (
     "run",
     "killed",
     "connect",
+    "repair",
+    "output_table",
     "tables",
     "merges",
     "dynamo",

@@ -58,6 +58,7 @@ def states(m):
 # --- the ledger, without Spark ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_claims_of_many_runs_at_once_get_places_of_their_own(dynamodb):
     m = opened(dynamodb)
     again = [opened(dynamodb, m.store.name) for _ in range(4)]

@@ -666,6 +666,7 @@ def test_a_name_stands_for_the_rows_of_one_batch(spark, tmp_path):
         deduper.split(frames[2], state=DedupState(path, spark), batch_id="b1")
 
 
+@pytest.mark.long
 def test_a_row_is_explained(spark):
     rows = spark.createDataFrame([(1, "a", 1000), (2, "a", 2000), (3, "b", 90_000), (4, "a", 3000)], SCHEMA)
     asked = dict(key="key", event_time="time", expire_before=10, reference_instant=0, order_by=["seq"])

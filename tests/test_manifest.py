@@ -73,6 +73,7 @@ TWIN = str(uuid.UUID(sha256(b"order 7").hexdigest()[:32]))  # a UUID of the same
 ODD = "a=b+c@d,e.f~1"
 
 
+@pytest.mark.long
 def test_the_story_of_three_batches(lake, spark, tmp_path, monkeypatch):
     m, other = lake(), lake()
     commit(m, ODD, T, ("order 7", "f", FIRST), ("a'\\%ü", "f", FIRST))

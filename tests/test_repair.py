@@ -90,13 +90,10 @@ def as_they_are(frame):
     return Counter(tuple(map(str, r)) for r in frame.collect())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "strategy, synthetic",
-    [
-        ("move", "quarantine"),
-        pytest.param("rename", "rename_later", marks=pytest.mark.long),
-        pytest.param("delete", "delete_all", marks=pytest.mark.long),
-    ],
+    [("move", "quarantine"), ("rename", "rename_later"), ("delete", "delete_all")],
 )
 def test_a_table_by_name_becomes_what_deduplicate_keeps(spark, strategy, synthetic):
     "Rows in any order, partitions with deletion vectors."

@@ -158,6 +158,7 @@ def test_metrics_are_one_table_with_one_row_a_batch(spark, two):
     assert 'href="2/report.html"' in (output / "runs/index.html").read_text()
 
 
+@pytest.mark.long
 def test_a_forgotten_batch_leaves_the_table_and_comes_back_with_its_rerun(spark, two):
     _, output = two
     there = Config(output=str(output))

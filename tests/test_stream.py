@@ -277,6 +277,7 @@ def test_a_command_gives_the_pattern_of_the_batches(spark, tmp_path):
     assert spark.read.parquet(str(file)).columns == ["event_id", "n", "original_event_id"]
 
 
+@pytest.mark.long
 def test_a_delta_table_is_watched(spark, tmp_path):
     asked = dict(
         input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="delta", manifest="none"
@@ -374,6 +375,7 @@ def test_a_first_micro_batch_without_an_event_binds_nobody(spark, tmp_path):
     assert len(spark.read.parquet(str(tmp_path / "out/events")).collect()) == 1
 
 
+@pytest.mark.long
 def test_a_checkpoint_from_a_backup_loses_nothing_in_silence(spark, tmp_path):
     land(spark, tmp_path / "in", ROWS[:5], 0)
     go(spark, tmp_path, manifest="none")

@@ -114,6 +114,7 @@ def test_the_old_id_of_a_renamed_event_is_nowhere_a_root(spark, source):
     assert Counter(e["hierarchy"]["rootId"] for e in entities)[renamed[0]["hierarchy"]["rootId"]] == 4
 
 
+@pytest.mark.long
 def test_the_message_says_what_is_there(spark, source):
     folder = source()
     m = go(spark, folder)
@@ -212,6 +213,7 @@ def test_a_rerun_and_other_partitions_give_the_same_lines(spark, source, tmp_pat
     assert {name: sorted(texts) for name, texts in found(folder).items()} == first
 
 
+@pytest.mark.long
 def test_some_schemas_stay_out(spark, source):
     folder = source()
     m = go(spark, folder, skip_schemas="iglu:com.acme/web_page/jsonschema/1-*-*")
@@ -239,6 +241,7 @@ def test_other_criteria_do_not_overlap():
     assert Config(input="a", output="b", skip_schemas=names).skip_schemas == tuple(names)
 
 
+@pytest.mark.long
 def test_atomic_texts_can_be_cut(spark, source):
     folder = source()
     go(spark, folder, truncate_atomic=True)
@@ -256,6 +259,7 @@ def as_parquet(spark, folder, texts):
     events.coalesce(1).write.parquet(str(folder / "in/run=1"))
 
 
+@pytest.mark.long
 def test_columns_are_shredded_as_lines_are_and_bad_entities_make_bad_rows(spark, source, tmp_path):
     by_line = source()
     go(spark, by_line)

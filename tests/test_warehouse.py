@@ -200,6 +200,7 @@ ROW = st.tuples(
 )
 
 
+@pytest.mark.long
 @given(
     events=st.lists(st.tuples(ROW, st.integers(1, 3)), min_size=25, max_size=40),
     asked=st.sampled_from([dict(missing_fingerprint=m) for m in ("surrogate", "unique", "id")]),
