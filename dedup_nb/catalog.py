@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 from .columns import quoted
-from .errors import ConfigError, OutputError, did_you_mean
+from .errors import AccessError, ConfigError, DedupError, OutputError, did_you_mean
 from .words import first_line, some_of
 
 # %% ../nbs/30_catalog.ipynb #d7ae4197
@@ -21,6 +21,9 @@ _KINDS = ("delta", "iceberg")  # tables that can replace some rows in one transa
 _NO_CATALOG = re.compile(
     "CATALOG_NOT_FOUND|SCHEMA_NOT_FOUND|REQUIRES_SINGLE_PART_NAMESPACE|CatalogNotFoundException"
 )
+
+
+_DENIED = re.compile("permission|denied|not authorized|forbidden|insufficient_privileges", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,10 @@ class EventsTable:
         there = self._columns()
         kind = there.get(_BATCH)
         if not isinstance(kind, T.StringType):
-            found = f"is {kind.simpleString()}, and must be a string" if kind else "is not there"
+            add = f"is not there. Add it: ALTER TABLE {self.name} ADD COLUMNS (batch_id STRING)"
+            found = f"is {kind.simpleString()}, and must be a string. Choose another table." if kind else add
             raise OutputError(
-                f"The table {self.name} needs batch_id, by which a batch replaces its own rows: it {found}. "
-                f"Add it: ALTER TABLE {self.name} ADD COLUMNS (batch_id STRING)"
+                f"The table {self.name} needs batch_id, by which a batch replaces its own rows: it {found}"
             )
         self._check_types(schema, there)
         if (new := self._new(schema, there)) and not self.may_grow:
@@ -136,8 +139,8 @@ class EventsTable:
     def _make(self, rows: DataFrame) -> None:
         "Make the table without rows; another run may have been quicker."
         writer = rows.limit(0).writeTo(self.name).partitionedBy(F.col(_BATCH))
-        if "iceberg" not in self.spark.conf.get(f"spark.sql.catalog.{self._catalog}", "").lower():
-            writer = writer.using("delta")
+        catalog = self.spark.conf.get(f"spark.sql.catalog.{self._catalog}", "").lower()
+        writer = writer.using("iceberg" if "iceberg" in catalog else "delta")
         try:
             writer.create()
         except Exception as wrong:
@@ -163,8 +166,9 @@ class EventsTable:
         "Does the table have rows of a batch?"
         return self.exists() and not self.spark.table(self.name).where(F.col(_BATCH) == batch_id).isEmpty()
 
-    def _explained(self, wrong: Exception) -> OutputError:
-        return OutputError(
+    def _explained(self, wrong: Exception) -> DedupError:
+        kind = AccessError if _DENIED.search(str(wrong)) else OutputError
+        return kind(
             f"The table {self.name} cannot be written: {first_line(wrong)} Check the rights there, then run "
             "again: what is done is not done twice."
         )

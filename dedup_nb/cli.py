@@ -338,7 +338,10 @@ def _check_yes_or_no(flag: str, value: str) -> None:
 
 def _config(args: argparse.Namespace) -> Config:
     "The settings of a command from all places."
-    return Config.load(args.profile, args.settings_file, **_given(args))
+    given = _given(args)
+    if args.command in ("repair", "sql") and {"event_id", "event_fingerprint"} & given.keys():
+        given.setdefault("input_format", "delta")  # that of a table, whose columns have any names
+    return Config.load(args.profile, args.settings_file, **given)
 
 
 def _about(args: argparse.Namespace) -> str:
@@ -785,6 +788,8 @@ def main(
         raise SystemExit(_failed(wrong)) from None
     with _others_apart() as log:
         code = _done(args, log)
+    if log and "deltalake" in sys.modules:
+        os._exit(code)  # its threads abort the process now and then while Python takes itself down
     raise SystemExit(code)
 
 

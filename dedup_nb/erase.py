@@ -10,6 +10,7 @@ import hashlib, json, os, posixpath, re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
@@ -22,10 +23,11 @@ from .files import absolute, escaped, files_below, filesystem, loader_url, names
 from .files import remove_file, remove_folder, write_text
 from .finish import publish_pending
 from .history import Reply
-from .ledger import who
+from .ledger import Ledger, is_gone, this_process, who
 from .manifest import Manifest
 from .memory import existing_manifest, memory_of, noted_output
 from .overview import row_file, write_index
+from .places import Memory
 from .report import draw_page
 from .session import get_spark, tuned
 from .shred import ATOMIC, events_folder
@@ -34,7 +36,8 @@ from .write import AREAS, TUNED, Attempt, commit_record, count_rows, delta_files
 
 # %% ../nbs/35_erase.ipynb #b5fbf47e
 _MOST = 100_000  # ids of one request
-_WORD = "[0-9A-Za-z_.-]+"
+_WORD = "[0-9A-Za-z_-]+"
+_HELD_S = 6 * 3600  # how long a request of another host counts as being at work
 
 
 def _text(value: str) -> str:
@@ -76,9 +79,20 @@ class _Wanted:
         small = sorted({i.lower() for i in self.ids})
         text = r"lower(regexp_replace(value, '\\\\+[a-z]', ' '))"  # a tab of a line is written as \t
         words = _Wanted(tuple(i for i in small if re.fullmatch(_WORD, i))).among("x")
-        odd = ", ".join(_text(i) for i in small if not re.fullmatch(_WORD, i))
+        odd = {i for i in small if not re.fullmatch(_WORD, i)}
+        odd = ", ".join(map(_text, sorted(odd | {json.dumps(i, ensure_ascii=False)[1:-1] for i in odd})))
         met = f"exists(regexp_extract_all({text}, '{_WORD}', 0), x -> {words})"
         return f"{met} or exists(array({odd}), x -> instr(lower(value), x) > 0)" if odd else met
+
+
+def _is_at_work(
+    by: Mapping[str, Any],  # a process, as `this_process` tells
+) -> bool:
+    "Is another process at a request? From another host nobody can tell: it is for some hours."
+    me, now = this_process(), datetime.now(timezone.utc)
+    if (by["host"], by["pid"]) == (me["host"], me["pid"]) or is_gone(by):
+        return False
+    return by["host"] == me["host"] or (now - datetime.fromisoformat(by["at"])).total_seconds() < _HELD_S
 
 
 def _sha(text: str) -> str:
@@ -121,11 +135,26 @@ class _Output:
     format: str
     layout: str | None
     output_table: str | None = None
+    manifest: Manifest | None = None
+    began: int = 0  # the place in the manifest's ledger at which an erasure began
 
     @property
     def table(self) -> str | None:
         "The table of kept events, in a statement; None if they are files."
         return f"delta.`{self.path}/events`" if self.format == "delta" else self.output_table
+
+    def check_alone(self) -> None:
+        "Raise `BusyError` if a run has begun meanwhile, or if another erasure is at work."
+        if self.manifest and self.manifest.ledger().next != self.began:
+            raise BusyError(
+                "A run has begun since this erasure did. Give the command again when that run has "
+                "ended: it goes on from here."
+            )
+        noted = (proof[_OPEN]["by"] for proof in _proofs(self.path) if _OPEN in proof)
+        if other := next(filter(_is_at_work, noted), None):
+            raise BusyError(
+                f"Another erasure is at work: {who(other)}. Let it end, and give the command again."
+            )
 
     @cached_property
     def records(self) -> dict[str, dict[str, Any]]:
@@ -301,6 +330,9 @@ def _counted_in(there: _Output, area: str, rows: DataFrame, wanted: _Wanted) -> 
         files = rows.where(there.gone(area, rows, wanted)).groupBy(F.col(place).alias("path"))
         return files.agg(F.expr("count(1) as n"), F.expr(f"{new} as new")).collect()
     except Exception as wrong:
+        # the classes of SQLSTATE for statements and values that are wrong
+        if not wanted.where or not re.search("SQLSTATE: (42|22)|PARSE_", str(wrong)):
+            raise
         raise ConfigError(f"--where cannot be asked of {area}: {first_line(wrong)}") from wrong
 
 
@@ -393,6 +425,7 @@ def _erase_batch(there: _Output, found: _Found, batch_id: str, wanted: _Wanted) 
     if there.format == "delta":
         changed["events"] = delta_files(there.spark, attempt)
     changed["counts"] = _counts_after(record["counts"], found.of_batch[batch_id], found.renamed[batch_id])
+    there.check_alone()
     _list_anew(there, record, changed)
     remove_folder(os.path.dirname(attempt.staging))
 
@@ -470,17 +503,33 @@ def _told_anew(there: _Output) -> None:
 
 
 def _sweep(there: _Output, idle: bool) -> None:
-    "Remove files that no commit lists; those of batches without a commit, too, if surely no run is at work."
-    if idle:
-        remove_folder(f"{there.path}/.staging")
-    for area in own_areas(there.format):
-        listed = {f["path"] for r in there.records.values() for f in r.get(area, [])}
-        for f in files_below(f"{there.path}/{area}", there.path):
-            owner = re.sub(r"/\.(part-[^/]*)\.crc$", r"/\1", f["path"])
-            batch = re.search(r"batch_id=([^/]+)/", owner)
-            is_ours = batch and (idle or batch[1] in there.records) and "/part-" in owner
-            if is_ours and owner not in listed:
-                remove_file(f"{there.path}/{f['path']}")
+    """Remove files that no commit lists.
+
+    Those of batches without a commit go, too, if a manifest says that no run is at work. What a run writes
+    that begins now is not yet among the files that were found, so it stays.
+    """
+    areas = [f"{there.path}/{area}" for area in own_areas(there.format)]
+    found = [f["path"] for folder in areas for f in files_below(folder, there.path)]
+    staged = [f"{there.path}/.staging/{name}" for name in names_in(f"{there.path}/.staging")]
+    there.check_alone()
+    commits = replace(there).records  # as they are now
+    for folder in staged if idle else ():
+        remove_folder(folder)
+    for path in found:
+        if _is_unlisted(path, commits, idle):
+            remove_file(f"{there.path}/{path}")
+
+
+def _is_unlisted(path: str, commits: Mapping[str, Mapping[str, Any]], idle: bool) -> bool:
+    "Does no commit list this file of a batch?"
+    owner = re.sub(r"/\.(part-[^/]*)\.crc$", r"/\1", path)
+    batch = re.search(r"batch_id=([^/]+)/", owner)
+    if not batch or "/part-" not in owner:
+        return False
+    record = commits.get(batch[1])
+    if record is None:
+        return idle
+    return all(f["path"] != owner for area in AREAS for f in record.get(area, []))
 
 
 _OPEN = "until_done"  # what a proof tells besides, as long as its request is not finished
@@ -502,9 +551,10 @@ def _begun(there: _Output, request: str, wanted: _Wanted, found: _Found, forget:
         "ids": list(wanted.ids),
         "where": wanted.where,
         "forget": forget,
+        "by": this_process(),
         "batches": {b: _state(there.records[b]) for b in sorted(found.of_batch)},
     }
-    number = len(_proofs(there)) + 1
+    number = len(_proofs(there.path)) + 1
     told = _told(wanted, found)
     return _noted(there, {"number": number, "request": request, "done": False, **told, _OPEN: open_})
 
@@ -514,9 +564,9 @@ def _state(record: Mapping[str, Any] | None) -> list[Any]:
     return [record["attempt"], record["counts"]] if record else []
 
 
-def _proofs(there: _Output) -> list[dict[str, Any]]:
+def _proofs(output: str) -> list[dict[str, Any]]:
     "The proofs of all requests, the first one first."
-    folder = f"{there.path}/runs/erasures"
+    folder = f"{output}/runs/erasures"
     return [read_json(f"{folder}/{name}") for name in names_in(folder) if name.endswith(".json")]
 
 
@@ -577,6 +627,8 @@ def erase(
     asked = _given_ids(event_id, ids, where)
     request = _sha(json.dumps([sorted(asked), where]))
     there, manifest = _opened(config, spark, forget)
+    if yes:
+        there.check_alone()
     killed = _killed(there, manifest, request if forget else None, yes)
     there = replace(there)  # its commits are read anew
     wanted = _wanted(there, asked, where)
@@ -591,7 +643,7 @@ def _killed(
     yes: bool,
 ) -> list[dict[str, Any]]:
     "The requests that were killed; with `yes`, they are finished."
-    killed = [proof for proof in _proofs(there) if _OPEN in proof]
+    killed = [proof for proof in _proofs(there.path) if _OPEN in proof]
     return [_finished(there, manifest, p, p["request"] == forgets) for p in killed] if yes else killed
 
 
@@ -620,6 +672,8 @@ def _finished(
     "Go on where an earlier call was killed."
     there, noted = replace(there), proof[_OPEN]
     noted["forget"] |= forget
+    noted["by"] = this_process()
+    _noted(there, proof)
     found = _found(there, _Wanted(tuple(noted["ids"]), noted["where"]))
     return _carried_out(there, manifest, proof, _with_deleted(there, proof, found))
 
@@ -634,6 +688,13 @@ def _carried_out(
     return _done(there, proof, manifest.store.remove_ids(wanted.ids) if noted["forget"] else None)
 
 
+def _session(output: str, memory: Memory) -> SparkSession:
+    "A session for what an output is made of."
+    format = (noted_output(absolute(output)) or {}).get("output_format")
+    needs_delta = memory.kind == "lake" or format in ("delta", "table")
+    return get_spark(needs_delta, addresses=(output, memory.path))
+
+
 def _opened(config: Config, spark: SparkSession | None, forget: bool) -> tuple[_Output, Manifest | None]:
     "The output and its manifest, at which no run may be at work."
     if config.output is None:
@@ -641,19 +702,20 @@ def _opened(config: Config, spark: SparkSession | None, forget: bool) -> tuple[_
     memory = memory_of(config)
     if forget and memory.kind == "none":
         raise ConfigError("--forget takes ids out of a manifest, and this output has none: leave it out.")
-    format = (noted_output(absolute(config.output)) or {}).get("output_format")
-    spark = spark or get_spark(delta=memory.kind == "lake" or format in ("delta", "table"))
+    spark = spark or _session(config.output, memory)
     there = _output_of(config, spark)
-    manifest = existing_manifest(spark, memory, config.output) if memory.kind != "none" else None
-    if manifest:
-        _check_idle(manifest)
-        # a batch whose run died right after its commit has files that no list names yet
-        publish_pending(there.path, manifest.ledger())
-    return there, manifest
+    if memory.kind == "none":
+        return there, None
+    manifest = existing_manifest(spark, memory, config.output)
+    ledger = manifest.ledger()
+    _check_idle(ledger)
+    # a batch whose run died right after its commit has files that no list names yet
+    publish_pending(there.path, ledger)
+    return replace(there, manifest=manifest, began=ledger.next), manifest
 
 
-def _check_idle(manifest: Manifest) -> None:
-    for e in manifest.ledger().entries.values():
+def _check_idle(ledger: Ledger) -> None:
+    for e in ledger.entries.values():
         if e.state == "claimed":
             raise BusyError(
                 f"Batch {e.batch_id} is claimed by {who(e.info)}, and what it writes is not looked at. "
@@ -662,6 +724,7 @@ def _check_idle(manifest: Manifest) -> None:
 
 
 def _take_out(there: _Output, found: _Found, wanted: _Wanted, idle: bool) -> None:
+    there.check_alone()
     _without_hot(there, wanted)
     _delete_in_table(there, wanted, found)
     with tuned(there.spark, TUNED.get(there.format, {})):

@@ -129,7 +129,7 @@ class Shares:
 
 
 # %% ../nbs/32_overview.ipynb #7b1b7aaa
-_MOST, _LAST = 1000, 30  # batches that are drawn, and listed
+_MOST, _LAST = 1000, 20  # batches that are drawn, and listed
 
 
 def _percent(value: float) -> str:

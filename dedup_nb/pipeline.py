@@ -9,7 +9,7 @@ __all__ = ["process", "run"]
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession
@@ -221,7 +221,7 @@ class _Moving:
     def _differing(self, d: _Decisions) -> str | None:
         "How copies differ, where the id alone says what is the same event."
         if self.opened.keys.missing == "id" and d.counts.reasons.get("natural"):
-            return differing_words(d.suspects, d.decisions, self.opened.source.columns)
+            return differing_words(d.suspects, d.decisions, self.opened.keys.surrogate)
         return None
 
     def _staying(self, rows: DataFrame) -> DataFrame:
@@ -411,12 +411,26 @@ def _todo(
     job: Job, found: Found, ledger: Ledger, late_files: bool
 ) -> tuple[list[Batch], list[str], list[str]]:
     "The batches that are taken now, what to say of the others, and what is wrong with some."
+    found = _with_columns(job, found)
     chosen, finished = _compared(job, found, ledger, late_files)
     todo = _unchanged(job, chosen, ledger, finished)
     left = _left(job, chosen.batches, ledger, todo)
     notes = [*found.notes, *chosen.notes, *map(_finished_now, finished), *left]
     asked_for = [words for name, words in chosen.troubles.items() if is_asked_for(name, job.limits)]
     return todo[: job.limits.max_batches], notes, [*found.unfit, *asked_for]
+
+
+def _with_columns(job: Job, found: Found) -> Found:
+    """Leave out folders without files as long as the manifest has no recipe.
+
+    The first batch decides by its columns what stands in for missing fingerprints, for all that follow.
+    """
+    empty = [b.batch_id for b in found.batches if not b.files]
+    known = not job.manifest or job.recipe.missing_fingerprint
+    if known or not empty or job.places.input.format not in ("json", "parquet"):
+        return found
+    note = f"without files, left for a later run: {some_of(empty)}"
+    return replace(found, batches=tuple(b for b in found.batches if b.files), notes=(*found.notes, note))
 
 
 def _compared(job: Job, found: Found, ledger: Ledger, late_files: bool) -> tuple[Chosen, list[str]]:

@@ -518,6 +518,11 @@ def _delta(spark: SparkSession, path: str) -> tuple[DataFrame, str]:
         ) from None
 
 
+_NO_TABLE = re.compile(
+    "(TABLE_OR_VIEW|SCHEMA|CATALOG)_NOT_FOUND|REQUIRES_SINGLE_PART_NAMESPACE|CatalogNotFoundException"
+)
+
+
 def _table(spark: SparkSession, name: str) -> tuple[DataFrame, str | None]:
     "A table; if it is a Delta table, as it is now, and its version."
     try:
@@ -526,10 +531,10 @@ def _table(spark: SparkSession, name: str) -> tuple[DataFrame, str | None]:
     except Exception as wrong:
         if "PARSE_SYNTAX_ERROR" in str(wrong):
             raise MissingInputError(
-                f"{name} is no name of a table (input_format=table): wanted catalog.schema.table. For a folder "
-                "give input_format=delta or parquet."
+                f"{name} is no name of a table (input_format=table): wanted catalog.schema.table. For a "
+                "folder give input_format=delta or parquet."
             ) from None
-        if not re.search("TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND", str(wrong)):
+        if not _NO_TABLE.search(f"{type(wrong).__name__} {wrong}"):
             raise
         raise MissingInputError(
             f"There is no table {name}: {first_line(wrong)} Correct input (--input)."

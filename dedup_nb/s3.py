@@ -296,7 +296,9 @@ def _place_in(text: str, near: str) -> tuple[str, str]:
 
 def _advice(kind: str, bucket: str, text: str) -> str:
     call = re.search(
-        r"during (\w+) operation|calling the (\w+) operation|(?:/\S*|: )(\w+) on s3a:|(Writing|PUT) ", text
+        r"during (\w+) operation|calling the (\w+) operation|(?:/\S*|: )(\w+) on s3a:|"
+        r"(Writing|PUT|(?i:initiate|upload|complet).{0,20}(?i:upload|part)) ",
+        text,
     )
     name = next(filter(None, call.groups()), "") if call else ""
     right = next(right for words, right in _CALLS.items() if re.search(words, name, re.IGNORECASE))

@@ -177,6 +177,19 @@ def test_a_delta_table_that_grew_is_said_with_what_to_do(spark, tmp_path, monkey
     )
 
 
+@pytest.mark.long
+def test_a_first_folder_without_files_binds_nobody(spark, tmp_path):
+    "It has no columns, and the first batch says what stands in for missing fingerprints."
+    (tmp_path / "in/run=1").mkdir(parents=True)
+    frame = spark.createDataFrame([("a", 1), ("a", 2)], "event_id string, n int")
+    frame.write.parquet(str(tmp_path / "in/run=2"))
+    said = []
+    first = go(spark, tmp_path, say=said.append)
+    assert [m["counts"]["kept"] for m in first.batches] == [1]
+    assert "without files, left for a later run: 1" in said
+    assert [m["batch_id"] for m in go(spark, tmp_path).batches] == ["1"]
+
+
 # --- strategies, retention ---
 
 

@@ -1,5 +1,7 @@
 """What is erased is nowhere any more, all else is as it was, and the numbers still add up."""
 
+import json
+import os
 import shutil
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from runs import (
 from dedup_nb import Config, run
 from dedup_nb.dynamo import DynamoStore
 from dedup_nb.dynamodb import Table
-from dedup_nb.erase import erase
+from dedup_nb.erase import _told_anew, erase
 from dedup_nb.errors import BusyError, ConfigError
 from dedup_nb.files import read_json
 from dedup_nb.memory import existing_manifest, memory_of
@@ -153,6 +155,34 @@ def test_another_request_finishes_one_that_was_killed(spark, two):
     assert [n for _, n in left(spark, two.output)["events"]] == [4, 5]
     assert left(spark, two.output)["dropped"] == [] and sum(sums(two.output)) == 8
     assert not [n for n in (1, 2) if "until_done" in proof_of(two.output, n)]
+
+
+def test_a_run_that_begins_meanwhile_keeps_its_files(spark, two, tmp_path, monkeypatch):
+    "The erasure ends before it removes what no list names; the next one goes on."
+    write(spark, tmp_path / "in", {"3": [("z", "f", 9, 1)]})
+
+    def then_a_run(there):
+        _told_anew(there)
+        go(spark, tmp_path)
+
+    monkeypatch.setattr("dedup_nb.erase._told_anew", then_a_run)
+    with pytest.raises(BusyError, match="A run has begun since this erasure did"):
+        erase(two, spark, event_id="a", yes=True)
+    monkeypatch.undo()
+    assert committed(spark, two.output, "3").count() == 1
+    erase(two, spark, event_id="a", yes=True)
+    assert left(spark, two.output)["events"] == [("b", 2), ("c", 5)]
+    assert committed(spark, two.output, "3").count() == 1
+
+
+def test_of_two_erasures_at_once_one_is_refused(spark, two):
+    killed_erasure(spark, two, "_begun", event_id="a")
+    proof = proof_of(two.output)
+    proof["until_done"]["by"] |= {"pid": os.getppid(), "started": None}
+    Path(two.output, "runs/erasures/000001.json").write_text(json.dumps(proof))
+    with pytest.raises(BusyError, match=f"Another erasure is at work: process {os.getppid()} on"):
+        erase(two, spark, event_id="b", yes=True)
+    assert ("b", 2) in left(spark, two.output)["events"]
 
 
 @pytest.mark.long

@@ -181,6 +181,10 @@ def test_many_batches_late_files_and_expiry_on_s3(gate, lake):
     assert dedup(lake, "run", "--late-files").returncode == 0 and kept(lake, "008~1") == [("late", 2)]
     told = dedup(lake, "runs", "--json")
     assert [r["state"] for r in json.loads(told.stdout)] == ["committed"] * 9
+    again = dedup(lake, "run", "--batch-id", "003", "--rerun")
+    assert again.returncode == 0 and kept(lake, "003") == [("k", 3), ("x3", 3)], again.stderr
+    erased = dedup(lake, "erase", "--id", "x3", "--yes")
+    assert "Removed 1 in events/" in erased.stdout and kept(lake, "003") == [("k", 3)], erased.stderr
     assert dedup(lake, "expire", "--yes", "--audit-days", "0").returncode == 0 and nothing_left(lake)
     by_batch = requests_by_batch(gate, f"/{lake}/out")
     print({batch: (sum(c.values()), dict(c)) for batch, c in by_batch.items()})
@@ -387,6 +391,10 @@ def test_what_else_a_store_refuses_is_said_with_what_to_check(gate, lake, monkey
             "s3:GetObject",
         ),
         ("s3a://b/k: Writing Object on k: S3Exception (Service: S3, Status Code: 403)", "s3:PutObject"),
+        (
+            "s3a://b/k: initiate MultiPartUpload on k: S3Exception (Service: S3, Status Code: 403)",
+            "s3:PutObject",
+        ),
         (
             "s3a://b/k: AccessDeniedException: k: PUT 0-byte object  on k: (Service: S3, Status Code: 403)",
             "s3:PutObject",
