@@ -426,7 +426,7 @@ def _with_columns(job: Job, found: Found) -> Found:
     The first batch decides by its columns what stands in for missing fingerprints, for all that follow.
     """
     empty = [b.batch_id for b in found.batches if not b.files]
-    known = not job.manifest or job.recipe.missing_fingerprint
+    known = not job.manifest or job.recipe.missing_fingerprint or job.stream
     if known or not empty or job.places.input.format not in ("json", "parquet"):
         return found
     note = f"without files, left for a later run: {some_of(empty)}"

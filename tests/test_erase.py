@@ -253,6 +253,7 @@ def test_with_forget_items_leave_a_table_and_a_late_copy_is_loaded_again(spark, 
     assert [(r.event_id, r.n) for r in committed(spark, asked.output, "3").collect()] == [("a", 1)]
 
 
+@pytest.mark.long
 def test_a_table_keeps_its_items_without_forget_and_a_batch_at_work_refuses(spark, on_table):
     asked, table, _ = on_table
     before = items(table)

@@ -114,13 +114,11 @@ def test_an_event_is_erased_from_the_table(spark, shop):
 
 ASKED = {"copied": ({"where": "n = 1"}, 1), "alone": ({"event_id": "b"}, 2)}
 GONE = {"copied": {"events": 1, "dropped": 1, "verdicts": 1}, "alone": {"events": 1}}
-LONG = [(asked, after) for asked in ASKED for after in ("_begun", "_delete_in_table", "publish", "_sweep")]
-SHORT = ("copied", "_delete_in_table")
+STEPS = [(asked, after) for asked in ASKED for after in ("_begun", "_delete_in_table", "publish", "_sweep")]
 
 
-@pytest.mark.parametrize(
-    "asked, after", [SHORT, *(pytest.param(*x, marks=pytest.mark.long) for x in LONG if x != SHORT)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("asked, after", STEPS)
 def test_an_erasure_that_was_killed_is_finished_though_the_table_has_lost_its_events(
     spark, shop, asked, after
 ):

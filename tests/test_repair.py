@@ -223,6 +223,7 @@ def links(spark, path):
 STAYING = [("a", "first"), ("a", "first"), ("b", "of b"), ("k", "shared"), ("z", "fine")]
 
 
+@pytest.mark.long
 def test_entities_follow_their_events(spark, tmp_path):
     path, entities = with_entities(spark, tmp_path)
     done = go(spark, path, None, entities)

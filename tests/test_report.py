@@ -118,7 +118,7 @@ def test_the_page_of_all_names_what_stands_out(tmp_path):
     page = (tmp_path / "runs/index.html").read_text()
     assert "2 shares are outside of what is usual" in page and len(page) < 300_000
     assert page.index("b0299: 9 % bad rows") < page.index("b0250: 40 % duplicates")
-    assert page.count("/report.html") == 30 and "100 % of what is dropped for earlier batches" in page
+    assert page.count("/report.html") == 20 and "100 % of what is dropped for earlier batches" in page
 
 
 def test_of_a_long_stream_the_last_rows_alone_are_read(tmp_path, monkeypatch):
