@@ -251,6 +251,8 @@ class Batch:
     batch_id: str  # what the stars of the pattern matched, joined by _
     files: tuple[InputFile, ...]  # in order of path; empty for Delta folders and tables
     source: str  # the folder, file or table they came from
+    # of a Delta table: the first and the last that are read; without a first, all rows as of the last
+    versions: tuple[int | None, int] | None = None
 
     @property
     def bytes(self) -> int:

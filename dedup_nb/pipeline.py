@@ -44,7 +44,7 @@ from dedup_nb.memory import (
     record_output,
 )
 from .overview import write_index
-from .read import Source, explain_read_error, read_batch, version_of
+from .read import Source, explain_read_error, read_batch
 from .report import Progress, Summary
 from .resolve import met
 from .scan import Scan, Tally, ids_to_look_at, scan_ids, scan_keys, time_of_batch
@@ -69,6 +69,7 @@ from dedup_nb.stages import (
 )
 from .s3 import s3_in_words, s3_refusal
 from .session import beside, tuned
+from .since import parts_of_table
 from .words import counted, first_line, grouped, megabytes, some_of
 from .write import AREAS, TUNED, Attempt, check_columns_fit, committed_files, discard
 
@@ -364,6 +365,8 @@ def run(
     job = open_job(config, places, limits, spark, **more)
     _check_streams(job)
     ledger = _ledger(job, accept_empty_manifest)
+    if job.places.input.format in ("delta", "table") and job.manifest and not stream:
+        found = parts_of_table(job.spark, found, ledger, limits, force)
     todo, notes, troubles = _todo(job, found, ledger, late_files)
     return _all(job, todo, notes, troubles)
 
@@ -414,7 +417,7 @@ def _todo(
     found = _with_columns(job, found)
     chosen, finished = _compared(job, found, ledger, late_files)
     todo = _unchanged(job, chosen, ledger, finished)
-    left = _left(job, chosen.batches, ledger, todo)
+    left = _left(job, todo)
     notes = [*found.notes, *chosen.notes, *map(_finished_now, finished), *left]
     asked_for = [words for name, words in chosen.troubles.items() if is_asked_for(name, job.limits)]
     return todo[: job.limits.max_batches], notes, [*found.unfit, *asked_for]
@@ -456,7 +459,7 @@ def _finished_now(batch_id: str) -> str:
     return f"batch {batch_id}: a run that died had committed it; its files are published now"
 
 
-def _left(job: Job, batches: Sequence[Batch], ledger: Ledger, todo: Sequence[Batch]) -> list[str]:
+def _left(job: Job, todo: Sequence[Batch]) -> list[str]:
     "What to say of the batches that are not taken now."
     most, notes = job.limits.max_batches, []
     if len(todo) > most:
@@ -469,23 +472,6 @@ def _left(job: Job, batches: Sequence[Batch], ledger: Ledger, todo: Sequence[Bat
             "a run that only decides remembers nothing: these batches are "
             "each compared with the committed ones, not with one another"
         )
-    return notes if todo else notes + _grown(job, batches, ledger)
-
-
-def _grown(job: Job, batches: Sequence[Batch], ledger: Ledger) -> list[str]:
-    "Say it if a table has grown since it was committed."
-    notes = []
-    for b in (b for b in batches if b.batch_id in ledger.entries and not b.files):
-        was = (ledger.entries[b.batch_id].committed or {}).get("version")
-        if was is None:
-            continue  # no table
-        now = version_of(job.spark, b.source, job.places.input.format)
-        if now is not None and was != now:
-            notes.append(
-                f"batch {b.batch_id} is committed as of version {was} of {b.source}, which is at {now} "
-                f"now. To load what came since, run it under another name: --batch-id {b.batch_id}-v{now}. "
-                f"What batch {b.batch_id} had is known and dropped, new events are kept"
-            )
     return notes
 
 
