@@ -43,6 +43,11 @@ def test_a_page_says_nothing_of_nothing():
         assert heading not in text
 
 
+def test_a_setting_that_is_a_list_is_said_with_commas():
+    text = report_html({**PLAIN, "settings": {"event_id": ["tenant", "id"], "rerun": True}})
+    assert "event id tenant, id, rerun True" in text and "[" not in text.partition("<body>")[2]
+
+
 def test_what_comes_from_the_events_is_escaped():
     hot = [{"event_id": "<script>", "rows": 2, "pairs": 1, "dropped": 1}]
     text = report_html({**PLAIN, "hot_ids": hot}, [("<b>wrong", "<i>row")])
