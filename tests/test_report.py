@@ -137,6 +137,22 @@ def test_of_a_long_stream_the_last_rows_alone_are_read(tmp_path, monkeypatch):
     assert read_json(f"{tmp_path}/runs/index.json")["batches"] == 1011
 
 
+@pytest.mark.parametrize(
+    "last, shown, looked_at", [(2, "34", 3), (1, "4", 2), (9, "1234", 5), (None, "1234", 5)]
+)
+def test_of_an_output_without_a_manifest_the_last_batches_alone_are_read(
+    tmp_path, monkeypatch, last, shown, looked_at
+):
+    for name in "1234":
+        write_text(f"{tmp_path}/runs/{name}/metrics.json", json.dumps({**PLAIN, "batch_id": name}))
+        write_text(f"{tmp_path}/runs/{name}/files.json", '{"status": "committed"}')
+    write_text(f"{tmp_path}/runs/index.json", "{}")
+    read, real = set(), overview.read_json
+    monkeypatch.setattr(overview, "read_json", lambda path: (read.add(Path(path).parent), real(path))[1])
+    listed = runs(Config(output=str(tmp_path), manifest="none"), last=last)
+    assert "".join(row[0] for row in listed.rows[1:]) == shown and len(read) == looked_at
+
+
 def test_a_run_adds_its_rows_to_the_page_of_all(tmp_path):
     made, first = rows_of_many(12), None
     for n, (path, text) in enumerate(made.items()):
