@@ -75,6 +75,15 @@ def _distribution_title(n: Numbers) -> str:
     return f"{told}, {ids}; the hottest id has {grouped(n['hottest_id_events'])}"
 
 
+def _few_ticks(axis: Any, most: int) -> None:
+    "Ticks at 1, 10, 100 of a log scale; where it is short, at 2 and 5 too."
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 100 else (1,)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(_big)
+
+
 def _stems(axes: Any, sizes: Records, colour: str) -> None:
     events, ids = ([size[name] for size in sizes] for name in ("events_per_id", "ids"))
     axes.vlines(events, 0.7, ids, color=colour, lw=1.2)
@@ -90,8 +99,8 @@ def _distribution(n: Numbers, title: str) -> Chart:
         axes.text(1.13, size["ids"], "unique", color=KEPT, va="center")
     axes.set(xlabel="events per id (log scale)", ylabel="ids (log scale)", xscale="log", yscale="log")
     axes.set(xlim=(0.8, 2 * n["hottest_id_events"]), ylim=(0.7, 3 * n["ids"]))
-    axes.xaxis.set_major_formatter(_big)
-    axes.yaxis.set_major_formatter(_big)
+    _few_ticks(axes.xaxis, n["hottest_id_events"])
+    _few_ticks(axes.yaxis, n["ids"])
     return Chart(figure)
 
 

@@ -610,11 +610,13 @@ def _output_of(config: Config) -> str:
 def _runs(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.files import absolute
     from dedup_nb.history import runs
+    from dedup_nb.memory import check_exists, memory_of
     from dedup_nb.overview import write_index
     from dedup_nb.report import draw_pages
 
     config = _config(args)
     if args.pages:
+        check_exists(memory_of(config), _output_of(config))
         draw_pages(absolute(_output_of(config)))
         write_index(absolute(_output_of(config)))
     answer = runs(config, last=_whole("--last", args.last, "batches"))
@@ -830,7 +832,7 @@ def _done(args: argparse.Namespace, log: _Log | None) -> int:
 def _failed(wrong: DedupError, log: _Log | None = None) -> int:
     "Say what went wrong; the exit code for it."
     print(f"dedup: {type(wrong).__name__}: {wrong}", file=sys.stderr)
-    if log and wrong.exit_code == 1:
+    if log and wrong.exit_code == 1 and os.path.getsize(log.path):
         log.named = True
         print(f"What Spark and others said is in {log.path}", file=sys.stderr)
     return wrong.exit_code

@@ -7,6 +7,7 @@ __all__ = [
     "LINE",
     "ORIGINAL",
     "quoted",
+    "literal",
     "named",
     "bare",
     "is_text",
@@ -25,6 +26,11 @@ from pyspark.sql import Column, DataFrame, functions as F, types as T
 def quoted(column: str) -> str:
     "The name as SQL wants it, dots and all."
     return "`" + column.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    "A text as SQL wants it."
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def named(column: str) -> Column:

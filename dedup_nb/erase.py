@@ -6,83 +6,33 @@
 __all__ = ["erase"]
 
 # %% ../nbs/35_erase.ipynb #ffec175c
-import hashlib, json, os, posixpath, re
-from collections import Counter
+import json, os, posixpath, re, time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
-from functools import cached_property
 from typing import Any
-from urllib.parse import unquote
-from pyspark.sql import DataFrame, Row, SparkSession, functions as F
-from .columns import ORIGINAL, id_text, quoted
+from pyspark.sql import DataFrame, SparkSession
+from .columns import literal
 from .config import Config
-from .enriched import NAMES
 from .errors import BusyError, ConfigError, ConservationError
 from .files import absolute, escaped, files_below, filesystem, loader_url, names_in, read_json
 from .files import remove_file, remove_folder, write_text
 from .finish import publish_pending
-from .history import Reply
+from .history import Reply, erasures, proofs_of, sha256_of
 from .ledger import Ledger, is_gone, this_process, who
 from .manifest import Manifest
-from .memory import existing_manifest, memory_of, noted_output
-from .overview import row_file, write_index
+from .memory import check_exists, existing_manifest, memory_of, noted_output
+from .overview import read_at_once, row_file, write_index
 from .places import Memory
 from .report import draw_page
 from .session import get_spark, tuned
-from .shred import ATOMIC, events_folder
-from .words import counted, first_line, grouped, some_of
+from .traces import Listed, Traces, Wanted, asked_ids, listed_output, traces_of, wanted_in
+from .words import counted, grouped, some_of, utc
 from .write import AREAS, TUNED, Attempt, commit_record, count_rows, delta_files, own_areas, publish
 
-# %% ../nbs/35_erase.ipynb #b5fbf47e
-_MOST = 100_000  # ids of one request
-_WORD = "[0-9A-Za-z_-]+"
+# %% ../nbs/35_erase.ipynb #fb70c731
 _HELD_S = 6 * 3600  # how long a request of another host counts as being at work
-
-
-def _text(value: str) -> str:
-    "A text as SQL wants it."
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    "What is to go."
-
-    ids: tuple[str, ...]  # under which events are kept; without a condition, also those that they came under
-    where: str | None = None  # a condition on events
-
-    def among(self, value: str) -> str:
-        "SQL: is this one of the ids?"
-        listed = ", ".join(map(_text, self.ids)) or "null"
-        return f"coalesce({value} in ({listed}), false)"
-
-    def events(self, own: str, original: str | None) -> str:
-        "SQL for kept events, by SQL for their ids."
-        came = f" or {self.among(original)}" if original and not self.where else ""
-        return self.among(own) + came
-
-    def dropped(self, own: str, original: str | None) -> str:
-        "SQL for dropped rows: copies of what goes, too."
-        itself = f"coalesce({self.where}, false)" if self.where else self.events(own, original)
-        return f"{itself} or {self.among('dedup.kept_event_id')}"
-
-    @property
-    def verdicts(self) -> str:
-        "SQL for the audit trail."
-        own = " and new_event_id is null" if self.where else ""
-        return f"({self.among('event_id')}{own}) or {self.among('new_event_id')}"
-
-    @property
-    def bad(self) -> str:
-        "SQL for bad rows: an id is a word of theirs, in whatever case, or a part of them if it is no word."
-        small = sorted({i.lower() for i in self.ids})
-        text = r"lower(regexp_replace(value, '\\\\+[a-z]', ' '))"  # a tab of a line is written as \t
-        words = _Wanted(tuple(i for i in small if re.fullmatch(_WORD, i))).among("x")
-        odd = {i for i in small if not re.fullmatch(_WORD, i)}
-        odd = ", ".join(map(_text, sorted(odd | {json.dumps(i, ensure_ascii=False)[1:-1] for i in odd})))
-        met = f"exists(regexp_extract_all({text}, '{_WORD}', 0), x -> {words})"
-        return f"{met} or exists(array({odd}), x -> instr(lower(value), x) > 0)" if odd else met
+_OPEN = "until_done"  # what a proof tells besides, as long as its request is not finished
 
 
 def _is_at_work(
@@ -95,261 +45,20 @@ def _is_at_work(
     return by["host"] == me["host"] or (now - datetime.fromisoformat(by["at"])).total_seconds() < _HELD_S
 
 
-def _sha(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _given_ids(event_id: str | None, ids: str | None, where: str | None) -> list[str]:
-    "The ids of a request; raises `ConfigError` unless it names one thing to go by."
-    given = [flag for flag, value in (("--id", event_id), ("--ids", ids), ("--where", where)) if value]
-    if len(given) != 1:
-        found = " and ".join(given) or "none of them"
-        raise ConfigError(f"Erasing wants one of --id ID, --ids FILE and --where SQL; found {found}.")
-    if where:
-        return []
-    found = [event_id] if event_id else _lines(ids)
-    if not found or len(found) > _MOST:
-        raise ConfigError(
-            f"{ids}: wanted 1 to {grouped(_MOST)} ids, one a line; found {grouped(len(found))}."
+def _check_alone(there: Listed) -> None:
+    "Raise `BusyError` if a run has begun meanwhile, or if another erasure is at work."
+    if there.manifest and there.manifest.ledger().next != there.began:
+        raise BusyError(
+            "A run has begun since this erasure did. Give the command again when that run has "
+            "ended: it goes on from here."
         )
-    return found
-
-
-def _lines(path: str) -> list[str]:
-    fs, inner = filesystem(path)
-    try:
-        with fs.open_input_stream(inner) as file:
-            return [line for line in map(str.strip, file.read().decode().splitlines()) if line]
-    except FileNotFoundError:
-        raise ConfigError(f"{path} is not there: wanted a file of ids, one a line (--ids).") from None
-
-
-# %% ../nbs/35_erase.ipynb #bcac32e3
-@dataclass(frozen=True)
-class _Output:
-    "An output with its commits."
-
-    spark: SparkSession
-    path: str
-    id_columns: tuple[str, ...]
-    format: str
-    layout: str | None
-    output_table: str | None = None
-    manifest: Manifest | None = None
-    began: int = 0  # the place in the manifest's ledger at which an erasure began
-
-    @property
-    def table(self) -> str | None:
-        "The table of kept events, in a statement; None if they are files."
-        return f"delta.`{self.path}/events`" if self.format == "delta" else self.output_table
-
-    def check_alone(self) -> None:
-        "Raise `BusyError` if a run has begun meanwhile, or if another erasure is at work."
-        if self.manifest and self.manifest.ledger().next != self.began:
-            raise BusyError(
-                "A run has begun since this erasure did. Give the command again when that run has "
-                "ended: it goes on from here."
-            )
-        noted = (proof[_OPEN]["by"] for proof in _proofs(self.path) if _OPEN in proof)
-        if other := next(filter(_is_at_work, noted), None):
-            raise BusyError(
-                f"Another erasure is at work: {who(other)}. Let it end, and give the command again."
-            )
-
-    @cached_property
-    def records(self) -> dict[str, dict[str, Any]]:
-        "What each batch has committed, or decided."
-        names = names_in(f"{self.path}/runs")
-        found = ((name, read_json(f"{self.path}/runs/{name}/files.json")) for name in names)
-        return {name: record for name, record in found if record}
-
-    def files(self, area: str) -> list[str]:
-        "The files of an area that commits list."
-        return [f["path"] for r in self.records.values() for f in r.get(area, []) if f["bytes"]]
-
-    def stored(self, area: str) -> str:
-        "How the rows of an area are stored: parquet, text, table."
-        if area != "events":
-            return "text" if area == "bad" else "parquet"
-        if self.table:
-            return "table"
-        if self.format == "parquet":
-            return self.format
-        is_parquet = self.format == "wide_row" and all(p.endswith(".parquet") for p in self.files(area))
-        return "parquet" if is_parquet else "text"
-
-    def rows(self, area: str, paths: Sequence[str]) -> DataFrame:
-        "The rows of files of an area."
-        stored, listed = self.stored(area), [escaped(f"{self.path}/{p}") for p in paths]
-        if stored == "table":
-            return self.spark.table(self.table)
-        reader = self.spark.read.option("basePath", f"{self.path}/{area}")
-        if stored == "parquet":
-            return reader.option("mergeSchema", "true").parquet(*listed)
-        return reader.option("lineSep", "\n").text(listed).select("value", "_metadata")
-
-    def named(self, rows: DataFrame) -> DataFrame:
-        "Lines of events with their cells, or members, as columns. Raises `ConfigError` where they have none."
-        if rows.columns != ["value", "_metadata"]:
-            return rows
-        if self.format == "enriched_tsv":
-            cells = [f"split(value, '\t')[{n}] as {name}" for n, name in enumerate(NAMES)]
-            return rows.selectExpr("*", *cells)
-        if self.format == "json":
-            schema = self.spark.read.json(rows.select("value")).schema
-            return rows.withColumn("_row", F.from_json("value", schema)).select("*", "_row.*")
-        raise ConfigError(
-            f"--where needs the columns of events, which output_format={self.format} keeps in several files. "
-            "Find the ids elsewhere, and give --ids FILE."
-        )
-
-    def gone(self, area: str, rows: DataFrame, wanted: _Wanted) -> str:
-        "SQL: which rows of an area go."
-        if area == "verdicts":
-            return wanted.verdicts
-        if area == "bad":
-            return wanted.bad
-        if area == "retractions":
-            return wanted.among("event_id")
-        own = id_text(self.id_columns) if self.stored(area) != "text" else self._id_of_line()
-        original = quoted(ORIGINAL) if ORIGINAL in rows.columns else None
-        if area == "dropped":
-            return wanted.dropped(own, original)
-        if self.format == "json":
-            original = f"get_json_object(value, '$.{ORIGINAL}')"
-        return wanted.events(own, original)
-
-    def _id_of_line(self) -> str:
-        "SQL for the id of the event that a line is, or belongs to."
-        if self.format == "enriched_tsv":
-            return f"split(value, '\t')[{NAMES.index('event_id')}]"
-        if self.format == "shredded":
-            cell = f"split(value, '\t')[{[name for name, _ in ATOMIC].index('event_id')}]"
-            of_entity = "get_json_object(value, '$.hierarchy.rootId')"
-            folder = f"/{events_folder(self.layout)}/"
-            return f"if(contains(url_decode(_metadata.file_path), {_text(folder)}), {cell}, {of_entity})"
-        members = [f"nullif(get_json_object(value, '$.{name}'), '')" for name in self.id_columns]
-        return members[0] if len(members) == 1 else f"concat_ws('/', {', '.join(members)})"
-
-    def relative(self, path: str) -> str:
-        "A path as Spark gives it, below the output."
-        return os.path.relpath(filesystem(unquote(path))[1], filesystem(self.path)[1])
-
-
-def _output_of(config: Config, spark: SparkSession) -> _Output:
-    path = absolute(config.output)
-    made = noted_output(path) or {}
-    if "output_format" not in made:
-        raise ConfigError(
-            f"{path} is no output of a run: correct --output. dedup runs --output DIR lists batches."
-        )
-    ids = made["event_id"]
-    return _Output(
-        spark,
-        path,
-        (ids,) if isinstance(ids, str) else tuple(ids),
-        made["output_format"],
-        made.get("shred_layout"),
-        made.get("output_table"),
-    )
-
-
-# %% ../nbs/35_erase.ipynb #60440053
-def _wanted(there: _Output, ids: Sequence[str], where: str | None) -> _Wanted:
-    "The ids that a request means."
-    if where:
-        return _Wanted(tuple(_ids_where(there, where)), f"({where})")
-    made = (noted_output(there.path) or {}).get("input_format")
-    asked = {i.lower() for i in ids} | set(ids) if made == "enriched_tsv" else set(ids)
-    paths = there.files("verdicts")
-    if paths:
-        renamed = there.rows("verdicts", paths).where(_Wanted(tuple(asked)).among("event_id"))
-        asked |= {r.new_event_id for r in renamed.select("new_event_id").distinct().collect()} - {None}
-    return _Wanted(tuple(sorted(asked)))
-
-
-def _ids_where(there: _Output, where: str) -> list[str]:
-    "The ids of the kept events for which a condition holds."
-    paths = there.files("events")
-    if not paths and not there.table:
-        return []
-    rows = there.named(there.rows("events", paths))
-    try:
-        met = rows.where(where).select(F.expr(id_text(there.id_columns)).alias("id")).distinct()
-    except Exception as wrong:
-        columns = [c for c in rows.columns if not c.startswith("_")]
-        raise ConfigError(
-            f"--where {where}: {first_line(wrong)} Wanted a condition on the columns of events: "
-            f"{some_of(columns, 20)}."
-        ) from None
-    found = [r.id for r in met.limit(_MOST + 1).collect()]
-    if len(found) > _MOST:
-        raise ConfigError(
-            f"--where holds for more than {grouped(_MOST)} events: take a part of them at a time."
-        )
-    return sorted(found)
-
-
-@dataclass(frozen=True)
-class _Found:
-    "Where rows lie that go."
-
-    rows: Mapping[tuple[str, str], int]  # (area, file below the output) -> how many
-    of_batch: Mapping[str, Mapping[str, int]]  # batch -> area -> how many
-    renamed: Mapping[str, int]  # batch -> kept events under a new id among them
-
-    @property
-    def by_area(self) -> dict[str, int]:
-        "How many in each area."
-        counts: Counter[str] = Counter()
-        for areas in self.of_batch.values():
-            counts.update(areas)
-        return {area: counts[area] for area in AREAS if counts[area]}
-
-
-def _found(there: _Output, wanted: _Wanted) -> _Found:
-    "Look through all files that commits list."
-    rows: dict[tuple[str, str], int] = {}
-    of_batch: dict[str, Counter[str]] = {}
-    renamed: Counter[str] = Counter()
-    for area in AREAS:
-        for path, batch_id, n, new in _in_area(there, area, wanted):
-            rows[area, path] = n
-            # of an event whose entities lie apart each line counts, but only one is an event
-            is_event = there.format != "shredded" or events_folder(there.layout) in path or area != "events"
-            of_batch.setdefault(batch_id, Counter())[area] += n if is_event else 0
-            renamed[batch_id] += new
-    return _Found(rows, of_batch, renamed)
-
-
-def _counted_in(there: _Output, area: str, rows: DataFrame, wanted: _Wanted) -> list[Row]:
-    "The rows that go, by file, or by batch in a table: path, n, new."
-    place = "batch_id" if there.stored(area) == "table" else "_metadata.file_path"
-    new = "count_if(verdict = 'rename')" if area == "verdicts" else "0L"
-    try:
-        files = rows.where(there.gone(area, rows, wanted)).groupBy(F.col(place).alias("path"))
-        return files.agg(F.expr("count(1) as n"), F.expr(f"{new} as new")).collect()
-    except Exception as wrong:
-        # the classes of SQLSTATE for statements and values that are wrong
-        if not wanted.where or not re.search("SQLSTATE: (42|22)|PARSE_", str(wrong)):
-            raise
-        raise ConfigError(f"--where cannot be asked of {area}: {first_line(wrong)}") from wrong
-
-
-def _in_area(there: _Output, area: str, wanted: _Wanted) -> Iterator[tuple[str, str, int, int]]:
-    "File, batch, rows that go, and how many of those are verdicts that renamed."
-    paths, in_table = there.files(area), there.stored(area) == "table"
-    if not paths and not in_table:
-        return
-    for r in _counted_in(there, area, there.rows(area, paths), wanted):
-        path = f"events/batch_id={r.path}/" if in_table else there.relative(r.path)
-        batch_id = r.path if in_table else re.search(r"batch_id=([^/]+)/", path)[1]
-        if batch_id in there.records:  # a table may have rows of others
-            yield path, batch_id, r.n, r.new
+    noted = (proof[_OPEN]["by"] for proof in erasures(there.path) if _OPEN in proof)
+    if other := next(filter(_is_at_work, noted), None):
+        raise BusyError(f"Another erasure is at work: {who(other)}. Let it end, and give the command again.")
 
 
 # %% ../nbs/35_erase.ipynb #a23931e9
-def _staying(there: _Output, area: str, paths: Sequence[str], wanted: _Wanted) -> DataFrame:
+def _staying(there: Listed, area: str, paths: Sequence[str], wanted: Wanted) -> DataFrame:
     "The rows of some files of one folder that stay. Their columns alone: those of folder names stay there."
     folder, stored = posixpath.dirname(f"{there.path}/{paths[0]}"), there.stored(area)
     reader, listed = (
@@ -364,7 +73,7 @@ def _staying(there: _Output, area: str, paths: Sequence[str], wanted: _Wanted) -
 
 
 def _rewritten(
-    there: _Output, attempt: Attempt, area: str, paths: Sequence[str], wanted: _Wanted
+    there: Listed, attempt: Attempt, area: str, paths: Sequence[str], wanted: Wanted
 ) -> list[dict[str, Any]]:  # the new files
     "Write the rows of some files that stay, beside them: one file for each folder."
     made = []
@@ -391,7 +100,7 @@ def _moved(output: str, folder: str, place: str, name: str) -> list[dict[str, An
 
 
 def _check(
-    there: _Output, attempt: Attempt, area: str, old: Sequence[Any], new: Sequence[Any], n: int
+    there: Listed, attempt: Attempt, area: str, old: Sequence[Any], new: Sequence[Any], n: int
 ) -> None:
     "Raise `ConservationError` unless so many rows are gone, and no other."
     stored = there.stored(area)
@@ -404,7 +113,7 @@ def _check(
 
 
 def _files_after(
-    there: _Output, found: _Found, attempt: Attempt, area: str, wanted: _Wanted
+    there: Listed, found: Traces, attempt: Attempt, area: str, wanted: Wanted
 ) -> list[dict[str, Any]]:
     "The files of an area of a batch: those that nothing goes from, and new ones for the others."
     listed = there.records[attempt.batch_id].get(area, [])
@@ -417,7 +126,7 @@ def _files_after(
     return sorted([*(f for f in listed if f not in gone), *made], key=lambda f: f["path"])
 
 
-def _erase_batch(there: _Output, found: _Found, batch_id: str, wanted: _Wanted) -> None:
+def _erase_batch(there: Listed, found: Traces, batch_id: str, wanted: Wanted) -> None:
     "Take rows out of one batch: new files, then the new list. The old files go later."
     attempt, record = Attempt.new(there.path, batch_id), there.records[batch_id]
     own = [area for area in own_areas(there.format) if area in record]
@@ -425,7 +134,7 @@ def _erase_batch(there: _Output, found: _Found, batch_id: str, wanted: _Wanted) 
     if there.format == "delta":
         changed["events"] = delta_files(there.spark, attempt)
     changed["counts"] = _counts_after(record["counts"], found.of_batch[batch_id], found.renamed[batch_id])
-    there.check_alone()
+    _check_alone(there)
     _list_anew(there, record, changed)
     remove_folder(os.path.dirname(attempt.staging))
 
@@ -438,7 +147,7 @@ def _counts_after(counts: Mapping[str, int], gone: Mapping[str, int], renamed: i
     return {**counts, **left, "renamed": max(counts["renamed"] - renamed, 0), "erased": erased}
 
 
-def _list_anew(there: _Output, record: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
+def _list_anew(there: Listed, record: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
     "Make the new files those of the batch, for loaders."
     attempt = Attempt(there.path, record["batch_id"], record["attempt"])
     files = {area: changed[area] for area in AREAS if area in changed}
@@ -475,18 +184,18 @@ def _message_after(output: str, changed: Mapping[str, Any]) -> dict[str, str]:
 
 
 # %% ../nbs/35_erase.ipynb #79d7b23c
-def _without_hot(there: _Output, wanted: _Wanted) -> None:
+def _without_hot(there: Listed, wanted: Wanted) -> None:
     "Take ids out of the numbers of batches."
     ids = {i[:200] for i in wanted.ids}
-    for batch_id in there.records if ids else ():
-        path = f"{there.path}/runs/{batch_id}/metrics.json"
-        m = read_json(path) or {}
-        hot = [h for h in m.get("hot_ids", []) if h["event_id"] not in ids]
-        if hot != m.get("hot_ids", []):
+    paths = [f"{there.path}/runs/{batch_id}/metrics.json" for batch_id in there.records if ids]
+    for path, m in zip(paths, read_at_once(paths)):
+        before = (m or {}).get("hot_ids", [])
+        hot = [h for h in before if h["event_id"] not in ids]
+        if hot != before:
             write_text(path, json.dumps({**m, "hot_ids": hot}, indent=1))
 
 
-def _told_anew(there: _Output) -> None:
+def _told_anew(there: Listed) -> None:
     "Have numbers and pages agree with the commits."
     for batch_id, record in there.records.items():
         if "erased" not in record["counts"]:
@@ -502,7 +211,7 @@ def _told_anew(there: _Output) -> None:
     write_index(there.path)
 
 
-def _sweep(there: _Output, idle: bool) -> None:
+def _sweep(there: Listed, idle: bool) -> None:
     """Remove files that no commit lists.
 
     Those of batches without a commit go, too, if a manifest says that no run is at work. What a run writes
@@ -511,7 +220,7 @@ def _sweep(there: _Output, idle: bool) -> None:
     areas = [f"{there.path}/{area}" for area in own_areas(there.format)]
     found = [f["path"] for folder in areas for f in files_below(folder, there.path)]
     staged = [f"{there.path}/.staging/{name}" for name in names_in(f"{there.path}/.staging")]
-    there.check_alone()
+    _check_alone(there)
     commits = replace(there).records  # as they are now
     for folder in staged if idle else ():
         remove_folder(folder)
@@ -532,20 +241,18 @@ def _is_unlisted(path: str, commits: Mapping[str, Mapping[str, Any]], idle: bool
     return all(f["path"] != owner for area in AREAS for f in record.get(area, []))
 
 
-_OPEN = "until_done"  # what a proof tells besides, as long as its request is not finished
-
-
-def _told(wanted: _Wanted, found: _Found) -> dict[str, Any]:
+def _told(wanted: Wanted, found: Traces) -> dict[str, Any]:
     "What a proof says of a request."
     return {
-        "ids_sha256": sorted(map(_sha, wanted.ids)),
+        "ids_sha256": sorted(map(sha256_of, wanted.ids)),
         "rows": found.by_area,
         "batches": {b: dict(sorted(areas.items())) for b, areas in sorted(found.of_batch.items())},
+        "renamed": {b: n for b, n in sorted(found.renamed.items()) if n},
         "files": sorted(path for _, path in found.rows),
     }
 
 
-def _begun(there: _Output, request: str, wanted: _Wanted, found: _Found, forget: bool) -> dict[str, Any]:
+def _begun(there: Listed, request: str, wanted: Wanted, found: Traces, forget: bool) -> dict[str, Any]:
     "The proof of a request, noted before anything changes, with all that is needed to finish it."
     open_ = {
         "ids": list(wanted.ids),
@@ -554,9 +261,9 @@ def _begun(there: _Output, request: str, wanted: _Wanted, found: _Found, forget:
         "by": this_process(),
         "batches": {b: _state(there.records[b]) for b in sorted(found.of_batch)},
     }
-    number = len(_proofs(there.path)) + 1
-    told = _told(wanted, found)
-    return _noted(there, {"number": number, "request": request, "done": False, **told, _OPEN: open_})
+    number = 1 + max((proof["number"] for proof in erasures(there.path)), default=0)
+    about = {"number": number, "request": request, "at": utc(int(time.time()))}
+    return _noted(there, {**about, "done": False, **_told(wanted, found), _OPEN: open_})
 
 
 def _state(record: Mapping[str, Any] | None) -> list[Any]:
@@ -564,30 +271,24 @@ def _state(record: Mapping[str, Any] | None) -> list[Any]:
     return [record["attempt"], record["counts"]] if record else []
 
 
-def _proofs(output: str) -> list[dict[str, Any]]:
-    "The proofs of all requests, the first one first."
-    folder = f"{output}/runs/erasures"
-    return [read_json(f"{folder}/{name}") for name in names_in(folder) if name.endswith(".json")]
-
-
 def _path_of(proof: Mapping[str, Any]) -> str:
     return f"runs/erasures/{proof['number']:06d}.json"
 
 
-def _noted(there: _Output, proof: dict[str, Any]) -> dict[str, Any]:
+def _noted(there: Listed, proof: dict[str, Any]) -> dict[str, Any]:
     write_text(f"{there.path}/{_path_of(proof)}", json.dumps(proof, indent=1))
     return proof
 
 
-def _done(there: _Output, proof: Mapping[str, Any], forgotten: int | None) -> dict[str, Any]:
+def _done(there: Listed, proof: Mapping[str, Any], forgotten: int | None) -> dict[str, Any]:
     "The proof of a request that is finished: no id is in it any more."
     told = {name: value for name, value in proof.items() if name != _OPEN}
     pairs = {"pairs": "kept"} if forgotten is None else {"pairs": "forgotten", "keys_removed": forgotten}
     return _noted(there, {**told, "done": True, **pairs})
 
 
-def _with_deleted(there: _Output, proof: Mapping[str, Any], found: _Found) -> _Found:
-    "What is still to go, and the events that left a table already, of batches that still count them."
+def _with_deleted(there: Listed, proof: Mapping[str, Any], found: Traces) -> Traces:
+    "Add the events that a killed call has deleted from a table, where their batches still count them."
     if not there.table:
         return found
     of_batch = {b: dict(areas) for b, areas in found.of_batch.items()}
@@ -598,11 +299,11 @@ def _with_deleted(there: _Output, proof: Mapping[str, Any], found: _Found) -> _F
     return replace(found, of_batch=of_batch)
 
 
-def _delete_in_table(there: _Output, wanted: _Wanted, found: _Found) -> None:
+def _delete_in_table(there: Listed, wanted: Wanted, found: Traces) -> None:
     "Delete kept events of a table, in one transaction."
     if there.table and found.by_area.get("events"):
         gone = there.gone("events", there.rows("events", []), wanted)
-        own = ", ".join(map(_text, sorted(found.of_batch)))
+        own = ", ".join(map(literal, sorted(found.of_batch)))
         there.spark.sql(f"delete from {there.table} where ({gone}) and batch_id in ({own})")
 
 
@@ -624,66 +325,71 @@ def erase(
     then. Requests that were killed are finished first. Raises `ConfigError` for a request that cannot be
     understood, `BusyError` while a run is at work.
     """
-    asked = _given_ids(event_id, ids, where)
-    request = _sha(json.dumps([sorted(asked), where]))
+    asked = asked_ids(event_id, ids, where)
+    request = sha256_of(json.dumps([sorted(asked), where]))
     there, manifest = _opened(config, spark, forget)
     if yes:
-        there.check_alone()
+        _check_alone(there)
     killed = _killed(there, manifest, request if forget else None, yes)
     there = replace(there)  # its commits are read anew
-    wanted = _wanted(there, asked, where)
+    wanted = wanted_in(there, asked, where)
     proof = _own_proof(there, manifest, request, wanted, killed, forget, yes)
     return Reply("\n".join(_words(there, manifest, proof, forget, killed)), _data(proof))
 
 
 def _killed(
-    there: _Output,
+    there: Listed,
     manifest: Manifest | None,
     forgets: str | None,  # the request that takes ids out of the manifest now
     yes: bool,
 ) -> list[dict[str, Any]]:
     "The requests that were killed; with `yes`, they are finished."
-    killed = [proof for proof in _proofs(there.path) if _OPEN in proof]
+    killed = [proof for proof in erasures(there.path) if _OPEN in proof]
     return [_finished(there, manifest, p, p["request"] == forgets) for p in killed] if yes else killed
 
 
 def _own_proof(
-    there: _Output,
+    there: Listed,
     manifest: Manifest | None,
     request: str,
-    wanted: _Wanted,
+    wanted: Wanted,
     killed: Sequence[dict[str, Any]],  # requests that were killed; finished by now, with `yes`
     forget: bool,
     yes: bool,
 ) -> dict[str, Any]:
     "What a request has removed, or would remove."
-    found = _found(there, wanted)
+    found = traces_of(there, wanted)
     if not yes:
         return _told(wanted, found)
     same = [proof for proof in killed if proof["request"] == request]
     if same and not found.of_batch:
         return same[-1]
-    return _carried_out(there, manifest, _begun(there, request, wanted, found, forget), found)
+    # files that no commit lists may have them, though no row was found
+    proof = _carried_out(there, manifest, _begun(there, request, wanted, found, forget), found)
+    if found.of_batch or forget:
+        return proof
+    remove_file(f"{there.path}/{_path_of(proof)}")  # it would prove nothing
+    return {name: value for name, value in proof.items() if name != "number"}
 
 
 def _finished(
-    there: _Output, manifest: Manifest | None, proof: dict[str, Any], forget: bool
+    there: Listed, manifest: Manifest | None, proof: dict[str, Any], forget: bool
 ) -> dict[str, Any]:
     "Go on where an earlier call was killed."
     there, noted = replace(there), proof[_OPEN]
     noted["forget"] |= forget
     noted["by"] = this_process()
     _noted(there, proof)
-    found = _found(there, _Wanted(tuple(noted["ids"]), noted["where"]))
+    found = traces_of(there, Wanted(tuple(noted["ids"]), noted["where"]))
     return _carried_out(there, manifest, proof, _with_deleted(there, proof, found))
 
 
 def _carried_out(
-    there: _Output, manifest: Manifest | None, proof: Mapping[str, Any], found: _Found
+    there: Listed, manifest: Manifest | None, proof: Mapping[str, Any], found: Traces
 ) -> dict[str, Any]:
     "Do what a proof announces."
     noted = proof[_OPEN]
-    wanted = _Wanted(tuple(noted["ids"]), noted["where"])
+    wanted = Wanted(tuple(noted["ids"]), noted["where"])
     _take_out(there, found, wanted, manifest is not None)
     return _done(there, proof, manifest.store.remove_ids(wanted.ids) if noted["forget"] else None)
 
@@ -695,15 +401,16 @@ def _session(output: str, memory: Memory) -> SparkSession:
     return get_spark(needs_delta, addresses=(output, memory.path))
 
 
-def _opened(config: Config, spark: SparkSession | None, forget: bool) -> tuple[_Output, Manifest | None]:
+def _opened(config: Config, spark: SparkSession | None, forget: bool) -> tuple[Listed, Manifest | None]:
     "The output and its manifest, at which no run may be at work."
     if config.output is None:
         raise ConfigError("Name the output to erase from: dedup erase --id ID --output DIR.")
     memory = memory_of(config)
     if forget and memory.kind == "none":
         raise ConfigError("--forget takes ids out of a manifest, and this output has none: leave it out.")
+    check_exists(memory, config.output)
     spark = spark or _session(config.output, memory)
-    there = _output_of(config, spark)
+    there = listed_output(config, spark)
     if memory.kind == "none":
         return there, None
     manifest = existing_manifest(spark, memory, config.output)
@@ -723,8 +430,8 @@ def _check_idle(ledger: Ledger) -> None:
             )
 
 
-def _take_out(there: _Output, found: _Found, wanted: _Wanted, idle: bool) -> None:
-    there.check_alone()
+def _take_out(there: Listed, found: Traces, wanted: Wanted, idle: bool) -> None:
+    _check_alone(there)
     _without_hot(there, wanted)
     _delete_in_table(there, wanted, found)
     with tuned(there.spark, TUNED.get(there.format, {})):
@@ -737,49 +444,61 @@ def _take_out(there: _Output, found: _Found, wanted: _Wanted, idle: bool) -> Non
 
 def _data(proof: Mapping[str, Any]) -> dict[str, Any]:
     "What a program is answered."
-    done = "number" in proof
     return {
         "rows": proof["rows"],
         "batches": sorted(proof["batches"]),
         "ids": len(proof["ids_sha256"]),
-        "done": done,
-        "proof": _path_of(proof) if done else None,
+        "done": proof.get("done", False),
+        "proof": _path_of(proof) if "number" in proof else None,
         "keys_removed": proof.get("keys_removed"),
     }
 
 
 def _words(
-    there: _Output,
+    there: Listed,
     manifest: Manifest | None,
     proof: Mapping[str, Any],
     forget: bool,
     killed: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
     "What a person is answered."
-    done = "number" in proof
+    done, found = proof.get("done", False), proof["rows"]
     of_killed = "Finished an erasure" if done else "The next --yes first finishes an erasure"
     for other in (p for p in killed if p is not proof):
         yield f"{of_killed} that was killed: {_path_of(other)}."
-    yield f"{'Removed' if done else 'Would remove'} {_what(proof)}."
+    yield f"{'Removed' if done else 'Would remove'} {_what(proof)}." if found else _nothing(there, proof)
     yield from _to_know(there, manifest, proof, forget)
-    yield f"The proof, without any id, is {_path_of(proof)}." if done else "Do it with --yes."
+    if "number" in proof:
+        yield f"The proof, without any id, is {_path_of(proof)}."
+    elif not done and (found or forget):
+        yield "Do it with --yes."
 
 
 def _what(proof: Mapping[str, Any]) -> str:
     batches = sorted(proof["batches"])
     rows = ", ".join(f"{grouped(n)} in {area}/" for area, n in proof["rows"].items())
-    of_batches = f"{counted(len(batches), 'batch', 'batches')} ({some_of(batches)})"
-    return f"{rows} of {of_batches}" if rows else "nothing: no row is of these"
+    return f"{rows} of {counted(len(batches), 'batch', 'batches')} ({some_of(batches)})"
+
+
+def _nothing(there: Listed, proof: Mapping[str, Any]) -> str:
+    "That no row was found, and what may be the reason."
+    where = counted(len(there.records), "batch", "batches")
+    said = f"Nothing was found: no row is of these in {where}, dropped and bad rows included."
+    if before := proofs_of(there.path, proof["ids_sha256"]):
+        return f"{said} Rows of theirs were erased before: {some_of(before)}."
+    return f"{said} dedup explain EVENT_ID --output DIR tells what is known of an id."
 
 
 def _of_pairs(proof: Mapping[str, Any], forget: bool) -> str:
     "What becomes of pairs in the manifest."
     removed = proof.get("keys_removed")
     late = "a copy that comes late is loaded as a new event."
+    if removed == 0:
+        return "The manifest had no key of theirs."
     if removed is not None:
         return f"{counted(removed, 'key')} of theirs left the manifest: {late}"
     if forget:
-        return f"Their pairs leave the manifest: {late}"
+        return f"Their pairs leave the manifest{'' if proof['rows'] else ', if it has any'}: {late}"
     return (
         "The manifest keeps their pairs, so that no late copy is loaded (it would lie in dropped/: erase "
         "again); --forget takes them out, too."
@@ -787,22 +506,24 @@ def _of_pairs(proof: Mapping[str, Any], forget: bool) -> str:
 
 
 def _to_know(
-    there: _Output, manifest: Manifest | None, proof: Mapping[str, Any], forget: bool
+    there: Listed, manifest: Manifest | None, proof: Mapping[str, Any], forget: bool
 ) -> Iterator[str]:
     "What else holds such events, or brings them back."
-    if manifest:
+    if manifest and (forget or proof["rows"].keys() - {"bad"}):
         yield _of_pairs(proof, forget)
-    leaves_lake = forget and manifest.store.exclusive
-    versioned = [*filter(None, [there.table]), *(["the manifest"] if leaves_lake else [])]
+    leave = forget and proof.get("keys_removed") != 0
+    leaves_lake = leave and manifest.store.exclusive
+    table = there.table if "events" in proof["rows"] else None
+    versioned = [*filter(None, [table]), *(["the manifest"] if leaves_lake else [])]
     if versioned:
         named = " and ".join(versioned)
         yield f"Older versions of {named} hold them until a vacuum (of the manifest: dedup expire)."
-    if forget and not leaves_lake:
+    if leave and not leaves_lake:
         yield f"Backups of the table {manifest.store.name} hold their items until they end."
-    if there.table:
+    if table:
         yield (
-            f"With deletion vectors, before the vacuum: REORG TABLE {there.table} APPLY (PURGE). An Iceberg "
-            "table "
+            f"With deletion vectors, before the vacuum: REORG TABLE {table} APPLY (PURGE). An Iceberg table "
             "has expire_snapshots in place of a vacuum."
         )
-    yield "The input still has them: a rerun of such a batch would bring them back."
+    if proof["rows"]:
+        yield "The input still has them: a rerun of such a batch would bring them back."

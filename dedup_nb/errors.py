@@ -23,7 +23,7 @@ __all__ = [
 
 # %% ../nbs/00_errors.ipynb #1db0bbf7
 import os, re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from urllib.parse import quote_plus
 
@@ -129,7 +129,7 @@ def did_you_mean(
 # %% ../nbs/00_errors.ipynb #e6d05dd9
 def require_columns(
     present: Iterable[str],  # columns of the frame
-    names: Iterable[str],  # columns that must be there
+    names: Iterable[str],  # columns that must be there; a mapping has for each the setting that names it
     needed_by: str,  # who needs them, for the message
 ) -> None:
     "Raise `MissingColumnError` naming all `names` that are not `present`, and the nearest ones that are."
@@ -137,9 +137,22 @@ def require_columns(
     missing = [n for n in names if n not in present]
     if not missing:
         return
-    hints = [f" For {n}:{hint}" for n in missing if (hint := did_you_mean(n, present))]
+    hints = [f" For {n}:{hint}" for n in missing if (hint := _nearest_column(n, present))]
     more = f", ... ({len(present)} columns)" if len(present) > 12 else ""
     raise MissingColumnError(
         f"{needed_by} needs {', '.join(missing)}; the input has {', '.join(present[:12])}{more}."
-        f"{''.join(hints)} Rename the column, or name the right one in the settings (dedup run --help)."
+        f"{''.join(hints)} Rename the column, or name the right one {_where_to_name(names, missing)}."
     )
+
+
+def _where_to_name(names: Iterable[str], missing: Sequence[str]) -> str:
+    if not isinstance(names, Mapping):
+        return "in the settings (dedup run --help)"
+    settings = dict.fromkeys(names[n] for n in missing)
+    return "with " + ", ".join(f"--{name.replace('_', '-')}" for name in settings)
+
+
+def _nearest_column(name: str, present: Sequence[str]) -> str:
+    "A hint: the column that is the last word of the name, as `id` for `event_id`, else the nearest spelling."
+    alike = [c for c in present if c.lower() == name.lower().rpartition("_")[2]]
+    return f" Did you mean {alike[0]}?" if alike else did_you_mean(name, present)

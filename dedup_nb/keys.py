@@ -125,11 +125,19 @@ def _check_case(recipe: Recipe, columns: Sequence[str]) -> None:
         )
 
 
-def _named_columns(recipe: Recipe) -> list[str]:
-    "The columns that somebody named."
+def _named_columns(recipe: Recipe) -> dict[str, str]:
+    "The columns that must be there, each with the setting that names it."
     asked = [recipe.event_fingerprint] if "event_fingerprint" in recipe.given else []
-    order = [c for c, _ in order_parts(recipe.order_by)]
-    return [*recipe.event_id, *filter(None, asked), *order, *recipe.fingerprint_columns]
+    by_setting = {
+        "event_id": recipe.event_id,
+        "event_fingerprint": filter(None, asked),
+        "order_by": [c for c, _ in order_parts(recipe.order_by)],
+        "fingerprint_columns": recipe.fingerprint_columns,
+    }
+    named: dict[str, str] = {}
+    for setting, columns in by_setting.items():
+        named |= {c: setting for c in columns if c not in named}
+    return named
 
 
 def _surrogate_columns(recipe: Recipe, columns: Sequence[str], apart: set[str | None]) -> tuple[str, ...]:

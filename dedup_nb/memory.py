@@ -9,8 +9,11 @@ __all__ = [
     "lake_store",
     "open_manifest",
     "looked_folder",
+    "NoManifestError",
     "check_exists",
     "existing_manifest",
+    "check_writable",
+    "events_table",
     "check_output",
     "record_output",
     "noted_output",
@@ -30,7 +33,8 @@ from dataclasses import replace
 from typing import Any
 from pyspark.sql import SparkSession
 from .conditional import conditional_puts
-from .errors import ConfigError, InputError
+from .columns import quoted
+from .errors import ConfigError, InputError, OutputError, did_you_mean
 from .files import absolute, is_inside, names_in, read_json, remove_file, write_text
 from .lake import LakeStore, lake_exists
 from .ledger import FORMAT, RECIPE_DEFAULTS, Ledger, ManifestError, agreed, another_recipe, was_now
@@ -151,16 +155,44 @@ def looked_folder(output: str) -> str:
     return f"{output}/.staging/looked"
 
 
-def _not_there(name: str) -> ManifestError:
-    return ManifestError(
+class NoManifestError(ManifestError):
+    "A manifest that is not there."
+
+    exit_code = 2
+
+
+def _not_there(name: str) -> NoManifestError:
+    return NoManifestError(
         f"There is no manifest at {name}. Correct --output or --manifest-path; a run makes one: dedup run."
     )
 
 
-def check_exists(folder: str) -> None:
-    "Raise `ManifestError` if no lake manifest is there; Spark need not start for that."
-    if not lake_exists(folder):
+def check_exists(memory: Memory, output: str | None) -> None:
+    """Check without Spark that there is an output with a manifest, or at least with records.
+
+    Raises `ConfigError` if no run has left anything in the output, `NoManifestError` without a lake manifest.
+    """
+    folder = manifest_path(memory, output) if memory.kind == "lake" else None
+    if memory.kind == "dynamodb" or (folder and lake_exists(folder)):
+        return
+    if output:
+        _check_made(absolute(output))
+    if folder:
         raise _not_there(folder)
+
+
+def _check_made(output: str) -> None:
+    "Raise `ConfigError` if no run has left anything there."
+    if names_in(f"{output}/runs"):
+        return
+    found, near = "has none", ""
+    if not names_in(output):
+        parent, _, name = output.rpartition("/")
+        found, near = "is not there", "" if ":" in output else did_you_mean(name, names_in(parent or "/"))
+    raise ConfigError(
+        f"Wanted an output with batches; {output} {found}.{near} Correct --output, or make one: "
+        f"dedup run --input EVENTS --output {output}."
+    )
 
 
 def existing_manifest(
@@ -171,7 +203,7 @@ def existing_manifest(
 ) -> Manifest:
     """Open a manifest to look at it or to tidy it, with its own recipe.
 
-    Raises `ManifestError` if there is none.
+    Raises `NoManifestError` if there is none.
     """
     if memory.kind == "none":
         raise ConfigError(
@@ -198,6 +230,25 @@ def _is_bound(output: str) -> bool:
     return any(record and record.get("status") != "decided" for record in records)
 
 
+def check_writable(folder: str) -> None:
+    "Raise `OutputError` with the name of the folder if no file can be written into it."
+    probe = f"/{uuid.uuid4().hex[:12]}.probe"  # of this run alone: two may begin at once
+    try:
+        write_text(folder + probe, "")
+        remove_file(folder + probe)
+    except (OutputError, OSError) as wrong:
+        raise OutputError(re.sub(rf"{probe}[^\s'\":]*", "", str(wrong))) from wrong
+
+
+def events_table(
+    output: str,
+    made: Mapping[str, Any],  # the note of the output
+) -> str | None:
+    "The table of kept events, in a statement; None if they are files."
+    is_delta = made.get("output_format") == "delta"
+    return f"delta.{quoted(f'{output}/events')}" if is_delta else made.get("output_table")
+
+
 def check_output(
     output: str,
     made_with: Mapping[str, Any],  # input_format, event_id, output_format
@@ -206,11 +257,8 @@ def check_output(
 
     Raises `ConfigError` with the difference.
     """
-    path = _recipe_path(output)
-    probe = f"{path}.{uuid.uuid4().hex[:8]}.probe"  # of this run alone: two may begin at once
-    write_text(probe, "")
-    remove_file(probe)
-    theirs = read_json(path) or {}
+    check_writable(f"{output}/runs")
+    theirs = read_json(_recipe_path(output)) or {}
     if isinstance(theirs.get("event_id"), str):
         theirs["event_id"] = [theirs["event_id"]]
     mine = json.loads(json.dumps(made_with))

@@ -12,12 +12,13 @@ __all__ = [
     "usual_band",
     "Shares",
     "index_html",
+    "read_at_once",
     "write_index",
 ]
 
 # %% ../nbs/32_overview.ipynb #5aec6f45
 import html, json, math, re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
@@ -94,7 +95,11 @@ def usual_band(
     shares: Sequence[float],  # of the batches before
     rows: int,  # of the batch at hand
 ) -> tuple[float, float] | None:  # from, to; None: nobody can say
-    "What is usual after these shares."
+    """Give the range of usual shares: the median of the last 60 batches, and what scatters around it.
+
+    That is 4.5 times their median distance from it, and never less than chance alone does with so many rows.
+    None for a batch without rows, or with fewer than 8 batches before it.
+    """
     before = shares[-_BEFORE:]
     if len(before) < _ENOUGH or not rows:
         return None
@@ -255,14 +260,20 @@ def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return sequence is None, sequence or 0, row["etl_time"] or "", row["batch_id"]
 
 
-def _read(output: str, names: Collection[str]) -> list[dict[str, Any]]:
+def read_at_once(
+    paths: Iterable[str],  # of small JSON files
+) -> list[Any]:  # what they hold, in this order; None for one that is not there
+    "Read many files, 16 at a time: from an object store each takes a while."
     with ThreadPoolExecutor(16) as pool:
-        found = pool.map(read_json, (f"{output}/metrics/{name}.json" for name in _last(names)))
-    return [row for row in found if row]
+        return list(pool.map(read_json, paths))
 
 
-def _last(names: Collection[str]) -> list[str]:
-    "Without the micro-batches that so many came after that they are not drawn."
+def _read(output: str, names: Collection[str]) -> list[dict[str, Any]]:
+    return [row for row in read_at_once(f"{output}/metrics/{name}.json" for name in _drawn(names)) if row]
+
+
+def _drawn(names: Collection[str]) -> list[str]:
+    "Leave out the micro-batches that are too old for the page: their stream has a thousand newer ones."
     there, parts = set(names), ((name, re.fullmatch("(.+-)([0-9]{9})", name)) for name in names)
     return [n for n, part in parts if not part or f"{part[1]}{int(part[2]) + _MOST:09d}" not in there]
 

@@ -120,7 +120,7 @@ def bars(
 _STYLE = """
 :root{color-scheme:light dark;--line:#8885;--soft:#8881}
 body{font:16px/1.5 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem}
-table{border-collapse:collapse;margin:1rem 0}
+table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}
 td,th{padding:.25rem .9rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
 td.number{white-space:nowrap}

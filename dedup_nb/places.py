@@ -121,13 +121,13 @@ class Limits:
 
 # %% ../nbs/00_places.ipynb #6407eccd
 def recipe_of(config: Config) -> Recipe:
-    "What decides a row's fate, as far as the settings say."
+    "Take from the settings what decides a row's fate."
     names = [f.name for f in fields(Recipe) if f.name != "given"]
     return Recipe(**{n: getattr(config, n) for n in names}, given=frozenset(config.sources) & set(names))
 
 
 def places_of(config: Config) -> Places:
-    "Where rows come from, where they go, where they are remembered."
+    "Take input, output and memory from the settings."
     c = config
     how = (c.shred_layout, c.skip_schemas, c.truncate_atomic, c.compat, c.wide_row_schema)
     how = (*how, c.output_table, c.table_may_grow)
@@ -151,7 +151,7 @@ def places_of(config: Config) -> Places:
 
 
 def limits_of(config: Config) -> Limits:
-    "Which batches, how long to wait, when to stop."
+    "Take the limits from the settings."
     names = [f.name for f in fields(Limits) if f.name != "etl_s"]
     etl_s = None if config.etl_time is None else epoch_seconds(config.etl_time)
     return Limits(**{n: getattr(config, n) for n in names}, etl_s=etl_s)

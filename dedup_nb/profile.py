@@ -27,6 +27,7 @@ from dedup_nb.files import (
     remove_folder,
     write_text,
 )
+from .memory import check_writable
 from .numbers import QUANTILES, numbers_of
 from .page import Chart, has_charts, html_table, page, paragraph, section
 from .places import Input, Limits, Recipe, limits_of, places_of, recipe_of
@@ -305,7 +306,7 @@ def _staging(output: str) -> Iterator[_Stage]:
         frame.write.parquet(f"{folder}/{name}")
         return frame.sparkSession.read.schema(frame.schema).parquet(escaped(f"{folder}/{name}"))
 
-    write_text(f"{folder}/probe", "")  # find out now, not after the work
+    check_writable(output)  # find out now, not after the work
     try:
         yield stage
     finally:

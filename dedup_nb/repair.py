@@ -9,10 +9,10 @@ __all__ = ["Report", "repair"]
 import html, json, uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
-from .columns import quoted
+from .columns import ORIGINAL, quoted
 from .copies import let_go, persisted
 from .deltas import Delta, among, open_delta
 from .entities import AMBIGUOUS, Entities, places_of_events, part_entities
@@ -66,6 +66,8 @@ class Report:
             yield "entities", f"{name}: {grouped(e['left'])} leave{unclear}; {grouped(e['renamed'])} renamed"
         if without_id:
             yield "left", f"{counted(without_id, 'row')} without an id, as they are"
+        if d["note"]:
+            yield "note", d["note"]
         if d["files"]:
             yield "files", f"such rows are in {counted(d['files'], 'file')}, {megabytes(d['bytes'])}"
 
@@ -102,6 +104,7 @@ class _Repair:
     place: int = 0  # of its transaction on the duplicates: one repair has it
     note: str = ""  # of one that is to be finished
     claim: str = ""  # the note that says that this process is at it
+    tell: Callable[[str], None] = print  # where lines for people go
 
     def __post_init__(self):
         own = {"id": self.events.detail().id, "version": self.version, "by": this_process()}
@@ -120,13 +123,23 @@ class _Repair:
             with ExitStack() as stack:
                 own = self._of_events(d, stack)
                 others = [self._of_entities(d, e, stack, held) for e in self.entities]
+                told = {"mode": mode, **self._told(d, own)}
                 does = mode == "apply" and own.changes
-                commits = self._apply([*others, own]) if does else {}
-                samples = {"samples": _samples(d) if mode == "decide" else []}
-                changed = self._changed([*others, own], commits)
-                return Report({"mode": mode, **self._told(d, own), **changed, **samples})
+                commits = self._apply([*others, own], told["note"]) if does else {}
+                told["samples"] = _samples(d) if mode == "decide" else []
+                return Report(told | self._changed([*others, own], commits))
         finally:
             let_go(*held)
+
+    def _lost_ids(self, d: Fates, own: Change) -> str | None:
+        "Say it if no column keeps the ids that are replaced."
+        if not own.renamed or ORIGINAL in d.look.columns:
+            return None
+        return (
+            f"the table has no column {ORIGINAL}, so nothing keeps the ids that "
+            f"{counted(own.renamed, 'row')} came with. To keep them, first: "
+            f"ALTER TABLE {self.events.sql} ADD COLUMNS ({ORIGINAL} STRING)"
+        )
 
     def _of_events(self, d: Fates, stack: ExitStack) -> Change:
         where = _at(d.hashes, f"xxhash64({d.look.own_id})", stack)
@@ -146,8 +159,10 @@ class _Repair:
         (staying, renamed), reasons, beside = p.counts(), _by_reason(p.leave), e.table.beside("duplicated_")
         return Change(e.table, e.version, beside, where, p.stay, p.leave, staying, reasons, renamed)
 
-    def _apply(self, changes: Sequence[Change]) -> dict[str, Row]:
+    def _apply(self, changes: Sequence[Change], note: str | None) -> dict[str, Row]:
         "Change what changes, the events last; if that cannot be, put all back. The commits by table."
+        if note:
+            self.tell(note)
         changing = [c for c in changes if c.changes]
         try:
             commits = self._write(changing)
@@ -200,6 +215,7 @@ class _Repair:
         "What was decided, for the report."
         told = {"table": self.events.name, "duplicates": self.duplicates.name, "version": self.version}
         told |= {"strategy": self.asked.strategy, "counts": _counts(d, own), "reasons": dict(own.reasons)}
+        told["note"] = self._lost_ids(d, own)
         return {**told, "verdicts": [v.asDict() for v in d.verdicts.collect()]}
 
     def _changed(self, changes: Sequence[Change], commits: Mapping[str, Row]) -> dict[str, Any]:
@@ -273,7 +289,7 @@ def repair(
     place = _place(events, beside, mode == "decide", take_over, say)
     # entities are loaded after their events: those of an event that is seen may come late, not the other way
     version = events.version()
-    return _Repair(events, beside, asked, version, _entities(events, entities), place).work(mode)
+    return _Repair(events, beside, asked, version, _entities(events, entities), place, tell=say).work(mode)
 
 
 def _place(events: Delta, beside: Delta, only_look: bool, take_over: bool, say: Callable[[str], None]) -> int:
@@ -373,7 +389,7 @@ def _begun(events: Delta, beside: Delta, stand: Stand, place: int) -> _Repair:
 
 def _finish(events: Delta, beside: Delta, stand: Stand, place: int, say: Callable[[str], None]) -> None:
     "Finish the repair that was begun before; what cannot be finished is put back."
-    begun = _begun(events, beside, stand, place)
+    begun = replace(_begun(events, beside, stand, place), tell=say)
     say(f"The repair of {events.name} decided on version {begun.version} is not finished: going on with it")
     begun.say("taken", **numbered(place))
     if not begun.is_mine():

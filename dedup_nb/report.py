@@ -28,7 +28,7 @@ from typing import Any
 from .drawings import LATE, LATE_ID, stacked, waterfall
 from .files import files_below, filesystem, names_in, read_json, write_text
 from .page import BAD, DROPPED, NEW_ID, Markup, html_table, link, page, section
-from .words import counted, grouped, megabytes, share
+from .words import counted, grouped, megabytes, said, share
 
 
 # %% ../nbs/32_report.ipynb #46fd8dfd
@@ -291,7 +291,7 @@ def _plain(found: Mapping[str, Any]) -> str:
 
 
 def _number(value: Any) -> str:
-    return grouped(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return grouped(value) if isinstance(value, int) and not isinstance(value, bool) else said(value)
 
 
 def _details(m: Mapping[str, Any]) -> str:

@@ -318,7 +318,7 @@ def _no_s3a(where: str) -> ConfigError:
 def check_bucket(
     path: str,  # at which there is nothing
 ) -> None:
-    "Raise `AccessError` if there is no bucket, either."
+    "Raise `AccessError` if the path is not there because its bucket does not exist."
     from botocore.exceptions import ClientError
 
     bucket, _ = bucket_and_key(path)

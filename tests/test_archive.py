@@ -118,7 +118,8 @@ def test_explain_tells_the_story_of_an_id(spark, samples):
     assert f"it is the new id of an event that came as {row['event_id']}" in again
     unique = next(r for r in truth(last) if r["kind"] == "unique")
     told = str(explain(unique["event_id"], there, spark))
-    assert f"manifest: batch {last} claimed a pair, the first of the id, under its own id" in told
+    plain = f"batch {last} kept it under its own id, and no batch dropped or renamed a row of this id"
+    assert told == f"Event id {unique['event_id']}\n  {plain}"
     nobody = str(explain("00000000-0000-4000-8000-00000000abcd", there, spark))
     assert "nothing is recorded of it in the 3 committed batches" in nobody
     assert str(runs(there, spark)).count("committed") == 3

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from dedup_nb import __version__, errors, ledger
+from dedup_nb import __version__, errors, ledger, memory
 from dedup_nb.cli import main
-from dedup_nb.config import GROUPS, settings
+from dedup_nb.config import GROUPS, Config, settings
 from dedup_nb.report import Summary
 
 # a Java that is not there: whoever starts Spark fails
@@ -199,6 +200,7 @@ def test_a_missing_input_is_said_before_spark_starts():
         (errors.MissingColumnError, 2),
         (errors.FormatError, 2),
         (ledger.RecipeError, 2),
+        (memory.NoManifestError, 2),
         (errors.AlarmError, 3),
         (errors.BusyError, 4),
         (ledger.FencedError, 4),
@@ -238,19 +240,30 @@ def test_the_command_the_module_and_the_function_are_the_same():
 
 
 @pytest.mark.parametrize(
-    "words, asked_for, said",
+    "words, said",
     [
-        ("explain a --manifest none", [False], "no committed batch"),
-        ("explain a --manifest lake", [], "There is no manifest"),
-        ("forget a", [], "There is no manifest"),
-        ("runs", [], "There is no manifest"),
+        ("explain a --manifest none", "Wanted an output with batches; OUT is not there. Did you mean outer?"),
+        ("explain a --manifest lake", "OUT is not there. Did you mean outer? Correct --output, or make one"),
+        ("runs --manifest none", "OUT is not there. Did you mean outer?"),
+        ("runs", "or make one: dedup run --input EVENTS --output OUT."),
+        ("runs --pages", "OUT is not there"),
+        ("forget a", "OUT is not there"),
+        ("erase --id a", "OUT is not there"),
+        ("erase --id a --manifest none", "OUT is not there"),
+        ("runs --output outer", "outer has none. Correct --output"),
+        ("runs --output made", "There is no manifest at"),
+        ("explain a --output made", "There is no manifest at"),
+        ("runs --manifest-path elsewhere --output made", "elsewhere. Correct --output or --manifest-path"),
     ],
 )
-def test_spark_starts_only_where_there_is_something_to_ask(words, asked_for, said, monkeypatch, capsys):
-    asked = []
-    monkeypatch.setattr("dedup_nb.history.get_spark", lambda delta, **_: asked.append(delta))
-    assert exit_code(f"{words} --output out") == 1
-    assert asked == asked_for and said in capsys.readouterr().err
+def test_an_output_that_is_not_there_is_said_before_spark_starts(words, said, monkeypatch, capsys):
+    for module in ("history", "erase"):
+        monkeypatch.setattr(f"dedup_nb.{module}.get_spark", None)
+    Path("outer/x").mkdir(parents=True)
+    put("made/runs/1/files.json", {"status": "committed"})
+    assert exit_code(f"{words.partition(' ')[0]} --output out {words.partition(' ')[2]}") == 2
+    assert said.replace("OUT", str(Path("out").absolute())) in capsys.readouterr().err
+    assert not Path("out").exists()
 
 
 @pytest.mark.parametrize("words, code", [("--events-per-day 9", 0), ("--events-per-day 9 --input x", 2)])
@@ -269,9 +282,10 @@ GRUMBLING = """
 import os, sys
 from dedup_nb import cli, errors, plan
 def answer(region, **_):
-    os.system("echo java; echo grumbles >&2")
+    if region != "quiet": os.system("echo java; echo grumbles >&2")
     if region == "fine": return plan.Plan({})
-    raise {"broken": errors.InputError, "alarm": errors.AlarmError, "busy": errors.BusyError,
+    raise {"broken": errors.InputError, "quiet": errors.InputError,
+           "alarm": errors.AlarmError, "busy": errors.BusyError,
            "stop": KeyboardInterrupt, "bug": KeyError}[region]("AKIAABCDEFGH")
 plan.Plan.__str__ = lambda self: "told"
 plan.plan_workload = answer
@@ -281,10 +295,11 @@ cli.main(["plan", "--events-per-day", "9", "--region", sys.argv[1]])
 
 def test_what_java_prints_goes_to_a_log_that_is_named_where_it_may_help_and_else_removed():
     python = [sys.executable, "-c", GRUMBLING]
-    codes = {"fine": 0, "broken": 1, "bug": 1, "alarm": 3, "busy": 4, "stop": 130}
+    codes = {"fine": 0, "broken": 1, "quiet": 1, "bug": 1, "alarm": 3, "busy": 4, "stop": 130}
     told = {w: subprocess.run([*python, w], capture_output=True, text=True) for w in codes}
     assert {word: done.returncode for word, done in told.items()} == codes
     assert (told["fine"].stdout, told["fine"].stderr) == ("told\n", "")
+    assert len(told["quiet"].stderr.splitlines()) == 1  # an empty log explains nothing
     for word, last in (("broken", "grumbles\n"), ("bug", "KeyError: '***'\n")):
         done = told[word]
         lines = done.stderr.splitlines()
@@ -300,6 +315,30 @@ def test_with_json_only_json_goes_to_standard_output_even_when_that_is_closed():
     words = f"{sys.executable} -m dedup_nb plan --events-per-day 1e6 --json >&-"
     closed = subprocess.run(["sh", "-c", words], capture_output=True, text=True)
     assert closed.returncode == 0 and "Traceback" not in closed.stderr
+
+
+@pytest.mark.parametrize(
+    "made, before, table",
+    [
+        ({"output_format": "parquet"}, None, None),
+        ({"output_format": "delta"}, None, "delta.`OUT/events`"),
+        ({"output_format": "table", "output_table": "lake.events"}, None, "lake.events"),
+        ({"output_format": "table", "output_table": "lake.events"}, {"token": "t"}, None),
+    ],
+)
+def test_rows_that_an_abandoned_claim_may_have_put_into_a_table_are_said(made, before, table, monkeypatch):
+    from dedup_nb import history
+
+    put("out/runs/recipe.json", made)
+    entry = SimpleNamespace(committed=before)
+    ledger = SimpleNamespace(entries={"it's": entry})
+    there = SimpleNamespace(abandon=lambda *_, **__: [], ledger=lambda: ledger)
+    monkeypatch.setattr(history, "_opened", lambda *_: there)
+    said = str(history.abandon("it's", Config(output="out"), yes=True))
+    table = table and table.replace("OUT", str(Path("out").absolute()))
+    assert (
+        said.endswith(f"DELETE FROM {table} WHERE batch_id = 'it\\'s';") == ("DELETE" in said) == bool(table)
+    )
 
 
 # --- dedup runs, without Spark

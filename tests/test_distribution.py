@@ -11,7 +11,7 @@ from conftest import ROOT
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from dedup_nb.charts import conclusions
+from dedup_nb.charts import _distribution, conclusions
 from dedup_nb.config import Config
 from dedup_nb.copies import Compared, Ids, Subject
 from dedup_nb.distribution import REASONS, WINDOWS, Measures, by_id, collisions, placed
@@ -217,6 +217,19 @@ def test_charts_say_their_conclusion_and_stay_in_the_picture(samples):
         assert not unreadable(chart.figure), name
     picture = samples[0].charts["causes"].png()
     assert picture[1:4] == b"PNG" and len(picture) < 60_000
+
+
+@pytest.mark.parametrize(
+    "hottest, ids, ticks", [(1, 3, [1, 2, 5]), (2, 6, [1, 2, 5, 10]), (7, 200, [1, 10, 100])]
+)
+def test_a_short_scale_has_ticks_at_plain_numbers(hottest, ids, ticks):
+    sizes = [{"events_per_id": size, "ids": n} for size, n in ((1, ids), (hottest, 1))]
+    n = {"distribution": sizes, "hottest_id_events": hottest, "ids": ids}
+    [axes] = _distribution(n, "t").figure.axes
+    low, high = axes.get_ylim()
+    assert [t for t in axes.get_yticks() if low <= t <= high] == ticks
+    assert not [*axes.get_xticks(minor=True), *axes.get_yticks(minor=True)]
+    assert {t.get_text() for t in axes.get_xticklabels()} >= {"1"}
 
 
 def test_names_that_are_no_formulas_and_long_ones_can_be_drawn(samples):

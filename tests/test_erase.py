@@ -28,6 +28,7 @@ from dedup_nb.dynamodb import Table
 from dedup_nb.erase import _told_anew, erase
 from dedup_nb.errors import BusyError, ConfigError
 from dedup_nb.files import read_json
+from dedup_nb.history import explain, runs
 from dedup_nb.memory import existing_manifest, memory_of
 from dedup_nb.places import Memory
 
@@ -79,6 +80,16 @@ def assert_only_what_is_listed(output):
     assert listed == {n for n in files(output) if "/part-" in n and n.split("/")[0] in areas}
 
 
+NOTHING = "Nothing was found: no row is of these in 2 batches, dropped and bad rows included."
+
+
+def listed_in(config, *ids):
+    "A file of ids."
+    path = Path(config.output).parent / "ids"
+    path.write_text("\n".join(ids))
+    return str(path)
+
+
 def test_an_id_goes_with_its_copies_and_new_ids(spark, two):
     output = two.output
     old = everything(output)
@@ -96,9 +107,31 @@ def test_an_id_goes_with_its_copies_and_new_ids(spark, two):
     proof = read_json(f"{output}/{done.data['proof']}")
     assert proof["done"] and proof["rows"] == done.data["rows"] and len(proof["ids_sha256"]) == 2
     assert spark.read.json(f"{output}/metrics").where("rows_erased = 2").count() == 2
-    # the manifest keeps the pairs; what is asked for again is nowhere
-    assert "no row is of these" in str(erase(two, spark, event_id="a", yes=True))
-    assert len(files(f"{output}/runs/erasures")) == 2
+    # the manifest keeps the pairs; the story and the list of batches say that rows are gone
+    story = explain("a", two, spark)
+    assert story.data["erased"] == [done.data["proof"]] and len(story.data["claims"]) == 3
+    assert f"rows of it were erased on request; the proof is {done.data['proof']}" in str(story)
+    listed = runs(two)
+    assert [row[1] for row in listed.rows[1:]] == ["committed, 2 rows erased"] * 2
+    for batch, told in zip("12", listed.data):
+        assert told["counts"] == read_json(f"{output}/runs/{batch}/files.json")["counts"]
+
+
+def test_what_is_nowhere_is_said_and_leaves_no_proof(spark, two):
+    old = everything(two.output)
+    for more, answer in {(): "", ("forget",): "\nThe manifest had no key of theirs.\nThe proof, "}.items():
+        asked = dict(event_id="z", **dict.fromkeys(more, True))
+        told, done = erase(two, spark, **asked), erase(two, spark, **asked, yes=True)
+        assert str(told).endswith("Do it with --yes.") == bool(more) and not told.data["done"]
+        assert str(done).startswith(
+            f"{NOTHING} dedup explain EVENT_ID --output DIR tells what is known of an"
+        )
+        assert str(done).partition(" an id.")[2].startswith(answer) and done.data["done"]
+        assert "vacuum" not in str(done) and "The input still" not in str(done)
+        assert (done.data["proof"] is None) == (everything(two.output) == old) == (not more)
+    erase(two, spark, ids=listed_in(two, "c"), yes=True)
+    again = erase(two, spark, event_id="c", yes=True)
+    assert f"{NOTHING} Rows of theirs were erased before: runs/erasures/000002.json." == str(again)
 
 
 def proof_of(output, number=1):
@@ -213,7 +246,7 @@ def test_what_cannot_be_done_is_said(spark, two, tmp_path):
         erase(two, spark, ids=str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="--forget takes ids out of a manifest, and this output has none"):
         erase(Config(output=str(tmp_path), manifest="none"), spark, event_id="a", forget=True)
-    with pytest.raises(ConfigError, match="no output of a run"):
+    with pytest.raises(ConfigError, match="Wanted an output with batches"):
         erase(Config(output=str(tmp_path), manifest="none"), spark, event_id="a")
     manifest = existing_manifest(spark, Memory("lake"), two.output)
     manifest.begin("3", None, {"token": "t"})

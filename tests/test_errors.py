@@ -13,13 +13,15 @@ from dedup_nb.errors import (
     ConfigError,
     DedupError,
     MissingColumnError,
+    OutputError,
     did_you_mean,
     keep_secret,
     masked,
     require_columns,
 )
-from dedup_nb.memory import noted_memory, record_output
-from dedup_nb.places import Memory, places_of
+from dedup_nb.keys import fit
+from dedup_nb.memory import check_output, noted_memory, record_output
+from dedup_nb.places import Memory, Recipe, places_of
 
 
 @pytest.fixture(autouse=True)
@@ -108,8 +110,32 @@ def test_missing_columns_are_all_named_with_the_nearest_ones():
         require_columns(["event_id", "etl_tsamp"], ["event_id", "etl_tstamp", "x"], "order_by")
     assert str(wrong.value).startswith("order_by needs etl_tstamp, x; the input has event_id, etl_tsamp.")
     assert "For etl_tstamp: Did you mean etl_tsamp?" in str(wrong.value)
+    assert "the right one in the settings (dedup run --help)" in str(wrong.value)
     with pytest.raises(MissingColumnError, match=r"c11, ... \(131 columns\)"):
         require_columns([f"c{n}" for n in range(131)], ["x"], "natural")
+
+
+@pytest.mark.parametrize(
+    "columns, recipe, words",
+    [
+        (["user_id", "id"], Recipe(), "For event_id: Did you mean id? .* with --event-id."),
+        (["evnt_id"], Recipe(), "For event_id: Did you mean evnt_id? .* with --event-id."),
+        (["a"], Recipe(), "needs event_id; the input has a. Rename .* with --event-id."),
+        (["event_id"], Recipe(order_by=("t", "event_id desc")), "needs t; .* with --order-by."),
+        (["id"], Recipe(fingerprint_columns=("n", "t"), order_by=("t desc",)),
+         "needs event_id, t, n; .* with --event-id, --order-by, --fingerprint-columns."),
+    ],
+)  # fmt: skip
+def test_a_missing_column_names_its_setting(columns, recipe, words):
+    with pytest.raises(MissingColumnError, match=words.replace("?", r"\?").replace(" .* ", " .*")):
+        fit(recipe, columns)
+
+
+def test_an_output_that_cannot_be_written_is_named_and_no_file_in_it(tmp_path):
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(OutputError, match=f"Cannot write {tmp_path}/out/runs: ") as wrong:
+        check_output(f"{tmp_path}/out", {})
+    assert "probe" not in str(wrong.value) and "tmp." not in str(wrong.value)
 
 
 def test_a_manifest_that_is_none_and_one_without_a_place():

@@ -394,6 +394,21 @@ def test_a_table_that_changes_is_left_alone(spark, tmp_path, monkeypatch):
     assert numbers(spark, path) == [3, 5, 8, 21, 30]
 
 
+@pytest.mark.parametrize("column", [None, "original_event_id"])
+def test_ids_that_nothing_keeps_are_said_before_they_are_replaced(spark, tmp_path, column):
+    events = frame(spark, EIGHT[2:4])
+    events = events.withColumn(column, F.lit(None).cast("string")) if column else events
+    events.coalesce(1).write.format("delta").save(f"{tmp_path}/events")
+    path, said = f"{tmp_path}/events", []
+    alter = f"ALTER TABLE delta.`{path}` ADD COLUMNS (original_event_id STRING)"
+    version = lambda line: said.append((line.rpartition("first: ")[2], Delta(spark, path).version()))
+    done = repair(path, strategy="rename", spark=spark, say=version)
+    assert said == ([] if column else [(alter, 0)]) and done.counts["renamed"] == 1
+    assert (alter in str(done)) == (done.data["note"] is not None) == (not column)
+    kept = spark.read.format("delta").load(path).where("n = 4").first().asDict()
+    assert kept["event_id"] != "b" and kept.get("original_event_id") == (column and "b")
+
+
 @pytest.mark.long
 def test_an_event_that_was_renamed_and_is_loaded_again_is_a_copy(spark, tmp_path):
     path = made(spark, tmp_path, EIGHT[2:4])

@@ -43,6 +43,11 @@ def test_a_page_says_nothing_of_nothing():
         assert heading not in text
 
 
+def test_a_setting_that_is_a_list_is_said_with_commas():
+    text = report_html({**PLAIN, "settings": {"event_id": ["tenant", "id"], "rerun": True}})
+    assert "event id tenant, id, rerun True" in text and "[" not in text.partition("<body>")[2]
+
+
 def test_what_comes_from_the_events_is_escaped():
     hot = [{"event_id": "<script>", "rows": 2, "pairs": 1, "dropped": 1}]
     text = report_html({**PLAIN, "hot_ids": hot}, [("<b>wrong", "<i>row")])
@@ -130,6 +135,22 @@ def test_of_a_long_stream_the_last_rows_alone_are_read(tmp_path, monkeypatch):
     write_index(str(tmp_path))
     assert sorted(read) == [names[0], *names[-1000:]]
     assert read_json(f"{tmp_path}/runs/index.json")["batches"] == 1011
+
+
+@pytest.mark.parametrize(
+    "last, shown, looked_at", [(2, "34", 3), (1, "4", 2), (9, "1234", 5), (None, "1234", 5)]
+)
+def test_of_an_output_without_a_manifest_the_last_batches_alone_are_read(
+    tmp_path, monkeypatch, last, shown, looked_at
+):
+    for name in "1234":
+        write_text(f"{tmp_path}/runs/{name}/metrics.json", json.dumps({**PLAIN, "batch_id": name}))
+        write_text(f"{tmp_path}/runs/{name}/files.json", '{"status": "committed"}')
+    write_text(f"{tmp_path}/runs/index.json", "{}")
+    read, real = set(), overview.read_json
+    monkeypatch.setattr(overview, "read_json", lambda path: (read.add(Path(path).parent), real(path))[1])
+    listed = runs(Config(output=str(tmp_path), manifest="none"), last=last)
+    assert "".join(row[0] for row in listed.rows[1:]) == shown and len(read) == looked_at
 
 
 def test_a_run_adds_its_rows_to_the_page_of_all(tmp_path):

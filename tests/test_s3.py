@@ -335,7 +335,7 @@ def listed(path):
         (
             "put",
             lambda path: lambda: check_output(path.replace("/in", "/out"), {}),
-            "out/runs/recipe.json.* s3:PutObject",
+            "out/runs cannot be used: .* s3:PutObject",
         ),
         ("post", lambda path: lambda: remove_folder(path), "in cannot .* s3:DeleteObject"),
     ],
@@ -350,7 +350,7 @@ def test_a_denied_request_is_said_with_bucket_key_and_right(gate, lake, monkeypa
 
 def test_what_else_a_store_refuses_is_said_with_what_to_check(gate, lake, monkeypatch, tmp_path):
     nowhere = "s3://nobody-has-this/out"
-    words = "s3://nobody-has-this/out/runs/.* there is no bucket nobody-has-this there.*AWS_ENDPOINT_URL_S3"
+    words = "this/out/runs cannot be used: there is no bucket nobody-has-this there.*AWS_ENDPOINT_URL_S3"
     assert re.search(words, refused(lambda: check_output(nowhere, {})))
     told = refused(listed("s3://nobody-has-this/in"))
     assert re.search("s3://nobody-has-this.* there is no bucket nobody-has-this there", told)
