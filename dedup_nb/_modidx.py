@@ -1033,7 +1033,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'dedup_nb.lake._old_markers': ('lake.html#_old_markers', 'dedup_nb/lake.py'),
                                'dedup_nb.lake._same_id': ('lake.html#_same_id', 'dedup_nb/lake.py'),
                                'dedup_nb.lake._stored_in': ('lake.html#_stored_in', 'dedup_nb/lake.py'),
-                               'dedup_nb.lake._text': ('lake.html#_text', 'dedup_nb/lake.py'),
                                'dedup_nb.lake._typed': ('lake.html#_typed', 'dedup_nb/lake.py'),
                                'dedup_nb.lake._where_met': ('lake.html#_where_met', 'dedup_nb/lake.py'),
                                'dedup_nb.lake.era_of': ('lake.html#era_of', 'dedup_nb/lake.py'),

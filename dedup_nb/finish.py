@@ -324,6 +324,8 @@ def _notes(job: Job, work: Worked) -> list[str]:
         notes.append(f"the input has no column {job.recipe.event_fingerprint}: {stand_in}")
     if moved.differing:
         notes.append(moved.differing)
+    elif keys.missing == "id" and not job.applies:
+        notes.append("whether copies of an id differ is said by a run that applies, or by dedup profile")
     wide = work.opened.kept.wide
     if wide and wide.texts:
         notes.append(f"JSON text in this batch, as no type of theirs holds all values: {some_of(wide.texts)}")
@@ -341,7 +343,7 @@ def _notes_of_claim(job: Job, work: Worked) -> list[str]:
     if claim.etl is None:
         notes.append(
             "nobody knows when this batch was: it sees all that is remembered, and is remembered for "
-            "ever; give etl_time, or name order_by"
+            "ever; give etl_time, or put a column that holds a time into order_by"
         )
     if looked.newer:
         newer = counted(len(looked.newer), "committed batch", "committed batches")

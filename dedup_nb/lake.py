@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from .columns import literal
 from .conditional import ConditionalPuts, check_one_host
 from .files import absolute, filesystem, names_in, remove_markers
 from .keys import KEY, id_key
@@ -45,11 +46,6 @@ _CONFLICT = re.compile(
 def era_of(seq: int) -> int:
     "The era of a place."
     return seq // _PLACES
-
-
-def _text(value: str) -> str:
-    "A text as SQL wants it."
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _from_json(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: str) -> DataFrame:
@@ -89,7 +85,7 @@ def _typed(*same: str, **other: str) -> list[str]:
 def _key_rows(claim: Claim, keys: DataFrame) -> DataFrame:
     "Keys of a batch as rows of the table."
     own = {"era": era_of(claim.sees), "seq": claim.sees, "etl": "null" if claim.etl is None else claim.etl}
-    own |= {"kind": "'key'", "batch_id": _text(claim.batch_id)}
+    own |= {"kind": "'key'", "batch_id": literal(claim.batch_id)}
     return keys.selectExpr(*_typed(*KEY, "pair", "fate", "origin", "origin_seq", **own))
 
 
@@ -284,7 +280,7 @@ class LakeStore:
         if claim and not claim.rerun:
             self._write(rows, marker, mode="append")
         else:
-            batch = _text(marker.batch_id)
+            batch = literal(marker.batch_id)
             own = f"(batch_id = {batch} and (kind = 'key' or seq = {marker.seq}))"
             # what others kept alive of a batch that is forgotten goes with it
             where = own if claim else f"{own} or origin = {batch}"
@@ -349,7 +345,7 @@ class LakeStore:
     def expire(self, ledger: Ledger, batches: Sequence[str]) -> None:
         "Remove the keys of these batches; put small files together, remove those that no reader needs."
         if batches:
-            listed = ", ".join(map(_text, batches))
+            listed = ", ".join(map(literal, batches))
             self.spark.sql(f"delete from delta.`{self.path}` where kind = 'key' and batch_id in ({listed})")
         self.spark.sql(f"optimize delta.`{self.path}`")
         self.spark.sql(f"vacuum delta.`{self.path}`")
@@ -424,7 +420,7 @@ def _as_seen(keys: DataFrame, claim: Claim, retention_s: int) -> DataFrame:
     keys = keys.where(f"seq < {claim.sees}")
     # every key is tested, so what no committed batch would fail is left out
     if any(e.batch_id == claim.batch_id for e in committed):
-        keys = keys.where(f"batch_id <> {_text(claim.batch_id)}")
+        keys = keys.where(f"batch_id <> {literal(claim.batch_id)}")
     if claim.etl is not None and any(e.etl is not None and e.etl < oldest for e in committed):
         keys = keys.where(f"etl is null or etl >= {oldest}")
     return keys

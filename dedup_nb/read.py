@@ -297,7 +297,7 @@ def _twins(wrong: BaseException, what: str, advice: str) -> InputError:
 # %% ../nbs/03_read.ipynb #f88026f2
 def _json_source(lines: DataFrame, schema: T.StructType, place: Input, recipe: Recipe) -> Source:
     "JSON lines with the columns of `schema`."
-    require_columns(schema.fieldNames(), recipe.event_id, "input_format=json")
+    require_columns(schema.fieldNames(), dict.fromkeys(recipe.event_id, "event_id"), "input_format=json")
     columns = tuple(schema.fieldNames())
     good = _with_entities("_dd_corrupt is null and _dd_id is not null", columns, place)
     raw = _json_lines(lines, schema, place, recipe)
@@ -514,7 +514,7 @@ def _without_id(recipe: Recipe, payload: str, time: str = _NO_TIME) -> Column:
 
 def _frame_source(rows: DataFrame, recipe: Recipe, place: Input) -> Source:
     "Rows that have their columns already."
-    require_columns(rows.columns, recipe.event_id, "The run")
+    require_columns(rows.columns, dict.fromkeys(recipe.event_id, "event_id"), "The run")
     columns = tuple(rows.columns)
     payload = _written(f"struct({', '.join(map(quoted, columns))})")
     good = _with_entities("_dd_id is not null", columns, place)

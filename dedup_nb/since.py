@@ -15,7 +15,7 @@ from .errors import InputError
 from .files import Batch, Found
 from .ledger import Entry, Ledger
 from .places import Limits
-from .versions import added_between, version_of
+from .versions import added_between
 
 # %% ../nbs/30_since.ipynb #e753a9c9
 _NAME = re.compile(r"(.+)-v(\d+)-(\d+)")
@@ -80,9 +80,9 @@ class _Table:
 
     def added(self) -> Iterator[Batch | None]:
         "What was added since the last commit: first what a run has begun."
-        commits, now = self.commits(), version_of(self.table)
-        if not commits or now is None:
+        if not (commits := self.commits()):
             return
+        now = self.table.version()
         self._check_same(commits, now)
         first = 1 + max(int(e.committed["version"]) for e in commits)
         for last in sorted({*self._begun(first, now), now} if first <= now else ()):

@@ -295,7 +295,7 @@ def differing_words(
     columns: Sequence[str],
 ) -> str:
     "Say how many dropped copies differ from the one that stays, and in which columns."
-    rows, by_column = _differing(suspects, decisions, columns)
+    rows, by_column = _differing(suspects, decisions, columns) if columns else (0, {})
     said = "the id alone says what is the same event (missing_fingerprint=id)"
     if not rows:
         return f"{said}: all dropped copies equal the one that stays"

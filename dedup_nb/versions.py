@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import unquote
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from .columns import quoted
 from .deltas import Delta
 from .errors import FormatError, InputError, MissingInputError
@@ -156,12 +156,15 @@ def _by_feed(table: Delta, first: int, last: int) -> Added | None:
 def _by_files(table: Delta, about: Row, first: int, last: int) -> Added:
     if why := _mapped(table, about):
         return Added(True, why_not=why)
-    log = table.log(first, last)
     try:
-        changed = {r.version for r in log.where("remove.dataChange").select("version").distinct().collect()}
+        log = table.log(first, last)
+        versions = log.groupBy("version").agg(F.expr("bool_or(remove.dataChange) as changed")).collect()
         added = log.where("add.dataChange").select("add.path", "add.size").collect()
     except Exception as wrong:
         return Added(True, why_not=f"its log cannot be read from version {first} on ({first_line(wrong)})")
+    if len(versions) <= last - first:
+        return Added(True, why_not=f"its log does not have all versions from {first} on any more")
+    changed = {v.version for v in versions if v.changed}
     files = sorted((_file(about.location, a) for a in added), key=lambda f: f.path)
     unsaid = [f.path for f in files if any(f"/{c}=" not in f.path for c in about.partitionColumns)]
     why = f"the folders of {some_of(unsaid, 1)} do not say the partition" if unsaid else _changed(changed)

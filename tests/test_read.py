@@ -26,7 +26,7 @@ from dedup_nb.files import (
     loader_url,
 )
 from dedup_nb.places import Input, Limits, Recipe
-from dedup_nb.read import check_format, explain_read_error, format_of, read_batch, version_of
+from dedup_nb.read import check_format, explain_read_error, format_of, read_batch
 
 ID = "83c1293c-9788-5607-a11c-f291161a7a5a"
 MARK = b"\xef\xbb\xbf"  # what some editors put at the beginning of a file
@@ -835,7 +835,6 @@ def test_a_delta_folder_is_one_batch_as_it_was(spark, tmp_path):
     spark.sql("select 'b' as event_id").write.format("delta").mode("append").save(str(path))
     assert (batch.batch_id, batch.files, source.version) == ("2026-11-20", (), "0")
     assert [r.event_id for r in good_rows(source)] == ["a"]
-    assert version_of(spark, str(path), "delta") == "1"
 
 
 def test_a_folder_that_is_not_delta_is_said(spark, tmp_path):
