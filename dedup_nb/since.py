@@ -76,53 +76,72 @@ class _Table:
     def _as_read(self, entry: Entry) -> Batch | None:
         if named := _NAME.fullmatch(entry.batch_id):
             return self.part(int(named[2]), int(named[3]), named[1])
-        return replace(self.whole, batch_id=entry.batch_id, versions=(None, int(entry.committed["version"])))
+        return self._as_of(entry.batch_id, int(entry.committed["version"]))
+
+    def _as_of(self, batch_id: str, version: int) -> Batch:
+        return replace(self.whole, batch_id=batch_id, versions=(None, version))
 
     def added(self) -> Iterator[Batch | None]:
-        "What was added since the last commit: first what a run has begun."
+        "What no commit has: what was added since, and what was forgotten."
         if not (commits := self.commits()):
             return
         now = self.table.version()
-        self._check_same(commits, now)
-        first = 1 + max(int(e.committed["version"]) for e in commits)
-        for last in sorted({*self._begun(first, now), now} if first <= now else ()):
-            yield self.part(first, last)
-            first = last + 1
+        spans = sorted(map(_span, self._same(commits, now)))
+        for first, last in self._cut(_gaps(spans, now)):
+            yield self.part(first, last) if first else self._as_of(self.whole.batch_id, last)
 
-    def _begun(self, first: int, now: int) -> list[int]:
-        "The last version of a batch that a run has begun and not committed."
-        name = re.compile(rf"{re.escape(self.whole.batch_id)}-v{first}-(\d+)")
-        begun = (e for e in self.ledger.entries.values() if not e.committed and e.state != "forgotten")
-        ends = [int(named[1]) for e in begun if (named := name.fullmatch(e.batch_id))]
-        return [end for end in ends if end <= now][:1]
+    def _cut(self, gaps: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        "Gaps, cut where a run has begun a batch and not committed it."
+        names = (n for n, e in self.ledger.entries.items() if not e.committed)
+        begun = [_NAME.fullmatch(n) for n in names if n.startswith(f"{self.whole.batch_id}-v")]
+        ends = {int(b[2]): int(b[3]) for b in begun if b}
+        for first, last in gaps:
+            while first <= last:
+                end = min(last, ends.get(first, last))
+                yield first, end
+                first = end + 1
 
     def part(self, first: int, last: int, name: str | None = None) -> Batch | None:
         "What some versions added, as a batch; None if that is nothing."
         batch_id = f"{name or self.whole.batch_id}-v{first}-{last}"
-        part = replace(self.whole, batch_id=batch_id, versions=(first, last))
         added = added_between(self.table, first, last)
         if added.why_not and self.force:
-            return replace(part, versions=(None, last))
+            return self._as_of(batch_id, last)
         if added.why_not:
-            raise self._refused(part, added.why_not)
-        return replace(part, files=added.files) if added.rows else None
+            raise self._refused(batch_id, first, last, added.why_not)
+        part = replace(self.whole, batch_id=batch_id, versions=(first, last), files=added.files)
+        return part if added.rows else None
 
-    def _refused(self, part: Batch, why: str) -> InputError:
-        first, last = part.versions
+    def _refused(self, batch_id: str, first: int, last: int, why: str) -> InputError:
         return InputError(
-            f"{self.table.name} is committed as of version {first - 1} and is at {last} now, but what was "
-            f"added cannot be told: {why}. --force takes all rows as batch {part.batch_id}: those that earlier "
+            f"{self.table.name} is committed as of version {first - 1}, and what was added to it up to version "
+            f"{last} cannot be told: {why}. --force takes all rows as batch {batch_id}: those that earlier "
             "batches had are known and dropped, a row that was changed may count as another event."
         )
 
-    def _check_same(self, commits: list[Entry], now: int) -> None:
-        "Raise `InputError` if the table was made anew since: its versions begin again."
-        ids = {e.committed["table_id"] for e in commits if e.committed.get("table_id")}
-        last = max(int(e.committed["version"]) for e in commits)
-        if now >= last and (not ids or self.table.detail().id in ids):
-            return
+    def _same(self, commits: list[Entry], now: int) -> list[Entry]:
+        "The commits of the table as it is. Raises `InputError` if it was made anew: versions begin again."
+        own = self.table.detail().id
+        same = [e for e in commits if e.committed.get("table_id") in (None, own)]
+        last = max((int(e.committed["version"]) for e in same), default=now)
+        if same and last <= now:
+            return same
         raise InputError(
-            f"{self.table.name} is at version {now}, and is not the table that was committed as of version "
-            f"{last}: it was made anew. To take all of it, name the batch: --batch-id NAME; what earlier "
-            "batches had is known and dropped."
+            f"{self.table.name} is not the table that was committed: it was made anew, and is at version {now}. "
+            "To take all of it, name the batch: --batch-id NAME; what earlier batches had is known and dropped."
         )
+
+
+def _span(entry: Entry) -> tuple[int, int]:
+    "The versions that a commit has."
+    named = _NAME.fullmatch(entry.batch_id)
+    return int(named[2]) if named else 0, int(entry.committed["version"])
+
+
+def _gaps(spans: list[tuple[int, int]], now: int) -> Iterator[tuple[int, int]]:
+    "The versions between spans, and after them."
+    start = 0
+    for first, last in [*spans, (now + 1, now)]:
+        if start < first:
+            yield start, first - 1
+        start = max(start, last + 1)

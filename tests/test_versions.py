@@ -10,6 +10,7 @@ from runs import silent
 from dedup_nb import Config, pipeline, run
 from dedup_nb.deltas import Delta
 from dedup_nb.errors import InputError
+from dedup_nb.history import forget
 from dedup_nb.session import get_spark
 
 COLUMNS = "event_id string, n int"
@@ -166,15 +167,29 @@ def test_a_run_that_was_begun_is_finished_with_its_versions(table, monkeypatch):
 
 
 @pytest.mark.long
+def test_what_was_forgotten_is_taken_again(table):
+    for n, event_id in enumerate("abcd"):
+        grow(table, (event_id, n))
+        taken(table)
+    home = table.name.rpartition("/")[0]
+    for batch in ("events", "events-v2-2"):
+        forget(batch, Config(output=f"{home}/clean"), table.spark, yes=True)
+    assert sorted(taken(table)) == [("events", 1, 1), ("events-v2-2", 1, 1)]
+    assert taken(table) == []
+
+
+@pytest.mark.long
 def test_a_table_made_anew_is_not_taken_for_the_old_one(table):
     grow(table, ("a", 1))
     taken(table)
     shutil.rmtree(table.name)
     grow(table, ("b", 2))
     grow(table, ("c", 3))
-    with pytest.raises(InputError, match="is not the table that was committed .* --batch-id NAME"):
+    with pytest.raises(InputError, match="is not the table that was committed: .* --batch-id NAME"):
         taken(table)
     assert taken(table, batch_id="new") == [("new", 2, 2)]
+    grow(table, ("d", 4))
+    assert taken(table) == [("events-v2-2", 1, 1)]
 
 
 @pytest.mark.long
