@@ -7,6 +7,8 @@ SHARE ?= 1
 KILLS ?= 200
 DIR ?= samples_output
 TOOLS := .venv-recipes/bin
+# jars come once, before several workers want them at the same time
+FETCH := -c "from dedup_nb.session import get_spark; get_spark(delta=True).stop()"
 CORE := rules run read enriched laws manifest stream
 
 .PHONY: setup demo test test-long test-spark41 recipes soak evidence bench samples export docs notebooks lock clean
@@ -20,6 +22,7 @@ $(STAMP): pyproject.toml constraints.txt .ci/check_java.sh
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	@ls ~/.ivy2*/jars/io.delta_delta-spark_2.13* >/dev/null 2>&1 || $(BIN)/python $(FETCH) >/dev/null 2>&1 || true
 	@touch $@
 
 demo: setup  ## run the job notebook on the sample batches, end with a summary
@@ -35,6 +38,7 @@ test-spark41: setup  ## the core of the tests with Spark 4.1, in an environment 
 	@test -x .venv41/bin/python || $(PYTHON) -m venv .venv41
 	@sed 's/^pyspark==.*/pyspark==4.1.4/' constraints.txt > .venv41/constraints.txt
 	@$(BIN)/uv pip install --quiet --python .venv41/bin/python -c .venv41/constraints.txt -e '.[dev]'
+	@.venv41/bin/python $(FETCH) >/dev/null 2>&1 || true
 	@.venv41/bin/python -m pytest $(CORE:%=tests/test_%.py)
 
 recipes: setup  ## the recipes with the schedulers' own tools, in an environment beside ours

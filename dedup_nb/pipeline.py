@@ -365,9 +365,7 @@ def run(
     job = open_job(config, places, limits, spark, **more)
     _check_streams(job)
     ledger = _ledger(job, accept_empty_manifest)
-    if job.places.input.format in ("delta", "table") and job.manifest and not stream:
-        found = parts_of_table(job.spark, found, ledger, limits, force)
-    todo, notes, troubles = _todo(job, found, ledger, late_files)
+    todo, notes, troubles = _todo(job, _parted(job, found, ledger, force), ledger, late_files)
     return _all(job, todo, notes, troubles)
 
 
@@ -421,6 +419,13 @@ def _todo(
     notes = [*found.notes, *chosen.notes, *map(_finished_now, finished), *left]
     asked_for = [words for name, words in chosen.troubles.items() if is_asked_for(name, job.limits)]
     return todo[: job.limits.max_batches], notes, [*found.unfit, *asked_for]
+
+
+def _parted(job: Job, found: Found, ledger: Ledger, force: bool) -> Found:
+    "A table in parts: what is committed of it, and what it got since."
+    if job.stream or not job.manifest or job.places.input.format not in ("delta", "table"):
+        return found
+    return parts_of_table(job.spark, found, ledger, job.limits, force)
 
 
 def _with_columns(job: Job, found: Found) -> Found:

@@ -402,10 +402,12 @@ def _columns_without_files(recipe: Recipe, place: Input) -> T.StructType:
     )
 
 
-def _folder_columns(batch: Batch) -> list[str]:
-    "The columns that the names of folders below the batch give."
+def _folder_columns(batch: Batch) -> tuple[str, ...]:
+    "The columns that the names of folders below the batch give; those of a table are its own matter."
+    if batch.versions:
+        return ()
     folders = (part for path in batch.by_path() for part in path.split("/")[:-1] if "=" in part)
-    return list(dict.fromkeys(part.partition("=")[0] for part in folders))
+    return tuple(dict.fromkeys(part.partition("=")[0] for part in folders))
 
 
 def _parquet(spark: SparkSession, batch: Batch, place: Input) -> DataFrame:
@@ -512,8 +514,9 @@ def _without_id(recipe: Recipe, payload: str, time: str = _NO_TIME) -> Column:
     return generic_error(f"array('Field {columns} cannot be empty')", time, payload)
 
 
-def _frame_source(rows: DataFrame, recipe: Recipe, place: Input) -> Source:
+def _frame_source(found: AsOf, batch: Batch, recipe: Recipe, place: Input) -> Source:
     "Rows that have their columns already."
+    rows = found.rows
     require_columns(rows.columns, dict.fromkeys(recipe.event_id, "event_id"), "The run")
     columns = tuple(rows.columns)
     payload = _written(f"struct({', '.join(map(quoted, columns))})")
@@ -527,6 +530,9 @@ def _frame_source(rows: DataFrame, recipe: Recipe, place: Input) -> Source:
         lambda: raw,
         lambda part: _marked(part, good),
         lambda part: part.where(f"not ({good})").select(fault),
+        folders=_folder_columns(batch),
+        version=found.version,
+        table_id=found.table_id,
     )
 
 
@@ -550,10 +556,7 @@ def read_batch(
         if place.format == "json":
             schema = _json_schema(spark, batch.files, place, recipe)
             return _json_source(_lines(spark, batch.files), schema, place, recipe)
-        found = _frame(spark, batch, place, recipe)
-        folders = () if found.version else tuple(_folder_columns(batch))
-        more = dict(version=found.version, table_id=found.table_id, folders=folders)
-        return replace(_frame_source(found.rows, recipe, place), **more)
+        return _frame_source(_frame(spark, batch, place, recipe), batch, recipe, place)
     except InputError:
         raise
     except Exception as wrong:

@@ -46,10 +46,8 @@ def parts_of_table(
 
 def _said(part: Batch) -> str:
     first, last = part.versions
-    added = (
-        f"what versions {first} to {last} added" if first is not None else f"all rows as of version {last}"
-    )
-    return f"batch {part.batch_id} of {part.source}: {added}"
+    rows = f"all rows as of version {last}" if first is None else f"what versions {first} to {last} added"
+    return f"batch {part.batch_id} of {part.source}: {rows}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class _Table:
 
     def _refused(self, batch_id: str, first: int, last: int, why: str) -> InputError:
         return InputError(
-            f"{self.table.name} is committed as of version {first - 1}, and what was added to it up to version "
+            f"{self.table.name} is committed as of version {first - 1}, and what was added up to version "
             f"{last} cannot be told: {why}. --force takes all rows as batch {batch_id}: those that earlier "
             "batches had are known and dropped, a row that was changed may count as another event."
         )
@@ -127,8 +125,9 @@ class _Table:
         if same and last <= now:
             return same
         raise InputError(
-            f"{self.table.name} is not the table that was committed: it was made anew, and is at version {now}. "
-            "To take all of it, name the batch: --batch-id NAME; what earlier batches had is known and dropped."
+            f"{self.table.name} is not the table that was committed: it was made anew, and is at version "
+            f"{now}. To take all of it, name the batch: --batch-id NAME; what earlier batches had is known "
+            "and dropped."
         )
 
 

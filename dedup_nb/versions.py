@@ -7,7 +7,7 @@ __all__ = ["AsOf", "version_of", "table_rows", "Added", "added_between"]
 
 # %% ../nbs/02_versions.ipynb #e9270280
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -146,29 +146,31 @@ def added_between(table: Delta, first: int, last: int) -> Added:
 def _by_feed(table: Delta, first: int, last: int) -> Added | None:
     "What the feed says; None if it was not on in all these versions."
     try:
-        changes = table.feed(first, last).select("_change_type", "_commit_version").distinct().collect()
+        feed = table.feed(first, last).selectExpr("_commit_version as version", "_change_type as change")
+        changes = feed.distinct().collect()
     except Exception:
         return None
-    changed = {c._commit_version for c in changes if c._change_type != "insert"}
-    return Added(bool(changes), why_not=_changed(changed))
+    return Added(bool(changes), why_not=_changed(c.version for c in changes if c.change != "insert"))
 
 
 def _by_files(table: Delta, about: Row, first: int, last: int) -> Added:
     if why := _mapped(table, about):
         return Added(True, why_not=why)
     try:
-        log = table.log(first, last)
-        versions = log.groupBy("version").agg(F.expr("bool_or(remove.dataChange) as changed")).collect()
-        added = log.where("add.dataChange").select("add.path", "add.size").collect()
+        versions, added = _logged(table.log(first, last))
     except Exception as wrong:
         return Added(True, why_not=f"its log cannot be read from version {first} on ({first_line(wrong)})")
     if len(versions) <= last - first:
         return Added(True, why_not=f"its log does not have all versions from {first} on any more")
-    changed = {v.version for v in versions if v.changed}
     files = sorted((_file(about.location, a) for a in added), key=lambda f: f.path)
-    unsaid = [f.path for f in files if any(f"/{c}=" not in f.path for c in about.partitionColumns)]
-    why = f"the folders of {some_of(unsaid, 1)} do not say the partition" if unsaid else _changed(changed)
+    why = _unsaid(files, about.partitionColumns) or _changed(v.version for v in versions if v.changed)
     return Added(bool(files), tuple(files), why)
+
+
+def _logged(log: DataFrame) -> tuple[list[Row], list[Row]]:
+    "Each version, and whether it changed rows; the files that were added."
+    versions = log.groupBy("version").agg(F.expr("bool_or(remove.dataChange) as changed"))
+    return versions.collect(), log.where("add.dataChange").select("add.path", "add.size").collect()
 
 
 def _file(location: str, added: Row) -> InputFile:
@@ -176,11 +178,16 @@ def _file(location: str, added: Row) -> InputFile:
     return InputFile(path if ":/" in path or path.startswith("/") else f"{location}/{path}", added.size)
 
 
-def _changed(versions: set[int]) -> str | None:
-    if not versions:
-        return None
-    names = some_of([str(v) for v in sorted(versions)])
-    return f"{counted(len(versions), 'version')} among them ({names}) updated or deleted rows"
+def _unsaid(files: Sequence[InputFile], columns: Sequence[str]) -> str | None:
+    "Why the names of folders do not help, in words."
+    unsaid = [f.path for f in files if any(f"/{c}=" not in f.path for c in columns)]
+    return f"the folder of {unsaid[0]} does not say the partition" if unsaid else None
+
+
+def _changed(versions: Iterable[int]) -> str | None:
+    names = [str(v) for v in sorted(set(versions))]
+    words = f"{counted(len(names), 'version')} among them ({some_of(names)}) updated or deleted rows"
+    return words if names else None
 
 
 def _mapped(table: Delta, about: Row) -> str | None:

@@ -125,3 +125,27 @@ def test_kubernetes_knows_every_field_of_the_job(kubernetes):
 
 def test_the_dockerfile_has_no_fault_that_a_linter_finds():
     call(TOOLS / "hadolint", RECIPES / "docker/Dockerfile")
+
+
+ALONE = """
+from pyspark.sql import SparkSession
+from dedup_nb import deduplicate
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+rows = [("a", 1, 1), ("a", 1, 2), ("a", 2, 3)]
+result = deduplicate(spark.createDataFrame(rows, "event_id string, n int, t int"), order_by="t",
+                     fingerprint_columns="n")
+print(result.kept.toPandas().shape, result.dropped.count())
+"""
+
+
+def test_an_install_leaves_the_packages_of_a_platform_alone(tmp_path):
+    python = tmp_path / "platform/bin/python"
+    call(sys.executable, "-m", "venv", tmp_path / "platform")
+    pip = lambda *words: call(BIN / "uv", "pip", *words, "--python", python)
+    pip("install", "pandas==2.0.3", "pyarrow==14.0.2", "numpy<2", "pyspark==4.0.5", "setuptools", "wheel")
+    before = set(pip("freeze").splitlines())
+    pip("install", ROOT)
+    gone, came = before - (after := set(pip("freeze").splitlines())), after - before
+    assert not gone and all(line.startswith("dedup") for line in came), (gone, came)
+    env = {"PYTHONPATH": "", "PYSPARK_PYTHON": str(python)}
+    assert call(python, "-c", ALONE, **env).strip() == "(2, 4) 1"
