@@ -190,6 +190,7 @@ def test_another_request_finishes_one_that_was_killed(spark, two):
     assert not [n for n in (1, 2) if "until_done" in proof_of(two.output, n)]
 
 
+@pytest.mark.long
 def test_a_run_that_begins_meanwhile_keeps_its_files(spark, two, tmp_path, monkeypatch):
     "The erasure ends before it removes what no list names; the next one goes on."
     write(spark, tmp_path / "in", {"3": [("z", "f", 9, 1)]})
@@ -269,6 +270,7 @@ def answered(spark, output):
     return {r.event_id for r in folder.select("event_id").distinct().collect()} - {""}
 
 
+@pytest.mark.long
 def test_with_forget_items_leave_a_table_and_a_late_copy_is_loaded_again(spark, on_table, tmp_path):
     asked, table, there = on_table
     new = new_of_a(spark, asked.output)

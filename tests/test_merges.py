@@ -390,6 +390,7 @@ def frame_of(spark, *rows):
     return spark.createDataFrame(rows, SCHEMA)
 
 
+@pytest.mark.long
 def test_an_insert_is_there_once_by_token_or_by_content_in_any_order(spark, tmp_path):
     table = MergeTable(str(tmp_path / "t"), Replacing("k", "ver"), spark=spark)
     one, two = frame_of(spark, ("a", 1, "x"), ("b", 1, "y")), frame_of(spark, ("a", 2, "z"))

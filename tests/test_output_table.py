@@ -76,6 +76,7 @@ def test_a_table_that_is_there(spark, shop):
     assert spark.table(TABLE).where("original_event_id = 'a'").count() == 1
 
 
+@pytest.mark.long
 def test_what_cannot_be(spark, shop):
     spark.sql("create table shop.plain (event_id string, batch_id string) using parquet")
     spark.sql("create table shop.without (event_id string) using delta")

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
-from runs import silent
+from runs import SAMPLES, silent
 
 from dedup_nb import Config, deduplicate, run
 from dedup_nb.cli import main
 from dedup_nb.deltas import Delta
+from dedup_nb.enriched import NAMES
 from dedup_nb.errors import (
     BusyError,
     ConfigError,
@@ -65,6 +66,7 @@ def left(spark, path):
     return sorted(map(tuple, rows))
 
 
+@pytest.mark.long
 def test_eight_rows_by_path(spark, tmp_path, monkeypatch, capsys):
     path = made(spark, tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -394,6 +396,7 @@ def test_a_table_that_changes_is_left_alone(spark, tmp_path, monkeypatch):
     assert numbers(spark, path) == [3, 5, 8, 21, 30]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("column", [None, "original_event_id"])
 def test_ids_that_nothing_keeps_are_said_before_they_are_replaced(spark, tmp_path, column):
     events = frame(spark, EIGHT[2:4])
@@ -635,3 +638,17 @@ def test_what_cannot_be_repaired_is_named(spark, tmp_path):
         with pytest.raises(error, match=words):
             go(spark, table, **asked)
     assert Delta(spark, path).version() == 0
+
+
+@pytest.mark.long
+def test_samples_that_were_loaded_three_times(spark, tmp_path):
+    columns = ", ".join(f"`{name}` string" for name in NAMES)
+    day = spark.read.csv(f"{SAMPLES}/run=2026-11-18-00-00-00", sep="\t", schema=columns, quote="", escape="")
+    names = "event_id event_fingerprint etl_tstamp collector_tstamp v_collector v_etl page_url contexts"
+    day = day.select(*names.split(), "derived_contexts")
+    day.union(day).union(day).write.format("delta").save(f"{tmp_path}/samples")
+    repair(f"{tmp_path}/samples", strategy="rename", mode="apply", spark=spark, say=silent)
+    once = deduplicate(day, synthetic="rename_later").kept
+    loaded = spark.read.format("delta").load(f"{tmp_path}/samples").where("event_id is not null")
+    assert loaded.count() == once.count() == loaded.select("event_id").distinct().count()
+    assert loaded.join(once, "event_id", "left_anti").isEmpty()

@@ -71,6 +71,7 @@ def two(spark, tmp_path_factory):
     return go(spark, folder), folder / "out"
 
 
+@pytest.mark.long
 def test_the_pages_of_a_run_link_to_one_another(two):
     _, output = two
     first, second = ((output / f"runs/{b}/report.html").read_text() for b in "12")

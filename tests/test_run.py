@@ -283,6 +283,7 @@ def test_another_recipe_for_the_same_output_is_refused(spark, source, tmp_path):
 # --- odd input ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("steps", [{}, {"natural": "off", "synthetic": "off"}])
 def test_a_batch_without_a_good_row_is_committed_only_if_that_is_asked_for(spark, tmp_path, steps):
     "Under adaptive execution: it cuts away what stands on an empty shuffle, with what is counted there."

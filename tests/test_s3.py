@@ -11,6 +11,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import boto3
+import deltalake
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from emulator import answer, gate_to, ministack
@@ -190,6 +192,42 @@ def test_many_batches_late_files_and_expiry_on_s3(gate, lake):
     print({batch: (sum(c.values()), dict(c)) for batch, c in by_batch.items()})
     numbers = [sum(by_batch[f"{n:03d}"].values()) for n in range(4, 9)]
     assert max(numbers) < min(1.5 * min(numbers), 1000), numbers
+
+
+@pytest.mark.long
+def test_a_table_on_s3_is_repaired_and_taken_by_version(gate, lake):
+    where = {"AWS_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL_S3"], "AWS_ALLOW_HTTP": "true"}
+    where["AWS_S3_ALLOW_UNSAFE_RENAME"] = "true"  # nobody else writes
+    events = f"s3://{lake}/events"
+    rows = [("a", "f", 1), ("a", "f", 2), ("b", "f", 3), ("b", "g", 4)]
+    rows_of = lambda *some: pa.table(dict(zip(("event_id", "event_fingerprint", "n"), zip(*some))))
+    left = lambda path: sorted(
+        deltalake.DeltaTable(path, storage_options=where).to_pyarrow_table()["n"].to_pylist()
+    )
+    deltalake.write_deltalake(events, rows_of(*rows), storage_options=where)
+    call = lambda *words: subprocess.run(
+        [sys.executable, "-m", "dedup_nb", *words], capture_output=True, text=True
+    )
+    done = call("repair", "--table", events.replace("s3:", "s3a:"), "--order-by", "n", "--mode", "apply")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert left(events) == [1, 3] and left(f"s3://{lake}/duplicated_events") == [2, 4]
+    asked = [
+        "--input",
+        events,
+        "--output",
+        f"s3://{lake}/clean",
+        "--input-format",
+        "delta",
+        "--order-by",
+        "n",
+    ]
+    done = call("run", *asked, "--output-format", "delta")
+    assert done.returncode == 0, done.stderr + done.stdout
+    more = rows_of(("b", "f", 5), ("c", "f", 6))
+    deltalake.write_deltalake(events, more, mode="append", storage_options=where)
+    done = call("run", *asked, "--output-format", "delta", "--json")
+    assert [b["counts"]["read"] for b in json.loads(done.stdout)["batches"]] == [2], done.stderr
+    assert left(f"s3://{lake}/clean/events") == [1, 3, 6] and nothing_left(lake)
 
 
 @pytest.mark.long

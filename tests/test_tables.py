@@ -133,6 +133,7 @@ def test_the_message_says_what_is_there(spark, source):
     assert set(told["data"]) == {"base", "typesInfo", "timestamps", "compression", "processor", "count"}
 
 
+@pytest.mark.long
 def test_one_command_loads_a_batch_into_redshift(spark, source):
     folder = source()
     go(spark, folder)
