@@ -60,7 +60,9 @@ def compare_with_commits(
     "Compare committed folders with what their commits read."
     commits = _Commits({e.batch_id: e for e in ledger.committed()}, output, take_late, advice)
     each = list(map(commits.compared, batches))
-    found = sorted((b for one in each for b in one.batches), key=lambda b: b.batch_id)
+    # names of versions are no texts: 10 comes after 9
+    order = lambda b: (b.versions[1] if b.versions else 0, b.batch_id)
+    found = sorted((b for one in each for b in one.batches), key=order)
     troubles = {name: words for one in each for name, words in one.troubles.items()}
     return Chosen(tuple(found), tuple(note for one in each for note in one.notes), troubles)
 

@@ -92,8 +92,10 @@ class Delta:
     def log(self, first: int, last: int) -> DataFrame:
         "The log of versions: `version`, `add` and `remove` of files."
         home = f"{escaped(self.location)}/_delta_log"
-        files = "path string, size bigint, dataChange boolean"
-        lines = self.spark.read.schema(f"add struct<{files}>, remove struct<{files}>")
+        file = (
+            "struct<path string, size bigint, dataChange boolean, deletionVector struct<storageType string>>"
+        )
+        lines = self.spark.read.schema(f"add {file}, remove {file}").option("mode", "FAILFAST")
         lines = lines.json([f"{home}/{version:020d}.json" for version in range(first, last + 1)])
         return lines.selectExpr("int(split(_metadata.file_name, '[.]')[0]) as version", "add", "remove")
 

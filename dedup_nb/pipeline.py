@@ -425,7 +425,7 @@ def _parted(job: Job, found: Found, ledger: Ledger, force: bool) -> Found:
     "A table in parts: what is committed of it, and what it got since."
     if job.stream or not job.manifest or job.places.input.format not in ("delta", "table"):
         return found
-    return parts_of_table(job.spark, found, ledger, job.limits, force)
+    return parts_of_table(job.spark, found, ledger, job.places.input, job.limits, force)
 
 
 def _with_columns(job: Job, found: Found) -> Found:

@@ -58,6 +58,7 @@ class Source:
     folders: tuple[str, ...] = ()  # event columns that come from names of folders
     version: str | None = None  # of a Delta folder or table: what was read
     table_id: str | None = None  # of that table
+    is_whole: bool = False  # are these all rows of a table?
 
     @property
     def columns(self) -> list[str]:
@@ -531,8 +532,7 @@ def _frame_source(found: AsOf, batch: Batch, recipe: Recipe, place: Input) -> So
         lambda part: _marked(part, good),
         lambda part: part.where(f"not ({good})").select(fault),
         folders=_folder_columns(batch),
-        version=found.version,
-        table_id=found.table_id,
+        **found.about,
     )
 
 

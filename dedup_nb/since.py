@@ -7,15 +7,16 @@ __all__ = ["parts_of_table"]
 
 # %% ../nbs/30_since.ipynb #b3b632dc
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 from .deltas import Delta
 from .errors import InputError
-from .files import Batch, Found
+from .files import Batch, Found, canonical
 from .ledger import Entry, Ledger
-from .places import Limits
-from .versions import added_between
+from .places import Input, Limits
+from .versions import added_between, read_as_delta, version_of
+from .words import some_of
 
 # %% ../nbs/30_since.ipynb #e753a9c9
 _NAME = re.compile(r"(.+)-v(\d+)-(\d+)")
@@ -25,6 +26,7 @@ def parts_of_table(
     spark: SparkSession,
     found: Found,  # the table, as one batch
     ledger: Ledger,
+    source: Input,  # format, where
     limits: Limits,  # batch_id, rerun
     force: bool = False,  # take the whole table where nobody can tell what was added
 ) -> Found:
@@ -33,15 +35,15 @@ def parts_of_table(
     Raises `InputError` if what was added cannot be told, or if this is another table than the one committed.
     """
     [whole] = found.batches
-    table = _Table(Delta(spark, whole.source), whole, ledger, force)
-    if named := _NAME.fullmatch(limits.batch_id or ""):
-        parts = [table.part(int(named[2]), int(named[3]), named[1])]
-    elif limits.rerun:
-        parts = table.committed(limits.batch_id)
-    else:
-        parts = [] if limits.batch_id else list(table.added())
+    table = Delta(spark, whole.source)
+    with read_as_delta(whole.source):
+        if source.format == "table" and version_of(table) is None:
+            return found
+        parts = _Table(table, table.detail().id, whole, source.where, ledger, force).parts(limits)
+    if parts is None:
+        return found
     some = tuple(b for b in parts if b)
-    return replace(found, batches=some or (whole,), notes=(*found.notes, *map(_said, some)))
+    return replace(found, batches=some, notes=(*found.notes, *map(_said, some)))
 
 
 def _said(part: Batch) -> str:
@@ -55,54 +57,111 @@ class _Table:
     "A table, and what the ledger says of it."
 
     table: Delta
-    whole: Batch  # all of it, under its own name
+    table_id: str
+    whole: Batch  # all of it, under its own name or one that was asked for
+    where: str | None  # input_where
     ledger: Ledger
     force: bool
 
-    def commits(self) -> list[Entry]:
+    def parts(self, limits: Limits) -> Iterable[Batch | None] | None:
+        "The batches to take; None: the whole table as it is now."
+        if named := _NAME.fullmatch(limits.batch_id or ""):
+            return [self._named(named)]
+        commits = self._commits()
+        if limits.rerun:
+            asked = [e for e in commits if limits.batch_id in (None, e.batch_id)]
+            return [self._as_read(e) for e in asked] or None
+        if limits.batch_id:
+            return None
+        self._check_known(commits)
+        return self._added(commits) if commits else None
+
+    # -- what is committed --
+
+    def _commits(self) -> list[Entry]:
         "The committed batches of this table."
         return [e for e in self.ledger.committed() if e.committed.get("version") and self._is_ours(e)]
 
     def _is_ours(self, entry: Entry) -> bool:
-        own, name = entry.committed.get("source") == self.whole.source, self.whole.batch_id
-        return own or entry.batch_id == name
+        if known := entry.committed.get("table_id"):
+            return known == self.table_id
+        # a commit of an older release
+        return canonical(entry.committed.get("source") or "") == canonical(self.whole.source)
 
-    def committed(self, batch_id: str | None) -> list[Batch | None]:
-        "What was committed under a name, or under any, as it was read."
-        return [self._as_read(e) for e in self.commits() if batch_id in (None, e.batch_id)]
+    def _check_known(self, commits: list[Entry]) -> None:
+        "Raise `InputError` if the name is that of another table, or if rows were left out on purpose."
+        names, name = [e.batch_id for e in commits], self.whole.batch_id
+        entry = self.ledger.entries.get(name)
+        if not commits and entry and entry.committed:
+            raise InputError(
+                f"Batch {name} is committed, and not as a version of the table {self.whole.source} as it is: "
+                "of another table, of one that was made anew, or by an older release. To take all rows, name "
+                "the batch: --batch-id NAME; what earlier batches had is known and dropped."
+            )
+        filters = {e.committed.get("settings", {}).get("input_where") for e in commits} - {self.where}
+        if filters:
+            raise InputError(
+                f"{some_of(names)} of this table had input_where = {filters.pop()!r}, this run has "
+                f"{self.where!r}: what was left out then would never be taken. To take all rows of now, "
+                "name the batch: --batch-id NAME."
+            )
 
     def _as_read(self, entry: Entry) -> Batch | None:
+        "A committed batch, as it was read."
         if named := _NAME.fullmatch(entry.batch_id):
-            return self.part(int(named[2]), int(named[3]), named[1])
+            return self._named(named)
         return self._as_of(entry.batch_id, int(entry.committed["version"]))
 
-    def _as_of(self, batch_id: str, version: int) -> Batch:
-        return replace(self.whole, batch_id=batch_id, versions=(None, version))
+    # -- what is not --
 
-    def added(self) -> Iterator[Batch | None]:
+    def _added(self, commits: list[Entry]) -> Iterator[Batch | None]:
         "What no commit has: what was added since, and what was forgotten."
-        if not (commits := self.commits()):
-            return
-        now = self.table.version()
-        spans = sorted(map(_span, self._same(commits, now)))
-        for first, last in self._cut(_gaps(spans, now)):
-            yield self.part(first, last) if first else self._as_of(self.whole.batch_id, last)
+        now, name = self.table.version(), self._name(commits)
+        spans = sorted(map(_span, commits))
+        if spans[-1][1] > now:
+            raise InputError(
+                f"{self.table.name} is at version {now}, and version {spans[-1][1]} was committed: it was "
+                "put back from a backup. To take all rows, name the batch: --batch-id NAME."
+            )
+        for first, last in self._cut(list(_gaps(spans, now)), name):
+            yield self._part(first, last, name) if first else self._as_of(name, last)
 
-    def _cut(self, gaps: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        "Gaps, cut where a run has begun a batch and not committed it."
-        names = (n for n, e in self.ledger.entries.items() if not e.committed)
-        begun = [_NAME.fullmatch(n) for n in names if n.startswith(f"{self.whole.batch_id}-v")]
-        ends = {int(b[2]): int(b[3]) for b in begun if b}
-        for first, last in gaps:
-            while first <= last:
-                end = min(last, ends.get(first, last))
-                yield first, end
-                first = end + 1
+    def _name(self, commits: list[Entry]) -> str:
+        "Parts are named after the table; after a whole of it, if another table had the name."
+        own = self.ledger.entries.get(self.whole.batch_id)
+        wholes = [e for e in commits if not _NAME.fullmatch(e.batch_id)]
+        if own in commits or not own or not own.committed or not wholes:
+            return self.whole.batch_id
+        return max(wholes, key=lambda e: e.seq).batch_id
 
-    def part(self, first: int, last: int, name: str | None = None) -> Batch | None:
+    def _cut(self, gaps: list[tuple[int, int]], name: str) -> Iterator[tuple[int, int]]:
+        "Gaps, cut where a run has begun a batch and not committed it; and what was forgotten beside them."
+        left = [(n, e.state) for n, e in self.ledger.entries.items() if not e.committed]
+        named = [(m, state) for n, state in left if (m := _NAME.fullmatch(n)) and m[1] == name]
+        spans = {_versions(m): state for m, state in named}
+        yield from (s for s in spans if spans[s] == "forgotten" and not any(_meet(s, gap) for gap in gaps))
+        for gap in gaps:
+            yield from _cut_at(gap, dict(spans.keys()))
+
+    def _named(self, named: re.Match) -> Batch | None:
+        "The versions that a name says."
+        (first, last), now = _versions(named), self.table.version()
+        if not first <= last <= now:
+            raise InputError(
+                f"Batch {named[0]} would be versions {first} to {last}; {self.table.name} is at {now}. "
+                "Correct batch_id (--batch-id), or leave it out."
+            )
+        return self._part(first, last, named[1])
+
+    def _part(self, first: int, last: int, name: str) -> Batch | None:
         "What some versions added, as a batch; None if that is nothing."
-        batch_id = f"{name or self.whole.batch_id}-v{first}-{last}"
-        added = added_between(self.table, first, last)
+        batch_id, added = f"{name}-v{first}-{last}", added_between(self.table, first, last)
+        entry = self.ledger.entries.get(batch_id)
+        if entry and entry.committed and not self._is_ours(entry):
+            raise InputError(
+                f"Batch {batch_id} is committed from another table, or from one that was made anew. To take "
+                "all rows, name the batch: --batch-id NAME."
+            )
         if added.why_not and self.force:
             return self._as_of(batch_id, last)
         if added.why_not:
@@ -110,24 +169,14 @@ class _Table:
         part = replace(self.whole, batch_id=batch_id, versions=(first, last), files=added.files)
         return part if added.rows else None
 
+    def _as_of(self, batch_id: str, version: int) -> Batch:
+        return replace(self.whole, batch_id=batch_id, versions=(None, version))
+
     def _refused(self, batch_id: str, first: int, last: int, why: str) -> InputError:
         return InputError(
-            f"{self.table.name} is committed as of version {first - 1}, and what was added up to version "
-            f"{last} cannot be told: {why}. --force takes all rows as batch {batch_id}: those that earlier "
-            "batches had are known and dropped, a row that was changed may count as another event."
-        )
-
-    def _same(self, commits: list[Entry], now: int) -> list[Entry]:
-        "The commits of the table as it is. Raises `InputError` if it was made anew: versions begin again."
-        own = self.table.detail().id
-        same = [e for e in commits if e.committed.get("table_id") in (None, own)]
-        last = max((int(e.committed["version"]) for e in same), default=now)
-        if same and last <= now:
-            return same
-        raise InputError(
-            f"{self.table.name} is not the table that was committed: it was made anew, and is at version "
-            f"{now}. To take all of it, name the batch: --batch-id NAME; what earlier batches had is known "
-            "and dropped."
+            f"{self.table.name}: what versions {first} to {last} added cannot be told: {why}. --force takes "
+            f"all rows as batch {batch_id}: those that are remembered (retention_days) are dropped, a row "
+            "that was changed may count as another event."
         )
 
 
@@ -135,6 +184,22 @@ def _span(entry: Entry) -> tuple[int, int]:
     "The versions that a commit has."
     named = _NAME.fullmatch(entry.batch_id)
     return int(named[2]) if named else 0, int(entry.committed["version"])
+
+
+def _versions(named: re.Match) -> tuple[int, int]:
+    return int(named[2]), int(named[3])
+
+
+def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def _cut_at(gap: tuple[int, int], ends: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    first, last = gap
+    while first <= last:
+        end = min(last, ends.get(first, last))
+        yield first, end
+        first = end + 1
 
 
 def _gaps(spans: list[tuple[int, int]], now: int) -> Iterator[tuple[int, int]]:

@@ -298,7 +298,7 @@ def differing_words(
     rows, by_column = _differing(suspects, decisions, columns) if columns else (0, {})
     said = "the id alone says what is the same event (missing_fingerprint=id)"
     if not rows:
-        return f"{said}: all dropped copies equal the one that stays"
+        return f"{said}: copies equal the one that stays, but for the columns that order them"
     most = sorted(by_column.items(), key=lambda item: (-item[1], item[0]))[:5]
     named = ", ".join(f"{name}: {grouped(n)}" for name, n in most)
     more = f" and {counted(len(by_column) - 5, 'other column')}" if len(by_column) > 5 else ""

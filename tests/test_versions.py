@@ -10,6 +10,7 @@ from runs import silent
 from dedup_nb import Config, pipeline, run
 from dedup_nb.deltas import Delta
 from dedup_nb.errors import InputError
+from dedup_nb.files import escaped
 from dedup_nb.history import forget
 from dedup_nb.session import get_spark
 
@@ -18,7 +19,7 @@ COLUMNS = "event_id string, n int"
 
 @pytest.fixture
 def table(spark, tmp_path):
-    return Delta(spark, str(tmp_path / "lake" / "events"))
+    return Delta(spark, str(tmp_path / "lake [x]" / "events"))
 
 
 def grow(table, *rows, columns=COLUMNS, **options):
@@ -39,7 +40,7 @@ def taken(table, **more):
 
 def kept(table):
     home = table.name.rpartition("/")[0]
-    return sorted(r.event_id for r in table.spark.read.parquet(f"{home}/clean/events").collect())
+    return sorted(r.event_id for r in table.spark.read.parquet(escaped(f"{home}/clean/events")).collect())
 
 
 @pytest.mark.long
@@ -185,11 +186,11 @@ def test_a_table_made_anew_is_not_taken_for_the_old_one(table):
     shutil.rmtree(table.name)
     grow(table, ("b", 2))
     grow(table, ("c", 3))
-    with pytest.raises(InputError, match="is not the table that was committed: .* --batch-id NAME"):
+    with pytest.raises(InputError, match="one that was made anew, .* --batch-id NAME"):
         taken(table)
     assert taken(table, batch_id="new") == [("new", 2, 2)]
     grow(table, ("d", 4))
-    assert taken(table) == [("events-v2-2", 1, 1)]
+    assert taken(table) == [("new-v2-2", 1, 1)]
 
 
 @pytest.mark.long
@@ -204,6 +205,42 @@ def test_a_log_that_was_cleaned_is_said(table):
     with pytest.raises(InputError, match="its log cannot be read from version 1 on"):
         taken(table)
     assert taken(table, force=True) == [("events-v1-4", 4, 1)]
+
+
+@pytest.mark.long
+def test_a_compaction_that_was_vacuumed_is_said(table):
+    grow(table, ("a", 1))
+    taken(table)
+    grow(table, ("b", 2))
+    grow(table, ("c", 3))
+    table.spark.sql(f"optimize {table.sql}")
+    assert taken(table, mode="decide") == [("events-v1-3", 2, 2)]
+    table.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    table.spark.sql(f"vacuum {table.sql} retain 0 hours")
+    with pytest.raises(InputError, match="2 files of it were compacted and vacuumed. --force"):
+        taken(table)
+    assert taken(table, force=True) == [("events-v1-5", 3, 2)]
+
+
+@pytest.mark.long
+def test_what_a_name_or_a_filter_leaves_out_is_said(table):
+    grow(table, ("a", 1), ("b", 2))
+    assert taken(table, batch_id="some", input_where="n > 1") == [("some", 1, 1)]
+    with pytest.raises(InputError, match="some of this table had input_where = 'n > 1', this run has None"):
+        taken(table)
+    assert taken(table, input_where="n > 1") == []
+    with pytest.raises(InputError, match="would be versions 1 to 9; .* is at 0"):
+        taken(table, batch_id="events-v1-9")
+
+
+@pytest.mark.long
+def test_the_time_of_a_whole_table_is_nearly_its_newest(table):
+    days = [datetime(2026, 1, 1), *[datetime(2026, 11, d) for d in (1, 20)]]
+    rows = [(f"e{n}", n, days[n % 3]) for n in range(30)]
+    grow(table, *rows, columns="event_id string, n int, etl_tstamp timestamp")
+    taken(table, order_by="etl_tstamp", retention_days=5)
+    grow(table, ("e1", 40, days[2]), columns="event_id string, n int, etl_tstamp timestamp")
+    assert taken(table, order_by="etl_tstamp", retention_days=5) == [("events-v1-1", 1, 0)]
 
 
 @pytest.mark.long
