@@ -1756,6 +1756,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                 'dedup_nb.since._said': ('since.html#_said', 'dedup_nb/since.py'),
                                 'dedup_nb.since._span': ('since.html#_span', 'dedup_nb/since.py'),
                                 'dedup_nb.since._versions': ('since.html#_versions', 'dedup_nb/since.py'),
+                                'dedup_nb.since._words': ('since.html#_words', 'dedup_nb/since.py'),
                                 'dedup_nb.since.parts_of_table': ('since.html#parts_of_table', 'dedup_nb/since.py')},
             'dedup_nb.stages': { 'dedup_nb.stages.Decided': ('stages.html#decided', 'dedup_nb/stages.py'),
                                  'dedup_nb.stages.Decided.dropped': ('stages.html#decided.dropped', 'dedup_nb/stages.py'),

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from .columns import quoted
 from .errors import BusyError, FormatError, InputError, MissingInputError, OutputError, did_you_mean
-from .files import absolute, escaped, names_in
+from .files import absolute, escaped, names_in, remove_markers
 from .session import delta_settings, tuned
 from .words import first_line
 
@@ -166,6 +166,8 @@ class Delta:
         try:
             with tuned(self.spark, _FREE):
                 writer.save(absolute(self.name)) if self.is_path else writer.saveAsTable(self.name)
+            if self.is_path:
+                remove_markers(f"{absolute(self.name)}/_delta_log/_staged_commits")
         except Exception as wrong:
             if _CONFLICT.search(str(wrong)):
                 raise BusyError(

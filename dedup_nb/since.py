@@ -48,8 +48,12 @@ def parts_of_table(
 
 def _said(part: Batch) -> str:
     first, last = part.versions
-    rows = f"all rows as of version {last}" if first is None else f"what versions {first} to {last} added"
+    rows = f"all rows as of version {last}" if first is None else f"what {_words(first, last)} added"
     return f"batch {part.batch_id} of {part.source}: {rows}"
+
+
+def _words(first: int, last: int) -> str:
+    return f"version {last}" if first == last else f"versions {first} to {last}"
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,7 @@ class _Table:
 
     def _refused(self, batch_id: str, first: int, last: int, why: str) -> InputError:
         return InputError(
-            f"{self.table.name}: what versions {first} to {last} added cannot be told: {why}. --force takes "
+            f"{self.table.name}: what {_words(first, last)} added cannot be told: {why}. --force takes "
             f"all rows as batch {batch_id}: those that are remembered (retention_days) are dropped, a row "
             "that was changed may count as another event."
         )

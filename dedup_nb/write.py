@@ -365,6 +365,7 @@ def write_delta(rows: DataFrame, attempt: Attempt) -> None:
     writer = own.write.format("delta").mode("overwrite").partitionBy("batch_id")
     writer = writer.option("replaceWhere", f"batch_id = '{attempt.batch_id}'").option("mergeSchema", "true")
     writer.save(f"{attempt.output}/events")
+    remove_markers(f"{attempt.output}/events/_delta_log/_staged_commits")
 
 
 def delta_files(spark: SparkSession, attempt: Attempt) -> list[dict[str, Any]]:

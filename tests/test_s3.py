@@ -227,7 +227,8 @@ def test_a_table_on_s3_is_repaired_and_taken_by_version(gate, lake):
     deltalake.write_deltalake(events, more, mode="append", storage_options=where)
     done = call("run", *asked, "--output-format", "delta", "--json")
     assert [b["counts"]["read"] for b in json.loads(done.stdout)["batches"]] == [2], done.stderr
-    assert left(f"s3://{lake}/clean/events") == [1, 3, 6] and nothing_left(lake)
+    assert left(f"s3://{lake}/clean/events") == [1, 3, 6]
+    assert nothing_left(lake)
 
 
 @pytest.mark.long
