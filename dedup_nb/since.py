@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 from .deltas import Delta
-from .errors import InputError
+from .errors import ConfigError
 from .files import Batch, Found, canonical
 from .ledger import Entry, Ledger
 from .places import Input, Limits
@@ -32,7 +32,7 @@ def parts_of_table(
 ) -> Found:
     """Cut a Delta table into what is committed of it, and what was added since.
 
-    Raises `InputError` if what was added cannot be told, or if this is another table than the one committed.
+    Raises `ConfigError` if what was added cannot be told, or if this is another table than the one committed.
     """
     [whole] = found.batches
     table = Delta(spark, whole.source)
@@ -43,7 +43,8 @@ def parts_of_table(
     if parts is None:
         return found
     some = tuple(b for b in parts if b)
-    return replace(found, batches=some, notes=(*found.notes, *map(_said, some)))
+    said = map(_said, some) if some else [f"{whole.source} has nothing that is not committed"]
+    return replace(found, batches=some, notes=(*found.notes, *said))
 
 
 def _said(part: Batch) -> str:
@@ -93,18 +94,18 @@ class _Table:
         return canonical(entry.committed.get("source") or "") == canonical(self.whole.source)
 
     def _check_known(self, commits: list[Entry]) -> None:
-        "Raise `InputError` if the name is that of another table, or if rows were left out on purpose."
+        "Raise `ConfigError` if the name is that of another table, or if rows were left out on purpose."
         names, name = [e.batch_id for e in commits], self.whole.batch_id
         entry = self.ledger.entries.get(name)
         if not commits and entry and entry.committed:
-            raise InputError(
+            raise ConfigError(
                 f"Batch {name} is committed, and not as a version of the table {self.whole.source} as it is: "
                 "of another table, of one that was made anew, or by an older release. To take all rows, name "
                 "the batch: --batch-id NAME; what earlier batches had is known and dropped."
             )
         filters = {e.committed.get("settings", {}).get("input_where") for e in commits} - {self.where}
         if filters:
-            raise InputError(
+            raise ConfigError(
                 f"{some_of(names)} of this table had input_where = {filters.pop()!r}, this run has "
                 f"{self.where!r}: what was left out then would never be taken. To take all rows of now, "
                 "name the batch: --batch-id NAME."
@@ -123,7 +124,7 @@ class _Table:
         now, name = self.table.version(), self._name(commits)
         spans = sorted(map(_span, commits))
         if spans[-1][1] > now:
-            raise InputError(
+            raise ConfigError(
                 f"{self.table.name} is at version {now}, and version {spans[-1][1]} was committed: it was "
                 "put back from a backup. To take all rows, name the batch: --batch-id NAME."
             )
@@ -151,7 +152,7 @@ class _Table:
         "The versions that a name says."
         (first, last), now = _versions(named), self.table.version()
         if not first <= last <= now:
-            raise InputError(
+            raise ConfigError(
                 f"Batch {named[0]} would be versions {first} to {last}; {self.table.name} is at {now}. "
                 "Correct batch_id (--batch-id), or leave it out."
             )
@@ -162,7 +163,7 @@ class _Table:
         batch_id, added = f"{name}-v{first}-{last}", added_between(self.table, first, last)
         entry = self.ledger.entries.get(batch_id)
         if entry and entry.committed and not self._is_ours(entry):
-            raise InputError(
+            raise ConfigError(
                 f"Batch {batch_id} is committed from another table, or from one that was made anew. To take "
                 "all rows, name the batch: --batch-id NAME."
             )
@@ -176,8 +177,8 @@ class _Table:
     def _as_of(self, batch_id: str, version: int) -> Batch:
         return replace(self.whole, batch_id=batch_id, versions=(None, version))
 
-    def _refused(self, batch_id: str, first: int, last: int, why: str) -> InputError:
-        return InputError(
+    def _refused(self, batch_id: str, first: int, last: int, why: str) -> ConfigError:
+        return ConfigError(
             f"{self.table.name}: what {_words(first, last)} added cannot be told: {why}. --force takes "
             f"all rows as batch {batch_id}: those that are remembered (retention_days) are dropped, a row "
             "that was changed may count as another event."

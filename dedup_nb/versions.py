@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from .columns import quoted
 from .deltas import Delta
-from .errors import FormatError, InputError, MissingInputError
+from .errors import DedupError, FormatError, InputError, MissingInputError
 from .files import Batch, InputFile, escaped, filesystem
 from .session import delta_settings
 from .words import counted, first_line, some_of
@@ -47,7 +47,7 @@ def read_as_delta(
     "Say in our words what is wrong with a Delta table: `InputError`, or `FormatError`."
     try:
         yield
-    except InputError:
+    except DedupError:
         raise
     except Exception as wrong:
         if _NO_DELTA.search(str(wrong)):

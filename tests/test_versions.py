@@ -9,7 +9,7 @@ from runs import silent
 
 from dedup_nb import Config, pipeline, run
 from dedup_nb.deltas import Delta
-from dedup_nb.errors import InputError
+from dedup_nb.errors import ConfigError
 from dedup_nb.files import escaped
 from dedup_nb.history import forget
 from dedup_nb.session import get_spark
@@ -81,7 +81,7 @@ def test_by_the_change_feed_where_it_is_on(table):
     table.spark.sql(f"optimize {table.sql}")
     assert taken(table, order_by="number") == [("events-v7-8", 2, 1)]
     table.spark.sql(f"update {table.sql} set number = 9 where event_id = 'e'")
-    with pytest.raises(InputError, match="1 version among them .9. updated or deleted rows. --force takes"):
+    with pytest.raises(ConfigError, match="1 version among them .9. updated or deleted rows. --force takes"):
         taken(table, order_by="number")
     assert kept(table) == list("abcde")
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_told_is_refused_and_taken_whole_if_forced(table, what):
     assert taken(table) == [("events", 2, 2)]
     grow(table, ("c", 3))
     table.spark.sql(statement.format(table.sql))
-    with pytest.raises(InputError, match=f"{why}. --force takes all rows as batch events-v1-2: those that"):
+    with pytest.raises(ConfigError, match=f"{why}. --force takes all rows as batch events-v1-2: those that"):
         taken(table)
     [(name, read, new)] = taken(table, force=True)
     assert (name, read) == ("events-v1-2", table.rows().count())
@@ -149,7 +149,7 @@ def test_a_time_in_the_names_of_folders_is_not_exact(table):
     grow(table, ("a", 1, day), columns=columns, partitions=["t"])
     taken(table)
     grow(table, ("b", 2, day), columns=columns, partitions=["t"])
-    with pytest.raises(InputError, match=r"partitioned by t \(timestamp\), and its change feed is off"):
+    with pytest.raises(ConfigError, match=r"partitioned by t \(timestamp\), and its change feed is off"):
         taken(table)
 
 
@@ -186,7 +186,7 @@ def test_a_table_made_anew_is_not_taken_for_the_old_one(table):
     shutil.rmtree(table.name)
     grow(table, ("b", 2))
     grow(table, ("c", 3))
-    with pytest.raises(InputError, match="one that was made anew, .* --batch-id NAME"):
+    with pytest.raises(ConfigError, match="one that was made anew, .* --batch-id NAME"):
         taken(table)
     assert taken(table, batch_id="new") == [("new", 2, 2)]
     grow(table, ("d", 4))
@@ -202,7 +202,7 @@ def test_a_log_that_was_cleaned_is_said(table):
         grow(table, ("b", n))
     for version in (0, 1, 2):
         Path(table.name, "_delta_log", f"{version:020d}.json").unlink()
-    with pytest.raises(InputError, match="its log cannot be read from version 1 on"):
+    with pytest.raises(ConfigError, match="its log cannot be read from version 1 on"):
         taken(table)
     assert taken(table, force=True) == [("events-v1-4", 4, 1)]
 
@@ -217,7 +217,7 @@ def test_a_compaction_that_was_vacuumed_is_said(table):
     assert taken(table, mode="decide") == [("events-v1-3", 2, 2)]
     table.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     table.spark.sql(f"vacuum {table.sql} retain 0 hours")
-    with pytest.raises(InputError, match="2 files of it were compacted and vacuumed. --force"):
+    with pytest.raises(ConfigError, match="2 files of it were compacted and vacuumed. --force"):
         taken(table)
     assert taken(table, force=True) == [("events-v1-5", 3, 2)]
 
@@ -226,10 +226,10 @@ def test_a_compaction_that_was_vacuumed_is_said(table):
 def test_what_a_name_or_a_filter_leaves_out_is_said(table):
     grow(table, ("a", 1), ("b", 2))
     assert taken(table, batch_id="some", input_where="n > 1") == [("some", 1, 1)]
-    with pytest.raises(InputError, match="some of this table had input_where = 'n > 1', this run has None"):
+    with pytest.raises(ConfigError, match="some of this table had input_where = 'n > 1', this run has None"):
         taken(table)
     assert taken(table, input_where="n > 1") == []
-    with pytest.raises(InputError, match="would be versions 1 to 9; .* is at 0"):
+    with pytest.raises(ConfigError, match="would be versions 1 to 9; .* is at 0"):
         taken(table, batch_id="events-v1-9")
 
 
