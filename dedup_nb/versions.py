@@ -212,12 +212,8 @@ def _changed(versions: Iterable[int]) -> str | None:
 
 def _mapped(table: Delta, about: Row) -> str | None:
     "Why its files are no plain Parquet, in words."
-    if about.properties.get("delta.columnMapping.mode", "none") != "none":
-        return (
-            "its columns have other names in the files (delta.columnMapping.mode), and its change feed is off"
-        )
     kinds = {f.name: f.dataType.simpleString() for f in table.rows().schema.fields}
-    strange = [c for c in about.partitionColumns if kinds[c] not in _EXACT]
-    if strange:
-        return f"it is partitioned by {strange[0]} ({kinds[strange[0]]}), and its change feed is off"
-    return None
+    why = [f"it is partitioned by {c} ({kinds[c]})" for c in about.partitionColumns if kinds[c] not in _EXACT]
+    if about.properties.get("delta.columnMapping.mode", "none") != "none":
+        why.insert(0, "its columns have other names in the files (delta.columnMapping.mode)")
+    return f"{why[0]}, and its change feed was not on in all these versions" if why else None

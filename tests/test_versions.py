@@ -97,7 +97,7 @@ CHANGES = {
     "an overwrite": ("insert overwrite {} select 'a', 7", "updated or deleted rows"),
     "other names in the files": (
         "alter table {} set tblproperties (delta.columnMapping.mode = 'name')",
-        "its columns have other names in the files .* its change feed is off",
+        "its columns have other names in the files .* its change feed was not on in all these versions",
     ),
 }
 
@@ -149,7 +149,7 @@ def test_a_time_in_the_names_of_folders_is_not_exact(table):
     grow(table, ("a", 1, day), columns=columns, partitions=["t"])
     taken(table)
     grow(table, ("b", 2, day), columns=columns, partitions=["t"])
-    with pytest.raises(ConfigError, match=r"partitioned by t \(timestamp\), and its change feed is off"):
+    with pytest.raises(ConfigError, match=r"partitioned by t \(timestamp\), and its change feed was not on"):
         taken(table)
 
 
