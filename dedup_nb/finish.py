@@ -241,6 +241,7 @@ def _told(job: Job, work: Worked, m: Mapping[str, Any]) -> dict[str, Any]:
         "input": record_input(job.output, batch),
         "source": batch.source,
         "version": work.opened.source.version,
+        "first_version": batch.versions[0] if batch.versions else None,
         "table_id": work.opened.source.table_id,
     }
 

@@ -96,7 +96,7 @@ def _told(entry: Entry) -> dict[str, Any]:
     "A batch of the ledger as plain values."
     committed = entry.committed or {}
     info = committed or entry.info
-    same = ("token", "host", "pid", "at", "why", "started_at", "finished_at")
+    same, times = ("token", "host", "pid", "at", "why"), ("started_at", "finished_at")
     return {
         "batch_id": entry.batch_id,
         "state": entry.state,
@@ -105,6 +105,7 @@ def _told(entry: Entry) -> dict[str, Any]:
         "backfill": bool(info.get("backfill")),
         "dropped_for": committed.get("dropped_for", {}),
         **{name: entry.info.get(name) for name in same},
+        **{name: info.get(name) for name in times},
     }
 
 
@@ -162,6 +163,8 @@ _COUNTED = {"events": "kept", "dropped": "dropped", "bad": "bad"}  # area -> its
 def _without_erased(told: dict[str, Any], proofs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     "A batch of the ledger, which knows no erasure, with the counts that it has now."
     batch_id, counts, since = told["batch_id"], Counter(told["counts"]), told["finished_at"] or ""
+    if not counts:
+        return told
     # proofs of the batch's earlier commits do not count: a rerun brought their rows back
     for proof in (p for p in proofs if p["done"] and batch_id in p["batches"] and p.get("at", "") >= since):
         areas = proof["batches"][batch_id]

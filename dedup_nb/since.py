@@ -9,14 +9,16 @@ __all__ = ["parts_of_table"]
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 from pyspark.sql import SparkSession
 from .deltas import Delta
 from .errors import ConfigError
 from .files import Batch, Found, canonical
-from .ledger import Entry, Ledger
+from .ledger import Ledger
 from .places import Input, Limits
 from .versions import added_between, read_as_delta, version_of
-from .words import some_of
+from .words import first_line, some_of
 
 # %% ../nbs/30_since.ipynb #e753a9c9
 _NAME = re.compile(r"(.+)-v(\d+)-(\d+)")
@@ -58,6 +60,27 @@ def _words(first: int, last: int) -> str:
 
 
 @dataclass(frozen=True)
+class _Commit:
+    "What a batch of this table had when it was last committed."
+
+    batch_id: str
+    first: int | None  # version; None: the table as a whole
+    last: int
+    where: str | None  # input_where
+    in_force: bool  # False: it was forgotten
+    seq: int  # of its newest marker in the ledger
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.first or 0, self.last
+
+    def covers(self, other: "_Commit") -> bool:
+        "Were the rows of a batch taken again by this one?"
+        has = self.span[0] <= other.span[0] and other.last <= self.last
+        return has and self.in_force and self.seq > other.seq
+
+
+@dataclass(frozen=True)
 class _Table:
     "A table, and what the ledger says of it."
 
@@ -70,83 +93,92 @@ class _Table:
 
     def parts(self, limits: Limits) -> Iterable[Batch | None] | None:
         "The batches to take; None: the whole table as it is now."
-        if named := _NAME.fullmatch(limits.batch_id or ""):
-            return [self._named(named)]
-        commits = self._commits()
-        if limits.rerun:
-            asked = [e for e in commits if limits.batch_id in (None, e.batch_id)]
-            return [self._as_read(e) for e in asked] or None
-        if limits.batch_id:
-            return None
-        self._check_known(commits)
-        return self._added(commits) if commits else None
+        commits, asked = self.commits, limits.batch_id
+        if limits.rerun and asked in (None, *commits):
+            chosen = (c for c in commits.values() if asked == c.batch_id or (not asked and c.in_force))
+            return [self._as_read(c) for c in chosen] or None
+        if asked:
+            named = _NAME.fullmatch(asked)
+            return [self._named(named)] if named else None
+        known = [c for c in commits.values() if c.where == self.where]
+        if not known:
+            return self._check_name()
+        return self._added(known)
 
     # -- what is committed --
 
-    def _commits(self) -> list[Entry]:
-        "The committed batches of this table."
-        return [e for e in self.ledger.committed() if e.committed.get("version") and self._is_ours(e)]
+    @cached_property
+    def commits(self) -> dict[str, _Commit]:
+        "The newest commit of each batch of this table, those that were forgotten among them."
+        newest = {m.batch_id: m.info for m in self.ledger.markers if m.kind == "commit"}
+        return {b: self._commit(b, told) for b, told in newest.items() if self._is_ours(told)}
 
-    def _is_ours(self, entry: Entry) -> bool:
-        if known := entry.committed.get("table_id"):
+    def _commit(self, batch_id: str, told: Mapping[str, Any]) -> _Commit:
+        entry, where = self.ledger.entries[batch_id], told.get("settings", {}).get("input_where")
+        last = int(told["version"])
+        return _Commit(batch_id, told.get("first_version"), last, where, bool(entry.committed), entry.seq)
+
+    def _is_ours(self, told: Mapping[str, Any]) -> bool:
+        if not told.get("version"):
+            return False
+        if known := told.get("table_id"):
             return known == self.table_id
         # a commit of an older release
-        return canonical(entry.committed.get("source") or "") == canonical(self.whole.source)
+        return canonical(told.get("source") or "") == canonical(self.whole.source)
 
-    def _check_known(self, commits: list[Entry]) -> None:
+    def _check_name(self) -> None:
         "Raise `ConfigError` if the name is that of another table, or if rows were left out on purpose."
-        names, name = [e.batch_id for e in commits], self.whole.batch_id
+        if others := {c.batch_id: c.where for c in self.commits.values() if c.in_force}:
+            raise ConfigError(
+                f"{some_of(others)} of this table had input_where = {[*others.values()][0]!r}, this run has "
+                f"{self.where!r}: what was left out then would never be taken. To take all rows of now, "
+                "name the batch: --batch-id NAME."
+            )
+        name = self.whole.batch_id
         entry = self.ledger.entries.get(name)
-        if not commits and entry and entry.committed:
+        if entry and entry.committed:
             raise ConfigError(
                 f"Batch {name} is committed, and not as a version of the table {self.whole.source} as it is: "
                 "of another table, of one that was made anew, or by an older release. To take all rows, name "
                 "the batch: --batch-id NAME; what earlier batches had is known and dropped."
             )
-        filters = {e.committed.get("settings", {}).get("input_where") for e in commits} - {self.where}
-        if filters:
-            raise ConfigError(
-                f"{some_of(names)} of this table had input_where = {filters.pop()!r}, this run has "
-                f"{self.where!r}: what was left out then would never be taken. To take all rows of now, "
-                "name the batch: --batch-id NAME."
-            )
 
-    def _as_read(self, entry: Entry) -> Batch | None:
-        "A committed batch, as it was read."
-        if named := _NAME.fullmatch(entry.batch_id):
-            return self._named(named)
-        return self._as_of(entry.batch_id, int(entry.committed["version"]))
+    def _as_read(self, commit: _Commit) -> Batch | None:
+        "A batch that was committed, as it was read."
+        if commit.first is None:
+            return self._as_of(commit.batch_id, commit.last)
+        return self._part(commit.first, commit.last, commit.batch_id)
 
     # -- what is not --
 
-    def _added(self, commits: list[Entry]) -> Iterator[Batch | None]:
-        "What no commit has: what was added since, and what was forgotten."
-        now, name = self.table.version(), self._name(commits)
-        spans = sorted(map(_span, commits))
-        if spans[-1][1] > now:
+    def _added(self, known: list[_Commit]) -> Iterator[Batch | None]:
+        "What no commit has: what was forgotten, as it was read, and what was added since."
+        now, last = self.table.version(), max(c.last for c in known)
+        if last > now:
             raise ConfigError(
-                f"{self.table.name} is at version {now}, and version {spans[-1][1]} was committed: it was "
-                "put back from a backup. To take all rows, name the batch: --batch-id NAME."
+                f"{self.table.name} is at version {now}, and version {last} was committed: it was put back "
+                "from a backup. To take all rows, name the batch: --batch-id NAME."
             )
-        for first, last in self._cut(list(_gaps(spans, now)), name):
-            yield self._part(first, last, name) if first else self._as_of(name, last)
+        for c in known:
+            if not c.in_force and not any(other.covers(c) for other in known):
+                yield self._as_read(c)
+        name = self._name(known)
+        for gap in _gaps(sorted(c.span for c in known), now):
+            for first, last in _cut_at(gap, self._begun(name)):
+                yield self._part(first, last, f"{name}-v{first}-{last}") if first else self._as_of(name, last)
 
-    def _name(self, commits: list[Entry]) -> str:
+    def _name(self, known: list[_Commit]) -> str:
         "Parts are named after the table; after a whole of it, if another table had the name."
         own = self.ledger.entries.get(self.whole.batch_id)
-        wholes = [e for e in commits if not _NAME.fullmatch(e.batch_id)]
-        if own in commits or not own or not own.committed or not wholes:
+        wholes = [c for c in known if c.first is None]
+        if not own or not own.committed or not wholes or own.batch_id in [c.batch_id for c in wholes]:
             return self.whole.batch_id
-        return max(wholes, key=lambda e: e.seq).batch_id
+        return max(wholes, key=lambda c: c.seq).batch_id
 
-    def _cut(self, gaps: list[tuple[int, int]], name: str) -> Iterator[tuple[int, int]]:
-        "Gaps, cut where a run has begun a batch and not committed it; and what was forgotten beside them."
-        left = [(n, e.state) for n, e in self.ledger.entries.items() if not e.committed]
-        named = [(m, state) for n, state in left if (m := _NAME.fullmatch(n)) and m[1] == name]
-        spans = {_versions(m): state for m, state in named}
-        yield from (s for s in spans if spans[s] == "forgotten" and not any(_meet(s, gap) for gap in gaps))
-        for gap in gaps:
-            yield from _cut_at(gap, dict(spans.keys()))
+    def _begun(self, name: str) -> dict[int, int]:
+        "The versions of parts that a run has begun and not committed: the first one -> the last one."
+        left = (_NAME.fullmatch(n) for n, e in self.ledger.entries.items() if not e.committed)
+        return dict(_versions(m) for m in left if m and m[1] == name)
 
     def _named(self, named: re.Match) -> Batch | None:
         "The versions that a name says."
@@ -156,16 +188,16 @@ class _Table:
                 f"Batch {named[0]} would be versions {first} to {last}; {self.table.name} is at {now}. "
                 "Correct batch_id (--batch-id), or leave it out."
             )
-        return self._part(first, last, named[1])
+        return self._part(first, last, named[0])
 
-    def _part(self, first: int, last: int, name: str) -> Batch | None:
+    def _part(self, first: int, last: int, batch_id: str) -> Batch | None:
         "What some versions added, as a batch; None if that is nothing."
-        batch_id, added = f"{name}-v{first}-{last}", added_between(self.table, first, last)
+        added, commit = added_between(self.table, first, last), self.commits.get(batch_id)
         entry = self.ledger.entries.get(batch_id)
-        if entry and entry.committed and not self._is_ours(entry):
+        if entry and entry.committed and not (commit and commit.where == self.where):
             raise ConfigError(
-                f"Batch {batch_id} is committed from another table, or from one that was made anew. To take "
-                "all rows, name the batch: --batch-id NAME."
+                f"Batch {batch_id} is committed from another table, from one that was made anew, or with "
+                "another input_where. To take all rows, name the batch: --batch-id NAME."
             )
         if added.why_not and self.force:
             return self._as_of(batch_id, last)
@@ -175,6 +207,14 @@ class _Table:
         return part if added.rows else None
 
     def _as_of(self, batch_id: str, version: int) -> Batch:
+        try:
+            self.table.at(version).schema
+        except Exception as wrong:
+            raise ConfigError(
+                f"Batch {batch_id} was all rows of {self.table.name} as of version {version}, which cannot be "
+                f"read any more ({first_line(wrong)}). To take all rows as they are now, name another batch: "
+                "--batch-id NAME."
+            ) from None
         return replace(self.whole, batch_id=batch_id, versions=(None, version))
 
     def _refused(self, batch_id: str, first: int, last: int, why: str) -> ConfigError:
@@ -185,18 +225,8 @@ class _Table:
         )
 
 
-def _span(entry: Entry) -> tuple[int, int]:
-    "The versions that a commit has."
-    named = _NAME.fullmatch(entry.batch_id)
-    return int(named[2]) if named else 0, int(entry.committed["version"])
-
-
 def _versions(named: re.Match) -> tuple[int, int]:
     return int(named[2]), int(named[3])
-
-
-def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
 
 
 def _cut_at(gap: tuple[int, int], ends: Mapping[int, int]) -> Iterator[tuple[int, int]]:

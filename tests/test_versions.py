@@ -173,10 +173,45 @@ def test_what_was_forgotten_is_taken_again(table):
         grow(table, (event_id, n))
         taken(table)
     home = table.name.rpartition("/")[0]
-    for batch in ("events", "events-v2-2"):
+    for batch in ("events", "events-v1-1", "events-v3-3"):
         forget(batch, Config(output=f"{home}/clean"), table.spark, yes=True)
-    assert sorted(taken(table)) == [("events", 1, 1), ("events-v2-2", 1, 1)]
+    grow(table, ("e", 5))
+    again = [("events", 1, 1), ("events-v1-1", 1, 1), ("events-v3-3", 1, 1), ("events-v4-4", 1, 1)]
+    assert sorted(taken(table)) == again
+    assert taken(table) == [] and kept(table) == list("abcde")
+
+
+@pytest.mark.long
+def test_a_whole_that_was_forgotten_is_taken_again_under_its_name(table):
+    grow(table, ("a", 1))
+    home = table.name.rpartition("/")[0]
+    assert taken(table, batch_id="first") == [("first", 1, 1)]
+    grow(table, ("b", 2))
+    forget("first", Config(output=f"{home}/clean"), table.spark, yes=True)
+    assert sorted(taken(table)) == [("events-v1-1", 1, 1), ("first", 1, 1)]
+    assert kept(table) == list("ab")
+    # its version is gone, and all rows are taken under another name
+    forget("first", Config(output=f"{home}/clean"), table.spark, yes=True)
+    table.spark.sql(f"alter table {table.sql} set tblproperties (delta.checkpointInterval = 2)")
+    grow(table, ("c", 3))
+    grow(table, ("c", 3))
+    Path(table.name, "_delta_log", f"{0:020d}.json").unlink()
+    with pytest.raises(
+        ConfigError, match="first was all rows of .* as of version 0, which cannot be read any"
+    ):
+        taken(table)
+    assert taken(table, batch_id="all")[0][0] == "all"
     assert taken(table) == []
+
+
+@pytest.mark.long
+def test_a_table_that_is_named_like_a_part_is_taken_by_version(table):
+    like = Delta(table.spark, f"{table.name}-v1-2")
+    grow(like, ("a", 1))
+    assert taken(like) == [("events-v1-2", 1, 1)]
+    grow(like, ("b", 2))
+    assert taken(like) == [("events-v1-2-v1-1", 1, 1)]
+    assert taken(like) == []
 
 
 @pytest.mark.long
@@ -229,7 +264,12 @@ def test_what_a_name_or_a_filter_leaves_out_is_said(table):
     with pytest.raises(ConfigError, match="some of this table had input_where = 'n > 1', this run has None"):
         taken(table)
     assert taken(table, input_where="n > 1") == []
-    with pytest.raises(ConfigError, match="would be versions 1 to 9; .* is at 0"):
+    assert taken(table, batch_id="all") == [("all", 2, 1)]
+    grow(table, ("c", 3))
+    assert taken(table) == [("events-v1-1", 1, 1)]
+    with pytest.raises(ConfigError, match="events-v1-1 is committed .* or with another input_where"):
+        taken(table, input_where="n > 1")
+    with pytest.raises(ConfigError, match="would be versions 1 to 9; .* is at 1"):
         taken(table, batch_id="events-v1-9")
 
 
