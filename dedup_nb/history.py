@@ -19,7 +19,7 @@ __all__ = [
 # %% ../nbs/33_history.ipynb #6950f1ec
 import hashlib, html, re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import starmap
@@ -160,13 +160,16 @@ def proofs_of(
 _COUNTED = {"events": "kept", "dropped": "dropped", "bad": "bad"}  # area -> its name in counts
 
 
+def _since(told: Mapping[str, Any], proofs: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    "The proofs for a batch after its commit: a rerun brings back what was erased before."
+    at = told["finished_at"] or ""
+    return (p for p in proofs if p["done"] and told["batch_id"] in p["batches"] and p.get("at", "") >= at)
+
+
 def _without_erased(told: dict[str, Any], proofs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     "A batch of the ledger, which knows no erasure, with the counts that it has now."
-    batch_id, counts, since = told["batch_id"], Counter(told["counts"]), told["finished_at"] or ""
-    if not counts:
-        return told
-    # proofs of the batch's earlier commits do not count: a rerun brought their rows back
-    for proof in (p for p in proofs if p["done"] and batch_id in p["batches"] and p.get("at", "") >= since):
+    batch_id, counts = told["batch_id"], Counter(told["counts"])
+    for proof in _since(told, proofs) if counts else ():  # a batch that was forgotten has none
         areas = proof["batches"][batch_id]
         gone = {name: areas.get(area, 0) for area, name in _COUNTED.items()}
         counts.subtract(gone)
@@ -524,7 +527,10 @@ def forget(batch_id: str, config: Config, spark: SparkSession | None = None, *, 
             f"Batches that dropped rows in its favour: {', '.join(relying)}; if batch {batch_id} is "
             "not loaded again, those rows are in no batch until those are forgotten too, and run."
         )
-    words += " Events that others renamed because of its ids keep their new ids."
+    words += (
+        " Events that others renamed because of its ids keep their new ids; loaded again, its own may get "
+        "new ones."
+    )
     if yes:
         if config.output:
             remove_row(absolute(config.output), batch_id)

@@ -259,8 +259,17 @@ def _opened(job: Job, batch: Batch, attempt: Attempt, progress: Progress) -> Ope
     progress.begin("read")
     source, keys = _read(job, batch)
     columns = counted(len(source.columns), "column")
-    progress.done("read", f"{counted(len(batch.files), 'file')}, {megabytes(batch.bytes)}, {columns}")
+    progress.done("read", f"{_size_of(batch, source)}, {columns}")
     return Opened(batch, source, keys, Kept(attempt, job.places.output, earlier), earlier.get("attempt"))
+
+
+def _size_of(batch: Batch, source: Source) -> str:
+    "How much a batch is, in words."
+    if source.is_whole:
+        return f"all rows as of version {source.version}" if source.version else "all rows"
+    if batch.versions and not batch.files:  # the change feed names no files
+        return "what versions {} to {} added".format(*batch.versions)
+    return f"{counted(len(batch.files), 'file')}, {megabytes(batch.bytes)}"
 
 
 def _read(job: Job, batch: Batch) -> tuple[Source, Keys]:

@@ -159,13 +159,12 @@ class _Table:
                 f"{self.table.name} is at version {now}, and version {last} was committed: it was put back "
                 "from a backup. To take all rows, name the batch: --batch-id NAME."
             )
-        for c in known:
-            if not c.in_force and not any(other.covers(c) for other in known):
-                yield self._as_read(c)
+        yield from map(self._as_read, _forgotten(known))
         name = self._name(known)
         for gap in _gaps(sorted(c.span for c in known), now):
             for first, last in _cut_at(gap, self._begun(name)):
-                yield self._part(first, last, f"{name}-v{first}-{last}") if first else self._as_of(name, last)
+                named = f"{name}-v{first}-{last}"
+                yield self._part(first, last, named) if first else self._as_of(name, last)
 
     def _name(self, known: list[_Commit]) -> str:
         "Parts are named after the table; after a whole of it, if another table had the name."
@@ -211,9 +210,9 @@ class _Table:
             self.table.at(version).schema
         except Exception as wrong:
             raise ConfigError(
-                f"Batch {batch_id} was all rows of {self.table.name} as of version {version}, which cannot be "
-                f"read any more ({first_line(wrong)}). To take all rows as they are now, name another batch: "
-                "--batch-id NAME."
+                f"Batch {batch_id} was all rows of {self.table.name} as of version {version}, which cannot "
+                f"be read any more ({first_line(wrong)}). To take all rows as they are now, name another "
+                "batch: --batch-id NAME."
             ) from None
         return replace(self.whole, batch_id=batch_id, versions=(None, version))
 
@@ -221,12 +220,17 @@ class _Table:
         return ConfigError(
             f"{self.table.name}: what {_words(first, last)} added cannot be told: {why}. --force takes "
             f"all rows as batch {batch_id}: those that are remembered (retention_days) are dropped, a row "
-            "that was changed may count as another event."
+            "that was changed may count as another event, one that was deleted stays in the output."
         )
 
 
 def _versions(named: re.Match) -> tuple[int, int]:
     return int(named[2]), int(named[3])
+
+
+def _forgotten(known: list[_Commit]) -> list[_Commit]:
+    "What was forgotten, and not taken again by a later commit."
+    return [c for c in known if not c.in_force and not any(other.covers(c) for other in known)]
 
 
 def _cut_at(gap: tuple[int, int], ends: Mapping[int, int]) -> Iterator[tuple[int, int]]:

@@ -80,7 +80,8 @@ def _named(spark: SparkSession, name: str) -> DataFrame:
         if not _NO_TABLE.search(f"{type(wrong).__name__} {wrong}"):
             raise
         raise MissingInputError(
-            f"There is no table {name}: {first_line(wrong)} Correct input (--input)."
+            f"There is no table {name}: {first_line(wrong)} Correct input (--input), or configure its "
+            "catalog (spark.sql.catalog.NAME)."
         ) from None
     return table
 

@@ -5,9 +5,8 @@ from runs import STAYED
 from spread import driver_of_its_own, rows_of
 
 
-@pytest.mark.parametrize(
-    "manifest", [pytest.param(m, marks=pytest.mark.long) for m in ("lake", "dynamodb")] + ["none"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("manifest", ["lake", "dynamodb", "none"])
 def test_spark_connect_gives_the_same_rows_as_a_classic_session(request, spark, tmp_path, manifest):
     pytest.importorskip("grpc", reason="Spark Connect needs grpc: pip install 'pyspark[connect]'")
     where = request.getfixturevalue("dynamodb") if manifest == "dynamodb" else manifest

@@ -82,6 +82,7 @@ def test_of_two_runs_of_one_batch_one_begins(dynamodb):
     assert sum(isinstance(f, BusyError) for f in found) == 3
 
 
+@pytest.mark.long
 def test_the_ledger_survives_answers_that_are_lost_or_cut(dynamodb):
     m = opened(dynamodb)
     faults = Faults(5, lost=0.15, unsent=0.1, cut=0.15)
@@ -472,6 +473,7 @@ def test_a_batch_without_a_time_has_no_pairs(spark, manifest):
     assert begin(m, "timeless", 1).etl == at(1), "an attempt that told no time binds no other"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("listed", [True, False], ids=["files", "no files"])
 def test_forget_deletes_the_rows_of_a_batch_and_is_finished_by_the_next_if_it_is_killed(
     spark, manifest, tmp_path, listed
@@ -519,6 +521,7 @@ def test_ids_are_removed_with_all_their_rows_and_answers(spark, dynamodb, tmp_pa
     assert m.forget("one") == [] and not items(table_of(m))
 
 
+@pytest.mark.long
 def test_ids_that_a_run_takes_while_they_leave_are_left_to_the_next_call(spark, manifest, monkeypatch):
     m = manifest
     with_two(m, spark)
@@ -550,6 +553,7 @@ def test_rows_are_counted_once_where_answers_are_lost(spark, manifest):
 FIXTURE = json.loads((Path(__file__).parent / "fixtures/dynamodb_v1.json").read_text())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", FIXTURE)
 def test_a_table_of_the_first_format_is_opened_read_and_claimed_on(spark, dynamodb, tmp_path, layout):
     "Batch 1 had (a, f), (b, f); batch 2 renamed (a, g), and had (c, f)."

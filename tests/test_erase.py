@@ -28,7 +28,7 @@ from dedup_nb.dynamodb import Table
 from dedup_nb.erase import _told_anew, erase
 from dedup_nb.errors import BusyError, ConfigError
 from dedup_nb.files import read_json
-from dedup_nb.history import explain, runs
+from dedup_nb.history import explain, forget, runs
 from dedup_nb.memory import existing_manifest, memory_of
 from dedup_nb.places import Memory
 
@@ -115,6 +115,8 @@ def test_an_id_goes_with_its_copies_and_new_ids(spark, two):
     assert [row[1] for row in listed.rows[1:]] == ["committed, 2 rows erased"] * 2
     for batch, told in zip("12", listed.data):
         assert told["counts"] == read_json(f"{output}/runs/{batch}/files.json")["counts"]
+    forget("2", two, spark, yes=True)  # it has no counts any more
+    assert [row[1] for row in runs(two).rows[1:]] == ["committed, 2 rows erased", "forgotten"]
 
 
 def test_what_is_nowhere_is_said_and_leaves_no_proof(spark, two):
@@ -156,6 +158,7 @@ def test_a_kill_leaves_each_batch_whole_and_the_same_command_finishes(spark, two
 STEPS = [pytest.param(after, marks=pytest.mark.long) for after in ("_begun", "_without_hot", "_told_anew")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", ["publish", *STEPS])
 def test_a_condition_that_was_killed_takes_the_copies_of_events_that_are_gone(spark, two, after):
     """The kept event of batch 1 is gone, and it alone says that a row of batch 2 is a copy of it."""
@@ -180,6 +183,7 @@ def new_of_a(spark, output):
     return renamed.first().event_id
 
 
+@pytest.mark.long
 def test_another_request_finishes_one_that_was_killed(spark, two):
     killed_erasure(spark, two, "publish", where="n = 1")
     told = erase(two, spark, event_id="b", yes=True)

@@ -182,6 +182,7 @@ def test_every_split_follows_the_rules_row_by_row(spark, how, rows, partitions):
     follows_the_model(spark, how, rows, partitions)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scope, expiry", [("horizon", "bucket"), ("bucket", "bucket"), ("horizon", "exact")])
 def test_a_key_with_half_of_all_rows(spark, scope, expiry):
     how = dict(horizon=50, span=10, reference=0, scope=scope, expiry=expiry, max_future=None)
@@ -278,6 +279,7 @@ def test_rows_without_key_or_time_are_never_lost(spark):
     assert (seen.event_time, seen.order_by) == (5, '{"_0":1}')
 
 
+@pytest.mark.long
 def test_keys_of_several_columns_equal_rows_and_sql(spark):
     rows = spark.createDataFrame([("a", "b"), ("a", "b"), ("ab", ""), ("A", "b")], "one string, two string")
     found = Deduper(key=["one", "two"]).split(rows)
@@ -309,6 +311,7 @@ def berlin(spark):
     spark.conf.set("spark.sql.session.timeZone", zone)
 
 
+@pytest.mark.long
 def test_keys_are_the_same_in_every_zone(berlin):
     "Half past two comes twice in a night of October, also inside a struct."
     told = "values ('2026-10-25T00:30:00Z'), ('2026-10-25T01:30:00Z') as t(at)"
@@ -324,6 +327,7 @@ def test_the_row_that_was_first_is_told_in_full_and_the_same_in_every_zone(berli
     assert found.first().first_seen.order_by == '{"_0":"2026-10-25T00:30:00.000001Z","_1":null}'
 
 
+@pytest.mark.long
 def test_rows_may_be_taken_in_descending_order(spark):
     rows = spark.createDataFrame([(1, "a", 5), (2, "a", 5), (3, "a", 5)], SCHEMA)
     for order, first in {"seq desc": 3, "abs(seq - 2) desc, seq": 1, "time DESC, seq ASC": 1}.items():

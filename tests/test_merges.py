@@ -437,6 +437,7 @@ def test_marks_go_when_nothing_older_can_come_and_logs_that_are_not_well_formed_
     assert log.rows().count() == 2
 
 
+@pytest.mark.long
 def test_of_two_writers_at_once_one_wins_and_the_other_is_told(spark, tmp_path):
     spec, path = Replacing("k", "ver"), str(tmp_path / "t")
     MergeTable(path, spec, spark=spark).insert(frame_of(spark, ("a", 1, "x")))
@@ -488,6 +489,7 @@ def test_what_would_change_the_answer_is_not_merged(spark, tmp_path):
         log.insert(spark.createDataFrame([("a", 1, 1)], "k string, seq int, sign int"))
 
 
+@pytest.mark.long
 def test_ties_that_are_errors_are_so_between_inserts(spark, tmp_path):
     table = MergeTable(str(tmp_path / "t"), Replacing("k", "ver", ties="error"), spark=spark)
     table.insert(frame_of(spark, ("a", 1, "x"), ("b", 1, "y")))

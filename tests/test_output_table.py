@@ -34,6 +34,7 @@ def kept(spark):
 KEPT = [(1, "1"), (2, "1"), (4, "2"), (5, "2")]
 
 
+@pytest.mark.long
 def test_a_table_is_made_and_batches_replace_their_own_rows(spark, shop):
     done = go(spark, shop, output_table=TABLE)
     assert kept(spark) == KEPT and [m["counts"]["kept"] for m in done.batches] == [2, 2]

@@ -142,6 +142,7 @@ def test_enriched_tsv_out_is_131_columns_and_reads_back_as_the_same_events(spark
     assert same.items() <= one(spark, folder, tmp_path / "again", input_format="enriched_tsv").counts.items()
 
 
+@pytest.mark.long
 def test_lines_that_go_on_as_lines_keep_their_text(spark, tmp_path):
     "Which way a line went does not show: a suspect keeps its cells as they came, like any other."
     from dedup_nb.enriched import NAMES
@@ -301,6 +302,7 @@ def test_everything_off_keeps_everything(spark, source, tmp_path):
     assert counts == {**NONE, "read": 7, "bad": 1, "kept": 6}
 
 
+@pytest.mark.long
 def test_rows_that_are_like_no_other_are_all_kept_where_nothing_is_compared(spark, tmp_path):
     rows = spark.createDataFrame([("b", "a", 1)] * 2, "event_id string, original_event_id string, n int")
     rows.write.parquet(str(tmp_path / "in"))
@@ -308,6 +310,7 @@ def test_rows_that_are_like_no_other_are_all_kept_where_nothing_is_compared(spar
     assert one(spark, tmp_path / "in", tmp_path / "out", **off).counts["kept"] == 2
 
 
+@pytest.mark.long
 def test_a_json_field_may_have_the_name_of_a_line(spark, tmp_path):
     (tmp_path / "in").write_text('{"event_id": "a", "value": 1, "Line": 2}\n{"event_id":\n{"value": 3}\n')
     found = one(spark, tmp_path / "in", tmp_path / "out", input_format="json")
@@ -321,6 +324,7 @@ def enriched(**cells):
     return "\t".join(values.get(name, "") for name in NAMES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_events_that_differ_in_their_text_alone_the_same_line_stays(spark, tmp_path, order):
     texts = [enriched(se_value=text) for text in ("1.50", "1.5", "15e-1", "+1.5")]
@@ -334,6 +338,7 @@ def test_of_events_that_differ_in_their_text_alone_the_same_line_stays(spark, tm
     assert kept == least
 
 
+@pytest.mark.long
 def test_more_suspects_than_can_be_broadcast_are_joined_by_shuffle(spark, source, tmp_path, monkeypatch):
     monkeypatch.setattr("dedup_nb.scan.BROADCAST_LIMIT", 1)
     said = []
@@ -457,6 +462,7 @@ def test_rows_that_do_not_add_up_name_the_term_that_is_off(read, dropped, words)
 # --- an input without fingerprints ---
 
 
+@pytest.mark.long
 def test_the_id_alone_says_what_is_the_same_event_and_the_run_counts_what_differs(spark, tmp_path):
     frame = spark.createDataFrame(
         [("a", 1, "x"), ("a", 2, "x"), ("b", 3, "y")], "event_id string, offset int, page string"

@@ -343,6 +343,7 @@ def test_it_refuses_what_it_cannot_make(spark, arguments, words):
         sample_rows(spark, **arguments)
 
 
+@pytest.mark.long
 def test_files_partitions_and_time_zone_change_nothing(spark, tmp_path, small):
     other = {"spark.sql.shuffle.partitions": "7", "spark.sql.session.timeZone": "America/St_Johns"}
     with configured(spark, other):

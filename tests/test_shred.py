@@ -67,7 +67,8 @@ def test_recorded_events_become_the_recorded_tables(recorded, case):
     }
 
 
-@pytest.mark.parametrize("case", [CASES[0], *(pytest.param(c, marks=pytest.mark.long) for c in CASES[1:])])
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES)
 def test_frames_are_shredded_as_lines_are(recorded, case):
     lines, _ = recorded(case)
     tables, entities = shred(events := events_of(lines)), entities_of(events)
@@ -153,6 +154,7 @@ def test_entities_come_in_the_order_of_the_original(spark):
     ]
 
 
+@pytest.mark.long
 def test_an_event_with_500_contexts_and_one_of_ten_megabytes(spark):
     many = envelope("contexts", [item(f"c{n % 60}", {"n": n}) for n in range(500)])
     large = envelope("contexts", [item("large", {"text": "x" * 10_000_000})])
@@ -274,6 +276,7 @@ def test_wide_lines_are_the_json_of_wide_rows(spark):
     assert one["collector_tstamp"] == "2026-11-20T10:00:00.123456Z"
 
 
+@pytest.mark.long
 def test_texts_that_break_a_careless_split_stay_whole(spark):
     datas = [
         '{"a":"}],[{","b":1.0}',

@@ -70,7 +70,8 @@ def cut(spark, folder, places):
         land(spark, folder / "in", ROWS[start:end], number)
 
 
-@pytest.mark.parametrize("synthetic", ["rename_later", pytest.param("quarantine", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("synthetic", ["rename_later", "quarantine"])
 def test_a_stream_keeps_what_one_batch_keeps(spark, tmp_path, synthetic, monkeypatch):
     cut(spark, tmp_path, [5, 9])
     said, opened, store = [], [], memory.lake_store

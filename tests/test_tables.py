@@ -105,6 +105,7 @@ def test_a_run_leaves_a_table_for_events_and_one_for_each_type(spark, source, la
     assert sum(map(len, tables.values())) == 3 + sum(m["entities"].values())
 
 
+@pytest.mark.long
 def test_the_old_id_of_a_renamed_event_is_nowhere_a_root(spark, source):
     folder = source()
     go(spark, folder)

@@ -129,6 +129,7 @@ def test_a_merge_that_only_inserts_is_an_addition(table):
     assert taken(table) == [("events-v1-1", 1, 1)]
 
 
+@pytest.mark.long
 def test_columns_that_come_and_folders_with_odd_names(table):
     columns = "event_id string, n int, page string, day date"
     by = dict(partitions=["page", "day"])
