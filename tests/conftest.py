@@ -35,8 +35,8 @@ FIRST = (
     "rules",
 )
 # Spark starts a process for the rights of each file: no checksum beside each, and lighter processes
-LIGHT_FILES = ["-Dspark.hadoop.fs.file.impl=org.apache.hadoop.fs.RawLocalFileSystem"]
-LIGHT_FILES += ["-Djdk.lang.Process.launchMechanism=VFORK"] if sys.platform == "linux" else []
+LIGHT_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
+LIGHT_PROCESSES = ["-Djdk.lang.Process.launchMechanism=VFORK"] if sys.platform == "linux" else []
 
 
 def in_memory():
@@ -56,7 +56,7 @@ def pytest_configure(config):
         os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = tempfile.tempdir
     # for the frames of tests, plans that are optimised and compiled cost more than they bring
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
-        [SHORT_LIVED, "-Xms1g -Xmn400m", *LIGHT_FILES, *(f"-D{n}={v}" for n, v in INTERPRETED.items())]
+        [SHORT_LIVED, "-Xms1g -Xmn400m", *LIGHT_PROCESSES, *(f"-D{n}={v}" for n, v in INTERPRETED.items())]
     )
     if not os.environ.get("DEDUP_TEST_DYNAMODB_ENDPOINT"):  # the emulator takes any key
         os.environ.update(
@@ -91,7 +91,7 @@ def pytest_collection_modifyitems(config, items):
 def spark():
     from dedup_nb.session import get_spark
 
-    session = get_spark(delta=True)
+    session = get_spark(delta=True, settings=LIGHT_FILES)
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
     session.stop()

@@ -111,6 +111,7 @@ def test_an_input_that_is_not_there_is_said_in_our_words(s3, lake, path, kind, w
         find_batches(Input(path.format(lake=lake)))
 
 
+@pytest.mark.long
 def test_a_store_that_cannot_be_reached_is_said_in_our_words(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_REGION", "us-east-1")

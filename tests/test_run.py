@@ -249,6 +249,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
     assert not files(tmp_path / "out")
 
 
+@pytest.mark.long
 def test_a_delta_table_with_another_type_is_said_before_the_work(spark, source, events, tmp_path):
     one(spark, source, tmp_path / "out", output_format="delta")
     events.limit(1).withColumn("page_url", F.lit(1)).write.parquet(str(tmp_path / "other"))
@@ -487,7 +488,7 @@ def test_the_id_alone_says_what_is_the_same_event_and_the_run_counts_what_differ
     "case, read, bad, more",
     [
         ("WideRowJsonSpec", 50, 2, {}),
-        ("bad_InvalidJsonsSpec", 1, 1, {"max_bad_share": 1}),
+        pytest.param("bad_InvalidJsonsSpec", 1, 1, {"max_bad_share": 1}, marks=pytest.mark.long),
         pytest.param("DerivedContextsSpec", 1, 0, {}, marks=pytest.mark.long),
         ("EventDeduplicationSpec_disabled", 3, 0, {"natural": "off", "synthetic": "off"}),
     ],

@@ -313,7 +313,8 @@ def test_types_are_as_seen_or_counted_again():
     assert types_as_seen({}, {"entities": 0, "checksum": 0, "own_checksum": 0, "own": ""}) == []
 
 
-@pytest.mark.parametrize("layout", ["5.x", pytest.param("classic", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("layout", ["5.x", "classic"])
 def test_a_schema_of_both_kinds_and_an_event_that_looks_like_an_entity(spark, source, layout):
     own = envelope("unstruct_event", item("click", {"n": 1}))
     both = line_of(event_id=A, unstruct_event=own, contexts=envelope("contexts", [item("click", {"n": 2})]))

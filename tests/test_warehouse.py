@@ -250,6 +250,7 @@ def equal_by_repair_and_sql(spark, warehouses, folder, events, missing):
     return wanted
 
 
+@pytest.mark.long
 def test_sql_does_what_repair_does(spark, warehouses, tmp_path):
     ids, prints, pages = ["a", "b", "c", "", None], ["f", "g", "", None], ["/home", "/cart"]
     events = [((ids[n % 5], prints[n * 7 % 4], pages[n * 3 % 2]), 1 + n % 3) for n in range(30)]
