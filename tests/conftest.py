@@ -34,9 +34,9 @@ FIRST = (
     "manifest",
     "rules",
 )
-# Spark starts a process for the rights of each file: no checksum beside each, and lighter processes
-LIGHT_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
+# Spark starts a process for the rights of each file: lighter ones where there are, no checksum beside each
 LIGHT_PROCESSES = ["-Djdk.lang.Process.launchMechanism=VFORK"] if sys.platform == "linux" else []
+LIGHT_FILES = "-Dspark.hadoop.fs.file.impl=org.apache.hadoop.fs.RawLocalFileSystem"
 
 
 def in_memory():
@@ -91,7 +91,10 @@ def pytest_collection_modifyitems(config, items):
 def spark():
     from dedup_nb.session import get_spark
 
-    session = get_spark(delta=True, settings=LIGHT_FILES)
+    options = os.environ["SPARK_SUBMIT_OPTS"]
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{options} {LIGHT_FILES}"  # not for commands: S3 wants the others
+    session = get_spark(delta=True)
+    os.environ["SPARK_SUBMIT_OPTS"] = options
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
     session.stop()

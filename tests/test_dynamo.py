@@ -68,6 +68,7 @@ def test_claims_of_many_runs_at_once_get_places_of_their_own(dynamodb):
     assert [marker.kind for marker in m.ledger().markers] == ["recipe"] + ["claim"] * 4
 
 
+@pytest.mark.long
 def test_of_two_runs_of_one_batch_one_begins(dynamodb):
     name = opened(dynamodb).store.name
 

@@ -368,6 +368,7 @@ def test_brackets_in_a_path_are_no_pattern_and_time_zones_do_not_matter(spark, e
 # --- batches ---
 
 
+@pytest.mark.long
 def test_an_unfit_folder_is_left_out_and_named_and_the_others_go_on(spark, tmp_path):
     batches = {"1": [("a", "f", 1, 1)], "2 b": [("b", "f", 1, 2)], "3": [("c", "f", 1, 3)]}
     write(spark, tmp_path / "in", batches)
