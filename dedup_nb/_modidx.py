@@ -1747,6 +1747,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                 'dedup_nb.since._Table._as_of': ('since.html#_table._as_of', 'dedup_nb/since.py'),
                                 'dedup_nb.since._Table._as_read': ('since.html#_table._as_read', 'dedup_nb/since.py'),
                                 'dedup_nb.since._Table._begun': ('since.html#_table._begun', 'dedup_nb/since.py'),
+                                'dedup_nb.since._Table._check_free': ('since.html#_table._check_free', 'dedup_nb/since.py'),
                                 'dedup_nb.since._Table._check_name': ('since.html#_table._check_name', 'dedup_nb/since.py'),
                                 'dedup_nb.since._Table._commit': ('since.html#_table._commit', 'dedup_nb/since.py'),
                                 'dedup_nb.since._Table._is_ours': ('since.html#_table._is_ours', 'dedup_nb/since.py'),

@@ -249,9 +249,8 @@ class Batch:
     "The unit that is claimed, written and committed."
 
     batch_id: str  # what the stars of the pattern matched, joined by _
-    files: tuple[
-        InputFile, ...
-    ]  # in order of path; empty if all rows of a table are read, or its change feed
+    # in order of path; none if all rows of a table are read, or its change feed
+    files: tuple[InputFile, ...]
     source: str  # the folder, file or table they came from
     # of a Delta table: the first and the last that are read; without a first, all rows as of the last
     versions: tuple[int | None, int] | None = None

@@ -132,10 +132,8 @@ def scan_ids(
     names = time_columns(source.schema, keys) if timed else []
     narrow = source.narrow(names)
     rows = narrow.select("_dd_id", "_dd_look", *_hours(narrow, names))
-    numbers, watch = (
-        [F.count(F.lit(1)).alias("rows"), *_medians(names, source)],
-        Observation("ids"),
-    )
+    numbers = [F.count(F.lit(1)).alias("rows"), *_medians(names, source)]
+    watch = Observation("ids")
     counted = rows.observe(watch, *numbers).select("_dd_id", "_dd_look")
     # adaptive execution cuts an empty shuffle away, with what is counted before it: one more id keeps it
     one = rows.sparkSession.range(1).selectExpr("'' as _dd_id", "false as _dd_look")

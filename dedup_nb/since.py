@@ -72,6 +72,7 @@ class _Commit:
 
     @property
     def span(self) -> tuple[int, int]:
+        "The first and the last version."
         return self.first or 0, self.last
 
     def covers(self, other: "_Commit") -> bool:
@@ -191,13 +192,8 @@ class _Table:
 
     def _part(self, first: int, last: int, batch_id: str) -> Batch | None:
         "What some versions added, as a batch; None if that is nothing."
-        added, commit = added_between(self.table, first, last), self.commits.get(batch_id)
-        entry = self.ledger.entries.get(batch_id)
-        if entry and entry.committed and not (commit and commit.where == self.where):
-            raise ConfigError(
-                f"Batch {batch_id} is committed from another table, from one that was made anew, or with "
-                "another input_where. To take all rows, name the batch: --batch-id NAME."
-            )
+        self._check_free(batch_id)
+        added = added_between(self.table, first, last)
         if added.why_not and self.force:
             return self._as_of(batch_id, last)
         if added.why_not:
@@ -205,7 +201,18 @@ class _Table:
         part = replace(self.whole, batch_id=batch_id, versions=(first, last), files=added.files)
         return part if added.rows else None
 
+    def _check_free(self, batch_id: str) -> None:
+        "Raise `ConfigError` if other rows are committed under a name: these would pass for known."
+        entry, commit = self.ledger.entries.get(batch_id), self.commits.get(batch_id)
+        if entry and entry.committed and not (commit and commit.where == self.where):
+            raise ConfigError(
+                f"Batch {batch_id} is committed from another table, from one that was made anew, or with "
+                "another input_where. To take all rows, name the batch: --batch-id NAME."
+            )
+
     def _as_of(self, batch_id: str, version: int) -> Batch:
+        "All rows as of a version, as a batch."
+        self._check_free(batch_id)
         try:
             self.table.at(version).schema
         except Exception as wrong:

@@ -34,7 +34,7 @@ FIRST = (
     "manifest",
     "rules",
 )
-# Spark starts a process for the rights of each file: lighter ones where there are, no checksum beside each
+# Spark starts `chmod` for each local file: VFORK starts it faster, and without checksums there are fewer
 LIGHT_PROCESSES = ["-Djdk.lang.Process.launchMechanism=VFORK"] if sys.platform == "linux" else []
 LIGHT_FILES = "-Dspark.hadoop.fs.file.impl=org.apache.hadoop.fs.RawLocalFileSystem"
 

@@ -275,6 +275,20 @@ def test_what_a_name_or_a_filter_leaves_out_is_said(table):
 
 
 @pytest.mark.long
+def test_the_rest_of_a_table_under_a_name_that_is_taken_is_refused(table):
+    grow(table, ("z", 9))
+    assert taken(table) == [("events", 1, 1)]
+    shutil.rmtree(table.name)
+    for n, event_id in enumerate("abc"):
+        grow(table, (event_id, n))
+    assert taken(table, batch_id="events-v2-2") == [("events-v2-2", 1, 1)]
+    with pytest.raises(ConfigError, match="Batch events is committed from another table"):
+        taken(table)
+    assert taken(table, batch_id="rest") == [("rest", 3, 2)]
+    assert taken(table) == []
+
+
+@pytest.mark.long
 def test_the_time_of_a_whole_table_is_nearly_its_newest(table):
     days = [datetime(2026, 1, 1), *[datetime(2026, 11, d) for d in (1, 20)]]
     rows = [(f"e{n}", n, days[n % 3]) for n in range(30)]
