@@ -162,22 +162,6 @@ def test_a_committed_file_that_is_gone_or_another_is_named_and_the_others_go_on(
 
 
 @pytest.mark.long
-def test_a_delta_table_that_grew_is_said_with_what_to_do(spark, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    source = str(tmp_path / "in")
-    frame = spark.createDataFrame([("a", "f"), ("b", "f")], "event_id string, event_fingerprint string")
-    frame.write.format("delta").save(source)
-    more = dict(input="in", input_format="delta", etl_time="2026-11-01")
-    go(spark, tmp_path, **more)
-    frame.limit(1).write.format("delta").mode("append").save(source)
-    said = []
-    assert go(spark, tmp_path, say=said.append, **more).batches == []
-    assert any(
-        "version 0" in line and "which is at 1" in line and "--batch-id in-v1" in line for line in said
-    )
-
-
-@pytest.mark.long
 def test_a_first_folder_without_files_binds_nobody(spark, tmp_path):
     "It has no columns, and the first batch says what stands in for missing fingerprints."
     (tmp_path / "in/run=1").mkdir(parents=True)
