@@ -149,7 +149,7 @@ class Change:
     def replace(self, note: str) -> Row:
         "Change the table, unless that is done; the commit. Raises `BusyError` if the table changed since."
         commit = self.table.done(note, self.version) or self._replaced(note)
-        gone, added, seen = *_out_and_in(commit), self.staying + self.leaving
+        gone, added, seen = *self._out_and_in(commit), self.staying + self.leaving
         if gone < seen or added != self.staying:
             raise BusyError(
                 f"{self.table.name} was changed while it was repaired: {grouped(gone)} rows were found, and "
@@ -158,6 +158,13 @@ class Change:
         if gone > seen:
             self._bring_back(commit.readVersion, note)
         return commit
+
+    def _out_and_in(self, commit: Row) -> tuple[int, int]:
+        "The rows that a transaction took out, and those that it put in."
+        if "numDeletedRows" not in commit.operationMetrics:  # Delta tells none where no file was written
+            return self.table.at(commit.readVersion).where(self.where).count(), 0
+        added = _number(commit, "numOutputRows") - _number(commit, "numCopiedRows")
+        return _number(commit, "numDeletedRows"), added
 
     def _replaced(self, note: str) -> Row:
         "Change the table; again if another writer was quicker, while that one only appends."
@@ -188,12 +195,6 @@ def _of_repair(note: str) -> str:
 
 def _number(commit: Row, name: str) -> int:
     return int(commit.operationMetrics.get(name, 0))
-
-
-def _out_and_in(commit: Row) -> tuple[int, int]:
-    "The rows that a transaction took out, and those that it put in."
-    added = _number(commit, "numOutputRows") - _number(commit, "numCopiedRows")
-    return _number(commit, "numDeletedRows"), added
 
 
 def _more(after: DataFrame, before: DataFrame) -> DataFrame:

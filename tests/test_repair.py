@@ -170,6 +170,23 @@ def test_older_rows_protect_and_are_never_changed(spark, tmp_path):
     assert go(spark, path, from_date="2026-11-05").counts["left"] == 0
 
 
+@pytest.mark.parametrize(
+    "rows, more, stay",
+    [
+        pytest.param(
+            [("a", "f", 1, 1), ("a", "g", 2, 2)], dict(strategy="delete"), [], marks=pytest.mark.long
+        ),
+        ([("a", "f", 1, 1), ("a", "f", 9, 2)], dict(from_date="2026-11-05"), [1]),
+    ],
+)
+def test_files_of_which_nothing_stays(spark, tmp_path, rows, more, stay):
+    path = made(spark, tmp_path, rows[:1])
+    frame(spark, rows[1:]).write.format("delta").mode("append").save(path)
+    assert go(spark, path, **more).counts["left"] == len(rows) - len(stay)
+    assert numbers(spark, path) == stay
+    assert go(spark, path, **more).counts["left"] == 0
+
+
 @pytest.mark.long
 def test_only_files_with_such_rows_are_rewritten(spark, tmp_path):
     path = made(spark, tmp_path, [("x", "f", 1, 1), ("y", "f", 1, 2)])
