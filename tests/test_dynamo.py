@@ -632,18 +632,19 @@ def test_a_run_on_dynamodb_does_what_one_on_the_lake_does_and_leaves_no_secret(
 @pytest.mark.long
 def test_a_rerun_and_a_batch_that_was_forgotten_give_what_they_gave(spark, dynamodb, tmp_path):
     write(spark, tmp_path / "in", TWO)
-    there = as_snowplow(dynamodb, a_name())
+    name = a_name()
+    there = as_snowplow(dynamodb, name)
     summary = go(spark, tmp_path, **there)
     again = go(spark, tmp_path, rerun=True, **there)
     assert again.counts == summary.counts and stayed(spark, tmp_path) == STAYED
     assert all(m["used"]["claimed"] == 0 for m in again.batches), "a rerun reads what it has"
     forget("2", config(tmp_path, **there), spark, yes=True)
-    before = items(a_table(dynamodb, there["dynamodb_table"]))
+    before = items(a_table(dynamodb, name))
     decided = go(
         spark, tmp_path, **{**there, "output": str(tmp_path / "looked"), "mode": "decide", "batch_id": "2"}
     )
     assert decided.counts["dropped"] == 1 and decided.batches[0]["used"]["write_units"] == 0
-    assert items(a_table(dynamodb, there["dynamodb_table"])) == before
+    assert items(a_table(dynamodb, name)) == before
     assert go(spark, tmp_path, **there).counts["read"] == 3 and stayed(spark, tmp_path) == STAYED
 
 
