@@ -17,13 +17,12 @@ from .cross_batch import keys_of_new_ids
 from .errors import ConfigError, InputError
 from .files import Batch, absolute, find_batches, remove_folder, write_text
 from .job import Job, open_job
-from .keys import ELSEWHERE, HEAD, KEY, RENAMED, STAYS, Keys, check_columns, fit
+from .keys import ELSEWHERE, HEAD, KEY, RENAMED, STAYS, Keys, check_columns, fit, ids_of, new_event_id
 from .memory import door, record_output
 from .places import Input, Memory
 from .read import Source, explain_read_error, read_batch
 from .s3 import s3_in_words
 from .scan import Scan, scan_keys, sums_of, time_of_batch
-from .synthetic import new_event_id
 from .words import counted, grouped, share, some_of, utc
 from .write import Attempt, committed_files
 
@@ -143,8 +142,8 @@ def _filled(job: Job, batch: Batch) -> Iterator[dict[str, Any]]:
     "Commit one run of the archive, or a table day by day; yields what each had."
     attempt = Attempt.new(job.output, batch.batch_id)
     try:
-        source = read_batch(job.spark, batch, job.places.input, job.recipe)
-        keys = fit(job.recipe, source.columns, source.folders)
+        source = read_batch(job.spark, batch, job.places.input, job.recipe, ids_of(job.recipe))
+        keys = fit(job.recipe, source.schema, source.folders)
         check_columns(source.schema, job.recipe, keys)
         job, scan = job.taking(keys.missing), _scanned(job, batch, source, keys, attempt)
         etl = time_of_batch(job.limits.etl_s, batch.batch_id, scan.hours)

@@ -21,6 +21,7 @@ from dedup_nb.keys import (
     check_columns,
     fingerprint_of,
     fit,
+    ids_of,
     rows_of,
     stands_in,
     suspect_ids,
@@ -138,7 +139,7 @@ def _pairs(rows: DataFrame, keys: Keys, count: str) -> DataFrame:
 
 def _fates_queried(good: DataFrame, found: DataFrame, keys: Keys) -> DataFrame:
     "What becomes of each id in a query, as `_fates` has it."
-    left = _pairs(with_ids(found, keys.id).where("_dd_id is not null"), keys, "got")
+    left = _pairs(with_ids(found, keys).where("_dd_id is not null"), keys, "got")
     both = _pairs(good, keys, "wanted").join(left, ["id", "fp"], "full")
     return both.groupBy("id").agg(
         F.lit("sql").alias("way"),
@@ -208,9 +209,9 @@ def _compared(
 ) -> list[dict[str, Any]]:
     "The rows of `compare`."
     _check_ways(ways)
-    keys = fit(recipe, events.columns)
+    keys = fit(recipe, events.schema)
     check_columns(events.schema, replace(recipe, synthetic="off"), keys)
-    good = with_ids(events, keys.id).where("_dd_id is not null")
+    good = with_ids(events, keys).where("_dd_id is not null")
     asked = {_OWN: _own_way(recipe), **{way: _WAYS[way] for way in ways}}
     told, names = _numbers(_fates(_by_id(_suspects(good, keys), keys), asked)), [*asked]
     if with_sql is not None:
@@ -270,7 +271,8 @@ def read_events(
     batches = choose_batches(found, replace(limits, max_batches=len(found)))
     if not batches:
         raise ConfigError("No batch is left to compare. See since, until and skip_batches.")
-    sources = [read_batch(spark, batch, place, recipe_of(config)) for batch in batches]
+    recipe = recipe_of(config)
+    sources = [read_batch(spark, batch, place, recipe, ids_of(recipe)) for batch in batches]
     good = (s.decode(s.raw).where("_dd_good").select(*map(named, s.columns)) for s in sources)
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), good)
 

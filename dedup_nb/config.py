@@ -154,6 +154,12 @@ class Config:
     event_id: Words = setting(
         "decisions", ("event_id",), "column of the event id, or several that make it together"
     )
+    null_in_id: str = setting(
+        "decisions",
+        "bad",
+        "null in one of several columns of the id: a bad row, or a value like any other",
+        allowed="bad value",
+    )
     event_fingerprint: str | None = setting(
         "decisions", "event_fingerprint", "column of the payload's fingerprint"
     )
@@ -444,6 +450,10 @@ _CONTRADICTIONS = [
         lambda c: len(c.event_id) > 1 and _renames(c),
         "several columns make the event id, and nobody can rename those: set synthetic=quarantine, "
         "delete_all or off.",
+    ),
+    (
+        lambda c: len(c.event_id) == 1 and c.null_in_id == "value",
+        "null_in_id=value is for an id of several columns: name them in event_id, or leave null_in_id out.",
     ),
     (
         lambda c: c.natural == "off" and c.synthetic != "off",

@@ -27,7 +27,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from pyspark.sql import Column, DataFrame, Row, functions as F, types as T
-from .columns import ORIGINAL, micros, named, quoted
+from .canonical import field_at, micros_of, text_of
+from .columns import ORIGINAL
 from dedup_nb.keys import (
     BROADCAST_LIMIT,
     Keys,
@@ -60,9 +61,9 @@ class OneBatch:
         return self.schema.fieldNames()
 
 
-def _fitted(recipe: Recipe, columns: Sequence[str], folders: Sequence[str]) -> Keys:
+def _fitted(recipe: Recipe, schema: T.StructType, folders: Sequence[str]) -> Keys:
     "The keys of an input. Where a run takes rows without a fingerprint as unique, their payload is compared."
-    keys = fit(recipe, columns, folders)
+    keys = fit(recipe, schema, folders)
     return replace(keys, missing="surrogate") if keys.unique else keys
 
 
@@ -72,7 +73,7 @@ def open_source(
     recipe: Recipe,
 ) -> OneBatch:
     "Fit the keys to a batch. Raises `MissingColumnError` or `InputError` if the columns do not fit."
-    keys = _fitted(recipe, source.columns, source.folders)
+    keys = _fitted(recipe, source.schema, source.folders)
     check_columns(source.schema, replace(recipe, synthetic="off"), keys)
     return OneBatch(name, source.raw, source.schema, source.decode, keys, source.folders)
 
@@ -83,10 +84,10 @@ def open_frame(
     recipe: Recipe,
 ) -> OneBatch:
     "The same for a frame: a row without an id is bad."
-    keys = _fitted(recipe, events.columns, ())
+    keys = _fitted(recipe, events.schema, ())
     check_columns(events.schema, replace(recipe, synthetic="off"), keys)
     decode = lambda rows: rows.withColumn("_dd_good", F.expr("_dd_id is not null"))
-    return OneBatch(name, with_ids(events, keys.id), events.schema, decode, keys)
+    return OneBatch(name, with_ids(events, keys), events.schema, decode, keys)
 
 
 # %% ../nbs/40_copies.ipynb #d6fac902
@@ -121,10 +122,11 @@ def look_at(
     recipe: Recipe,
 ) -> Subject:
     "Fit the keys to all columns, and choose what is compared between copies."
-    columns = tuple(dict.fromkeys(c for batch in batches for c in batch.columns))
+    fields = {f.name: f for batch in batches for f in batch.schema.fields}
+    schema, columns = T.StructType([*fields.values()]), tuple(fields)
     folders = sorted({c for batch in batches for c in batch.folders})
-    keys = _fitted(recipe, columns, folders)
-    payload = fit(replace(recipe, fingerprint_columns=()), columns, folders).surrogate
+    keys = _fitted(recipe, schema, folders)
+    payload = fit(replace(recipe, fingerprint_columns=()), schema, folders).surrogate
     return Subject(tuple(batches), columns, keys, _compared(columns, keys, payload))
 
 
@@ -145,8 +147,8 @@ def time_column(columns: Sequence[str], keys: Keys) -> str | None:
 
 def _millis(rows: DataFrame, name: str | None) -> str:
     "SQL for a time in milliseconds since 1970; null if nobody knows."
-    known = name in rows.columns
-    return f"floor({micros(rows, name)} / 1000)" if known else "cast(null as bigint)"
+    found = field_at(rows.schema, name) if name else None
+    return f"floor({micros_of(found)} / 1000)" if found else "cast(null as bigint)"
 
 
 def _arrival(rows: DataFrame, keys: Keys) -> str:
@@ -155,12 +157,13 @@ def _arrival(rows: DataFrame, keys: Keys) -> str:
 
 def _text(rows: DataFrame, name: str | None) -> str:
     "SQL for a column as text; null if it is not there."
-    return f"cast({quoted(name) if name in rows.columns else 'null'} as string)"
+    found = field_at(rows.schema, name) if name else None
+    return text_of(found) if found else "cast(null as string)"
 
 
 def _missing(rows: DataFrame, keys: Keys) -> str:
     "SQL: has the row no fingerprint?"
-    return f"coalesce({_text(rows, keys.fingerprint)} = '', true)"
+    return f"{_text(rows, keys.fingerprint)} is null"
 
 
 # %% ../nbs/40_copies.ipynb #67862e8d
@@ -288,13 +291,13 @@ _BUCKETS = 1 << 18
 
 def _value(rows: DataFrame, name: str) -> Column:
     "A value as 32 bits."
-    if name not in rows.columns:
+    found = field_at(rows.schema, name)
+    if not found:
         return F.expr("hash(null)")
-    kind = rows.schema[name].dataType
-    if isinstance(kind, (T.ByteType, T.ShortType, T.IntegerType)):
-        return F.hash(named(name).cast("bigint"))  # another batch may have it longer
-    nested = isinstance(kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType))
-    return F.hash(hash_of(rows, [name]) if nested else named(name))
+    if isinstance(found.kind, (T.ByteType, T.ShortType, T.IntegerType)):
+        return F.expr(f"hash(bigint({found.sql}))")  # another batch may have it longer
+    nested = isinstance(found.kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType))
+    return F.hash(hash_of(rows, [name])) if nested else F.expr(f"hash({found.sql})")
 
 
 def copies(

@@ -16,10 +16,10 @@ from dedup_nb.keys import (
     STAYS,
     fate_of,
     id_key,
+    new_event_id,
     pair_key,
     stands_in,
 )
-from .synthetic import new_event_id
 
 
 # %% ../nbs/12_cross_batch.ipynb #420577b7

@@ -143,14 +143,14 @@ def _is_one_value(cell: str, parsed: str) -> str:
 
 def is_one_json_value(
     text: str,  # SQL
+    is_one_item: str | None = None,  # SQL, where it is known: has the array around the text one item?
 ) -> str:  # SQL for boolean; null for null
     "SQL for: is the text one JSON object, and nothing behind it?"
+    one = is_one_item or f"json_array_length(concat('[', {text}, ']')) = 1"
+    quick = f"{one} and endswith(trim(both ' \t\r' from {text}), '}}')"
     # only where a bracket closes and another opens can the array be closed early
-    quick = (
-        f"json_array_length(concat('[', {text}, ']')) = 1 and endswith(trim(both ' \t\r' from {text}), '}}')"
-    )
     sealed = f"exists(array({_sealed(text)}), p -> {_is_one_value(text, 'p')})"
-    return f"({quick} and (not {text} rlike '\\\\]\\\\s*,\\\\s*\\\\[' or {sealed}))"
+    return rf"({quick} and (not {text} rlike r'\]\s*,\s*\[' or {sealed}))"
 
 
 def envelope(name: str, text: str, item: str = _ITEM) -> str:

@@ -8,7 +8,8 @@ __all__ = ["AMBIGUOUS", "places_of_events", "Entities", "Parted", "part_entities
 # %% ../nbs/63_entities.ipynb #7e959900
 from dataclasses import dataclass
 from pyspark.sql import DataFrame, functions as F
-from .columns import micros, quoted
+from .canonical import field_at, micros_of, text_of
+from .columns import quoted
 from .copies import persisted
 from .deltas import Delta
 from .errors import InputError, require_columns
@@ -68,9 +69,8 @@ class Entities:
     def place(self, timed: bool) -> tuple[str, str]:
         "SQL for the id and the time of the event of a row."
         rows = self.table.at(self.version)
-        return f"cast({quoted(self.root_id)} as string)", micros(
-            rows, _TIME
-        ) if timed else "cast(null as bigint)"
+        at = micros_of(field_at(rows.schema, _TIME)) if timed else "cast(null as bigint)"
+        return text_of(field_at(rows.schema, self.root_id)), at
 
 
 def _alike(entities: Entities, where: str, timed: bool) -> DataFrame:

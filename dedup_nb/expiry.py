@@ -16,12 +16,13 @@ from typing import Any
 from warnings import warn
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F, types as T
 from pyspark.sql.streaming import StreamingQuery
-from .columns import micros, quoted
+from .canonical import field_at, micros_of
+from .columns import PLAIN_JSON, quoted
 from .config import order_parts
 from .copies import let_go
 from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
 from .files import absolute, move_files, read_json, remove_folder, write_text
-from .keys import KEY, PLAIN_JSON, hash_of, id_key
+from .keys import KEY, hash_of, id_key
 from .state import FOR_EVER, DedupState, Earlier, id_of, origin_of
 from .words import counted, first_line
 
@@ -195,7 +196,11 @@ def _time(frame: DataFrame, what: str | Column, coarse: bool) -> tuple[DataFrame
             f"event_time is {kind.simpleString()}; wanted a timestamp, a date, text, or a number (ms)."
         )
     number = isinstance(kind, T.NumericType)
-    text = "try_multiply(try_cast(_dd_at as bigint), 1000L)" if number else micros(rows, "_dd_at")
+    text = (
+        "try_multiply(try_cast(_dd_at as bigint), 1000L)"
+        if number
+        else micros_of(field_at(rows.schema, "_dd_at"))
+    )
     return rows.withColumn(_AT, F.expr(f"{text} - pmod({text}, 1000)" if coarse else text)), number
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 from pyspark.sql import DataFrame, functions as F, types as T
-from .columns import id_text, is_text, micros, quoted
+from .canonical import field_at, micros_of
+from .columns import quoted
 from .config import Config
 from .copies import persisted
 from .deltas import Delta
@@ -24,6 +25,7 @@ from dedup_nb.keys import (
     Keys,
     check_columns,
     fit,
+    own_id,
     id_key,
     pair_key,
     rows_of,
@@ -99,28 +101,28 @@ class Loaded:
         if self.asked.from_date is None:
             return "true"
         name = self._time()
-        if isinstance(self.schema[name].dataType, T.TimestampType):
+        if isinstance(field_at(self.rows.schema, name).kind, T.TimestampType):
             return f"coalesce({quoted(name)} >= timestamp'{self.asked.from_date} 00:00:00Z', false)"
         at = f"unix_micros(timestamp'{self.asked.from_date} 00:00:00Z')"
-        return f"coalesce({micros(self.rows, name)} >= {at}, false)"
+        return f"coalesce({micros_of(field_at(self.rows.schema, name))} >= {at}, false)"
 
     @property
     def own_id(self) -> str:
         "SQL for the id of a row."
-        return id_text(self.keys.id)
+        return own_id(self.rows.schema, self.keys)
 
     @property
     def place(self) -> tuple[str, str]:
         "SQL for the id and the time (microseconds) by which its entities know an event: `eid`, `at`."
         known = "collector_tstamp" in self.columns
-        at = micros(self.rows, "collector_tstamp") if known else "cast(null as bigint)"
+        at = micros_of(field_at(self.rows.schema, "collector_tstamp")) if known else "cast(null as bigint)"
         return f"{self.own_id} as eid", f"{at} as at"
 
     def _time(self) -> str:
         "The first order column that is a time."
         kinds = (T.TimestampType, T.TimestampNTZType, T.DateType)
         names = [name for name, _ in self.keys.order]
-        times = [n for n in names if isinstance(self.schema[n].dataType, kinds)]
+        times = [n for n in names if isinstance(field_at(self.rows.schema, n).kind, kinds)]
         if not times:
             raise ConfigError(
                 f"from_date needs a time among the order columns ({', '.join(names) or 'there are none'}). "
@@ -136,16 +138,17 @@ def open_loaded(
 ) -> Loaded:
     "Open a version. Raises `MissingColumnError`, `InputError`, `ConfigError` for columns that do not fit."
     events, recipe = table.at(version), recipe_of(asked.config)
-    keys = fit(recipe, events.columns)
+    keys = fit(recipe, events.schema)
     name = keys.id[0]
-    if asked.strategy == "rename" and not is_text(events, name):
+    found = field_at(events.schema, name).kind
+    if asked.strategy == "rename" and not isinstance(found, T.StringType):
         raise ConfigError(
-            f"strategy=rename writes new ids into {name}, which is {dict(events.dtypes)[name]}, no string. "
+            f"strategy=rename writes new ids into {name}, which is {found.simpleString()}, no string. "
             "Use strategy=move or delete."
         )
     check_columns(events.schema, recipe, keys)
     # the id that a row has here: one that was renamed before is no duplicate any more
-    rows = events.withColumn("_dd_id", F.expr(id_text(keys.id)))
+    rows = events.withColumn("_dd_id", F.expr(own_id(events.schema, keys)))
     return Loaded(table, version, rows, events.columns, keys, asked)
 
 
@@ -322,7 +325,7 @@ def _retracted(look: Loaded) -> Fates:
 
 def _with_retractions(look: Loaded) -> DataFrame:
     "The rows that may be changed, with `_dd_why` where they are retracted."
-    same = f"{id_text(look.keys.id)} = _dd_listed"
+    same = f"{own_id(look.rows.schema, look.keys)} = _dd_listed"
     if "batch_id" in look.columns:
         same += " and batch_id = loaded_in_batch"
     listed = _listed(look).withColumnRenamed("event_id", "_dd_listed")

@@ -63,7 +63,8 @@ class Job:
             "wide_row": {"stored": written.stored},
             "table": {"output_table": written.table},
         }
-        return made | tables.get(written.format, {})
+        parts = {"null_in_id": "value"} if self.recipe.null_in_id == "value" else {}
+        return made | parts | tables.get(written.format, {})
 
     @property
     def deciding(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = [
     "BROADCAST_LIMIT",
-    "PLAIN_JSON",
+    "NAMESPACE",
     "KEY",
     "STAYS",
     "RENAMED",
@@ -18,16 +18,21 @@ __all__ = [
     "fit",
     "check_columns",
     "check_column_names",
+    "own_id",
+    "looked_up_id",
+    "fed_back",
+    "ids_of",
     "with_ids",
     "suspect_ids",
     "gathered",
     "rows_of",
+    "new_event_id",
     "hash_of",
     "fingerprint_of",
     "claimed_fingerprint",
     "stands_in",
     "as_in_the_row",
-    "descending",
+    "in_order",
     "place_of",
     "with_keys",
     "id_key",
@@ -37,10 +42,22 @@ __all__ = [
 
 # %% ../nbs/10_keys.ipynb #f159d823
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from uuid import NAMESPACE_URL, UUID, uuid5
 from pyspark.sql import Column, DataFrame, functions as F, types as T
-from .columns import LINE, ORIGINAL, id_text, looked_up_id, micros, named, quoted
+from dedup_nb.canonical import (
+    RowIds,
+    canonical_row,
+    field_at,
+    id_text,
+    order_of,
+    paths_in,
+    text_of,
+    values_of,
+)
+from .columns import JSON, LINE, ORIGINAL
 from .config import order_parts
 from .errors import InputError, require_columns
 from .places import Recipe
@@ -73,6 +90,7 @@ class Keys:
     missing: str  # surrogate, unique, id
     surrogate: tuple[str, ...]  # columns that a surrogate hashes
     nulls_first: tuple[str, ...] = ()  # order columns in which null comes first
+    null_in_id: str = "bad"  # or value: may a part of an id of several columns be null?
 
     @property
     def unique(self) -> bool:
@@ -93,13 +111,15 @@ def missing_by_default(columns: Sequence[str], recipe: Recipe) -> str:
 
 def fit(
     recipe: Recipe,
-    columns: Sequence[str],  # of the input
-    folders: Sequence[str] = (),  # those of them that names of folders give
+    schema: T.StructType | Sequence[str],  # of the input; its columns, where only they are known
+    folders: Sequence[str] = (),  # columns that names of folders give
 ) -> Keys:
     "Fill the blanks of a recipe. Raises `MissingColumnError` for columns that were named and are not there."
-    require_columns(columns, _named_columns(recipe), "The run")
+    columns = schema.fieldNames() if isinstance(schema, T.StructType) else schema
+    there = paths_in(schema) if isinstance(schema, T.StructType) else schema
+    require_columns(there, _named_columns(recipe), "The run")
     _check_case(recipe, columns)
-    fingerprint = recipe.event_fingerprint if recipe.event_fingerprint in columns else None
+    fingerprint = recipe.event_fingerprint if recipe.event_fingerprint in there else None
     apart = {*recipe.event_id, fingerprint}
     times = [(c, False) for c in _TIMES if c in set(columns) - apart]
     order = order_parts(recipe.order_by) or times
@@ -107,9 +127,10 @@ def fit(
         id=recipe.event_id,
         fingerprint=fingerprint,
         order=tuple(order),
-        missing=recipe.missing_fingerprint or missing_by_default(columns, recipe),
-        surrogate=_surrogate_columns(recipe, columns, apart | {c for c, _ in order} | set(folders)),
+        missing=recipe.missing_fingerprint or missing_by_default(there, recipe),
+        surrogate=_surrogate_columns(recipe, columns, there, apart | {c for c, _ in order} | set(folders)),
         nulls_first=_TIMES[:1] if recipe.compat == "snowplow" else (),
+        null_in_id=recipe.null_in_id,
     )
 
 
@@ -140,13 +161,25 @@ def _named_columns(recipe: Recipe) -> dict[str, str]:
     return named
 
 
-def _surrogate_columns(recipe: Recipe, columns: Sequence[str], apart: set[str | None]) -> tuple[str, ...]:
+def _surrogate_columns(
+    recipe: Recipe, columns: Sequence[str], there: Sequence[str], apart: set[str | None]
+) -> tuple[str, ...]:
     "What a surrogate hashes: what is set, what the client sent, or all but the keys."
     if recipe.fingerprint_columns:
         return recipe.fingerprint_columns
     if is_enriched(columns):
         return tuple(c for c in _CLIENT_SENT if c in columns)
-    return tuple(c for c in columns if c not in apart | {ORIGINAL})
+    # a struct with a key in it counts by its other fields
+    split = {name for path in filter(None, apart - {*columns}) for name in _around(path)}
+    inner = [path for path in there if path not in split and path.rpartition(".")[0] in split]
+    whole = [c for c in columns if c not in split]
+    return tuple(c for c in (*whole, *inner) if c not in apart | {ORIGINAL})
+
+
+def _around(path: str) -> list[str]:
+    "The structs around a field: `a` and `a.b` for `a.b.c`."
+    parts = path.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts))]
 
 
 # %% ../nbs/10_keys.ipynb #9f19edbc
@@ -160,19 +193,22 @@ def check_columns(
 ) -> None:
     "Raise `InputError` if the input has names that are ours, or types that do not fit."
     check_column_names(schema.fieldNames())
-    said = {f.name: f.dataType.simpleString() for f in schema.fields}
-    if odd := [name for name, _ in keys.order if not isinstance(schema[name].dataType, _ORDERED)]:
+    kind = {name: field_at(schema, name).kind for name in (*keys.id, *(name for name, _ in keys.order))}
+    if odd := [name for name, _ in keys.order if not isinstance(kind[name], _ORDERED)]:
         raise InputError(
-            f"The order column {odd[0]} is {said[odd[0]]}; wanted a timestamp, date, number or string. "
-            "Name other columns in order_by."
+            f"The order column {odd[0]} is {kind[odd[0]].simpleString()}; wanted a timestamp, date, number "
+            "or string. Name other columns in order_by."
         )
-    if said.get(ORIGINAL, "string") != "string":
+    original = field_at(schema, ORIGINAL)
+    if original and not isinstance(original.kind, T.StringType):
         raise InputError(
-            f"{ORIGINAL} is carried on and must be a string, and is {said[ORIGINAL]}. Cast or rename it."
+            f"{ORIGINAL} is carried on and must be a string, and is {original.kind.simpleString()}. "
+            "Cast or rename it."
         )
-    if recipe.renames and said[keys.id[0]] != "string":
+    if recipe.renames and not isinstance(kind[keys.id[0]], T.StringType):
         raise InputError(
-            f"synthetic={recipe.synthetic} writes UUIDs into {keys.id[0]}, which is {said[keys.id[0]]}. "
+            f"synthetic={recipe.synthetic} writes UUIDs into {keys.id[0]}, which is "
+            f"{kind[keys.id[0]].simpleString()}. "
             "Cast it to string upstream, or set synthetic=quarantine or off."
         )
 
@@ -204,12 +240,49 @@ BROADCAST_LIMIT = 4_000_000  # ids; about 100 MB on every worker
 _ONE_TASK = 20_000  # rows
 
 
+def own_id(schema: T.StructType, keys: Keys) -> str:  # SQL
+    "SQL for the id that a row shows; null if it has none."
+    return id_text(values_of(schema), keys.id, keys.null_in_id)
+
+
+def looked_up_id(
+    schema: T.StructType,  # of the rows
+    keys: Keys,
+) -> Column:  # text; null if it has none
+    "The id under which a row is looked up: the one that it came with first, if it was renamed."
+    own = F.expr(own_id(schema, keys))
+    if ORIGINAL not in schema.fieldNames() or len(keys.id) > 1:
+        return own
+    original = F.expr(text_of(values_of(schema)(ORIGINAL)))
+    # the name of a pair of its own holds the batch, which the row does not say
+    is_ours = (
+        own.rlike(_VERSION_5) if keys.unique else own == new_event_id(original, _fingerprint(schema, keys))
+    )
+    return F.when(own.isNotNull() & original.isNotNull() & is_ours, original).otherwise(own)
+
+
+def fed_back(schema: T.StructType, keys: Keys) -> Column:  # boolean, never null
+    "Does a row show another id than it is looked up under?"
+    return F.coalesce(F.expr(own_id(schema, keys)) != looked_up_id(schema, keys), F.lit(False))
+
+
+def ids_of(recipe: Recipe) -> Callable[[T.StructType, Sequence[str]], RowIds]:
+    "How rows say their id, once their columns and those of folders are known."
+
+    def fitted(schema: T.StructType, folders: Sequence[str]) -> RowIds:
+        keys = fit(recipe, schema, folders)
+        looks = ORIGINAL in schema.fieldNames() and len(keys.id) == 1
+        return RowIds(keys.id, partial(looked_up_id, keys=keys), partial(fed_back, keys=keys), looks)
+
+    return fitted
+
+
 def with_ids(
     events: DataFrame,  # any frame with the id columns
-    id_columns: Sequence[str],
+    keys: Keys,
 ) -> DataFrame:  # plus `_dd_id`, the id under which each row is looked up; null if it has none
     "Add the id of each row."
-    return events.withColumn("_dd_id", F.expr(looked_up_id(id_columns, events.columns)))
+    return events.withColumn("_dd_id", looked_up_id(events.schema, keys))
 
 
 def suspect_ids(
@@ -247,81 +320,79 @@ def rows_of(
     return rows.join(ids, F.xxhash64("_dd_id") == F.col("_dd_hash"), how)
 
 
+# %% ../nbs/10_keys.ipynb #42081402
+NAMESPACE: UUID = uuid5(NAMESPACE_URL, "https://github.com/dedup_nb")  # of all ids that this package makes
+
+
+def new_event_id(
+    event_id: Column,  # the original id; must not be null
+    name: Column,  # the fingerprint or what stands in for it; must not be null
+) -> Column:  # a lower-case UUID version 5
+    """Make the id of a renamed event.
+
+    UUIDv5 (RFC 9562) of `NAMESPACE` and `event_id/name`, by Spark functions alone.
+    """
+    digest = _digest(event_id, name)
+    # 13th digit: the version; 17th digit: its two high bits are the variant, 10
+    variant = F.translate(F.substring(digest, 17, 1), "0123456789abcdef", "89ab89ab89ab89ab")
+    third = F.concat(F.lit("5"), F.substring(digest, 14, 3))
+    fourth = F.concat(variant, F.substring(digest, 18, 3))
+    first, second, fifth = (F.substring(digest, at, size) for at, size in ((1, 8), (9, 4), (21, 12)))
+    return F.concat_ws("-", first, second, third, fourth, fifth)
+
+
+def _digest(event_id: Column, name: Column) -> Column:
+    # a slash or per cent sign in the id is written %2F or %25: (a/b, c) and (a, b/c) have different names
+    safe = F.replace(F.replace(event_id, F.lit("%"), F.lit("%25")), F.lit("/"), F.lit("%2F"))
+    named = F.encode(F.concat(safe, F.lit("/"), name), "utf-8")
+    return F.sha1(F.concat(F.lit(bytearray(NAMESPACE.bytes)), named))
+
+
+_VERSION_5 = "^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
+
+
 # %% ../nbs/10_keys.ipynb #7ad0fc2e
-# JSON that says the same in every session
-PLAIN_JSON = {
-    "ignoreNullFields": "false",
-    "timeZone": "UTC",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "dateFormat": "yyyy-MM-dd",
-}
-
-
-def _has_map(kind: T.DataType) -> bool:
-    if isinstance(kind, T.StructType):
-        return any(_has_map(f.dataType) for f in kind.fields)
-    return isinstance(kind, T.MapType) or (isinstance(kind, T.ArrayType) and _has_map(kind.elementType))
-
-
-def _maps_sorted(value: Column, kind: T.DataType) -> Column:
-    "`value` with every map in it as an array of entries sorted by key: maps have no order, their JSON would."
-    if not _has_map(kind):
-        return value
-    if isinstance(kind, T.ArrayType):
-        return F.transform(value, lambda item: _maps_sorted(item, kind.elementType))
-    if isinstance(kind, T.StructType):
-        inner = [_maps_sorted(value.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
-        return F.when(value.isNotNull(), F.struct(*inner))
-
-    def text(entry: Column) -> Column:
-        inner = _maps_sorted(entry["value"], kind.valueType).alias("value")
-        return F.to_json(F.struct(entry["key"].alias("key"), inner), PLAIN_JSON)
-
-    return F.array_sort(F.transform(F.map_entries(value), text))
-
-
 def hash_of(
     frame: DataFrame,  # any frame
-    columns: Sequence[str],  # what to hash, in this order
+    columns: Sequence[str] | None = None,  # what to hash; None: the whole row
 ) -> Column:  # 64 hex digits
-    "SHA-256 of the named columns in a null-preserving form, the same under any session time zone."
-    return F.sha2(F.to_json(_whole([frame.schema[c] for c in columns]), PLAIN_JSON), 256)
+    "SHA-256 of the canonical text of a row, or of some of its columns."
+    return _hash(frame.schema, columns)
 
 
-def _whole(fields: Sequence[T.StructField]) -> Column:
-    "These columns as one struct; in one text where that will do: each column is a question to the JVM."
-    if not any(_has_map(f.dataType) for f in fields):
-        return F.expr(f"struct({', '.join(quoted(f.name) for f in fields)})")
-    return F.struct(*(_maps_sorted(named(f.name), f.dataType).alias(f.name) for f in fields))
+def _hash(schema: T.StructType, columns: Sequence[str] | None) -> Column:
+    return F.sha2(F.expr(canonical_row(schema, columns)), 256)
 
 
 # %% ../nbs/10_keys.ipynb #0b612584
-def _or_stand_in(keys: Keys, stand_in: Column) -> Column:
+def _or_stand_in(schema: T.StructType, keys: Keys, stand_in: Column) -> Column:
     if keys.fingerprint is None:
         return stand_in
-    real = named(keys.fingerprint).cast("string")
+    real = F.expr(text_of(values_of(schema)(keys.fingerprint)))
     looks_like_one = real.rlike(f"^=*{_SURROGATE}")
-    return (
-        F.when(real.isNull() | (real == ""), stand_in)
-        .when(looks_like_one, F.concat(F.lit("="), real))
-        .otherwise(real)
-    )
+    marked = F.when(looks_like_one, F.concat(F.lit("="), real)).otherwise(real)
+    return F.when(real.isNull(), stand_in).otherwise(marked)
+
+
+def _fingerprint(schema: T.StructType, keys: Keys) -> Column:
+    if keys.missing == "id":
+        return _or_stand_in(schema, keys, F.lit(f"{_SURROGATE}id"))
+    stand_in = F.concat(F.lit(_SURROGATE), _hash(schema, keys.surrogate))
+    if keys.unique:
+        stand_in = F.concat(stand_in, F.lit("/"), _hash(schema, None))
+    return _or_stand_in(schema, keys, stand_in)
 
 
 def fingerprint_of(events: DataFrame, keys: Keys) -> Column:
     "The fingerprint, or what stands in for it where it is missing."
-    if keys.missing == "id":
-        return _or_stand_in(keys, F.lit(f"{_SURROGATE}id"))
-    stand_in = F.concat(F.lit(_SURROGATE), hash_of(events, keys.surrogate))
-    if keys.unique:
-        stand_in = F.concat(stand_in, F.lit("/"), hash_of(events, events.columns))
-    return _or_stand_in(keys, stand_in)
+    return _fingerprint(events.schema, keys)
 
 
 def claimed_fingerprint(events: DataFrame, keys: Keys) -> Column:
     "The fingerprint that a manifest remembers: as in the keys; null where only the id is claimed."
-    return _or_stand_in(keys, F.lit(None).cast("string")) if keys.unique else fingerprint_of(events, keys)
+    if keys.unique:
+        return _or_stand_in(events.schema, keys, F.lit(None).cast("string"))
+    return fingerprint_of(events, keys)
 
 
 def stands_in(column: str) -> Column:
@@ -335,19 +406,9 @@ def as_in_the_row(column: str) -> Column:
 
 
 # %% ../nbs/10_keys.ipynb #aa61e02d
-def descending(frame: DataFrame, column: str) -> Column:
-    "A value that sorts the other way round."
-    kind, value = frame.schema[column].dataType, quoted(column)
-    if isinstance(kind, (T.TimestampType, T.TimestampNTZType, T.DateType)):
-        return F.expr(f"~({micros(frame, column)})")
-    if isinstance(kind, T.StringType):
-        # the digits of its bytes turned round; what ends first comes last
-        return F.expr(
-            f"translate(hex(encode({value}, 'utf-8')), '0123456789ABCDEF', 'FEDCBA9876543210') || '~'"
-        )
-    if isinstance(kind, (T.FloatType, T.DoubleType)):
-        return F.expr(f"if(isnan({value}), double('-Infinity'), -{value})")
-    return F.expr(f"-{value}" if isinstance(kind, T.DecimalType) else f"~{value}")
+def in_order(frame: DataFrame, column: str, backwards: bool = False) -> Column:
+    "A value that sorts as the total order wants it; null for null."
+    return F.expr(order_of(values_of(frame.schema)(column), backwards))
 
 
 def place_of(
@@ -357,15 +418,16 @@ def place_of(
     "The place of a row in the total order, before its hash."
     at = []
     for i, (name, backwards) in enumerate(keys.order):
+        value = in_order(frame, name, backwards)
         # compat=snowplow: a null etl_tstamp comes first, as in the original; else nulls last
-        is_last = named(name).isNotNull() if name in keys.nulls_first else named(name).isNull()
-        value = descending(frame, name) if backwards else named(name)
+        is_last = value.isNotNull() if name in keys.nulls_first else value.isNull()
         at += [is_last.alias(f"null{i}"), value.alias(f"by{i}")]
     return at
 
 
 def with_keys(
-    events: DataFrame,  # wide rows with `_dd_id`, which is not null; LINE and `_dd_good` are carried on
+    # wide rows with `_dd_id`, which is not null; LINE and `_dd_good` are carried on, JSON is not
+    events: DataFrame,
     keys: Keys,
 ) -> DataFrame:
     """Add what decides the fate of a row.
@@ -375,14 +437,14 @@ def with_keys(
     """
     # the rows pass as one struct: else Spark would compute each column's expression again inside every hash
     events = events.select(F.explode(F.array(F.struct("*"))).alias("_dd_event")).select("_dd_event.*")
-    whole, own = events.drop("_dd_id", LINE, "_dd_good"), F.expr(id_text(keys.id))
+    whole, own = events.drop("_dd_id", LINE, "_dd_good"), F.expr(own_id(events.schema, keys))
     added = F.struct(
         F.when(own != F.col("_dd_id"), own).alias("_dd_own"),
         fingerprint_of(whole, keys).alias("_dd_fp"),
-        F.struct(*place_of(whole, keys), hash_of(whole, whole.columns).alias("row")).alias("_dd_at"),
+        F.struct(*place_of(whole, keys), hash_of(whole).alias("row")).alias("_dd_at"),
     )
     # the keys too: Spark would derive what follows from each of their expressions, which takes minutes
-    kept = events.select("*", F.explode(F.array(added)).alias("_dd_keys"))
+    kept = events.select("*", F.explode(F.array(added)).alias("_dd_keys")).drop(JSON)
     return kept.select("*", "_dd_keys.*").drop("_dd_keys")
 
 

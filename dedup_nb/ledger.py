@@ -215,6 +215,7 @@ RECIPE_DEFAULTS = {
     "synthetic": "rename_later",
     "compat": "none",
     "retention_days": 180,
+    "null_in_id": "bad",
 }
 _CASES = {
     "lower": "enriched_tsv (ids in lower case)",

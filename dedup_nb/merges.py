@@ -44,11 +44,11 @@ from dedup_nb.changes import (
     place_in,
     with_stays,
 )
-from .columns import named, quoted
+from .columns import PLAIN_JSON, named, quoted
 from .conditional import conditional_puts
 from .errors import BusyError, ConfigError, InputError, MissingColumnError, did_you_mean
 from .files import absolute
-from .keys import PLAIN_JSON, hash_of
+from .keys import hash_of
 from .ledger import Marker
 from .session import get_spark
 

@@ -31,7 +31,7 @@ from dedup_nb.files import (
 )
 from .finish import Looked, Moved, Opened, Worked, finish, publish_pending
 from .job import Job, Stream, open_job
-from .keys import Keys, check_columns, fit, gathered
+from .keys import Keys, check_columns, fit, gathered, ids_of
 from .ledger import Claim, FencedError, Ledger, ManifestError, who
 from .manifest import check_rerun
 from dedup_nb.memory import (
@@ -273,8 +273,9 @@ def _size_of(batch: Batch, source: Source) -> str:
 
 
 def _read(job: Job, batch: Batch) -> tuple[Source, Keys]:
-    source = read_batch(job.spark, batch, job.places.input, job.recipe, job.stream is not None)
-    keys = fit(job.recipe, source.columns, job.stream.folders if job.stream else source.folders)
+    ids = ids_of(job.recipe)
+    source = read_batch(job.spark, batch, job.places.input, job.recipe, ids, job.stream is not None)
+    keys = fit(job.recipe, source.schema, job.stream.folders if job.stream else source.folders)
     check_columns(source.schema, job.recipe, keys)
     check_columns_fit(job.spark, source.schema, job.places.output)
     return source, keys

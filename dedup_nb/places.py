@@ -24,6 +24,7 @@ class Recipe:
     synthetic: str = "rename_later"
     compat: str = "none"
     retention_days: int = 180
+    null_in_id: str = "bad"
     given: frozenset[str] = field(default=frozenset(), compare=False)  # what somebody set
 
     @property

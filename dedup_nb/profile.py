@@ -27,6 +27,7 @@ from dedup_nb.files import (
     remove_folder,
     write_text,
 )
+from .keys import ids_of
 from .memory import check_writable
 from .numbers import QUANTILES, numbers_of
 from .page import Chart, has_charts, html_table, page, paragraph, section
@@ -317,7 +318,8 @@ def _opened(
     spark: SparkSession | None, output: str, batches: Sequence[Batch], place: Input, recipe: Recipe
 ) -> list[OneBatch]:
     spark = spark or get_spark(place.format == "delta", addresses=[place.path, output])
-    return [open_source(b.batch_id, read_batch(spark, b, place, recipe), recipe) for b in batches]
+    sources = [read_batch(spark, b, place, recipe, ids_of(recipe)) for b in batches]
+    return [open_source(b.batch_id, source, recipe) for b, source in zip(batches, sources)]
 
 
 def _leave(found: Profile, output: str) -> None:

@@ -7,14 +7,15 @@ __all__ = ["Source", "format_of", "check_format", "columns_of", "read_batch", "e
 
 # %% ../nbs/03_read.ipynb #f821cb01
 import re, zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
-from .columns import LINE, ORIGINAL, fed_back, looked_up_id, quoted
+from .canonical import RowIds, field_at, parsed_line, parsed_members, paths_in, text_of, values_of
+from .columns import JSON, LINE, literal, named, quoted
 from .config import order_parts
 from dedup_nb.enriched import (
     CELLS,
@@ -267,12 +268,36 @@ def _json_schema(
     everything = _inferred(spark, files) if files else T.StructType([])
     if not everything.fields:
         return _columns_without_files(recipe, place)
+    return _with_text_ids(_inferred_by_file(spark, files, everything), _id_columns(recipe))
+
+
+def _inferred_by_file(
+    spark: SparkSession, files: Sequence[InputFile], everything: T.StructType
+) -> T.StructType:
+    "The columns of all files, which must agree on types."
     if not 1 < len(files) <= _MANY_FILES:
         return everything
     # Spark takes what is null throughout a file for text, which must not clash with another file's numbers
     by_file = [(f.path, _inferred(spark, [f], dropFieldIfAllNull="true")) for f in files]
     advice = "Set input_schema to say which it is (a string takes anything)."
     return _merged(_merged_by_file(by_file, advice), everything, first_wins=True)
+
+
+def _id_columns(recipe: Recipe) -> list[str]:
+    return [name for name in (*recipe.event_id, recipe.event_fingerprint) if name]
+
+
+def _with_text_ids(schema: T.StructType, names: Iterable[str]) -> T.StructType:
+    "The columns with those of ids as text where Spark would make doubles or decimals: they lose digits."
+    fields = {f.name: f.dataType for f in schema.fields}
+    for name in names:
+        first, _, rest = name.partition(".")
+        inner = fields.get(first)
+        if isinstance(fields.get(name), (T.DoubleType, T.DecimalType)):
+            fields[name] = T.StringType()
+        elif rest and isinstance(inner, T.StructType):
+            fields[first] = _with_text_ids(inner, [rest])
+    return T.StructType([T.StructField(name, kind) for name, kind in fields.items()])
 
 
 def _inferred(spark: SparkSession, files: Sequence[InputFile], **options: str) -> T.StructType:
@@ -296,30 +321,31 @@ def _twins(wrong: BaseException, what: str, advice: str) -> InputError:
 
 
 # %% ../nbs/03_read.ipynb #f88026f2
-def _json_source(lines: DataFrame, schema: T.StructType, place: Input, recipe: Recipe) -> Source:
+def _json_source(lines: DataFrame, schema: T.StructType, place: Input, recipe: Recipe, ids: RowIds) -> Source:
     "JSON lines with the columns of `schema`."
-    require_columns(schema.fieldNames(), dict.fromkeys(recipe.event_id, "event_id"), "input_format=json")
     columns = tuple(schema.fieldNames())
     good = _with_entities("_dd_corrupt is null and _dd_id is not null", columns, place)
-    raw = _json_lines(lines, schema, place, recipe)
-    parsed = partial(_parsed_lines, schema=schema)
+    raw = _json_lines(lines, schema, place, ids)
+    parsed = partial(_parsed_lines, schema=schema, texts=() if place.schema else _id_columns(recipe))
     events = [*map(quoted, columns), "_dd_id"]
     return Source(
         raw,
         schema,
-        lambda names: _glimpse(parsed(raw), recipe, columns, names, good),
+        lambda names: _glimpse(parsed(raw), ids, names, good),
         lambda: parsed(raw).select(*events),
-        lambda part: _marked(parsed(part), good).select(*events, LINE, "_dd_good", "_dd_look"),
-        lambda part: parsed(part).where(f"not ({good})").select(_json_fault(recipe, columns, place)),
+        lambda part: _marked(parsed(part), good).select(*events, LINE, JSON, "_dd_good", "_dd_look"),
+        lambda part: (
+            parsed(part).where(f"not ({good})").select(_json_fault(parsed(raw), ids, columns, place))
+        ),
     )
 
 
-def _json_lines(lines: DataFrame, schema: T.StructType, place: Input, recipe: Recipe) -> DataFrame:
+def _json_lines(lines: DataFrame, schema: T.StructType, place: Input, ids: RowIds) -> DataFrame:
     "The lines that are not empty, and fit input_where if they can be read; with their ids."
-    raw = _ids_of_json(lines.where("trim(both ' \t\r' from value) <> ''"), schema, recipe)
+    raw = _ids_of_json(lines.where("trim(both ' \t\r' from value) <> ''"), schema, ids)
     if not place.where:
         return raw
-    wanted = _parsed_lines(raw, schema).where(f"_dd_corrupt is not null or ({place.where})")
+    wanted = _parsed_lines(raw, schema, ()).where(f"_dd_corrupt is not null or ({place.where})")
     return wanted.selectExpr(f"{LINE} as value", "_dd_id")
 
 
@@ -328,9 +354,11 @@ def _with_entities(good: str, columns: Sequence[str], place: Input) -> str:
     return f"{good} and size({entity_errors(columns)}) = 0" if place.entities else good
 
 
-def _without_id_or_entities(recipe: Recipe, columns: Sequence[str], place: Input, payload: str) -> Column:
+def _without_id_or_entities(
+    schema: T.StructType, ids: RowIds, columns: Sequence[str], place: Input, payload: str
+) -> Column:
     "The bad-row record of a row that can be read."
-    no_id = _without_id(recipe, payload)
+    no_id = _without_id(schema, ids, payload)
     if not place.entities:
         return no_id
     own = f"get_json_object({_written('struct(collector_tstamp)')}, '$.collector_tstamp')"
@@ -345,45 +373,68 @@ def _written(event: str) -> str:
     return f"to_json({event}, map({options}))"
 
 
-def _json_fault(recipe: Recipe, columns: Sequence[str], place: Input) -> Column:
+def _json_fault(rows: DataFrame, ids: RowIds, columns: Sequence[str], place: Input) -> Column:
     "The bad-row record of a parsed line."
-    not_json = "array('The line is not a JSON object with the types of these columns')"
     line = "make_valid_utf8(_dd_line)"
-    corrupt = generic_error(not_json, _NO_TIME, line)
-    other = _without_id_or_entities(recipe, columns, place, line)
+    corrupt = generic_error(f"array({_NO_OBJECT})", _NO_TIME, line)
+    other = _without_id_or_entities(rows.schema, ids, columns, place, line)
     return F.when(F.col("_dd_corrupt").isNotNull(), corrupt).otherwise(other).alias("value")
 
 
-def _ids_of_json(lines: DataFrame, schema: T.StructType, recipe: Recipe) -> DataFrame:
-    "JSON lines and the ids by which they are looked up: only those are parsed."
-    names = [n for n in (*recipe.event_id, ORIGINAL) if n in schema.fieldNames()]
-    narrow = F.from_json("value", T.StructType([schema[n] for n in names]), _JSON)
-    parsed = lines.select("value", F.explode_outer(F.array(narrow)).alias("_dd_narrow"))
-    looked_up = looked_up_id(recipe.event_id, names)
-    return parsed.select("value", "_dd_narrow.*").selectExpr("value", f"{looked_up} as _dd_id")
+_SEVERAL = r"regexp_replace(_dd_line, r'[}][ \t]*[{]', '},{')"
+_NO_OBJECT = f"""case
+    when json_array_length(concat('[', _dd_line, ']')) = 1 and {JSON} is null
+    then 'An object of the line has a key twice'
+    when json_array_length(concat('[', {_SEVERAL}, ']')) > 1
+    then 'The line holds several objects, as Firehose writes them: jq -c . FILE gives each its own line'
+    else 'The line is not a JSON object with the types of these columns' end"""
 
 
-def _glimpse(
-    rows: DataFrame, recipe: Recipe, present: Sequence[str], columns: Sequence[str], good: str
-) -> DataFrame:
+def _ids_of_json(lines: DataFrame, schema: T.StructType, ids: RowIds) -> DataFrame:
+    "JSON lines and the ids by which they are looked up: only those are parsed, if they say it alone."
+    line = parsed_line("value") if ids.needs_row else parsed_members("value", ids.columns)
+    json = F.explode_outer(F.array(F.expr(line))).alias(JSON)
+    parsed = lines.select("value", json)
+    looked_up = ids.looked_up(T.StructType([*schema.fields, *parsed.select(JSON).schema.fields]))
+    return parsed.select("value", looked_up.alias("_dd_id"))
+
+
+def _glimpse(rows: DataFrame, ids: RowIds, columns: Sequence[str], good: str) -> DataFrame:
     "The ids of rows, whether each needs a look, and some columns."
-    look = f"{fed_back(recipe.event_id, present)} or not ({good}) as _dd_look"
-    return rows.selectExpr("_dd_id", look, *map(quoted, columns))
+    look = (ids.fed_back(rows.schema) | ~F.expr(f"({good})")).alias("_dd_look")
+    return rows.select("_dd_id", look, *map(quoted, columns))
 
 
 def _marked(rows: DataFrame, good: str) -> DataFrame:
     return rows.withColumns({"_dd_good": F.expr(good), "_dd_look": F.expr(f"not ({good})")})
 
 
-def _parsed_lines(lines: DataFrame, schema: T.StructType) -> DataFrame:
-    "The line, its id, its columns, and `_dd_corrupt` if it does not fit them; each line is parsed once."
+def _parsed_lines(lines: DataFrame, schema: T.StructType, texts: Sequence[str]) -> DataFrame:
+    "The line, its id, its columns, JSON, and `_dd_corrupt` if it does not fit them; each is parsed once."
     whole = T.StructType([*schema.fields, T.StructField("_dd_corrupt", T.StringType())])
-    event = F.explode_outer(F.array(F.from_json("value", whole, _JSON))).alias("_dd_event")
-    parsed = lines.select(F.col("value").alias("_dd_line"), "_dd_id", event)
-    parsed = parsed.select("_dd_line", "_dd_id", "_dd_event.*")
+    both = F.struct(
+        F.from_json("value", whole, _JSON).alias("event"), F.expr(parsed_line("value")).alias("json")
+    )
+    parsed = lines.select(F.col("value").alias(LINE), "_dd_id", F.explode(F.array(both)).alias("_dd_both"))
+    parsed = parsed.select(LINE, "_dd_id", "_dd_both.event.*", F.col("_dd_both.json").alias(JSON))
     # from_json stops at the end of the first value: a second object on the line must not vanish
-    alone = F.expr(f"coalesce({is_one_json_value('_dd_line')}, false)")
-    return parsed.withColumn("_dd_corrupt", F.when(~alone, F.col("_dd_line")).otherwise(F.col("_dd_corrupt")))
+    one = f"{JSON} is not null and variant_get({JSON}, '$[1]', 'variant') is null"
+    alone = F.expr(f"coalesce({is_one_json_value(LINE, one)}, false)")
+    parsed = parsed.withColumn("_dd_corrupt", F.when(~alone, F.col(LINE)).otherwise(F.col("_dd_corrupt")))
+    return reduce(_with_digits, texts, parsed)
+
+
+def _with_digits(rows: DataFrame, name: str) -> DataFrame:
+    "An id that is text here has the digits that came: Spark's parser makes doubles of some."
+    found = field_at(T.StructType([f for f in rows.schema.fields if f.name != JSON]), name)
+    if not found or not isinstance(found.kind, T.StringType):
+        return rows
+    is_number = f"{found.sql} rlike '^-?[0-9]'"
+    text = F.expr(f"if({is_number}, {text_of(values_of(rows.schema)(name))}, {found.sql})")
+    first, _, rest = name.partition(".")
+    if name in rows.columns:
+        return rows.withColumn(name, text)
+    return rows.withColumn(first, F.when(named(first).isNotNull(), named(first).withField(rest, text)))
 
 
 # %% ../nbs/03_read.ipynb #1465c42b
@@ -509,25 +560,26 @@ def _frame(spark: SparkSession, batch: Batch, place: Input, recipe: Recipe) -> A
     return found
 
 
-def _without_id(recipe: Recipe, payload: str, time: str = _NO_TIME) -> Column:
-    "The bad-row record of a row without an id."
-    columns = ", ".join(recipe.event_id).replace("'", "")
-    return generic_error(f"array('Field {columns} cannot be empty')", time, payload)
+def _without_id(schema: T.StructType, ids: RowIds, payload: str, time: str = _NO_TIME) -> Column:
+    "The bad-row record of a row without an id: which of its columns are empty?"
+    at = values_of(schema)
+    said = [(literal(f"Field {name} cannot be empty"), text_of(at(name))) for name in ids.columns]
+    empty = ", ".join(f"if({text} is null, {words}, null)" for words, text in said)
+    return generic_error(f"array_compact(array({empty}))", time, payload)
 
 
-def _frame_source(found: AsOf, batch: Batch, recipe: Recipe, place: Input) -> Source:
+def _frame_source(found: AsOf, batch: Batch, place: Input, ids: RowIds) -> Source:
     "Rows that have their columns already."
     rows = found.rows
-    require_columns(rows.columns, dict.fromkeys(recipe.event_id, "event_id"), "The run")
     columns = tuple(rows.columns)
     payload = _written(f"struct({', '.join(map(quoted, columns))})")
     good = _with_entities("_dd_id is not null", columns, place)
-    fault = _without_id_or_entities(recipe, columns, place, payload)
-    raw = rows.withColumn("_dd_id", F.expr(looked_up_id(recipe.event_id, columns)))
+    fault = _without_id_or_entities(rows.schema, ids, columns, place, payload)
+    raw = rows.withColumn("_dd_id", ids.looked_up(rows.schema))
     return Source(
         raw,
         rows.schema,
-        lambda names: _glimpse(raw, recipe, columns, names, good),
+        lambda names: _glimpse(raw, ids, names, good),
         lambda: raw,
         lambda part: _marked(part, good),
         lambda part: part.where(f"not ({good})").select(fault),
@@ -541,7 +593,9 @@ def read_batch(
     spark: SparkSession,
     batch: Batch,  # as `find_batches` gives it
     place: Input,  # format, schema, where, minimum_timestamp
-    recipe: Recipe = Recipe(),  # event_id, and the columns that an empty input is taken to have
+    recipe: Recipe,  # event_id, and the columns that an empty input is taken to have
+    # how rows with these columns, and those of folders, say their id
+    ids_of: Callable[[T.StructType, Sequence[str]], RowIds],
     written_here: bool = False,  # by this tool: the format is known, whatever the rows look like
 ) -> Source:
     """Open a batch; rows are read when they are used.
@@ -555,8 +609,10 @@ def read_batch(
             return _line_source(spark, batch.files, place.minimum_timestamp)
         if place.format == "json":
             schema = _json_schema(spark, batch.files, place, recipe)
-            return _json_source(_lines(spark, batch.files), schema, place, recipe)
-        return _frame_source(_frame(spark, batch, place, recipe), batch, recipe, place)
+            require_columns(paths_in(schema), dict.fromkeys(recipe.event_id, "event_id"), "input_format=json")
+            return _json_source(_lines(spark, batch.files), schema, place, recipe, ids_of(schema, ()))
+        found, folders = _frame(spark, batch, place, recipe), _folder_columns(batch)
+        return _frame_source(found, batch, place, ids_of(found.rows.schema, folders))
     except InputError:
         raise
     except Exception as wrong:

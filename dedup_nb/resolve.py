@@ -18,8 +18,9 @@ __all__ = [
 # %% ../nbs/14_resolve.ipynb #45279787
 from dataclasses import dataclass
 from typing import Any
-from pyspark.sql import Column, DataFrame, functions as F
-from .columns import LINE, ORIGINAL, bare, fed_back, is_text, named
+from pyspark.sql import Column, DataFrame, functions as F, types as T
+from .canonical import field_at
+from .columns import LINE, ORIGINAL, bare, is_text, named
 from .config import Config, settings
 from .cross_batch import cross_batch
 from .errors import ConfigError, InputError
@@ -28,6 +29,7 @@ from dedup_nb.keys import (
     BROADCAST_LIMIT,
     Keys,
     check_columns,
+    fed_back,
     fit,
     rows_of,
     suspect_ids,
@@ -87,9 +89,12 @@ def kept_rows(
     id_columns: tuple[str, ...],
 ) -> DataFrame:  # the input's columns, then `original_event_id`
     "Take the suspect rows that stay, under their new id where they get one."
-    changed = {}
-    if len(id_columns) == 1 and is_text(rows, id_columns[0]):
-        changed[id_columns[0]] = F.col("_dd.new_event_id")
+    changed, name = {}, id_columns[0]
+    first, _, rest = name.partition(".")
+    if len(id_columns) == 1 and isinstance(field_at(rows.schema, name).kind, T.StringType):
+        new_id = F.col("_dd.new_event_id")
+        inside = None if name in columns else named(first).withField(rest, new_id)
+        changed[name if inside is None else first] = new_id if inside is None else inside
     if _CONTEXTS in columns and is_text(rows, _CONTEXTS):
         changed[_CONTEXTS] = with_duplicate_context(F.col(_CONTEXTS), F.col("_dd_id"))
     gets_new = F.expr("_dd.new_event_id is not null and _dd_own is null")
@@ -175,6 +180,7 @@ _FOR_FRAMES = {
     "synthetic",
     "compat",
     "batch_id",
+    "null_in_id",
 }
 
 
@@ -207,8 +213,8 @@ def deduplicate(
     """
     config = _config_of(events, settings)
     recipe, columns = recipe_of(config), events.columns
-    check_columns(events.schema, recipe, keys := fit(recipe, columns))
-    rows = with_ids(events, keys.id)
+    check_columns(events.schema, recipe, keys := fit(recipe, events.schema))
+    rows = with_ids(events, keys)
     bad = rows.where("_dd_id is null").drop("_dd_id")
     suspects, clean = _parted(rows.where("_dd_id is not null"), columns, keys, recipe.natural != "off")
     # few of their columns are needed here: equal rows are brought together after it
@@ -226,7 +232,7 @@ def _parted(good: DataFrame, columns: list[str], keys: Keys, look: bool) -> tupl
     "The rows of suspect ids, with keys, and all other rows. With `natural=off` none is suspect."
     if not look:
         return with_keys(good.limit(0), keys), good
-    ids = suspect_ids(good.select("_dd_id", F.expr(fed_back(keys.id, columns)).alias("_dd_look")))
+    ids = suspect_ids(good.select("_dd_id", fed_back(good.schema, keys).alias("_dd_look")))
     few = ids.limit(BROADCAST_LIMIT + 1).count() <= BROADCAST_LIMIT
     suspects = with_keys(rows_of(good, ids, broadcast=few), keys)
     return suspects, rows_of(good, ids, inside=False, broadcast=few)

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from pyspark.sql import Column, DataFrame, Observation, Row, functions as F, types as T
-from .columns import bare, id_text, micros
+from .canonical import field_at, micros_of, values_of
 from .files import spelled_time
 from dedup_nb.keys import (
     BROADCAST_LIMIT,
@@ -30,6 +30,7 @@ from dedup_nb.keys import (
     claimed_fingerprint,
     gathered,
     id_key,
+    own_id,
     pair_key,
     place_of,
     suspect_ids,
@@ -57,13 +58,13 @@ _TIMELIKE = (T.TimestampType, T.TimestampNTZType, T.DateType, T.StringType)
 
 def time_columns(schema: T.StructType, keys: Keys) -> list[str]:
     "The order columns that may hold a time."
-    kinds = {f.name: f.dataType for f in schema.fields}
-    return [name for name, _ in keys.order if isinstance(kinds[name], _TIMELIKE)]
+    return [name for name, _ in keys.order if isinstance(field_at(schema, name).kind, _TIMELIKE)]
 
 
 def _hours(rows: DataFrame, names: Sequence[str]) -> list[Column]:
     "The hours since 1970 of the rows that have an id."
-    texts = (f"if(_dd_id is null, null, ({micros(rows, n)}) div 3600000000)" for n in names)
+    at = values_of(rows.schema)
+    texts = (f"if(_dd_id is null, null, ({micros_of(at(n))}) div 3600000000)" for n in names)
     return [F.expr(text).alias(f"_dd_hour{i}") for i, text in enumerate(texts)]
 
 
@@ -150,10 +151,10 @@ def scan_keys(
 ) -> Scan:
     "Stage the keys of all good rows, for a manifest, and count them."
     rows = source.decode(source.raw)
-    times, events = _hours(rows, time_columns(source.schema, keys)), bare(rows)
+    times = _hours(rows, time_columns(source.schema, keys))
     hours = [f"_dd_hour{i}" for i in range(len(times))]
-    narrow = rows.select("*", claimed_fingerprint(events, keys).alias("_dd_fp"), *times)
-    columns = _key_columns(keys, hours) | (_text_columns(events, keys) if texts else {})
+    narrow = rows.select("*", claimed_fingerprint(rows, keys).alias("_dd_fp"), *times)
+    columns = _key_columns(rows.schema, keys, hours) | (_text_columns(rows, keys) if texts else {})
     of_all = ["_dd_good", "_dd_look", F.xxhash64("_dd_id").alias("_dd_hash"), *hours]
     rows = narrow.select(*of_all, *_where_good(columns))
     return _scanned(rows, ["_dd_hash", *columns], _medians(hours, source), attempt)
@@ -163,9 +164,9 @@ def _where_good(columns: Mapping[str, Column]) -> list[Column]:
     return [F.when(F.col("_dd_good"), value).alias(name) for name, value in columns.items()]
 
 
-def _key_columns(keys: Keys, hours: Sequence[str]) -> dict[str, Column]:
+def _key_columns(schema: T.StructType, keys: Keys, hours: Sequence[str]) -> dict[str, Column]:
     "What is staged of each row."
-    event_id, own = F.col("_dd_id"), id_text(keys.id)
+    event_id, own = F.col("_dd_id"), own_id(schema, keys)
     return {
         **dict(zip(KEY, id_key(event_id))),
         "pair": pair_key(event_id, F.col("_dd_fp")),

@@ -37,10 +37,10 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
-from .columns import LINE, quoted
+from .columns import LINE, PLAIN_JSON, quoted
 from .enriched import enriched_lines, with_small_id
 from .errors import AlarmError, ConservationError
-from .keys import KEY, PLAIN_JSON, STAYS, Keys, fate_of, gathered, id_key, rows_of, with_keys
+from .keys import KEY, STAYS, Keys, fate_of, gathered, id_key, rows_of, with_keys
 from .natural import collapsed
 from .places import Limits, Output
 from .read import Source

@@ -294,7 +294,7 @@ def _check_format(events: DataFrame, config: Config) -> None:
         )
     if config.input_format == "parquet":
         recipe = recipe_of(config)
-        check_columns(events.schema, recipe, fit(recipe, events.columns))
+        check_columns(events.schema, recipe, fit(recipe, events.schema))
     if config.input_format in _LINES and events.columns != ["value"]:
         raise ConfigError(
             f"input_format={config.input_format} wants lines, in one column `value`; the events have "

@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
-from .columns import ORIGINAL, id_text, literal, quoted
+from .canonical import id_text, values_of
+from .columns import ORIGINAL, literal, quoted
 from .config import Config
 from .enriched import NAMES
 from .errors import ConfigError
@@ -115,6 +116,7 @@ class Listed:
     layout: str | None
     table: str | None  # of kept events, in a statement; None if they are files
     manifest: Manifest | None = None
+    null_in_id: str = "bad"  # or value
     began: int = 0  # the place in the manifest's ledger at which an erasure began
 
     @cached_property
@@ -172,13 +174,17 @@ class Listed:
             return wanted.bad
         if area == "retractions":
             return wanted.among("event_id")
-        own = id_text(self.id_columns) if self.stored(area) != "text" else self._id_of_line()
+        own = self.id_of(rows) if self.stored(area) != "text" else self._id_of_line()
         original = quoted(ORIGINAL) if ORIGINAL in rows.columns else None
         if area == "dropped":
             return wanted.dropped(own, original)
         if self.format == "json":
             original = f"get_json_object(value, '$.{ORIGINAL}')"
         return wanted.events(own, original)
+
+    def id_of(self, rows: DataFrame) -> str:
+        "SQL for the id of a row."
+        return id_text(values_of(rows.schema), self.id_columns, self.null_in_id)
 
     def _id_of_line(self) -> str:
         "SQL for the id of the event that a line is, or belongs to."
@@ -216,6 +222,7 @@ def listed_output(
         made["output_format"],
         made.get("shred_layout"),
         events_table(path, made),
+        null_in_id=made.get("null_in_id", "bad"),
     )
 
 
@@ -244,7 +251,7 @@ def _ids_where(there: Listed, where: str) -> list[str]:
         return []
     rows = there.named(there.rows("events", paths))
     try:
-        met = rows.where(where).select(F.expr(id_text(there.id_columns)).alias("id")).distinct()
+        met = rows.where(where).select(F.expr(there.id_of(rows)).alias("id")).distinct()
     except Exception as wrong:
         columns = [c for c in rows.columns if not c.startswith("_")]
         raise ConfigError(

@@ -8,11 +8,12 @@ __all__ = ["split_events"]
 # %% ../nbs/63_warehouse.ipynb #907e422a
 from typing import Any
 from pyspark.sql import DataFrame, functions as F
-from .columns import id_text, named
+from .canonical import id_text, values_of
+from .columns import named
 from .compare import compare
 from .config import Config
 from .errors import ConfigError, did_you_mean, require_columns
-from .keys import check_columns, fit, rows_of, suspect_ids, with_keys
+from .keys import check_columns, fit, own_id, rows_of, suspect_ids, with_keys
 from .natural import collapsed
 from .places import recipe_of
 from .repair import repair
@@ -39,8 +40,9 @@ def _by_fingerprint(events: DataFrame, settings: dict[str, Any]) -> tuple[DataFr
     return stay, result.dropped.withColumn("dedup", F.expr("struct(dedup.reason, dedup.kept_event_id)"))
 
 
-def _id_of(settings: dict[str, Any]) -> str:
-    return id_text(Config.passed(input_format="table", manifest="none", **settings).event_id)
+def _id_of(rows: DataFrame, settings: dict[str, Any]) -> str:
+    config = Config.passed(input_format="table", manifest="none", **settings)
+    return id_text(values_of(rows.schema), config.event_id, config.null_in_id)
 
 
 def _repeated(events: DataFrame, settings: dict[str, Any]) -> tuple[DataFrame, DataFrame]:
@@ -48,9 +50,9 @@ def _repeated(events: DataFrame, settings: dict[str, Any]) -> tuple[DataFrame, D
     recipe = recipe_of(
         Config.passed(input_format="table", manifest="none", synthetic="quarantine", **settings)
     )
-    keys = fit(recipe, events.columns)
+    keys = fit(recipe, events.schema)
     check_columns(events.schema, recipe, keys)
-    rows = events.withColumn("_dd_id", F.expr(id_text(keys.id)))
+    rows = events.withColumn("_dd_id", F.expr(own_id(events.schema, keys)))
     ids = suspect_ids(rows.where("_dd_id is not null").select("_dd_id", F.lit(False).alias("_dd_look")))
     once = collapsed(with_keys(rows_of(rows, ids, broadcast=False), keys))
     return once, rows_of(rows, ids, inside=False, broadcast=False)
@@ -70,7 +72,7 @@ def _by_row(
 
 def _fates(once: DataFrame, known: DataFrame, settings: dict[str, Any]) -> DataFrame:
     "`_dd_id`, and `_dd_leaves`: do its rows differ, or did one of them leave before?"
-    there = known.select(F.expr(_id_of(settings)).alias("_dd_id")).distinct()
+    there = known.select(F.expr(_id_of(known, settings)).alias("_dd_id")).distinct()
     several = F.expr("count(1) > 1 as _dd_several"), F.expr("sum(_dd_n) > 1 as _dd_repeated")
     ids = (
         once.groupBy("_dd_id")
