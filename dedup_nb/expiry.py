@@ -9,7 +9,7 @@ __all__ = ["OUTCOMES", "time_span", "default_span", "Rules", "Split", "Deduper",
 import json, math, re, time, uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any
@@ -186,8 +186,18 @@ def _key_text(frame: DataFrame, key: Sequence[Any]) -> Column:
     return F.when(~F.array_contains(F.transform(F.array(*parts), lambda p: p.isNull()), True), whole)
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+# 1900 up to 2200, in microseconds
+_FIRST, _END = (
+    (datetime(year, 1, 1, tzinfo=timezone.utc) - _EPOCH) // timedelta(microseconds=1) for year in (1900, 2201)
+)
+
+
 def _time(frame: DataFrame, what: str | Column, coarse: bool) -> tuple[DataFrame, bool]:
-    "The frame with the time of each row in microseconds, and whether it came as a number."
+    """The frame with the time of each row in microseconds, and whether it came as a number.
+
+    And `_dd_odd`, milliseconds of a number, else microseconds: a time outside the years 1900 to 2200.
+    """
     rows = frame.withColumn("_dd_at", _sql(frame, what, "event_time"))
     kind = rows.schema["_dd_at"].dataType
     if not isinstance(kind, _TIMED):
@@ -195,8 +205,55 @@ def _time(frame: DataFrame, what: str | Column, coarse: bool) -> tuple[DataFrame
             f"event_time is {kind.simpleString()}; wanted a timestamp, a date, text, or a number (ms)."
         )
     number = isinstance(kind, T.NumericType)
-    text = "try_multiply(try_cast(_dd_at as bigint), 1000L)" if number else micros(rows, "_dd_at")
+    came, unit = ("try_cast(_dd_at as bigint)", 1000) if number else (micros(rows, "_dd_at"), 1)
+    text = f"try_multiply({came}, 1000L)" if number else came
+    # not what is no time even in nanoseconds
+    odd = f"({came}) < {_FIRST // unit}L or ({came}) >= {_END // unit}L"
+    odd = f"({odd}) and ({came}) between {_FIRST * 1000}L and {_END * 1000}L"
+    rows = rows.withColumn("_dd_odd", F.expr(f"if({odd}, {came}, null)"))
     return rows.withColumn(_AT, F.expr(f"{text} - pmod({text}, 1000)" if coarse else text)), number
+
+
+def _check_years(
+    found: Row,  # see `_SEEN`
+    name: str,  # of the times
+    number: bool,  # milliseconds?
+    careful: bool,  # do odd ones do no harm beside others?
+) -> None:
+    "Raise `InputError` for times outside the years 1900 to 2200, with the unit that would fit."
+    if not found.odd or (careful and found.fine):
+        return
+    years = found.such * (1000 if number else 1) // (31_556_952 * _SECOND)
+    such = f"{found.such} would be" if number else "one is"
+    advice = (
+        "Make them null (on_null says what rows without a time are), or set max_future, for clocks that run "
+        "ahead"
+    )
+    if found.odd > found.fine and number:
+        unit, per = ("microseconds", 1000) if _FIRST <= found.such < _END else ("nanoseconds", 1_000_000)
+        at = _EPOCH + timedelta(microseconds=found.such * 1000 // per)
+        advice = f"As {unit} it is {at:%Y-%m-%d %H:%M:%S}: give event_time='{name} / {per}'"
+    elif found.odd > found.fine:
+        advice = (
+            "If they were made of numbers, say the unit of these: timestamp_seconds, timestamp_millis or "
+            "timestamp_micros"
+        )
+    raise InputError(
+        f"{counted(found.odd, 'time')} of {found.odd + found.fine} in {name} "
+        f"{'(milliseconds since 1970) ' * number}lie outside the years 1900 to 2200: {such} in the year "
+        f"{1970 + years}. {advice}."
+    )
+
+
+def _warn_of_seconds(found: Row, name: str) -> None:
+    "Warn where numbers of today's seconds are read as milliseconds, which is early in 1970."
+    # as seconds 1990 up to 2200
+    if found.oldest is not None and 631_152_000_000 <= found.oldest and found.newest < _END // 1000:
+        warn(
+            f"{name} is read as milliseconds since 1970, and all its times lie between January and March "
+            f"1970. If they are seconds, give event_time='{name} * 1000L'",
+            stacklevel=2,
+        )
 
 
 def _kept(rows: DataFrame, held: list[DataFrame]) -> DataFrame:
@@ -451,6 +508,11 @@ def _instant(value: Any) -> int | None:
 _SEEN = (
     f"min_by({_AT}, {_PLACE}) filter (where {_AT} is not null) as first",
     f"count_if({_AT} is null) as without",
+    "count(_dd_odd) as odd",
+    "max(_dd_odd) as such",
+    f"count_if({_AT} is not null and _dd_odd is null) as fine",
+    f"min({_AT}) as oldest",
+    f"max({_AT}) as newest",
     "count(1) as rows",
     "coalesce(bit_xor(xxhash64(_dd_hash)), 0) as checksum",  # of states made before the sum, which tells more
     "string(sum(cast(xxhash64(_dd_hash) as decimal(20)))) as sum",
@@ -579,7 +641,7 @@ class Deduper:
     ) -> Split:
         earlier = self._earlier(state, batch_id)
         rows, number = self._prepared(df, held)
-        start, rows, latest = self._on_its_way(rows, earlier, held)
+        start, rows, latest = self._on_its_way(rows, number, earlier, held)
         judged = _judged(
             rows, start.rules, self.on_null, self._known(rows, start.rules, state, earlier, latest)
         )
@@ -594,11 +656,11 @@ class Deduper:
         return state.earlier(batch_id, self._recipe()) if state else None
 
     def _on_its_way(
-        self, rows: DataFrame, earlier: Earlier | None, held: list[DataFrame]
+        self, rows: DataFrame, number: bool, earlier: Earlier | None, held: list[DataFrame]
     ) -> tuple["_Start", DataFrame, int]:
         "How this batch starts, its rows with the latest point at each, and the one at the end."
-        start = self._started(rows, earlier)
-        rows = self._with_latest(rows.drop("_dd_hash"), start.latest, held)
+        start = self._started(rows, number, earlier)
+        rows = self._with_latest(rows.drop("_dd_hash", "_dd_odd"), start.latest, held)
         found = [most for most in _greatest(rows, "_dd_latest").values() if most is not None]
         return start, rows, max(found, default=start.latest)
 
@@ -607,7 +669,7 @@ class Deduper:
         _check_free(df)
         rows, number = self._timed(df)
         rows = rows.withColumn("_dd_key", _key_text(df, _listed(self.key)))
-        rows = rows.withColumn(_AT, F.when(F.col("_dd_key").isNotNull(), F.col(_AT)))
+        rows = rows.withColumns({at: F.expr(f"if(_dd_key is null, null, {at})") for at in (_AT, "_dd_odd")})
         rows = rows.withColumn("_dd_hash", hash_of(df, df.columns)).drop("_dd_at")
         order = [_order(rows, by) for by in _listed(self.order_by) or [F.col(_AT)]]
         sorts = [*(how for _, how in order), F.col("_dd_hash")]
@@ -655,12 +717,16 @@ class Deduper:
 
     def _timed(self, df: DataFrame) -> tuple[DataFrame, bool]:
         if self.rules.horizon is None:
-            return df.withColumn(_AT, F.lit(0)), False
+            return df.withColumns({_AT: F.lit(0), "_dd_odd": F.lit(None)}), False
         return _time(df, self.event_time, self.rules.coarse)
 
-    def _started(self, rows: DataFrame, earlier: Earlier | None) -> "_Start":
+    def _started(self, rows: DataFrame, number: bool, earlier: Earlier | None) -> "_Start":
         "Look at the rows once; raises `InputError` for those that a batch of this name cannot have."
         found = rows.agg(*map(F.expr, _SEEN)).first()
+        name = self.event_time if isinstance(self.event_time, str) else "event_time"
+        _check_years(found, name, number, careful=self.max_future is not None)
+        if number:
+            _warn_of_seconds(found, name)
         seen = _told(found)
         _check_same_rows(earlier, seen)
         if found.without and self.on_null == "error":
