@@ -512,12 +512,14 @@ def _wants_delta(config: Config) -> bool:
 
 def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.expiry import trigger_of
+    from dedup_nb.places import check_renames, recipe_of
     from dedup_nb.session import get_spark
     from dedup_nb.stream import follow, read_stream
     from dedup_nb.words import counted
 
     config, max_files = _config(args), _whole("--max-files", args.max_files or "1000", "files")
     trigger_of(args.available_now, args.trigger)  # what is wrong is said before Spark starts
+    check_renames(recipe_of(config))
     with _without_stops():
         spark = get_spark(
             _wants_delta(config),

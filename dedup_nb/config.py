@@ -435,16 +435,7 @@ def _overlap(one: str, other: str) -> bool:
     return name == other_name and all(a == b or "*" in (a, b) for a, b in parts)
 
 
-def _renames(c: Config) -> bool:
-    return c.synthetic.startswith("rename")
-
-
 _CONTRADICTIONS = [
-    (
-        lambda c: len(c.event_id) > 1 and _renames(c),
-        "several columns make the event id, and nobody can rename those: set synthetic=quarantine, "
-        "delete_all or off.",
-    ),
     (
         lambda c: c.natural == "off" and c.synthetic != "off",
         "natural=off with synthetic on would rename equal copies: keep natural=keep_first, or set "
