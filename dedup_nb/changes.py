@@ -19,6 +19,7 @@ __all__ = [
     "check_names",
     "check_frame",
     "checked",
+    "order_value",
     "place_in",
     "content_of",
     "with_stays",
@@ -258,6 +259,15 @@ def checked(
 
 
 # %% ../nbs/62_changes.ipynb #6ee1a9a1
+def order_value(
+    df: DataFrame,
+    name: str,  # a column
+    backwards: bool = False,  # does the greatest value come first?
+) -> Column:  # null where the value is null
+    "What rows are compared by where this column orders them."
+    return descending(df, name) if backwards else named(name)
+
+
 def place_in(
     df: DataFrame,
     spec: Spec,
@@ -265,7 +275,7 @@ def place_in(
     "What decides which of two rows of a key is later: version and order; a null is the lowest value."
     order = order_parts(names_of(spec.order))
     version = [named(spec.version)] if isinstance(spec, Replacing) and spec.version else []
-    at = [descending(df, name) if backwards else named(name) for name, backwards in order]
+    at = [order_value(df, name, backwards) for name, backwards in order]
     if isinstance(spec, Latest) and spec.keep == "first":
         # a row without a place wins against none
         at = [part for value in at for part in (value.isNull(), value)]

@@ -16,6 +16,7 @@ from typing import Any
 from warnings import warn
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F, types as T
 from pyspark.sql.streaming import StreamingQuery
+from .changes import order_value
 from .columns import micros, quoted
 from .config import order_parts
 from .copies import let_go
@@ -153,12 +154,21 @@ def _sql(frame: DataFrame, what: str | Column, setting: str) -> Column:
     return F.expr(what)
 
 
-def _order(frame: DataFrame, what: str | Column) -> tuple[Column, Column]:
-    "A value that rows are ordered by, and how it sorts."
+def _order(frame: DataFrame, what: str | Column) -> tuple[Column, bool]:
+    "A value that rows are ordered by; does the greatest come first?"
     is_text = isinstance(what, str) and what not in frame.columns
     [(told, backwards)] = order_parts([what]) if is_text else [(what, False)]
-    value = _sql(frame, told, "order_by")
-    return value, value.desc() if backwards else value
+    return _sql(frame, told, "order_by"), backwards
+
+
+def _ordered(rows: DataFrame, order: Sequence[tuple[Column, bool]]) -> tuple[DataFrame, list[Column]]:
+    "The rows with the values of the order as JSON, which names a row, and `_dd_by0` and on; how these sort."
+    names = [f"_dd_by{n}" for n, _ in enumerate(order)]
+    rows = rows.withColumns(dict(zip(names, (value for value, _ in order))))
+    told = F.to_json(F.struct(*(F.col(name).alias(f"_{n}") for n, name in enumerate(names))), PLAIN_JSON)
+    values = [order_value(rows, name) for name in names]
+    sorts = [value.desc() if backwards else value for value, (_, backwards) in zip(values, order)]
+    return rows.withColumn("_dd_row", told), sorts
 
 
 def _listed(what: Any) -> list[Any]:
@@ -207,42 +217,47 @@ def _time(frame: DataFrame, what: str | Column, coarse: bool) -> tuple[DataFrame
     number = isinstance(kind, T.NumericType)
     came, unit = ("try_cast(_dd_at as bigint)", 1000) if number else (micros(rows, "_dd_at"), 1)
     text = f"try_multiply({came}, 1000L)" if number else came
-    # not what is no time even in nanoseconds
-    odd = f"({came}) < {_FIRST // unit}L or ({came}) >= {_END // unit}L"
-    odd = f"({odd}) and ({came}) between {_FIRST * 1000}L and {_END * 1000}L"
-    rows = rows.withColumn("_dd_odd", F.expr(f"if({odd}, {came}, null)"))
+    rows = rows.withColumn("_dd_odd", F.expr(_odd(came, unit)))
     return rows.withColumn(_AT, F.expr(f"{text} - pmod({text}, 1000)" if coarse else text)), number
+
+
+def _odd(
+    came: str,
+    unit: int,  # microseconds
+) -> str:
+    "SQL for a time outside the years 1900 to 2200, else null; so is what is no time even in nanoseconds."
+    outside = f"not ({came}) between {_FIRST // unit}L and {_END // unit - 1}L"
+    return f"if({outside} and ({came}) between {_FIRST * 1000}L and {_END * 1000}L, {came}, null)"
 
 
 def _check_years(
     found: Row,  # see `_SEEN`
     name: str,  # of the times
     number: bool,  # milliseconds?
-    careful: bool,  # do odd ones do no harm beside others?
 ) -> None:
     "Raise `InputError` for times outside the years 1900 to 2200, with the unit that would fit."
-    if not found.odd or (careful and found.fine):
+    if not found.odd:
         return
-    years = found.such * (1000 if number else 1) // (31_556_952 * _SECOND)
+    year = 1970 + found.such * (1000 if number else 1) // (31_556_952 * _SECOND)
     such = f"{found.such} would be" if number else "one is"
-    advice = (
-        "Make them null (on_null says what rows without a time are), or set max_future, for clocks that run "
-        "ahead"
-    )
-    if found.odd > found.fine and number:
-        unit, per = ("microseconds", 1000) if _FIRST <= found.such < _END else ("nanoseconds", 1_000_000)
-        at = _EPOCH + timedelta(microseconds=found.such * 1000 // per)
-        advice = f"As {unit} it is {at:%Y-%m-%d %H:%M:%S}: give event_time='{name} / {per}'"
-    elif found.odd > found.fine:
-        advice = (
-            "If they were made of numbers, say the unit of these: timestamp_seconds, timestamp_millis or "
-            "timestamp_micros"
-        )
     raise InputError(
         f"{counted(found.odd, 'time')} of {found.odd + found.fine} in {name} "
         f"{'(milliseconds since 1970) ' * number}lie outside the years 1900 to 2200: {such} in the year "
-        f"{1970 + years}. {advice}."
+        f"{year}. {_that_fits(found, name, number)}."
     )
+
+
+def _that_fits(found: Row, name: str, number: bool) -> str:
+    "What to do about times that are no times in their unit."
+    if found.odd <= found.fine:
+        stray = "Make them null (on_null says what rows without a time are), or set max_future"
+        return f"{stray}, for clocks that run ahead"
+    if not number:
+        unit = "timestamp_seconds, timestamp_millis or timestamp_micros"
+        return f"If they were made of numbers, say the unit of these: {unit}"
+    unit, per = ("microseconds", 1000) if _FIRST <= found.such < _END else ("nanoseconds", 1_000_000)
+    at = _EPOCH + timedelta(microseconds=found.such * 1000 // per)
+    return f"As {unit} it is {at:%Y-%m-%d %H:%M:%S}: give event_time='{name} / {per}'"
 
 
 def _warn_of_seconds(found: Row, name: str) -> None:
@@ -273,7 +288,8 @@ def _ranged(rows: DataFrame, order: Sequence[Column], held: list[DataFrame]) -> 
     ranges = rows.repartitionByRange(*order).withColumn("_dd_part", F.spark_partition_id())
     nth = F.row_number().over(Window.partitionBy("_dd_part").orderBy(*order))
     # kept, since ranges may be cut in other places when they are cut again
-    return _kept(ranges.withColumn("_dd_nth", nth), held)
+    narrow = ranges.withColumn("_dd_nth", nth).drop(*(c for c in rows.columns if c.startswith("_dd_by")))
+    return _kept(narrow, held)
 
 
 def _up_to(value: str, last: int) -> Column:
@@ -672,8 +688,8 @@ class Deduper:
         rows = rows.withColumns({at: F.expr(f"if(_dd_key is null, null, {at})") for at in (_AT, "_dd_odd")})
         rows = rows.withColumn("_dd_hash", hash_of(df, df.columns)).drop("_dd_at")
         order = [_order(rows, by) for by in _listed(self.order_by) or [F.col(_AT)]]
-        sorts = [*(how for _, how in order), F.col("_dd_hash")]
-        return _ranged(_with_order_told(rows, order), sorts, held), number
+        rows, sorts = _ordered(rows, order)
+        return _ranged(rows, [*sorts, F.col("_dd_hash")], held), number
 
     def _recipe(self) -> dict[str, Any]:
         "What a state is bound to, as JSON."
@@ -723,17 +739,9 @@ class Deduper:
     def _started(self, rows: DataFrame, number: bool, earlier: Earlier | None) -> "_Start":
         "Look at the rows once; raises `InputError` for those that a batch of this name cannot have."
         found = rows.agg(*map(F.expr, _SEEN)).first()
-        name = self.event_time if isinstance(self.event_time, str) else "event_time"
-        _check_years(found, name, number, careful=self.max_future is not None)
-        if number:
-            _warn_of_seconds(found, name)
+        self._check_times(found, number)
         seen = _told(found)
         _check_same_rows(earlier, seen)
-        if found.without and self.on_null == "error":
-            raise InputError(
-                f"{counted(found.without, 'row')} without a key, or without a time that can be read. Repair "
-                "the input, or say what they are: on_null=unique or on_null=expired."
-            )
         known, latest = (earlier.reference, earlier.latest) if earlier else (None, None)
         asked = _instant(self.reference_instant) if known is None else known
         reference = asked if asked is not None else (found.first or 0)
@@ -741,6 +749,20 @@ class Deduper:
         # the window ends with the reference instant, which is not in it
         latest = reference - 1 if latest is None else latest
         return _Start(replace(self.rules, reference=reference), latest, is_timed, seen)
+
+    def _check_times(self, found: Row, number: bool) -> None:
+        "Raise `InputError` for times that are none, in their unit or at all; warn of what may be seconds."
+        name = self.event_time if isinstance(self.event_time, str) else "event_time"
+        # with max_future some that are odd do no harm to the others
+        if self.max_future is None or not found.fine:
+            _check_years(found, name, number)
+        if number:
+            _warn_of_seconds(found, name)
+        if found.without and self.on_null == "error":
+            raise InputError(
+                f"{counted(found.without, 'row')} without a key, or without a time that can be read. Repair "
+                "the input, or say what they are: on_null=unique or on_null=expired."
+            )
 
     def _with_latest(self, rows: DataFrame, initial: int, held: list[DataFrame]) -> DataFrame:
         if self.max_future is None:
@@ -915,12 +937,6 @@ def trigger_of(
             f"A stream takes what is there and ends, or looks again every {trigger}: leave one out."
         )
     return {"processingTime": f"{time_span('trigger', trigger) // 1000} milliseconds"}
-
-
-def _with_order_told(rows: DataFrame, order: Sequence[tuple[Column, Column]]) -> DataFrame:
-    "The values of the order as JSON: they name a row."
-    told = F.struct(*(value.alias(f"_{n}") for n, (value, _) in enumerate(order)))
-    return rows.withColumn("_dd_row", F.to_json(told, PLAIN_JSON))
 
 
 def _check_stream(events: DataFrame, places: Mapping[str, str | None]) -> None:

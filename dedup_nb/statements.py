@@ -255,9 +255,10 @@ def _comment(*paragraphs: str) -> str:
 def _words(events: SqlTable, keys: Keys) -> dict[str, str | None]:
     "What the words of the script name."
     order = ", ".join(c + " desc" * down for c, down in keys.order)
-    contents = "contents" if keys.missing == "surrogate" else "id"
+    contents, several = "contents" if keys.missing == "surrogate" else "id", len(keys.id) > 1
     return {
-        "id": keys.id[0] if len(keys.id) == 1 else f"({', '.join(keys.id)})",
+        "id": f"({', '.join(keys.id)})" if several else keys.id[0],
+        "without": "Rows that lack a part of the id" if several else "Rows without an id",
         "first": f"the first by {order}, then by all columns" if order else "the first by all columns",
         "fingerprint": keys.fingerprint,
         "pair": keys.fingerprint or contents,
@@ -272,8 +273,7 @@ def _head(events: SqlTable, entities: Sequence[SqlTable], keys: Keys, model: str
     missing = [_MISSING[keys.missing]] if model == "fingerprint" and keys.fingerprint else []
     follow, seen = [_ENTITIES] if entities else [], [_SEEN] if dialect.row else []
     again = _AGAIN if dialect.transaction else _NO_TRANSACTION
-    none = "Rows without an id stay" if len(keys.id) == 1 else "Rows that lack a part of the id stay"
-    said = [*_LEAVE[model], f"{none}. No id is changed.", *missing, *follow, "", again, *seen]
+    said = [*_LEAVE[model], "{without} stay. No id is changed.", *missing, *follow, "", again, *seen]
     title = f"Deduplicate {events.table} in {dialect.name}. Model: {model}."
     return _comment(title, "", *(line.format(**words) for line in said))
 
@@ -424,15 +424,8 @@ def _check_columns(table: str, columns: Sequence[str]) -> None:
         raise ConfigError(f"Wanted the columns of {table}, each once; found {', '.join(twice) or 'none'}.")
 
 
-def _check_tables(
-    events: SqlTable, entities: Sequence[SqlTable], as_text: Sequence[str], id_columns: Sequence[str]
-) -> None:
+def _check_tables(events: SqlTable, entities: Sequence[SqlTable], as_text: Sequence[str]) -> None:
     "Have all tables the columns that are needed, and is each another one?"
-    if entities and len(id_columns) > 1:
-        raise ConfigError(
-            f"Entities follow the id of their event by one column, root_id, and {', '.join(id_columns)} make "
-            "the id together. Name one column as event_id, or leave the entities out."
-        )
     for of in entities:
         require_columns(of.columns, _roots(events), of.table)
     tables = [events, *entities]
@@ -444,13 +437,18 @@ def _check_tables(
         raise ConfigError(f"{twice[0]} stands for two tables; give each a name of its own.")
 
 
-def _keys(columns: Sequence[str], settings: Mapping[str, Any]) -> Keys:
+def _keys(columns: Sequence[str], settings: Mapping[str, Any], entities: Mapping[str, Any]) -> Keys:
     "What decides, by the settings and the columns."
     if idle := sorted(set(settings) - set(_TAKEN)):
         raise ConfigError(f"{', '.join(idle)} would do nothing in SQL; it takes {', '.join(_TAKEN)}.")
     recipe = recipe_of(
         Config.passed(input_format="table", manifest="none", synthetic="quarantine", **settings)
     )
+    if entities and len(recipe.event_id) > 1:
+        raise ConfigError(
+            f"Entities follow their event by one column, root_id, and {', '.join(recipe.event_id)} make the "
+            "id together. Name one column as event_id, or leave the entities out."
+        )
     return fit(recipe, columns)
 
 
@@ -481,8 +479,8 @@ def warehouse_sql(
     _known("dialect", dialect, list(DIALECTS))
     _known("model", model, MODELS)
     columns, texts = list(columns or dict(ATOMIC)), frozenset([*as_text, *_no_groups(dialect)])
-    keys = _keys(columns, settings)
+    keys = _keys(columns, settings, entities)
     events = SqlTable(table, dialect, columns, texts, duplicates)
     followers = [SqlTable(name, dialect, list(own), texts) for name, own in entities.items()]
-    _check_tables(events, followers, as_text, keys.id)
+    _check_tables(events, followers, as_text)
     return _script(events, followers, keys, model)

@@ -339,6 +339,17 @@ def test_rows_may_be_taken_in_descending_order(spark):
     assert Deduper(key="key", order_by="seq desc").split(named).unique.first()["seq desc"] == 1
 
 
+@pytest.mark.xfail(strict=True, reason="text is compared as text")
+@pytest.mark.parametrize("two", [("9", "10"), ("2026-11-20T10:00:00Z", "2026-11-20T10:00:00.250Z")])
+def test_rows_in_the_order_of_a_text(spark, two):
+    rows = spark.createDataFrame([(1, two[0]), (2, two[1])], "seq int, at string").withColumn(
+        "key", F.lit("a")
+    )
+    for order, first in {"at": 1, "at desc": 2, "trim(at)": 1, "trim(at) desc": 2}.items():
+        found = Deduper(key="key", order_by=order).split(rows)
+        assert [r.seq for r in found.unique.collect()] == [first], order
+
+
 def test_a_split_that_fails_keeps_no_rows(spark, monkeypatch):
     rows = spark.createDataFrame([(1, "a", 5), (2, None, 90_000)], SCHEMA)
     asked = dict(key="key", event_time="time", expire_before=1, reference_instant=0)
