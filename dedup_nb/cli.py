@@ -510,14 +510,23 @@ def _wants_delta(config: Config) -> bool:
     return config.manifest == "lake" or config.output_table is not None or "delta" in formats
 
 
-def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _of_stream(args: argparse.Namespace) -> Config:
+    "The settings of a stream; what is wrong with them is said before Spark starts."
     from dedup_nb.expiry import trigger_of
+    from dedup_nb.places import check_renames, recipe_of
+
+    config = _config(args)
+    trigger_of(args.available_now, args.trigger)
+    check_renames(recipe_of(config))
+    return config
+
+
+def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.session import get_spark
     from dedup_nb.stream import follow, read_stream
     from dedup_nb.words import counted
 
-    config, max_files = _config(args), _whole("--max-files", args.max_files or "1000", "files")
-    trigger_of(args.available_now, args.trigger)  # what is wrong is said before Spark starts
+    config, max_files = _of_stream(args), _whole("--max-files", args.max_files or "1000", "files")
     with _without_stops():
         spark = get_spark(
             _wants_delta(config),

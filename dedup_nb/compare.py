@@ -28,7 +28,7 @@ from dedup_nb.keys import (
     with_ids,
     with_keys,
 )
-from .places import Recipe, limits_of, places_of, recipe_of
+from .places import Recipe, check_renames, limits_of, places_of, recipe_of
 from .read import read_batch
 from .session import get_spark
 from .words import counted, first_line, grouped, text_table
@@ -69,6 +69,14 @@ _OURS = {  # by `synthetic`
 }
 _RENAMED = _Way("pairs", "0", "false", "false", "")
 _UNTOUCHED = _Way("rows", "0", "rows > 1", "false", "")  # natural=off
+
+
+def _that_fits(recipe: Recipe) -> Recipe:
+    "Nobody can rename ids of several columns: where nothing else is said, such events would be put aside."
+    if "synthetic" in recipe.given or not (recipe.renames and len(recipe.event_id) > 1):
+        check_renames(recipe)
+        return recipe
+    return replace(recipe, synthetic="quarantine")
 
 
 def _own_way(recipe: Recipe) -> _Way:
@@ -196,11 +204,12 @@ def compare(
 ) -> DataFrame:
     """Say what other ways would do to these events: one row a way, `dedup_nb` first, `sql` last.
 
+    Our own way is synthetic=quarantine where several columns make the id and nothing else is said.
     Columns: way, rows (with an id), kept, lost (events), twice, arbitrary (ids; null for `sql`), and up to
     three ids of each: lost_ids, twice_ids, arbitrary_ids. Raises `ConfigError`, `MissingColumnError` or
     `InputError`.
     """
-    recipe = recipe_of(Config.passed(**{"input_format": "table", "manifest": "none", **settings}))
+    recipe = _that_fits(recipe_of(Config.passed(**{"input_format": "table", "manifest": "none", **settings})))
     return events.sparkSession.createDataFrame(_compared(events, ways, with_sql, recipe), _ROW)
 
 
@@ -248,13 +257,14 @@ class Comparison:
     "What `compare` found, as text or as numbers."
 
     rows: Sequence[Mapping[str, Any]]  # as dictionaries
+    note: str = ""
 
     def __str__(self) -> str:
         number = lambda value: "?" if value is None else grouped(value)
         cells = [[r["way"], *(number(r[n]) for n in _FIRST[1:])] for r in self.rows]
         head = f"{counted(self.rows[0]['rows'], 'row')} with an id"
         table = text_table([_FIRST, *cells], right=range(1, 5))
-        return "\n".join([head, "", table, "", *map(_sentence, self.rows)])
+        return "\n".join([head, "", table, "", *map(_sentence, self.rows), *filter(None, [self.note])])
 
 
 def read_events(
@@ -285,5 +295,8 @@ def compare_input(
 ) -> Comparison:
     "Compare on all batches of the input. Raises `ConfigError` and its kinds, as a run does."
     _check_ways(ways)
+    recipe, note = _that_fits(recipe_of(config)), ""
+    if recipe.synthetic != config.synthetic:
+        note = "dedup_nb: with synthetic=quarantine, as nobody can rename ids of several columns."
     spark = spark or get_spark(config.input_format in ("delta", "table"), addresses=[config.input])
-    return Comparison(_compared(read_events(spark, config), ways, with_sql, recipe_of(config)))
+    return Comparison(_compared(read_events(spark, config), ways, with_sql, recipe), note)

@@ -441,16 +441,7 @@ def _overlap(one: str, other: str) -> bool:
     return name == other_name and all(a == b or "*" in (a, b) for a, b in parts)
 
 
-def _renames(c: Config) -> bool:
-    return c.synthetic.startswith("rename")
-
-
 _CONTRADICTIONS = [
-    (
-        lambda c: len(c.event_id) > 1 and _renames(c),
-        "several columns make the event id, and nobody can rename those: set synthetic=quarantine, "
-        "delete_all or off.",
-    ),
     (
         lambda c: len(c.event_id) == 1 and c.null_in_id == "value",
         "null_in_id=value is for an id of several columns: name them in event_id, or leave null_in_id out.",

@@ -9,20 +9,20 @@ __all__ = ["OUTCOMES", "time_span", "default_span", "Rules", "Split", "Deduper",
 import json, math, re, time, uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any
 from warnings import warn
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F, types as T
 from pyspark.sql.streaming import StreamingQuery
-from .canonical import field_at, micros_of
+from .canonical import Value, canonical, field_at, micros_of
 from .columns import PLAIN_JSON, quoted
 from .config import order_parts
 from .copies import let_go
 from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
 from .files import absolute, move_files, read_json, remove_folder, write_text
-from .keys import KEY, hash_of, id_key
+from .keys import KEY, hash_of, id_key, in_order
 from .state import FOR_EVER, DedupState, Earlier, id_of, origin_of
 from .words import counted, first_line
 
@@ -154,12 +154,21 @@ def _sql(frame: DataFrame, what: str | Column, setting: str) -> Column:
     return F.expr(what)
 
 
-def _order(frame: DataFrame, what: str | Column) -> tuple[Column, Column]:
-    "A value that rows are ordered by, and how it sorts."
+def _order(frame: DataFrame, what: str | Column) -> tuple[Column, bool]:
+    "A value that rows are ordered by; does the greatest come first?"
     is_text = isinstance(what, str) and what not in frame.columns
     [(told, backwards)] = order_parts([what]) if is_text else [(what, False)]
-    value = _sql(frame, told, "order_by")
-    return value, value.desc() if backwards else value
+    return _sql(frame, told, "order_by"), backwards
+
+
+def _ordered(rows: DataFrame, order: Sequence[tuple[Column, bool]]) -> tuple[DataFrame, list[Column]]:
+    "The rows with the values of the order as JSON, which names a row, and `_dd_by0` and on; how these sort."
+    names = [f"_dd_by{n}" for n, _ in enumerate(order)]
+    rows = rows.withColumns(dict(zip(names, (value for value, _ in order))))
+    told = F.to_json(F.struct(*(F.col(name).alias(f"_{n}") for n, name in enumerate(names))), PLAIN_JSON)
+    values = [in_order(rows, name) for name in names]
+    sorts = [value.desc() if backwards else value for value, (_, backwards) in zip(values, order)]
+    return rows.withColumn("_dd_row", told), sorts
 
 
 def _listed(what: Any) -> list[Any]:
@@ -168,27 +177,33 @@ def _listed(what: Any) -> list[Any]:
     return list(what) if isinstance(what, (list, tuple)) else [what]
 
 
-def _text(frame: DataFrame, part: Column) -> Column:
-    "A part of a key as text that is the same in every session; null if it is null."
-    kind = frame.select(part).schema[0].dataType
-    if isinstance(kind, T.TimestampType):
-        return F.unix_micros(part).cast("string")
-    if isinstance(kind, (T.StructType, T.ArrayType, T.MapType)):
-        return F.when(part.isNotNull(), F.to_json(F.struct(part.alias("key")), PLAIN_JSON))
-    return part.cast("string")
+def _text(kind: T.DataType, part: str) -> str:  # SQL
+    "A part of a key as text, the same for equal values in every batch and session; null if it is null."
+    text, nested = canonical(Value(part, kind)), (T.StructType, T.ArrayType, T.MapType)
+    return f"to_json({text}, map('ignoreNullFields', 'true'))" if isinstance(kind, nested) else text
 
 
-def _key_text(frame: DataFrame, key: Sequence[Any]) -> Column:
-    "The key as text; null where a part is null."
-    parts = [_text(frame, _sql(frame, part, "key")) for part in key]
-    if len(parts) == 1:
-        return parts[0]
-    whole = F.to_json(F.array(*parts))
-    return F.when(~F.array_contains(F.transform(F.array(*parts), lambda p: p.isNull()), True), whole)
+def _with_key(rows: DataFrame, frame: DataFrame, key: Sequence[Any]) -> DataFrame:
+    "The rows with their key as text; null where a part is null."
+    names = [f"_dd_part{n}" for n, _ in enumerate(key)]
+    rows = rows.withColumns({name: _sql(frame, part, "key") for name, part in zip(names, key)})
+    parts = [_text(rows.schema[name].dataType, name) for name in names]
+    whole = f"if({' and '.join(f'{name} is not null' for name in names)}, to_json(array({', '.join(parts)})), null)"
+    return rows.withColumn("_dd_key", F.expr(parts[0] if len(parts) == 1 else whole)).drop(*names)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+# 1900 up to 2200, in microseconds
+_FIRST, _END = (
+    (datetime(year, 1, 1, tzinfo=timezone.utc) - _EPOCH) // timedelta(microseconds=1) for year in (1900, 2201)
+)
 
 
 def _time(frame: DataFrame, what: str | Column, coarse: bool) -> tuple[DataFrame, bool]:
-    "The frame with the time of each row in microseconds, and whether it came as a number."
+    """The frame with the time of each row in microseconds, and whether it came as a number.
+
+    And `_dd_odd`, milliseconds of a number, else microseconds: a time outside the years 1900 to 2200.
+    """
     rows = frame.withColumn("_dd_at", _sql(frame, what, "event_time"))
     kind = rows.schema["_dd_at"].dataType
     if not isinstance(kind, _TIMED):
@@ -196,12 +211,61 @@ def _time(frame: DataFrame, what: str | Column, coarse: bool) -> tuple[DataFrame
             f"event_time is {kind.simpleString()}; wanted a timestamp, a date, text, or a number (ms)."
         )
     number = isinstance(kind, T.NumericType)
-    text = (
-        "try_multiply(try_cast(_dd_at as bigint), 1000L)"
-        if number
-        else micros_of(field_at(rows.schema, "_dd_at"))
-    )
+    at = micros_of(field_at(rows.schema, "_dd_at"))
+    came, unit = ("try_cast(_dd_at as bigint)", 1000) if number else (at, 1)
+    text = f"try_multiply({came}, 1000L)" if number else came
+    rows = rows.withColumn("_dd_odd", F.expr(_odd(came, unit)))
     return rows.withColumn(_AT, F.expr(f"{text} - pmod({text}, 1000)" if coarse else text)), number
+
+
+def _odd(
+    came: str,
+    unit: int,  # microseconds
+) -> str:
+    "SQL for a time outside the years 1900 to 2200, else null; so is what is no time even in nanoseconds."
+    outside = f"not ({came}) between {_FIRST // unit}L and {_END // unit - 1}L"
+    return f"if({outside} and ({came}) between {_FIRST * 1000}L and {_END * 1000}L, {came}, null)"
+
+
+def _check_years(
+    found: Row,  # see `_SEEN`
+    name: str,  # of the times
+    number: bool,  # milliseconds?
+) -> None:
+    "Raise `InputError` for times outside the years 1900 to 2200, with the unit that would fit."
+    if not found.odd:
+        return
+    year = 1970 + found.such * (1000 if number else 1) // (31_556_952 * _SECOND)
+    such = f"{found.such} would be" if number else "one is"
+    raise InputError(
+        f"{counted(found.odd, 'time')} of {found.odd + found.fine} in {name} "
+        f"{'(milliseconds since 1970) ' * number}lie outside the years 1900 to 2200: {such} in the year "
+        f"{year}. {_that_fits(found, name, number)}."
+    )
+
+
+def _that_fits(found: Row, name: str, number: bool) -> str:
+    "What to do about times that are no times in their unit."
+    if found.odd <= found.fine:
+        stray = "Make them null (on_null says what rows without a time are), or set max_future"
+        return f"{stray}, for clocks that run ahead"
+    if not number:
+        unit = "timestamp_seconds, timestamp_millis or timestamp_micros"
+        return f"If they were made of numbers, say the unit of these: {unit}"
+    unit, per = ("microseconds", 1000) if _FIRST <= found.such < _END else ("nanoseconds", 1_000_000)
+    at = _EPOCH + timedelta(microseconds=found.such * 1000 // per)
+    return f"As {unit} it is {at:%Y-%m-%d %H:%M:%S}: give event_time='{name} / {per}'"
+
+
+def _warn_of_seconds(found: Row, name: str) -> None:
+    "Warn where numbers of today's seconds are read as milliseconds, which is early in 1970."
+    # as seconds 1990 up to 2200
+    if found.oldest is not None and 631_152_000_000 <= found.oldest and found.newest < _END // 1000:
+        warn(
+            f"{name} is read as milliseconds since 1970, and all its times lie between January and March "
+            f"1970. If they are seconds, give event_time='{name} * 1000L'",
+            stacklevel=2,
+        )
 
 
 def _kept(rows: DataFrame, held: list[DataFrame]) -> DataFrame:
@@ -221,7 +285,8 @@ def _ranged(rows: DataFrame, order: Sequence[Column], held: list[DataFrame]) -> 
     ranges = rows.repartitionByRange(*order).withColumn("_dd_part", F.spark_partition_id())
     nth = F.row_number().over(Window.partitionBy("_dd_part").orderBy(*order))
     # kept, since ranges may be cut in other places when they are cut again
-    return _kept(ranges.withColumn("_dd_nth", nth), held)
+    narrow = ranges.withColumn("_dd_nth", nth).drop(*(c for c in rows.columns if c.startswith("_dd_by")))
+    return _kept(narrow, held)
 
 
 def _up_to(value: str, last: int) -> Column:
@@ -456,6 +521,11 @@ def _instant(value: Any) -> int | None:
 _SEEN = (
     f"min_by({_AT}, {_PLACE}) filter (where {_AT} is not null) as first",
     f"count_if({_AT} is null) as without",
+    "count(_dd_odd) as odd",
+    "max(_dd_odd) as such",
+    f"count_if({_AT} is not null and _dd_odd is null) as fine",
+    f"min({_AT}) as oldest",
+    f"max({_AT}) as newest",
     "count(1) as rows",
     "coalesce(bit_xor(xxhash64(_dd_hash)), 0) as checksum",  # of states made before the sum, which tells more
     "string(sum(cast(xxhash64(_dd_hash) as decimal(20)))) as sum",
@@ -584,7 +654,7 @@ class Deduper:
     ) -> Split:
         earlier = self._earlier(state, batch_id)
         rows, number = self._prepared(df, held)
-        start, rows, latest = self._on_its_way(rows, earlier, held)
+        start, rows, latest = self._on_its_way(rows, number, earlier, held)
         judged = _judged(
             rows, start.rules, self.on_null, self._known(rows, start.rules, state, earlier, latest)
         )
@@ -599,11 +669,11 @@ class Deduper:
         return state.earlier(batch_id, self._recipe()) if state else None
 
     def _on_its_way(
-        self, rows: DataFrame, earlier: Earlier | None, held: list[DataFrame]
+        self, rows: DataFrame, number: bool, earlier: Earlier | None, held: list[DataFrame]
     ) -> tuple["_Start", DataFrame, int]:
         "How this batch starts, its rows with the latest point at each, and the one at the end."
-        start = self._started(rows, earlier)
-        rows = self._with_latest(rows.drop("_dd_hash"), start.latest, held)
+        start = self._started(rows, number, earlier)
+        rows = self._with_latest(rows.drop("_dd_hash", "_dd_odd"), start.latest, held)
         found = [most for most in _greatest(rows, "_dd_latest").values() if most is not None]
         return start, rows, max(found, default=start.latest)
 
@@ -611,12 +681,12 @@ class Deduper:
         "The rows in ranges, with key and time; and whether times are numbers."
         _check_free(df)
         rows, number = self._timed(df)
-        rows = rows.withColumn("_dd_key", _key_text(df, _listed(self.key)))
-        rows = rows.withColumn(_AT, F.when(F.col("_dd_key").isNotNull(), F.col(_AT)))
+        rows = _with_key(rows, df, _listed(self.key))
+        rows = rows.withColumns({at: F.expr(f"if(_dd_key is null, null, {at})") for at in (_AT, "_dd_odd")})
         rows = rows.withColumn("_dd_hash", hash_of(df, df.columns)).drop("_dd_at")
         order = [_order(rows, by) for by in _listed(self.order_by) or [F.col(_AT)]]
-        sorts = [*(how for _, how in order), F.col("_dd_hash")]
-        return _ranged(_with_order_told(rows, order), sorts, held), number
+        rows, sorts = _ordered(rows, order)
+        return _ranged(rows, [*sorts, F.col("_dd_hash")], held), number
 
     def _recipe(self) -> dict[str, Any]:
         "What a state is bound to, as JSON."
@@ -660,19 +730,15 @@ class Deduper:
 
     def _timed(self, df: DataFrame) -> tuple[DataFrame, bool]:
         if self.rules.horizon is None:
-            return df.withColumn(_AT, F.lit(0)), False
+            return df.withColumns({_AT: F.lit(0), "_dd_odd": F.lit(None)}), False
         return _time(df, self.event_time, self.rules.coarse)
 
-    def _started(self, rows: DataFrame, earlier: Earlier | None) -> "_Start":
+    def _started(self, rows: DataFrame, number: bool, earlier: Earlier | None) -> "_Start":
         "Look at the rows once; raises `InputError` for those that a batch of this name cannot have."
         found = rows.agg(*map(F.expr, _SEEN)).first()
+        self._check_times(found, number)
         seen = _told(found)
         _check_same_rows(earlier, seen)
-        if found.without and self.on_null == "error":
-            raise InputError(
-                f"{counted(found.without, 'row')} without a key, or without a time that can be read. Repair "
-                "the input, or say what they are: on_null=unique or on_null=expired."
-            )
         known, latest = (earlier.reference, earlier.latest) if earlier else (None, None)
         asked = _instant(self.reference_instant) if known is None else known
         reference = asked if asked is not None else (found.first or 0)
@@ -680,6 +746,20 @@ class Deduper:
         # the window ends with the reference instant, which is not in it
         latest = reference - 1 if latest is None else latest
         return _Start(replace(self.rules, reference=reference), latest, is_timed, seen)
+
+    def _check_times(self, found: Row, number: bool) -> None:
+        "Raise `InputError` for times that are none, in their unit or at all; warn of what may be seconds."
+        name = self.event_time if isinstance(self.event_time, str) else "event_time"
+        # with max_future some that are odd do no harm to the others
+        if self.max_future is None or not found.fine:
+            _check_years(found, name, number)
+        if number:
+            _warn_of_seconds(found, name)
+        if found.without and self.on_null == "error":
+            raise InputError(
+                f"{counted(found.without, 'row')} without a key, or without a time that can be read. Repair "
+                "the input, or say what they are: on_null=unique or on_null=expired."
+            )
 
     def _with_latest(self, rows: DataFrame, initial: int, held: list[DataFrame]) -> DataFrame:
         if self.max_future is None:
@@ -854,12 +934,6 @@ def trigger_of(
             f"A stream takes what is there and ends, or looks again every {trigger}: leave one out."
         )
     return {"processingTime": f"{time_span('trigger', trigger) // 1000} milliseconds"}
-
-
-def _with_order_told(rows: DataFrame, order: Sequence[tuple[Column, Column]]) -> DataFrame:
-    "The values of the order as JSON: they name a row."
-    told = F.struct(*(value.alias(f"_{n}") for n, (value, _) in enumerate(order)))
-    return rows.withColumn("_dd_row", F.to_json(told, PLAIN_JSON))
 
 
 def _check_stream(events: DataFrame, places: Mapping[str, str | None]) -> None:

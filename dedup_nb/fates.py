@@ -76,7 +76,16 @@ def check_asked(
         date.fromisoformat(asked.from_date or "2026-01-01")
     except ValueError:
         raise ConfigError(f"from_date is a day such as 2026-11-01; found {asked.from_date!r}.") from None
-    asked.config
+    _check_id(asked)
+
+
+def _check_id(asked: Asked) -> None:
+    several = asked.config.event_id
+    if asked.strategy == "rename" and len(several) > 1:
+        raise ConfigError(
+            f"strategy=rename writes new ids into one column, and {', '.join(several)} make the id together. "
+            "Use strategy=move or delete."
+        )
 
 
 # %% ../nbs/63_fates.ipynb #e1e4e656

@@ -40,7 +40,7 @@ from .lake import LakeStore, lake_exists
 from .ledger import FORMAT, RECIPE_DEFAULTS, Ledger, ManifestError, agreed, another_recipe, was_now
 from .manifest import Manifest, Store
 from .config import Config
-from .places import Limits, Memory, Places, Recipe, limits_of, places_of
+from .places import Limits, Memory, Places, Recipe, check_renames, limits_of, places_of, recipe_of
 from .words import said
 
 
@@ -355,8 +355,9 @@ def door(
 ) -> tuple[Places, Limits]:
     """Resolve the places and limits of a run.
 
-    Raises `ConfigError` for what is missing or lies inside the input.
+    Raises `ConfigError` for what is missing or lies inside the input, and for ids that nobody can rename.
     """
+    check_renames(recipe_of(config))
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     if missing:
         raise ConfigError(

@@ -216,7 +216,10 @@ def _uneven(look: Subject, columns: Sequence[str]) -> list[str]:
 
 
 def _no_new_ids(look: Subject, recipe: Recipe) -> list[str]:
-    "Ids that are no text can take no UUID."
+    "Ids of several columns, or that are no text, can take no UUID."
+    if recipe.renames and len(recipe.event_id) > 1:
+        why = f"{', '.join(recipe.event_id)} make the id together"
+        return [f"A run could not rename: {why}. Choose synthetic=quarantine, delete_all or off."]
     name = recipe.event_id[0]
     kinds = {batch.schema[name].dataType.simpleString() for batch in look.batches} - {"string"}
     if not kinds or not recipe.renames:

@@ -37,7 +37,7 @@ from dedup_nb.keys import (
     with_keys,
 )
 from .natural import collapsed, each_its_own, natural
-from .places import recipe_of
+from .places import check_renames, recipe_of
 from .synthetic import nothing_seen, synthetic
 
 # %% ../nbs/14_resolve.ipynb #b4f23501
@@ -213,6 +213,7 @@ def deduplicate(
     """
     config = _config_of(events, settings)
     recipe, columns = recipe_of(config), events.columns
+    check_renames(recipe)
     check_columns(events.schema, recipe, keys := fit(recipe, events.schema))
     rows = with_ids(events, keys)
     bad = rows.where("_dd_id is null").drop("_dd_id")

@@ -20,7 +20,33 @@ from .shred import ATOMIC
 
 # %% ../nbs/63_statements.ipynb #0b88e901
 MODELS = ("fingerprint", "full_row")  # as of 2015-10, corrected; as of 2015-07
-_REPEATED = "SELECT {id} FROM {events} WHERE CAST({id} AS TEXT) <> '' GROUP BY {id} HAVING COUNT(*) > 1"
+
+
+def _ids(events: SqlTable, keys: Keys) -> str:
+    "The columns that make the id."
+    return ", ".join(map(events.column, keys.id))
+
+
+def _with_id(events: SqlTable, keys: Keys) -> str:
+    "Which rows have an id: all its columns are there and not empty."
+    return " AND ".join(f"CAST({events.column(c)} AS TEXT) <> ''" for c in keys.id)
+
+
+def _same(of: SqlTable, keys: Sequence[str]) -> str:
+    "Has a row of the table the keys of one of `dedup_seen`?"  # a shorter name may be that of the table
+    return " AND ".join(f"dedup_seen.{of.column(k)} = {of.alone}.{of.column(k)}" for k in keys)
+
+
+def _suspects(events: SqlTable, keys: Keys) -> str:
+    "FROM and WHERE for the rows of ids that stand in several rows."
+    ids = _ids(events, keys)
+    repeated = (
+        f"SELECT {ids} FROM {events.name} WHERE {_with_id(events, keys)} GROUP BY {ids} HAVING COUNT(*) > 1"
+    )
+    known = f"{ids} IN ({repeated})"
+    if len(keys.id) > 1:
+        known = f"EXISTS (SELECT 1 FROM ({repeated}) AS dedup_seen WHERE {_same(events, keys.id)})"
+    return f"FROM {events.name} WHERE {known} AND {_fits(events)}"
 
 
 def _fits(of: SqlTable) -> str:
@@ -38,16 +64,16 @@ def _row(table: SqlTable) -> str:
     return ", dedup_whole AS dedup_row" if DIALECTS[table.dialect].row else ""
 
 
-def _pair_of(keys: Keys, columns: Mapping[str, str]) -> str:
+def _pair_of(keys: Keys, ids: str) -> str:
     "SQL for the number of the first row of a pair."
     if keys.unique:  # a row without a fingerprint is like no other
         stand_in = "dedup_number"
     else:
         sent = ", dedup_sent" if keys.missing == "surrogate" and keys.surrogate else ""
-        stand_in = f"MIN(dedup_number) OVER (PARTITION BY {columns['id']}, dedup_fingerprint{sent})"
+        stand_in = f"MIN(dedup_number) OVER (PARTITION BY {ids}, dedup_fingerprint{sent})"
     if keys.fingerprint is None:
         return stand_in
-    real = f"MIN(dedup_number) OVER (PARTITION BY {columns['id']}, dedup_fingerprint)"
+    real = f"MIN(dedup_number) OVER (PARTITION BY {ids}, dedup_fingerprint)"
     return (
         real if stand_in == real else f"CASE WHEN dedup_fingerprint IS NULL THEN {stand_in} ELSE {real} END"
     )
@@ -55,18 +81,18 @@ def _pair_of(keys: Keys, columns: Mapping[str, str]) -> str:
 
 def _by_fingerprint(events: SqlTable, keys: Keys) -> str:
     "SELECT that gives the suspect rows their reason, by pairs of id and fingerprint."
-    names = {"id": events.column(keys.id[0]), "events": events.name}
+    ids = _ids(events, keys)
     fingerprint = "NULL" if keys.fingerprint is None else events.column(keys.fingerprint)
     order = [f"{events.column(c)} {'DESC ' * desc}NULLS LAST, " for c, desc in keys.order]
     return f"""
     WITH suspects AS (
       SELECT *, NULLIF(CAST({fingerprint} AS TEXT), '') AS dedup_fingerprint,
-        RANK() OVER (PARTITION BY {names["id"]} ORDER BY {"".join(order)}dedup_ordered) AS dedup_place
-      FROM {events.name} WHERE {names["id"]} IN ({_REPEATED.format(**names)}) AND {_fits(events)}
+        RANK() OVER (PARTITION BY {ids} ORDER BY {"".join(order)}dedup_ordered) AS dedup_place
+      {_suspects(events, keys)}
     ), numbered AS (
-      SELECT *, ROW_NUMBER() OVER (PARTITION BY {names["id"]} ORDER BY dedup_place) AS dedup_number
+      SELECT *, ROW_NUMBER() OVER (PARTITION BY {ids} ORDER BY dedup_place) AS dedup_number
       FROM suspects
-    ), paired AS (SELECT *, {_pair_of(keys, names)} AS dedup_pair FROM numbered)
+    ), paired AS (SELECT *, {_pair_of(keys, ids)} AS dedup_pair FROM numbered)
     SELECT *{_row(events)}, CASE WHEN dedup_number > dedup_pair THEN 'natural'
       WHEN dedup_number > 1 THEN 'synthetic' END AS dedup_reason
     FROM paired"""
@@ -74,19 +100,24 @@ def _by_fingerprint(events: SqlTable, keys: Keys) -> str:
 
 def _by_row(events: SqlTable, keys: Keys) -> str:
     "SELECT that gives the suspect rows their reason, by all columns."
-    names = {"id": events.column(keys.id[0]), "events": events.name}
+    ids = _ids(events, keys)
+    known = {events.column(c): f"dedup_known{n or ''}" for n, c in enumerate(keys.id)}
+    same = " AND ".join(f"numbered.{column} = known.{name}" for column, name in known.items())
     return f"""
     WITH suspects AS (
-      SELECT *, RANK() OVER (PARTITION BY {names["id"]} ORDER BY dedup_ordered) AS dedup_pair
-      FROM {events.name} WHERE {names["id"]} IN ({_REPEATED.format(**names)}) AND {_fits(events)}
+      SELECT *, RANK() OVER (PARTITION BY {ids} ORDER BY dedup_ordered) AS dedup_pair
+      {_suspects(events, keys)}
     ), numbered AS (
-      SELECT *, MAX(dedup_pair) OVER (PARTITION BY {names["id"]}) AS dedup_last,
-        ROW_NUMBER() OVER (PARTITION BY {names["id"]}, dedup_pair ORDER BY dedup_pair) AS dedup_number
+      SELECT *, MAX(dedup_pair) OVER (PARTITION BY {ids}) AS dedup_last,
+        ROW_NUMBER() OVER (PARTITION BY {ids}, dedup_pair ORDER BY dedup_pair) AS dedup_number
       FROM suspects
-    ), known AS (SELECT DISTINCT {names["id"]} AS dedup_known FROM {events.duplicates})
+    ), known AS (
+      SELECT DISTINCT {", ".join(f"{column} AS {name}" for column, name in known.items())}
+      FROM {events.duplicates}
+    )
     SELECT numbered.*{_row(events)}, CASE WHEN dedup_number > 1 THEN 'copy'
       WHEN dedup_last > 1 OR NOT dedup_known IS NULL THEN 'synthetic' END AS dedup_reason
-    FROM numbered LEFT JOIN known ON numbered.{names["id"]} = known.dedup_known"""
+    FROM numbered LEFT JOIN known ON {same}"""
 
 
 # %% ../nbs/63_statements.ipynb #285dadb9
@@ -135,8 +166,7 @@ def _where_seen(of: SqlTable, keys: Sequence[str]) -> str:
     if len(keys) == 1:
         known = f"{of.column(keys[0])} IN (SELECT {of.column(keys[0])} FROM {of.work})"
     else:
-        same = " AND ".join(f"s.{of.column(k)} = {of.alone}.{of.column(k)}" for k in keys)
-        known = f"EXISTS (SELECT 1 FROM {of.work} AS s WHERE {same})"
+        known = f"EXISTS (SELECT 1 FROM {of.work} AS dedup_seen WHERE {_same(of, keys)})"
     whole = f" AND dedup_whole IN (SELECT dedup_row FROM {of.work})"
     return known + (whole if DIALECTS[of.dialect].row else "")
 
@@ -161,7 +191,7 @@ def _moved_before(of: SqlTable) -> str:
 
 def _merges(of: SqlTable, keys: Sequence[str]) -> Iterator[str]:
     "The same where each statement is a transaction: one to note what leaves, one for the table."
-    key = of.column(keys[0])
+    key, *more = map(of.column, keys)
     yield (
         f"INSERT INTO {of.duplicates} (dedup_columns, dedup_reason) SELECT dedup_columns, dedup_reason "
         f"FROM {of.work} AS s LEFT JOIN {_moved_before(of)} AS m ON s.dedup_row = m.dedup_moved "
@@ -171,7 +201,8 @@ def _merges(of: SqlTable, keys: Sequence[str]) -> Iterator[str]:
     numbered = f"SELECT *, {copy} FROM {of.work}"
     goes = f"SELECT *, {key} AS dedup_goes FROM ({numbered}) AS numbered WHERE dedup_copy = 1"
     comes = f"SELECT *, 0 AS dedup_copy, NULL AS dedup_goes FROM {of.work} WHERE dedup_reason IS NULL"
-    by_id = f"d.{key} = s.dedup_goes"  # rows with another id need not be made text
+    # rows with another id need not be made text
+    by_id = " AND ".join([f"d.{key} = s.dedup_goes", *(f"d.{c} = s.{c}" for c in more)])
     yield (
         f"MERGE INTO {of.name} AS d USING ({goes} UNION ALL {comes}) AS s "
         f"ON {by_id} AND CASE WHEN {by_id} THEN dedup_whole_of_d = s.dedup_row END WHEN MATCHED THEN DELETE "
@@ -224,9 +255,10 @@ def _comment(*paragraphs: str) -> str:
 def _words(events: SqlTable, keys: Keys) -> dict[str, str | None]:
     "What the words of the script name."
     order = ", ".join(c + " desc" * down for c, down in keys.order)
-    contents = "contents" if keys.missing == "surrogate" else "id"
+    contents, several = "contents" if keys.missing == "surrogate" else "id", len(keys.id) > 1
     return {
-        "id": keys.id[0],
+        "id": f"({', '.join(keys.id)})" if several else keys.id[0],
+        "without": "Rows that lack a part of the id" if several else "Rows without an id",
         "first": f"the first by {order}, then by all columns" if order else "the first by all columns",
         "fingerprint": keys.fingerprint,
         "pair": keys.fingerprint or contents,
@@ -241,7 +273,7 @@ def _head(events: SqlTable, entities: Sequence[SqlTable], keys: Keys, model: str
     missing = [_MISSING[keys.missing]] if model == "fingerprint" and keys.fingerprint else []
     follow, seen = [_ENTITIES] if entities else [], [_SEEN] if dialect.row else []
     again = _AGAIN if dialect.transaction else _NO_TRANSACTION
-    said = [*_LEAVE[model], "Rows without an id stay. No id is changed.", *missing, *follow, "", again, *seen]
+    said = [*_LEAVE[model], "{without} stay. No id is changed.", *missing, *follow, "", again, *seen]
     title = f"Deduplicate {events.table} in {dialect.name}. Model: {model}."
     return _comment(title, "", *(line.format(**words) for line in said))
 
@@ -256,9 +288,10 @@ def _counts(tables: Sequence[SqlTable]) -> str:
     return tables[0].printed(" UNION ALL ".join(each))
 
 
-def _distribution(events: SqlTable, id: str) -> str:
+def _distribution(events: SqlTable, keys: Keys) -> str:
     "SELECT for how many ids have how many rows."
-    rows = f"SELECT COUNT(*) AS rows_of_id FROM {events.name} WHERE CAST({id} AS TEXT) <> '' GROUP BY {id}"
+    with_id = f"{events.name} WHERE {_with_id(events, keys)}"
+    rows = f"SELECT COUNT(*) AS rows_of_id FROM {with_id} GROUP BY {_ids(events, keys)}"
     grouped = f"SELECT rows_of_id, COUNT(*) AS ids FROM ({rows}) AS n GROUP BY rows_of_id ORDER BY rows_of_id"
     return events.printed(grouped)
 
@@ -317,7 +350,7 @@ def _looks(events: SqlTable, keys: Keys, model: str) -> list[str]:
 
 
 def _numbers(tables: Sequence[SqlTable], keys: Keys) -> list[str]:
-    return [_counts(tables), _distribution(tables[0], tables[0].column(keys.id[0]))]
+    return [_counts(tables), _distribution(tables[0], keys)]
 
 
 def _looked_before(tables: Sequence[SqlTable], keys: Keys) -> list[str]:
@@ -404,15 +437,18 @@ def _check_tables(events: SqlTable, entities: Sequence[SqlTable], as_text: Seque
         raise ConfigError(f"{twice[0]} stands for two tables; give each a name of its own.")
 
 
-def _keys(columns: Sequence[str], settings: Mapping[str, Any]) -> Keys:
+def _keys(columns: Sequence[str], settings: Mapping[str, Any], entities: Mapping[str, Any]) -> Keys:
     "What decides, by the settings and the columns."
     if idle := sorted(set(settings) - set(_TAKEN)):
         raise ConfigError(f"{', '.join(idle)} would do nothing in SQL; it takes {', '.join(_TAKEN)}.")
     recipe = recipe_of(
         Config.passed(input_format="table", manifest="none", synthetic="quarantine", **settings)
     )
-    if len(recipe.event_id) > 1:
-        raise ConfigError(f"SQL takes one id column; found event_id={','.join(recipe.event_id)}.")
+    if entities and len(recipe.event_id) > 1:
+        raise ConfigError(
+            f"Entities follow their event by one column, root_id, and {', '.join(recipe.event_id)} make the "
+            "id together. Name one column as event_id, or leave the entities out."
+        )
     return fit(recipe, columns)
 
 
@@ -443,7 +479,7 @@ def warehouse_sql(
     _known("dialect", dialect, list(DIALECTS))
     _known("model", model, MODELS)
     columns, texts = list(columns or dict(ATOMIC)), frozenset([*as_text, *_no_groups(dialect)])
-    keys = _keys(columns, settings)
+    keys = _keys(columns, settings, entities)
     events = SqlTable(table, dialect, columns, texts, duplicates)
     followers = [SqlTable(name, dialect, list(own), texts) for name, own in entities.items()]
     _check_tables(events, followers, as_text)

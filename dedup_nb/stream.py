@@ -33,7 +33,7 @@ from .keys import check_columns, fit
 from .job import Stream
 from .pipeline import run
 from .report import Summary, draw_page, sum_in_words
-from .places import recipe_of
+from .places import check_renames, recipe_of
 from .state import id_of, text_of
 from .words import duration, first_line, some_of
 from .write import Attempt, committed_files, own_areas, remove_unlisted
@@ -315,6 +315,7 @@ def _checked(
         raise ConfigError(f"A stream decides itself on {some_of(odd)}: leave that out.")
     if config.output is None:
         raise ConfigError("A stream needs an output. Give --output DIR, or output=...")
+    check_renames(recipe_of(config))
     _check_format(events, config)
     wait = config.wait_minutes if "wait_minutes" in config.chosen() else _WAIT
     config = replace(config, output=absolute(config.output), wait_minutes=wait)

@@ -167,6 +167,43 @@ def test_wrong_usage_is_exit_code_2_and_one_message(words, said, capsys):
     assert said in " ".join(shown.err.split()) and "Traceback" not in shown.err and shown.out == ""
 
 
+@pytest.mark.parametrize("command", ["run", "stream", "backfill"])
+def test_what_would_rename_ids_of_several_columns_is_refused_before_spark_starts(
+    command, capsys, monkeypatch
+):
+    monkeypatch.setattr("dedup_nb.session.get_spark", lambda *_, **__: pytest.fail("Spark starts"))
+    words = f"{command} --input in --output out --input-format json --event-id tenant,id"
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    said = capsys.readouterr().err
+    assert (
+        end.value.code == 2
+        and "Several columns make the event id (tenant, id), and nobody can rename" in said
+    )
+
+
+@pytest.mark.parametrize(
+    "command, found",
+    [
+        ("profile --input {}/none --output {}/out", "none"),
+        ("compare --input {}/none", "none"),
+        ("plan --input {}/none", "none"),
+        ("runs --output {}/none", "none"),
+        ("explain x/y --output {}/none", "none"),
+        ("erase --id x/y --output {}/none", "none"),
+        ("expire --output {}/none", "none"),
+        ("forget b --output {}/none", "none"),
+    ],
+)
+def test_what_renames_nothing_takes_ids_of_several_columns(command, found, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("DEDUP_EVENT_ID", "tenant,id")
+    monkeypatch.setenv("DEDUP_INPUT_FORMAT", "json")
+    with pytest.raises(SystemExit):
+        main(command.format(tmp_path, tmp_path).split())
+    said = capsys.readouterr().err
+    assert found in said and "rename those" not in said
+
+
 def test_wrong_arguments_are_answered_in_under_a_second():
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     wrong = (["rnu"], ["run", "--ordr-by", "x"], ["run", "--input", "a", "--max-batches", "many"])

@@ -146,7 +146,6 @@ def test_numbers_have_limits(name, least, most):
     [
         ({"natural": "off"}, "set synthetic=off too"),
         ({"natural": "off", "synthetic": "off"}, "or set manifest=none"),
-        ({"event_id": "a,b", "input_format": "parquet"}, "set synthetic=quarantine, delete_all or off"),
         ({"event_id": "event_fingerprint", "input_format": "json"}, "the same column: name two"),
         ({"input_schema": "a int"}, "input_schema is for input_format=json"),
         ({"input_where": "a = 1"}, "input_where needs named columns"),

@@ -5,6 +5,7 @@ import math
 import shutil
 import subprocess
 import sys
+import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
@@ -338,6 +339,16 @@ def test_rows_may_be_taken_in_descending_order(spark):
     assert Deduper(key="key", order_by="seq desc").split(named).unique.first()["seq desc"] == 1
 
 
+@pytest.mark.parametrize("two", [("9", "10"), ("2026-11-20T10:00:00Z", "2026-11-20T10:00:00.250Z")])
+def test_rows_in_the_order_of_a_text(spark, two):
+    rows = spark.createDataFrame([(1, two[0]), (2, two[1])], "seq int, at string").withColumn(
+        "key", F.lit("a")
+    )
+    for order, first in {"at": 1, "at desc": 2, "trim(at)": 1, "trim(at) desc": 2}.items():
+        found = Deduper(key="key", order_by=order).split(rows)
+        assert [r.seq for r in found.unique.collect()] == [first], order
+
+
 def test_a_split_that_fails_keeps_no_rows(spark, monkeypatch):
     rows = spark.createDataFrame([(1, "a", 5), (2, None, 90_000)], SCHEMA)
     asked = dict(key="key", event_time="time", expire_before=1, reference_instant=0)
@@ -367,10 +378,90 @@ def test_a_platform_that_keeps_no_rows_is_named(spark, monkeypatch):
 
 def test_numbers_that_are_no_time(spark):
     rows = spark.sql("select * from values (1, 5D), (2, double('NaN')), (3, 1.7e21D) as t(key, time)")
-    nanoseconds = rows.selectExpr("key", "1700000000000000000 + key as time")
-    for frame, number in ((rows, 2), (nanoseconds, 3)):
-        found = Deduper(key="key", event_time="time", expire_before=10, on_null="expired").split(frame)
-        assert found.metrics["expired"] == number
+    found = Deduper(key="key", event_time="time", expire_before=10, on_null="expired").split(rows)
+    assert found.metrics["expired"] == 2
+
+
+NOVEMBER = 1_700_000_000  # of 2023, in seconds
+
+
+def of_times(spark, *times, kind="bigint"):
+    rows = ", ".join(f"({n}, 'k{n % 2}', cast({at} as {kind}))" for n, at in enumerate(times, 1))
+    return spark.sql(f"select * from values {rows} as t(seq, key, at)")
+
+
+def split_by(event_time, rows, **more):
+    return Deduper(
+        **{"key": "key", "event_time": event_time, "expire_before": "24 hours", "order_by": "seq", **more}
+    ).split(rows)
+
+
+@pytest.mark.parametrize("kind", ["bigint", "double", "decimal(20,0)"])
+@pytest.mark.parametrize(
+    "per_second, words",
+    [
+        (10**6, "3 times of 3 in at .milliseconds since 1970. lie outside the years 1900 to 2200: "),
+        (10**9, "As nanoseconds it is 2023-11-15 01:13:20: give event_time='at / 1000000'."),
+    ],
+)
+def test_times_of_another_unit_are_refused_with_one_that_fits(spark, kind, per_second, words):
+    rows = of_times(
+        spark, *(n * per_second for n in (NOVEMBER, NOVEMBER + 5400, NOVEMBER + 10_800)), kind=kind
+    )
+    for more in ({}, dict(on_null="expired"), dict(max_future="1 hour", reference_instant=0)):
+        with pytest.raises(InputError, match=words) as wrong:
+            split_by("at", rows, **more)
+    advice = str(wrong.value).rpartition("event_time='")[2].partition("'")[0]
+    assert outcomes(split_by(advice, rows)) == {1: "unique", 2: "unique", 3: "duplicate"}
+    # not a word where nothing expires by them
+    assert split_by("at", rows, expire_before=None).metrics["unique"] == 2
+
+
+def test_a_batch_of_another_unit_is_refused_with_a_state_too(spark, tmp_path):
+    deduper = Deduper(key="key", event_time="at", expire_before="24 hours", order_by="seq")
+    state = DedupState(str(tmp_path / "state"), spark)
+    deduper.split(of_times(spark, NOVEMBER * 1000), state, "b1").commit()
+    with pytest.raises(
+        InputError, match="As microseconds it is 2023-11-14 22:13:21: give event_time='at / 1000'"
+    ):
+        deduper.split(of_times(spark, (NOVEMBER + 1) * 10**6), state, "b2")
+
+
+def test_a_stray_time_is_refused_unless_max_future_takes_care_of_it(spark):
+    # 9999-12-31 in milliseconds, and the first instant of 1900 and the last one of 2200
+    rows = of_times(spark, NOVEMBER * 1000, NOVEMBER * 1000 + 1, 253_402_300_799_000, NOVEMBER * 1000 + 2)
+    with pytest.raises(
+        InputError, match="1 time of 4 .* in the year 9999. Make them null .on_null .* max_future"
+    ):
+        split_by("at", rows)
+    found = split_by("at", rows, max_future="1 hour", reference_instant=NOVEMBER)
+    assert outcomes(found) == {1: "unique", 2: "unique", 3: "duplicate", 4: "duplicate"}
+    edges = of_times(spark, -2_208_988_800_000, 7_289_654_399_999)
+    assert split_by("at", edges).metrics["unique"] == 2
+    for at in (-2_208_988_800_001, 7_289_654_400_000):
+        with pytest.raises(InputError, match="1 time of 1"):
+            split_by("at", of_times(spark, at))
+
+
+def test_timestamps_that_were_cast_from_milliseconds_are_refused(spark):
+    rows = of_times(spark, NOVEMBER * 1000, NOVEMBER * 1000 + 1).selectExpr(
+        "seq", "key", "timestamp_seconds(at) as at"
+    )
+    with pytest.raises(
+        InputError, match="2 times of 2 in at lie outside .* in the year 55840. .*timestamp_millis"
+    ):
+        split_by("at", rows)
+
+
+def test_seconds_among_small_milliseconds_are_warned_of(spark):
+    with pytest.warns(UserWarning, match=r"If they are seconds, give event_time='at \* 1000L'"):
+        split_by("at", of_times(spark, NOVEMBER, NOVEMBER + 10_800))
+    rows = of_times(spark, NOVEMBER, NOVEMBER + 5400, NOVEMBER + 10_800, kind="int")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert outcomes(split_by("at * 1000L", rows)) == {1: "unique", 2: "unique", 3: "duplicate"}
+        split_by("at", of_times(spark, 0, 86_400_000))
+        split_by("at", of_times(spark, 0, NOVEMBER))
 
 
 @pytest.mark.parametrize(

@@ -243,6 +243,65 @@ def test_a_wrong_value_stops_every_query_with_its_key(spark, ask):
         ask(replacing(tied, "k", version="ver", ties="error"))
 
 
+TEXTS = [  # each is later than the one before: numbers, then instants, then other text
+    "-1",
+    "9",
+    "10",
+    "10.5",
+    "2026-11-20T10:00:00Z",
+    "2026-11-20T10:00:00.250Z",
+    "2026-11-20 10:00:01",
+    "2026-11-20T09:30:00-01:00",
+    "2026-11-21",
+    "first",
+    "second",
+]
+
+
+def test_text_orders_as_what_it_says(spark):
+    # a key for each pair of neighbours
+    pairs = range(len(TEXTS) - 1)
+    rows = [(pair, TEXTS[pair + n], 1, n) for pair in pairs for n in (0, 1)]
+    frame = spark.createDataFrame(rows, "k int, at string, sign int, n int")
+    later = [
+        latest(frame, "k", "at"),
+        latest(frame, "k", "at desc", keep="first"),
+        coalescing(frame, "k", "at"),
+        collapsing(frame, "k", "sign", "at"),
+        replacing(frame, "k", order="at"),
+        explain_merge(frame, Latest("k", "at")).where("_kept"),
+    ]
+    for found in later:
+        assert sorted((r.k, r.n) for r in found.collect()) == [(pair, 1) for pair in pairs]
+    for found in (latest(frame, "k", "at", keep="first"), latest(frame, "k", "at desc")):
+        assert sorted((r.k, r.n) for r in found.collect()) == [(pair, 0) for pair in pairs]
+
+
+def test_texts_that_say_the_same_are_a_tie(spark):
+    told = [
+        ("a", "10", 1),
+        ("a", "10.0", 2),
+        ("b", "2026-11-20T10:00:00Z", 1),
+        ("b", "2026-11-20T11:00:00+01:00", 2),
+    ]
+    frame = spark.createDataFrame(told, "k string, at string, n int")
+    problems = check_log(frame, Latest("k", "at")).collect()
+    assert sorted((r.k, r.problem) for r in problems) == [
+        ("a", "tie"),
+        ("a", "tie"),
+        ("b", "tie"),
+        ("b", "tie"),
+    ]
+
+
+@pytest.mark.parametrize("spec", [Latest("k", "at"), Latest("k", "at desc"), Latest("k", "at", keep="first")])
+def test_null_is_the_lowest_place_however_it_runs(spark, spec):
+    frame = spark.createDataFrame(
+        [("a", None, 1), ("a", "x", 2), ("b", None, 1)], "k string, at string, n int"
+    )
+    assert sorted((r.k, r.n) for r in final(frame, spec).collect()) == [("a", 2), ("b", 1)]
+
+
 @pytest.mark.parametrize(
     "spec, error, words",
     [

@@ -441,6 +441,19 @@ def test_an_event_that_was_renamed_and_is_loaded_again_is_a_copy(spark, tmp_path
 
 
 @pytest.mark.long
+def test_several_columns_make_an_id(spark, tmp_path, capsys):
+    rows = [("x", "a", 1), ("x", "a", 1), ("x", "b", 1), ("y", "a", 1), ("x", None, 1), ("x", None, 1)]
+    path = str(tmp_path / "events")
+    spark.createDataFrame(rows, "tenant string, id string, n int").write.format("delta").save(path)
+    with pytest.raises(ConfigError, match="tenant, id make the id together. Use strategy=move or delete"):
+        repair(path, spark=spark, strategy="rename", event_id=["tenant", "id"])
+    with pytest.raises(SystemExit) as end:
+        main(["repair", "--table", path, "--event-id", "tenant,id", "--order-by", "n"])
+    assert end.value.code == 0, capsys.readouterr().err
+    stay = spark.read.format("delta").load(path)
+    assert sorted(map(tuple, stay.collect()), key=str) == sorted(rows[1:], key=str)
+
+
 def test_odd_columns_and_layouts(spark, tmp_path):
     "Null ids beside an id whose hash has that of null in it; names with blanks; columns that are new."
     path = f"{tmp_path}/events"

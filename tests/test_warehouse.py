@@ -398,6 +398,91 @@ def test_words_of_the_language_and_values_without_order(warehouse):
     assert len(warehouse.rows("atomic.events")) == 1 and len(warehouse.rows('atomic."left"')) == 1
 
 
+# an id of two columns: (tenant, id, fingerprint, seq, page); whoever lacks a part of it stays
+TENANTS = [
+    *[("x", "a", "f", 1, "/home")] * 2,
+    ("x", "a", "f", 2, "/home"),
+    ("x", "b", "f", 1, "/cart"),
+    ("x", "b", "g", 3, "/admin"),
+    ("y", "a", "f", 2, "/home"),
+    ("y", "b", "f", 1, "/pay"),
+    *[("x", None, "f", 3, "/home")] * 2,
+    *[(None, "a", "f", 3, "/home")] * 2,
+    *[("x", "", "f", 3, "/home")] * 2,
+    ("z", "d", "f", 1, "/home"),
+]
+OF_TENANTS = dict(columns=["tenant", *COLUMNS], event_id=["tenant", "event_id"], order_by="seq")
+GONE = [("z", "d", "z", 0, "/old", None), ("z", None, "z", 0, "/old", None)]
+
+
+def cleaned_by_tenant(warehouse, name="events", **more):
+    types = f"tenant varchar, {TYPES}"
+    load(
+        warehouse,
+        {(name, types): TENANTS, (f"duplicated_{name}", f"{types}, dedup_reason varchar(16)"): GONE},
+    )
+    found = []
+    for _ in range(2):  # a second run changes nothing
+        sql = warehouse_sql(warehouse.dialect, f"atomic.{name}", **OF_TENANTS, **more)
+        warehouse.run(sql)
+        found.append(cleaned(warehouse, name))
+    assert found[0] == found[1]
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def tenants_split(spark):
+    loaded = spark.createDataFrame(TENANTS, f"tenant string, {SCHEMA}")
+    gone = spark.createDataFrame(
+        GONE, f"tenant string, {SCHEMA}, dedup struct<reason: string, kept_event_id: string>"
+    )
+
+    def split(model):
+        stay, left = split_events(loaded, gone, model=model, order_by="seq", event_id=["tenant", "event_id"])
+        return (
+            Counter(map(tuple, stay.collect())),
+            Counter(map(tuple, left.select("tenant", *COLUMNS, "dedup.reason").collect())),
+        )
+
+    return {model: split(model) for model in ("fingerprint", "full_row")}
+
+
+@pytest.mark.parametrize("model", ["fingerprint", "full_row"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_several_columns_make_an_id(request, tenants_split, dialect, model):
+    if dialect == "postgres":
+        other = request.getfixturevalue("server")
+    else:
+        other = Duck() if dialect == "duckdb" else Translated(dialect)
+    assert cleaned_by_tenant(other, model=model) == tenants_split[model]
+    stay, left = tenants_split["fingerprint"]
+    lacking = Counter(row for row in TENANTS if not (row[0] and row[1]))
+    assert stay - lacking == Counter([TENANTS[0], TENANTS[3], TENANTS[5], TENANTS[6], TENANTS[-1]])
+    assert lacking <= stay and sorted(str(row[-1]) for row in left) == [
+        "None",
+        "None",
+        "natural",
+        "natural",
+        "synthetic",
+    ]
+
+
+def test_a_table_may_have_the_name_of_an_alias():
+    "All its rows would be looked at, and those that are not repeated go with the others."
+    assert cleaned_by_tenant(Duck(), "s") == cleaned_by_tenant(Duck())
+    load(duck := Duck(), {("events", TIMED): EVENTS, ("s", LINK): LINKS})
+    duck.run(script(duck, **{**FOLLOWED, "entities": {"atomic.s": ["root_id", "root_tstamp", "url"]}}))
+    here, gone = cleaned(duck, "s")
+    assert here.total() == 8 and gone.total() == 6
+
+
+@pytest.mark.parametrize("model", ["fingerprint", "full_row"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_script_on_several_id_columns_is_understood_in_its_dialect(dialect, model):
+    trees = parsed(warehouse_sql(dialect, "atomic.events", model=model, **OF_TENANTS), dialect)
+    assert not [tree for tree in trees if isinstance(tree, sqlglot.exp.Command)]
+
+
 # --- SQL that is written
 
 
@@ -442,7 +527,11 @@ def test_in_every_dialect_a_script_says_the_same(dialect):
         (dict(columns=["event_id", "n", "n"]), ConfigError, "each once; found n"),
         (dict(columns=["id", "n"]), MissingColumnError, "event_id"),
         (dict(order_by="etl_tstmp"), MissingColumnError, "Did you mean etl_tstamp?"),
-        (dict(event_id="event_id,app_id"), ConfigError, "one id column"),
+        (
+            dict(event_id="event_id,app_id", entities={"atomic.link": ["root_id", "root_tstamp"]}),
+            ConfigError,
+            "event_id, app_id make the id together. Name one column as event_id, or leave the entities out",
+        ),
         (dict(synthetic="off"), ConfigError, "synthetic would do nothing"),
         (dict(as_text=["contexts"]), MissingColumnError, "contexts"),
         (dict(entities={"atomic.link": ["url"]}), MissingColumnError, "root_id, root_tstamp"),
@@ -469,6 +558,17 @@ def test_the_command_prints_the_script(capsys):
         "duckdb", "events", columns=["event_id", "n", "url"], as_text=["url"], order_by="n"
     )
     assert end.value.code == 0 and capsys.readouterr().out == wanted
+
+
+def test_the_command_takes_several_id_columns(capsys):
+    words = (
+        "sql --dialect duckdb --table web.events --columns tenant,id,at --event-id tenant,id --order-by at"
+    )
+    with pytest.raises(SystemExit) as end:
+        main([*words.split(), "--missing-fingerprint", "id"])
+    said = capsys.readouterr().out
+    assert end.value.code == 0 and "-- One row of each (tenant, id) stays" in said
+    assert "Rows that lack a part of the id stay." in said
 
 
 @pytest.fixture
@@ -528,6 +628,19 @@ def test_the_databricks_script_runs_on_delta_and_can_be_cut_off_anywhere(lake):
     for part in parts:
         lake.run(part)
     assert cleaned(lake) == (wanted[0][0], before + before)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["fingerprint", "full_row"])
+def test_several_columns_make_an_id_on_delta(lake, tenants_split, model):
+    types = f"tenant string, {SCHEMA}"
+    lake.spark.createDataFrame(TENANTS, types).write.saveAsTable("atomic.events")
+    gone = lake.spark.createDataFrame(GONE, f"{types}, dedup_reason string")
+    gone.write.saveAsTable("atomic.duplicated_events")
+    for _ in range(2):  # a second run changes nothing
+        for part in statements(script(lake, **OF_TENANTS, model=model)):
+            lake.run(part)
+        assert cleaned(lake) == tenants_split[model]
 
 
 # --- other ways
@@ -596,6 +709,22 @@ def test_our_own_way_says_what_deduplicate_does(spark, given):
     twice = kept.groupBy("event_id").count().where("count > 1").count()
     [row] = compare(events, (), **given).collect()
     assert (row.kept, row.twice) == (kept.count(), twice)
+
+
+def test_ways_side_by_side_where_several_columns_make_the_id(spark, tmp_path, capsys):
+    events = spark.createDataFrame(TENANTS, f"tenant string, {SCHEMA}").drop("event_fingerprint")
+    asked = dict(event_id=["tenant", "event_id"], order_by="seq")
+    # nobody can rename: what collides is put aside
+    for more in ({}, dict(synthetic="quarantine")):
+        [ours, dbt] = compare(events, ["dbt"], **asked, fingerprint_columns=["page"], **more).collect()
+        assert (ours.way, ours.kept, ours.lost, dbt.lost, dbt.lost_ids) == ("dedup_nb", 5, 1, 1, ["x/b"])
+    with pytest.raises(ConfigError, match="Several columns make the event id .tenant, event_id."):
+        compare(events, ["dbt"], synthetic="rename_later", **asked)
+    events.write.parquet(f"{tmp_path}/in")
+    words = f"compare --input {tmp_path}/in --input-format parquet --event-id tenant,event_id --order-by seq"
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    assert end.value.code == 0 and "dedup_nb: with synthetic=quarantine" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
