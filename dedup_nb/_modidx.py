@@ -998,6 +998,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'dedup_nb.keys._around': ('keys.html#_around', 'dedup_nb/keys.py'),
                                'dedup_nb.keys._bits': ('keys.html#_bits', 'dedup_nb/keys.py'),
                                'dedup_nb.keys._check_case': ('keys.html#_check_case', 'dedup_nb/keys.py'),
+                               'dedup_nb.keys._claimed': ('keys.html#_claimed', 'dedup_nb/keys.py'),
                                'dedup_nb.keys._digest': ('keys.html#_digest', 'dedup_nb/keys.py'),
                                'dedup_nb.keys._fingerprint': ('keys.html#_fingerprint', 'dedup_nb/keys.py'),
                                'dedup_nb.keys._hash': ('keys.html#_hash', 'dedup_nb/keys.py'),

@@ -254,10 +254,9 @@ def looked_up_id(
     if ORIGINAL not in schema.fieldNames() or len(keys.id) > 1:
         return own
     original = F.expr(text_of(values_of(schema)(ORIGINAL)))
-    # the name of a pair of its own holds the batch, which the row does not say
-    is_ours = (
-        own.rlike(_VERSION_5) if keys.unique else own == new_event_id(original, _fingerprint(schema, keys))
-    )
+    name = _claimed(schema, keys)
+    # the name of a row that is a pair of its own holds its batch and number, which the row does not say
+    is_ours = F.when(name.isNull(), own.rlike(_VERSION_5)).otherwise(own == new_event_id(original, name))
     return F.when(own.isNotNull() & original.isNotNull() & is_ours, original).otherwise(own)
 
 
@@ -388,11 +387,14 @@ def fingerprint_of(events: DataFrame, keys: Keys) -> Column:
     return _fingerprint(events.schema, keys)
 
 
+def _claimed(schema: T.StructType, keys: Keys) -> Column:
+    no_name = F.lit(None).cast("string")
+    return _or_stand_in(schema, keys, no_name) if keys.unique else _fingerprint(schema, keys)
+
+
 def claimed_fingerprint(events: DataFrame, keys: Keys) -> Column:
     "The fingerprint that a manifest remembers: as in the keys; null where only the id is claimed."
-    if keys.unique:
-        return _or_stand_in(events.schema, keys, F.lit(None).cast("string"))
-    return fingerprint_of(events, keys)
+    return _claimed(events.schema, keys)
 
 
 def stands_in(column: str) -> Column:

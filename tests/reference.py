@@ -9,6 +9,7 @@ import json
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from uuid import uuid5
 
 PRESETS = {"none": {}, "snowplow": {"synthetic": "rename_all", "missing_fingerprint": "unique"}}
@@ -31,9 +32,17 @@ class Outcome:
 
 
 def sha256_of(row, columns):
-    "SHA-256 of the columns as JSON with nulls kept."
-    text = json.dumps({c: row[c] for c in columns}, ensure_ascii=False, separators=(",", ":"))
+    "SHA-256 of the columns as JSON: by name, without nulls, times as microseconds since 1970."
+    told = {c: _told(c, row[c]) for c in sorted(columns) if row[c] is not None}
+    text = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _told(column, value):
+    if not column.endswith("_tstamp"):
+        return str(value)
+    since = datetime.fromisoformat(value) - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return str(since // timedelta(microseconds=1))
 
 
 def place_of(row, order, row_hash, first_if_null=()):
@@ -62,7 +71,8 @@ def deduplicate(
         elif natural == "off":
             outcome.kept.append(_kept(row, None, None))
         else:
-            events_of[row.get("original_event_id") or row["event_id"]].append(row)
+            looked_up = _looked_up(row, settings["missing_fingerprint"], surrogate, namespace)
+            events_of[looked_up].append(row)
     early = ("etl_tstamp",) if compat == "snowplow" else ()
     for event_id, events in events_of.items():
         events.sort(key=lambda row: place_of(row, order, row_hash, early))
@@ -76,14 +86,28 @@ def deduplicate(
     return outcome
 
 
+def _looked_up(row, missing, surrogate, namespace):
+    "The id that a row came with first, if its own is what was made of that one."
+    own, original, real = row["event_id"], row.get("original_event_id"), row["event_fingerprint"]
+    if not original:
+        return own
+    if not real and missing == "unique":
+        return original if re.fullmatch("[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab].*", own) else own
+    name = _marked(real) if real else surrogate(row) if missing == "surrogate" else "surrogate-id"
+    return original if own == str(uuid5(namespace, f"{_safe(original)}/{name}")) else own
+
+
+def _marked(fingerprint):
+    "A real one that looks like a stand-in gets a mark more."
+    return "=" * bool(re.match("=*surrogate-", fingerprint)) + fingerprint
+
+
 def _pairs_of(events, missing, surrogate, batch_id):
     "The pairs of an id as (name, copies), in the total order."
     pairs, lone = {}, 0
     for row in events:
         if row["event_fingerprint"]:
-            # a real one that looks like a stand-in gets a mark more
-            looks_like_one = re.match("=*surrogate-", row["event_fingerprint"])
-            key = (True, "=" * bool(looks_like_one) + row["event_fingerprint"])
+            key = (True, _marked(row["event_fingerprint"]))
         elif missing == "unique":
             lone += 1  # its ordinal among the events of this id that lack a fingerprint
             key = (False, f"{surrogate(row)}/{batch_id or ''}/{lone}")

@@ -17,7 +17,7 @@ from runs import DAY, SAMPLES, committed, files, go, on_dynamodb, record, shown,
 from dedup_nb import Config, run
 from dedup_nb.history import explain, runs
 from dedup_nb.report import Summary
-from dedup_nb.synthetic import new_event_id
+from dedup_nb.keys import new_event_id
 
 
 def truth(batch):

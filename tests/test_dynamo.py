@@ -27,7 +27,8 @@ from dedup_nb.manifest import Manifest
 from dedup_nb.memory import recipe_record
 from dedup_nb.natural import natural
 from dedup_nb.places import Recipe
-from dedup_nb.synthetic import NAMESPACE, synthetic
+from dedup_nb.keys import NAMESPACE
+from dedup_nb.synthetic import synthetic
 from dedup_nb.tables import create_table, log_item
 
 DAY = 86400
@@ -372,7 +373,8 @@ def test_whoever_has_the_head_keeps_its_id(spark, manifest):
     m.known(b, pairs(spark, ("x", "g", 0), ("x", "f", 0)))
     known = m.known(a, pairs(spark, *[(i, p, 0) for i, p, _ in rows])).keys
     events = spark.createDataFrame(rows, "event_id string, event_fingerprint string, n int")
-    keyed = with_keys(with_ids(events, ["event_id"]), fit(Recipe(order_by=("n",)), events.columns))
+    keys = fit(Recipe(order_by=("n",)), events.schema)
+    keyed = with_keys(with_ids(events, keys), keys)
     decided = synthetic(cross_batch(natural(keyed), known), "rename_later", "A").collect()
     made = str(uuid5(NAMESPACE, "x/g"))  # as B renames it: the id is A's
     assert {(r.event_id + r.event_fingerprint, r.stays, r.kept_event_id) for r in decided} == {

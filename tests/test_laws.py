@@ -5,8 +5,10 @@ Ids are independent of each other, so many small worlds lie side by side in one 
 
 import json
 import random
+import re
 from collections import Counter
 from functools import reduce
+from uuid import uuid5
 
 import pytest
 import reference
@@ -16,11 +18,10 @@ from pyspark.sql import functions as F
 from spread import configured
 
 from dedup_nb.cross_batch import to_remember
-from dedup_nb.keys import KEY, fit, id_key, pair_key, with_ids, with_keys
+from dedup_nb.keys import KEY, NAMESPACE, fit, id_key, pair_key, with_ids, with_keys
 from dedup_nb.natural import collapsed
 from dedup_nb.places import Recipe
 from dedup_nb.resolve import decide, deduplicate, kept_rows, met
-from dedup_nb.synthetic import NAMESPACE
 
 COLUMNS = ["event_id", "event_fingerprint", "etl_tstamp", "collector_tstamp", "app"]
 WIDE = [*COLUMNS, "original_event_id"]
@@ -150,16 +151,27 @@ def without_a_column(seed):
 
 
 def came_again(rows, seed):
-    "Some rows come as what they were renamed to: with the id that they had first."
-    pick = random.Random(seed)
-    return [r | fed_back(r) if pick.random() < 0.3 else r | {"original_event_id": None} for r in rows]
+    "Some rows come as what they were renamed to, with the id that they had first; some name another event."
+    pick, kinds = random.Random(seed), [fed_back, fed_back, own_original, *[not_renamed] * 5]
+    return [r | pick.choice(kinds)(r) for r in rows]
+
+
+def not_renamed(row):
+    return {"original_event_id": None}
+
+
+def own_original(row):
+    "A column of the input that has our name, such as the event that a refund is about."
+    return {"original_event_id": "id1"}
 
 
 def fed_back(row):
     event_id, fingerprint = row["event_id"], row["event_fingerprint"]
     if not event_id or not fingerprint:
         return {"original_event_id": event_id}  # says the same, or nothing
-    return {"event_id": f"again {event_id} {fingerprint}", "original_event_id": event_id}
+    mark = "=" * bool(re.match("=*surrogate-", fingerprint))
+    name = f"{event_id.replace('%', '%25').replace('/', '%2F')}/{mark}{fingerprint}"
+    return {"event_id": str(uuid5(NAMESPACE, name)), "original_event_id": event_id}
 
 
 def shuffled(rows, seed):
@@ -292,7 +304,7 @@ def kept_of_batches(spark, batches, strategy):
     ddl, memory = f"{key}, fate int, batch_id string, seq bigint, of_id boolean", []
     event_id = F.col("_dd_id")
     for seq, rows in enumerate(batches):
-        suspects = collapsed(with_keys(with_ids(frame_of(spark, rows), keys.id), keys)).cache()
+        suspects = collapsed(with_keys(with_ids(frame_of(spark, rows), keys), keys)).cache()
         known = spark.createDataFrame(memory, ddl)
         decisions = decide(suspects, strategy, batch_id=str(seq), known=known).cache()
         kept = kept_rows(met(suspects, decisions), COLUMNS, keys.id)

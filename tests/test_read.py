@@ -26,6 +26,7 @@ from dedup_nb.files import (
     loader_url,
 )
 from dedup_nb.places import Input, Limits, Recipe
+from dedup_nb.keys import ids_of
 from dedup_nb.read import check_format, explain_read_error, format_of, read_batch
 
 ID = "83c1293c-9788-5607-a11c-f291161a7a5a"
@@ -71,7 +72,7 @@ def ids(path, batch_id=None, **place):
 
 def opened(spark, path, batch_id=None, recipe=Recipe(), **place):
     [batch] = found_in(path, batch_id, **place).batches
-    return read_batch(spark, batch, Input(str(path), **place), recipe)
+    return read_batch(spark, batch, Input(str(path), **place), recipe, ids_of(recipe))
 
 
 def good_rows(source, *columns):
@@ -497,7 +498,7 @@ def test_a_truncated_file_fails_and_is_named(spark, tmp_path):
     broken = write(tmp_path / "part-1.tsv.gz", *lines)
     broken.write_bytes(broken.read_bytes()[:-2000])
     [batch] = found_in(tmp_path, "x").batches
-    source = read_batch(spark, batch, Input(str(tmp_path)))
+    source = read_batch(spark, batch, Input(str(tmp_path)), Recipe(), ids_of(Recipe()))
     with pytest.raises(Exception) as wrong:
         source.raw.count()
     explained = explain_read_error(wrong.value, batch)
@@ -831,7 +832,7 @@ def test_a_delta_folder_is_one_batch_as_it_was(spark, tmp_path):
     path, place = tmp_path / "run=2026-11-20", {"format": "delta"}
     spark.sql("select 'a' as event_id").write.format("delta").save(str(path))
     [batch] = found_in(path, **place).batches
-    source = read_batch(spark, batch, Input(str(path), **place))
+    source = read_batch(spark, batch, Input(str(path), **place), Recipe(), ids_of(Recipe()))
     spark.sql("select 'b' as event_id").write.format("delta").mode("append").save(str(path))
     assert (batch.batch_id, batch.files, source.version) == ("2026-11-20", (), "0")
     assert [r.event_id for r in good_rows(source)] == ["a"]
