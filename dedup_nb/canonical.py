@@ -35,6 +35,7 @@ class Value:
 
     sql: str
     kind: T.DataType
+    is_line: bool = False  # a variant that comes from a line, see `parsed_line`
 
 
 Values = Callable[[str], Value]  # by name
@@ -73,7 +74,7 @@ def _in_line(schema: T.StructType, name: str) -> Value:
     if isinstance(schema[JSON].dataType, T.StructType):
         whole, root, parts = f"{JSON}.{quoted(parts[0])}", "$", parts[1:]
     path = root + "".join(f"['{part}']" if '"' in part else f'["{part}"]' for part in parts)
-    return Value(f"variant_get({whole}, {literal(path)}, 'variant')", T.VariantType())
+    return Value(f"variant_get({whole}, {literal(path)}, 'variant')", T.VariantType(), is_line=True)
 
 
 # %% ../nbs/00_canonical.ipynb #27679d0b
@@ -255,7 +256,10 @@ def canonical(
     if isinstance(kind, T.BinaryType):
         return f"hex({x})"
     if isinstance(kind, T.VariantType):
-        return _variant_text(x)
+        # doubles in it are read again as they are written
+        return _variant_text(
+            x if value.is_line else f"from_json({_with_plain_numbers(_json_of(x))}, 'variant')"
+        )
     return _nested(x, kind, depth)
 
 

@@ -188,7 +188,8 @@ def _with_key(rows: DataFrame, frame: DataFrame, key: Sequence[Any]) -> DataFram
     names = [f"_dd_part{n}" for n, _ in enumerate(key)]
     rows = rows.withColumns({name: _sql(frame, part, "key") for name, part in zip(names, key)})
     parts = [_text(rows.schema[name].dataType, name) for name in names]
-    whole = f"if({' and '.join(f'{name} is not null' for name in names)}, to_json(array({', '.join(parts)})), null)"
+    is_whole = " and ".join(f"{name} is not null" for name in names)
+    whole = f"if({is_whole}, to_json(array({', '.join(parts)})), null)"
     return rows.withColumn("_dd_key", F.expr(parts[0] if len(parts) == 1 else whole)).drop(*names)
 
 

@@ -268,6 +268,7 @@ def _json_schema(
     everything = _inferred(spark, files) if files else T.StructType([])
     if not everything.fields:
         return _columns_without_files(recipe, place)
+    _check_case_of_keys(_lines(spark, files), everything)
     return _with_text_ids(_inferred_by_file(spark, files, everything), _id_columns(recipe))
 
 
@@ -307,8 +308,74 @@ def _inferred(spark: SparkSession, files: Sequence[InputFile], **options: str) -
     except Exception as wrong:
         if "COLUMN_ALREADY_EXISTS" not in str(wrong):
             raise
-        raise _twins(wrong, "keys", "Name the columns that you want in input_schema.") from None
+        return _inferred_by_variants(_lines(spark, files))
     return T.StructType([f for f in found.fields if f.name != "_dd_corrupt"])
+
+
+def _inferred_by_variants(lines: DataFrame) -> T.StructType:
+    "The columns of the lines without a key twice in an object: Spark's own inference stops at those."
+    found = lines.selectExpr("schema_of_variant_agg(from_json(value, 'variant'))").first()[0]
+    return _plain_type(T.DataType.fromDDL(re.sub(r"\bOBJECT<", "STRUCT<", found)))
+
+
+def _plain_type(kind: T.DataType) -> T.DataType:
+    "The type that Spark's own inference gives."
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(f.name, _plain_type(f.dataType)) for f in kind.fields])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_plain_type(kind.elementType))
+    if isinstance(kind, (T.NullType, T.VariantType)):
+        return T.StringType()
+    return T.DoubleType() if isinstance(kind, T.DecimalType) and kind.scale else kind
+
+
+_Path = tuple[str | None, ...]  # names of members; None: each item of an array
+
+
+def _objects_in(kind: T.DataType, path: _Path = ()) -> Iterator[tuple[_Path, T.StructType]]:
+    "The objects of a line that Spark reads as structs."
+    if isinstance(kind, T.ArrayType):
+        yield from _objects_in(kind.elementType, (*path, None))
+    if isinstance(kind, T.StructType):
+        yield path, kind
+        for f in kind.fields:
+            yield from _objects_in(f.dataType, (*path, f.name))
+
+
+def _keys_at(path: _Path) -> str:
+    "SQL for the keys of the objects at a place of a line."
+    if not path:
+        return "json_object_keys(value)"
+    kind = "map<string, variant>"
+    for step in reversed(path):
+        kind = f"array<{kind}>" if step is None else f"struct<{quoted(step)}: {kind}>"
+    found = f"array(from_json(value, {literal(kind)}))"
+    for step in path:
+        inner = f"flatten({found})" if step is None else f"transform({found}, x -> x.{quoted(step)})"
+        found = f"filter({inner}, x -> x is not null)"
+    return f"flatten(transform({found}, x -> map_keys(x)))"
+
+
+def _odd_key(path: _Path, names: Sequence[str]) -> str:
+    "SQL for a key at a place of a line that differs from one of the names in case alone."
+    known, lower = (", ".join(map(literal, ns)) for ns in (names, map(str.lower, names)))
+    is_odd = f"array_contains(array({lower}), lower(k)) and not array_contains(array({known}), k)"
+    return f"max(get(filter({_keys_at(path)}, k -> {is_odd}), 0))"
+
+
+def _check_case_of_keys(lines: DataFrame, schema: T.StructType) -> None:
+    "Raise `InputError` where keys differ only in case: Spark would read one of them, and lose the other."
+    objects = [(path, kind.fieldNames()) for path, kind in _objects_in(schema) if kind.fields]
+    odd = lines.selectExpr(*(_odd_key(path, names) for path, names in objects)).first()
+    for (path, names), key in zip(objects, odd):
+        known: dict[str, str] = {}
+        for name in filter(None, (*names, key)):
+            twin = known.setdefault(name.lower(), name)
+            if twin != name:
+                both = sorted(".".join([*filter(None, path), n]) for n in (twin, name))
+                raise InputError(
+                    f"The input has columns that differ only in case: {', '.join(both)}. Rename one upstream."
+                )
 
 
 def _twins(wrong: BaseException, what: str, advice: str) -> InputError:

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
+from uuid import uuid5
 
 import pandas as pd
 import pytest
@@ -16,7 +17,7 @@ from dedup_nb.config import Config
 from dedup_nb.copies import Compared, Ids, Subject
 from dedup_nb.distribution import REASONS, WINDOWS, Measures, by_id, collisions, placed
 from dedup_nb.errors import ConfigError, MissingColumnError, MissingInputError
-from dedup_nb.keys import Keys
+from dedup_nb.keys import NAMESPACE, Keys
 from dedup_nb.numbers import gaps, knee, numbers_of, quantiles, split_by, windows
 from dedup_nb.profile import Profile, profile, profile_events
 from dedup_nb.resolve import deduplicate
@@ -278,9 +279,10 @@ MONDAY = [
     ("c", "f4", "12:00:00", "12:05:00", "1.1.1.8", "BeanBot/2.1", "/home", None),
     (None, "f4", "12:00:00", "12:05:00", "1.1.1.8", "BeanBot/2.1", "/home", None),
 ]
+RENAMED = str(uuid5(NAMESPACE, "b/f3"))
 TUESDAY = [
     ("b", "f3", "11:00:00", "2026-11-17 09:00:00", "1.1.1.7", "Firefox", "/home", None),  # replayed
-    ("r", "f3", "11:00:00", "2026-11-17 09:00:00", "1.1.1.7", "Firefox", "/home", "b"),  # once renamed
+    (RENAMED, "f3", "11:00:00", "2026-11-17 09:00:00", "1.1.1.7", "Firefox", "/home", "b"),  # once
     ("c", "f5", "2026-11-17 12:00:00", "2026-11-17 12:05:00", "1.1.1.9", "BeanBot/2.1", "/cart", None),
     ("d", "f6", "2026-11-17 23:00:00", "2026-11-17 23:05:00", "1.1.1.4", "Firefox", "/home", None),
 ]

@@ -547,6 +547,8 @@ def test_a_short_name_of_a_file_is_not_found_in_every_error(text, said):
 # --- JSON lines --------------------------------------------------------------------------------------------
 
 NO_JSON = "The line is not a JSON object with the types of these columns"
+SEVERAL = "The line holds several objects, as Firehose writes them: jq -c . FILE gives each its own line"
+TWICE = "An object of the line has a key twice"
 NO_ID = "Field event_id cannot be empty"
 JSON_LINES = [  # line -> the row, or what is wrong with it; None: an empty line is no line
     ('{"event_id":"A","tags":["x"],"m":{"k":{"n":1}},"value":"v"}', ("A", ["x"], 1, "v", None)),
@@ -566,8 +568,10 @@ JSON_LINES = [  # line -> the row, or what is wrong with it; None: an empty line
     ('"text"', NO_JSON),
     ("nothing at all", NO_JSON),
     ('{"event_id":"c","tags":"no array"}', NO_JSON),
-    ('{"event_id":"e"}{"event_id":"f"}', NO_JSON),
-    ('{"event_id":"g"},{"event_id":"h"}', NO_JSON),
+    ('{"event_id":"e"}{"event_id":"f"}', SEVERAL),
+    ('{"event_id":"g"},{"event_id":"h"}', SEVERAL),
+    ('{"event_id":"m","event_id":"n"}', TWICE),
+    ('{"event_id":"m","m":{"k":{"n":1,"n":2}}}', TWICE),
     ('{"event_id":"i"} x', NO_JSON),
     ('{"event_id":"j"}],[{"event_id":"k"}', NO_JSON),
     ('{"event_id":"l\xff', NO_JSON),
@@ -714,7 +718,7 @@ def test_a_number_may_be_the_id_and_several_columns_too(spark, tmp_path):
     ]
     by_both = opened(spark, tmp_path / "p", recipe=Recipe(event_id=("shop", "n")), format="parquet")
     assert [r._dd_id for r in by_both.raw.collect()] == ["7/a%2Fb", None, None]
-    assert bad_rows(by_both)[0]["failure"]["errors"] == ["Field shop, n cannot be empty"]
+    assert bad_rows(by_both)[0]["failure"]["errors"] == ["Field n cannot be empty"]
 
 
 @pytest.mark.parametrize("schema, values", [(None, ("001", "02")), ("country int", (1, 2))])

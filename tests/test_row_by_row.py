@@ -1,0 +1,249 @@
+"""What a row is follows from the row alone: its id, its surrogate, its place in the order."""
+
+import random
+import re
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import functions as F
+from spread import configured
+
+from dedup_nb.canonical import canonical_row
+from dedup_nb.files import find_batches
+from dedup_nb.keys import fit, ids_of, with_ids, with_keys
+from dedup_nb.places import Input, Recipe
+from dedup_nb.read import read_batch
+
+# --- one number, one text ----------------------------------------------------------------------------------
+
+SAME = {
+    "a whole number": ["10", "10L", "10.0D", "float(10)", "10.00", "cast(10 as decimal(38, 18))"],
+    "zero": ["0", "0.0D", "-0.0D", "cast(0 as decimal(9, 3))", "double('-0')"],
+    "another number": ["10.5D", "10.50", "float(10.5)", "cast(10.5 as decimal(38, 20))"],
+    "a small one": ["1e-9D", "cast('0.000000001' as decimal(20, 10))"],
+    "a large one": ["1e20D", "cast('1e20' as decimal(38, 0))"],
+    "2^60": ["double(1152921504606846976L)", "1152921504606846976L"],
+    "an instant": [
+        "timestamp_ltz'2026-03-29T00:30:00Z'",
+        "timestamp_ltz'2026-03-29T01:30:00+01:00'",
+        "timestamp_ntz'2026-03-29T00:30:00'",
+    ],
+    "midnight": ["date'2026-03-29'", "timestamp_ntz'2026-03-29T00:00:00'"],
+    "a map": ["map('a', 1, 'b', 2)", "map('b', 2L, 'a', 1.0D)"],
+    "a struct": [
+        "named_struct('a', 1, 'b', 'x')",
+        "named_struct('b', 'x', 'a', 1.0D)",
+        "named_struct('c', null, 'b', 'x', 'a', 1.0)",
+    ],
+    "an array": ["array(1, null)", "array(1.0D, null)", "array(null, 1)"][:2],
+    "a variant": ['parse_json(\'{"b":1.0,"a":1e1,"c":null}\')', 'parse_json(\'{"a":10,"b":1}\')'],
+}
+OTHERS = [
+    "9007199254740992L",
+    "9007199254740993L",
+    "cast('9007199254740992.5' as decimal(38, 2))",
+    "0.1D",
+    "0.1D + 0.2D",
+    "double('NaN')",
+    "double('Infinity')",
+    "'10'",
+    "'é'",
+    "cast(X'ff' as string)",
+    "'FF'",
+    "array(1, 2)",
+    "array(2, 1)",
+    "array(12)",
+    "named_struct('a', named_struct('b', 1))",
+    "map('a', 1)",
+]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_equal_values_have_one_text_and_different_values_have_two(spark, zone, ansi):
+    values = [*(sql for sqls in SAME.values() for sql in sqls), *OTHERS]
+    with configured(spark, {"spark.sql.session.timeZone": zone, "spark.sql.ansi.enabled": ansi}):
+        texts = {}
+        for sql in values:
+            frame = spark.range(1).select(F.expr(sql).alias("v"))
+            texts[sql] = frame.select(F.expr(canonical_row(frame.schema))).first()[0]
+    assert {kind: len({texts[sql] for sql in sqls}) for kind, sqls in SAME.items()} == dict.fromkeys(SAME, 1)
+    # a column has one kind, but for whole numbers and texts: there 10 is 10
+    assert len({texts[sql] for sql in OTHERS}) == len(OTHERS)
+
+
+# --- any subset, any widening, any order of columns --------------------------------------------------------
+
+NARROW = {  # the type in one batch -> types that another batch may have it in
+    "int": ["bigint", "double", "decimal(20,2)"],
+    "float": ["double"],
+    "double": ["double"],
+    "decimal(10,2)": ["decimal(14,4)", "decimal(38,10)", "double"],
+    "decimal(30,12)": ["decimal(38,20)"],
+    "date": ["timestamp_ntz", "timestamp"],
+    "timestamp_ntz": ["timestamp"],
+    "string": ["string"],
+    "binary": ["binary"],
+    "boolean": ["boolean"],
+    "array<int>": ["array<double>", "array<bigint>"],
+    "struct<a:int,b:string>": ["struct<b:string,z:double,a:bigint>", "struct<b:string,a:decimal(12,3)>"],
+    "map<string,int>": ["map<string,double>"],
+    "array<struct<d:decimal(4,1),t:date>>": ["array<struct<t:timestamp,n:int,d:double>>"],
+}
+_EPOCH = datetime(2026, 3, 29, 1, 30)
+
+
+def value_of(kind, pick):
+    if pick.random() < 0.2:
+        return None
+    number = pick.choice([0, 1, -1, 10, 25, 7, 100])
+    return {
+        "int": lambda: number,
+        "float": lambda: pick.choice([0.5, -0.0, 10.0, 0.1]),
+        "double": lambda: pick.choice([0.1, 1e300, float("nan"), -0.0, 2.0**60, 1 / 3]),
+        "decimal(10,2)": lambda: Decimal(number) / 4,
+        "decimal(30,12)": lambda: Decimal("1234567890123456.000000000001") * number,
+        "date": lambda: date(2026, 3, 29) - timedelta(days=number),
+        "timestamp_ntz": lambda: _EPOCH + timedelta(microseconds=number),
+        "string": lambda: pick.choice(["", "x", "é", "1.0", "\u0000", '"\\']),
+        "binary": lambda: bytes([number & 255, 255]),
+        "boolean": lambda: number > 0,
+        "array<int>": lambda: [number, None, 2],
+        "struct<a:int,b:string>": lambda: (number, pick.choice([None, "b"])),
+        "map<string,int>": lambda: dict(pick.sample([("k", number), ("l", 2), ("m", None)], 3)),
+        "array<struct<d:decimal(4,1),t:date>>": lambda: [(Decimal(number) / 2, None), None],
+    }[kind]()
+
+
+def widened(name, narrow, wide):
+    "SQL that gives a column its other type."
+    if narrow.startswith("struct"):
+        kinds = [f.split(":") for f in re.findall(r"\w+:[a-z]+(?:\(.*?\))?", wide)]
+        members = ", ".join(
+            f"'{m}', cast({'null' if m == 'z' else f'{name}.{m}'} as {kind})" for m, kind in kinds
+        )
+        return f"if({name} is null, null, named_struct({members}))"
+    if "struct" in narrow:
+        item = "named_struct('t', cast(x.t as timestamp), 'n', cast(null as int), 'd', cast(x.d as double))"
+        return f"transform({name}, x -> if(x is null, null, {item}))"
+    return f"cast({name} as {wide})"
+
+
+def keys_found(frame, recipe):
+    "What each row is, by its number `n`."
+    keys = fit(recipe, frame.schema)
+    keyed = with_keys(with_ids(frame, keys).where("_dd_id is not null"), keys)
+    return {
+        r.n: (r._dd_id, r._dd_fp, r.row)
+        for r in keyed.selectExpr("n", "_dd_id", "_dd_fp", "_dd_at.row").collect()
+    }
+
+
+def check_world(spark, seed):
+    pick = random.Random(seed)
+    kinds = {f"c{i}": kind for i, kind in enumerate(pick.choices([*NARROW], k=6))}
+    first = pick.choice([k for k in NARROW if k not in ("boolean",)])  # the id
+    rows = [(value_of(first, pick), *(value_of(kind, pick) for kind in kinds.values())) for _ in range(12)]
+    rows = [(n, *row) for n, row in enumerate([*rows, *rows[:4]])]
+    schema = ", ".join(f"{name} {kind}" for name, kind in {"n": "int", "i": first, **kinds}.items())
+    narrow = spark.createDataFrame(rows, schema)
+    recipe = Recipe(
+        event_id=("i",), missing_fingerprint="surrogate", fingerprint_columns=tuple(kinds), synthetic="off"
+    )
+    expected = keys_found(narrow, recipe)
+    columns = {"n": "n"} | {c: widened(c, kind, pick.choice(NARROW[kind])) for c, kind in kinds.items()}
+    columns["i"] = widened("i", first, pick.choice(NARROW[first]))
+    nulls = [f"cast(null as {kind}) as more{i}" for i, kind in enumerate(pick.sample([*NARROW], 2))]
+    selected = pick.sample([*(f"{sql} as {name}" for name, sql in columns.items()), *nulls], len(columns) + 2)
+    some = set(pick.sample(range(len(rows)), pick.randint(1, len(rows))))
+    wide = narrow.selectExpr(*selected).where(F.col("n").isin(*some)).repartition(pick.randint(1, 3))
+    found = keys_found(wide, recipe)
+    assert found == {n: key for n, key in expected.items() if n in some}, (seed, schema, selected)
+
+
+@pytest.mark.parametrize("seeds", [range(6)])
+def test_a_row_is_the_same_in_any_batch_with_any_types_and_columns(spark, seeds):
+    with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
+        for seed in seeds:
+            check_world(spark, seed)
+
+
+@pytest.mark.long
+def test_three_hundred_random_frames(spark):
+    with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
+        for seed in range(6, 306):
+            check_world(spark, seed)
+
+
+# --- lines of JSON -----------------------------------------------------------------------------------------
+
+
+def json_keys(spark, folder, lines, recipe, name):
+    "What each line is: the keys of a batch that has these lines."
+    (folder / name).mkdir()
+    (folder / name / "a.json").write_text("\n".join(lines))
+    place = Input(str(folder / name), "json")
+    [batch] = find_batches(place).batches
+    source = read_batch(spark, batch, place, recipe, ids_of(recipe))
+    keys = fit(recipe, source.schema)
+    rows = source.decode(source.raw).where("_dd_good").drop("_dd_look")
+    keyed = with_keys(rows, keys).selectExpr("_dd_line", "_dd_id", "_dd_fp", "_dd_at.row")
+    return {r._dd_line: (r._dd_id, r._dd_fp, r.row) for r in keyed.collect()}
+
+
+LINES = [
+    '{"id": 1, "v": 10, "p": {"a": 1, "b": null}}',
+    '{"id": "1", "v": 10.5, "p": {"b": 2, "a": 1}}',
+    '{"id": 1.50, "v": 9007199254740993, "p": "text"}',
+    '{"id": 12345678901234567890123456789012345678901, "v": 1e2, "p": [1, {"x": null}]}',
+    '{"id": 9007199254740993, "v": "10", "p": {"c": {"d": 1.0}}}',
+    '{"id": 9007199254740992, "v": true, "p": null}',
+    '{"id": "2026-03-29T00:30:00Z", "v": "2026-03-29", "q": 1}',
+    '{"id": {"x": 1, "w": 2}, "v": 0.1}',
+    '{"id": "a", "v": 123456789012345678901234567890.123456789012345678901234567890}',
+]
+
+
+def test_a_line_is_the_same_whatever_lines_stand_beside_it(spark, tmp_path):
+    recipe = Recipe(
+        event_id=("id",), missing_fingerprint="surrogate", fingerprint_columns=("v", "p"), synthetic="off"
+    )
+    ids = {}
+    for number in range(12):
+        some = random.Random(number).sample(LINES, 3)
+        if not any('"p"' in line for line in some):
+            continue
+        for line, key in json_keys(spark, tmp_path, some, recipe, f"w{number}").items():
+            assert ids.setdefault(line, key) == key, line
+    assert [ids[line][0] for line in LINES if line in ids] == [
+        found
+        for line, found in zip(
+            LINES,
+            [
+                "1",
+                "1",
+                "1.5",
+                "12345678901234567890123456789012345678901",
+                "9007199254740993",
+                "9007199254740992",
+                "2026-03-29T00:30:00Z",
+                '{"w":2,"x":1}',
+                "a",
+            ],
+        )
+        if line in ids
+    ]
+
+
+SAME_LINES = [
+    '{"id": "a", "v": 10, "p": {"x": 1, "y": [1, 2.50]}}',
+    '{"p": {"y": [1.0, 2.5], "x": 1.0, "z": null}, "v": 1e1, "id": "a", "gone": null}',
+    '{ "v":10.00,"id":"\\u0061","p":{"z":null,"x":1e0,"y":[1,25e-1]} }',
+]
+
+
+def test_lines_that_say_the_same_are_copies(spark, tmp_path):
+    recipe = Recipe(event_id=("id",), missing_fingerprint="surrogate", fingerprint_columns=("v", "p"))
+    found = json_keys(spark, tmp_path, [*SAME_LINES, '{"id": "a", "v": 10, "p": "no object"}'], recipe, "in")
+    assert len({found[line] for line in SAME_LINES}) == 1 and len({key[1] for key in found.values()}) == 2
