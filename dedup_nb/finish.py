@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from .catalog import EventsTable
 from .choose import record_input
+from .columns import ORIGINAL
 from .cross_batch import to_remember
 from .errors import OutputError
 from .files import Batch, names_in, read_json, write_text
@@ -80,6 +81,7 @@ class Moved:
     tally: Tally
     differing: str | None = None  # how copies differ where the id alone says what is the same event
     hot: Sequence[Mapping[str, Any]] = ()  # the ids with most rows
+    without_id: str | None = None  # which of several columns of the id are empty in how many rows
 
 
 @dataclass(frozen=True)
@@ -314,6 +316,19 @@ def _for_newer(work: Worked) -> int:
     return sum(dropped_for.get(batch_id, 0) for batch_id in work.looked.newer)
 
 
+def _own_originals(opened: Opened) -> str | None:
+    "Say it if a column of the input has the name under which we keep the id that an event came with."
+    if ORIGINAL not in opened.source.columns or len(opened.keys.id) > 1:
+        return None
+    rows = opened.source.narrow([ORIGINAL]).where(f"_dd_id is not null and not _dd_look and {ORIGINAL} <> ''")
+    if not (number := rows.count()):
+        return None
+    return (
+        f"{counted(number, 'row has', 'rows have')} an {ORIGINAL} from which their id was not made here: "
+        "it counts as a column of the input like any other"
+    )
+
+
 def _notes(job: Job, work: Worked) -> list[str]:
     "What people should know of the rows."
     keys, moved, notes = work.opened.keys, work.moved, []
@@ -323,8 +338,7 @@ def _notes(job: Job, work: Worked) -> list[str]:
         holds = {"id": "the id alone says what is the same event", "unique": "each row is taken as unique"}
         stand_in = holds.get(keys.missing, "surrogates stand in for all fingerprints")
         notes.append(f"the input has no column {job.recipe.event_fingerprint}: {stand_in}")
-    if moved.differing:
-        notes.append(moved.differing)
+    notes += filter(None, (moved.differing, moved.without_id, _own_originals(work.opened)))
     wide = work.opened.kept.wide
     if wide and wide.texts:
         notes.append(f"JSON text in this batch, as no type of theirs holds all values: {some_of(wide.texts)}")

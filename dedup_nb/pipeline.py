@@ -61,6 +61,7 @@ from dedup_nb.stages import (
     stage_suspects,
     staying,
     synthetic_words,
+    without_id_words,
     write_kept,
     write_bad,
     write_dropped,
@@ -166,10 +167,10 @@ class _Moving:
         with beside(
             self.job.spark, *self._works(d, rows, ids, few), lambda: hot.extend(hottest_ids(d.decisions))
         ):
-            differing = self._differing(d)
+            differing, without_id = self._differing(d), without_id_words(d.unfit, self.opened.keys)
         through = counted(d.tally.good - d.counts.suspects, "row")
         self.progress.done("clean", f"{through} straight through, {grouped(d.tally.bad)} bad")
-        return Moved(d.decisions, d.counts, d.tally, differing, hot)
+        return Moved(d.decisions, d.counts, d.tally, differing, hot, without_id)
 
     def _suspect_ids(self) -> tuple[DataFrame, bool]:
         "The ids to look at, and whether they are few enough to be sent to every worker."

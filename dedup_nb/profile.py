@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession
+from .canonical import field_at
 from .charts import charts, conclusions, time_text
 from .choose import choose_batches
 from .config import Config
@@ -221,7 +222,7 @@ def _no_new_ids(look: Subject, recipe: Recipe) -> list[str]:
         why = f"{', '.join(recipe.event_id)} make the id together"
         return [f"A run could not rename: {why}. Choose synthetic=quarantine, delete_all or off."]
     name = recipe.event_id[0]
-    kinds = {batch.schema[name].dataType.simpleString() for batch in look.batches} - {"string"}
+    kinds = {field_at(batch.schema, name).kind.simpleString() for batch in look.batches} - {"string"}
     if not kinds or not recipe.renames:
         return []
     why = f"new ids are UUIDs, and {name} is {', '.join(sorted(kinds))}"

@@ -13,6 +13,7 @@ __all__ = [
     "resolved_words",
     "synthetic_words",
     "differing_words",
+    "without_id_words",
     "write_verdicts",
     "write_dropped",
     "staying",
@@ -37,6 +38,7 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
+from .canonical import text_of, values_of
 from .columns import LINE, PLAIN_JSON, quoted
 from .enriched import enriched_lines, with_small_id
 from .errors import AlarmError, ConservationError
@@ -330,6 +332,29 @@ def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[st
     copies = rows.join(pairs, F.expr("_dd_id = event_id and _dd_fp = fp"))
     first = copies.where("row = first_row").select("event_id", "fp", F.struct(*names).alias("first"))
     return copies.where("row <> first_row").join(first, ["event_id", "fp"])
+
+
+def without_id_words(
+    unfit: DataFrame,  # the rows that are no events
+    keys: Keys,
+) -> str | None:  # None: no row has a part of an id, and lacks another
+    "Say which of several columns of the id are empty in how many rows."
+    if len(keys.id) == 1:
+        return None
+    parts = [text_of(values_of(unfit.schema)(name)) for name in keys.id]
+    empty = [F.expr(f"count_if({part} is null)") for part in parts]
+    rows, *found = (
+        unfit.where(f"_dd_id is null and coalesce({', '.join(parts)}) is not null")
+        .agg(F.count(F.lit(1)), *empty)
+        .first()
+    )
+    if not rows:
+        return None
+    named = ", ".join(f"{name} in {grouped(n)}" for name, n in zip(keys.id, found) if n)
+    return (
+        f"{counted(rows, 'row has', 'rows have')} no id, as columns of it are empty: {named}; "
+        "null_in_id=value takes null for a value of a part"
+    )
 
 
 # %% ../nbs/31_stages.ipynb #7d050f55
