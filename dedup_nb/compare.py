@@ -29,7 +29,7 @@ from dedup_nb.keys import (
 )
 from .places import Recipe, limits_of, places_of, recipe_of
 from .read import read_batch
-from .session import get_spark
+from .session import get_spark, tuned
 from .words import counted, first_line, grouped, text_table
 
 # %% ../nbs/63_compare.ipynb #f97650a0
@@ -284,4 +284,5 @@ def compare_input(
     "Compare on all batches of the input. Raises `ConfigError` and its kinds, as a run does."
     _check_ways(ways)
     spark = spark or get_spark(config.input_format in ("delta", "table"), addresses=[config.input])
-    return Comparison(_compared(read_events(spark, config), ways, with_sql, recipe_of(config)))
+    with tuned(spark):
+        return Comparison(_compared(read_events(spark, config), ways, with_sql, recipe_of(config)))

@@ -50,7 +50,7 @@ from .errors import BusyError, ConfigError, InputError, MissingColumnError, did_
 from .files import absolute
 from .keys import PLAIN_JSON, hash_of
 from .ledger import Marker
-from .session import get_spark
+from .session import WRITING, get_spark, held
 
 
 # %% ../nbs/62_merges.ipynb #2ea3ef67
@@ -504,7 +504,8 @@ class MergeTable:
         options |= _FIRST if block == 1 else {"partitionOverwriteMode": "static"}
         writer = rows.write.format("delta").mode(mode).partitionBy(*self.partition_by)
         try:
-            writer.options(**options).save(self.path)
+            with held(self.spark, WRITING):
+                writer.options(**options).save(self.path)
         except Exception as wrong:
             if not any(word in str(wrong) for word in _CONFLICT):
                 raise

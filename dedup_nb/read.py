@@ -33,6 +33,7 @@ from dedup_nb.enriched import (
 from .errors import FormatError, InputError, MissingInputError, require_columns
 from .files import Batch, InputFile, escaped, filesystem
 from .places import Input, Recipe
+from .session import reading
 from .versions import AsOf, table_rows
 from .words import counted, first_line
 
@@ -175,13 +176,13 @@ def _lines(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
         return spark.createDataFrame([], "value string")
     mark = F.lit("\ufeff")
     without = F.substr("value", F.lit(2))
-    lines = spark.read.text(_paths(files)).select("value")
+    lines = reading(spark).text(_paths(files)).select("value")
     return lines.select(F.when(F.startswith("value", mark), without).otherwise(F.col("value")).alias("value"))
 
 
 def _cells(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
     "The cells of the lines of all files, by Spark's CSV reader."
-    reader = spark.read.schema(CELLS).options(**CSV)
+    reader = reading(spark).schema(CELLS).options(**CSV)
     return reader.csv(_paths(files)) if files else spark.createDataFrame([], CELLS)
 
 
@@ -276,7 +277,7 @@ def _json_schema(
 
 
 def _inferred(spark: SparkSession, files: Sequence[InputFile], **options: str) -> T.StructType:
-    reader = spark.read.options(columnNameOfCorruptRecord="_dd_corrupt", **options)
+    reader = reading(spark).options(columnNameOfCorruptRecord="_dd_corrupt", **options)
     try:
         found = reader.json(_paths(files)).schema
     except Exception as wrong:
@@ -414,7 +415,7 @@ def _folder_columns(batch: Batch) -> tuple[str, ...]:
 def _parquet(spark: SparkSession, batch: Batch, place: Input) -> DataFrame:
     "All files of a batch, merged by name."
     inside = any(f.path != batch.source for f in batch.files)
-    reader = spark.read.option("mergeSchema", "true")
+    reader = reading(spark).option("mergeSchema", "true")
     reader = reader.option("basePath", batch.source) if inside else reader
     try:
         schema = reader.parquet(*_paths(batch.files)).schema
@@ -451,7 +452,7 @@ def _unreadable_types(spark: SparkSession, batch: Batch, wrong: Exception) -> In
     if "COLUMN_ALREADY_EXISTS" in text:
         return _twins(wrong, "columns", "Rename one upstream.")
     if re.search("CANNOT_MERGE|FAILED_MERGE|Failed merging schema", text):
-        schemas = [(f.path, spark.read.parquet(*_paths([f])).schema) for f in batch.files]
+        schemas = [(f.path, reading(spark).parquet(*_paths([f])).schema) for f in batch.files]
         advice = "Write that file again with the same type, or split the batch."
         try:
             _merged_by_file(schemas, advice)
@@ -578,7 +579,7 @@ _BROKEN = re.compile(
     "incorrect (header|data) check|is not a Parquet file|CANNOT_READ_FILE_FOOTER",
     re.IGNORECASE,
 )
-_OUTPUT = re.compile(r"/[.]staging/|/batch_id=")  # not the input's fault
+_OUTPUT = re.compile(r"/[.]staging/|/batch_id=|/kind=")  # or the manifest: not the input's fault
 _GONE = re.compile("TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|PATH_NOT_FOUND")
 
 

@@ -60,6 +60,7 @@ from dedup_nb.files import (
     write_text,
 )
 from .places import Output
+from .session import reading
 from dedup_nb.shred import (
     BEFORE_DATA,
     LAYOUTS,
@@ -116,7 +117,7 @@ class Attempt:
         "Write a frame beside the output and read it back, so that it is computed once."
         path = f"{self.staging}/{name}"
         frame.write.mode("overwrite").parquet(path)
-        return frame.sparkSession.read.schema(frame.schema).parquet(escaped(path))
+        return reading(frame.sparkSession).schema(frame.schema).parquet(escaped(path))
 
     def staged_rows(self, name: str) -> int:
         "The number of rows of a staged frame."
@@ -241,14 +242,13 @@ def count_rows(
     paths = [f["path"] for f in files if f["bytes"]]
     if output_format == "parquet":
         return rows_in_parquet(attempt.output, paths)
-    return spark.read.text([escaped(f"{attempt.output}/{p}") for p in paths]).count() if paths else 0
+    return reading(spark).text([escaped(f"{attempt.output}/{p}") for p in paths]).count() if paths else 0
 
 
 # %% ../nbs/30_write.ipynb #2fe4c847
 TUNED = {  # what a session should have, by output format
     # else rows are sorted by the folder that they go to
     "shredded": {"spark.sql.maxConcurrentOutputFileWriters": "200"},
-    "wide_row": {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"},
 }
 NOTED_COLUMNS = "runs/wide_columns.json"  # below the output: the columns that its wide rows have had
 
@@ -309,7 +309,7 @@ def tables_of(
 ) -> dict[str, Written]:  # by folder, below that of the batch
     "Count the lines of tables by reading them back, and find what their entities are made of."
     paths = [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]
-    found = _lines_alike(spark.read.text(paths), events) if paths else []
+    found = _lines_alike(reading(spark).text(paths), events) if paths else []
     below = f"/batch_id={attempt.batch_id}/"
     folder = lambda r: unquote(r.file).rpartition(below)[2].rpartition("/")[0]
     return {name: _table(list(rows)) for name, rows in groupby(sorted(found, key=folder), key=folder)}
