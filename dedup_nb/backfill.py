@@ -23,6 +23,7 @@ from .places import Input, Memory
 from .read import Source, explain_read_error, read_batch
 from .s3 import s3_in_words
 from .scan import Scan, scan_keys, sums_of, time_of_batch
+from .stages import check_all_read
 from .synthetic import new_event_id
 from .words import counted, grouped, share, some_of, utc
 from .write import Attempt, committed_files
@@ -162,6 +163,7 @@ def _scanned(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attemp
         scan = scan_keys(source, keys, attempt, texts=True)
     except Exception as wrong:
         raise explain_read_error(wrong, batch) or wrong from wrong
+    check_all_read(source, scan.tally.read)
     if scan.tally.read and not scan.tally.good:
         raise InputError(
             f"None of the {counted(scan.tally.read, 'row')} of {batch.batch_id} is an event of the "

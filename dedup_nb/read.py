@@ -8,7 +8,7 @@ __all__ = ["Source", "format_of", "check_format", "columns_of", "read_batch", "e
 # %% ../nbs/03_read.ipynb #f821cb01
 import re, zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import unquote
@@ -31,7 +31,7 @@ from dedup_nb.enriched import (
     with_line_ids,
 )
 from .errors import FormatError, InputError, MissingInputError, require_columns
-from .files import Batch, InputFile, escaped, filesystem
+from .files import Batch, InputFile, escaped, filesystem, rows_in_parquet
 from .places import Input, Recipe
 from .session import reading
 from .versions import AsOf, table_rows
@@ -60,6 +60,7 @@ class Source:
     version: str | None = None  # of a Delta folder or table: what was read
     table_id: str | None = None  # of that table
     is_whole: bool = False  # are these all rows of a table?
+    listed: int | None = None  # rows by the footers of the files, where those tell it
 
     @property
     def columns(self) -> list[str]:
@@ -557,11 +558,23 @@ def read_batch(
         if place.format == "json":
             schema = _json_schema(spark, batch.files, place, recipe)
             return _json_source(_lines(spark, batch.files), schema, place, recipe)
-        return _frame_source(_frame(spark, batch, place, recipe), batch, recipe, place)
+        listed = _listed_rows(batch, place)  # before Spark opens them
+        found = _frame_source(_frame(spark, batch, place, recipe), batch, recipe, place)
+        return replace(found, listed=listed)
     except InputError:
         raise
     except Exception as wrong:
         raise explain_read_error(wrong, batch) or _wrong_filter(wrong, place) or wrong from wrong
+
+
+def _listed_rows(batch: Batch, place: Input) -> int | None:
+    "The rows of Parquet files by their footers. None where no footer tells them: Spark says what is wrong."
+    if place.format != "parquet" or place.where or not batch.files:
+        return None
+    paths = [f.path.removeprefix(batch.source).lstrip("/") for f in batch.files if f.size]
+    with suppress(Exception):
+        return rows_in_parquet(batch.source, paths)
+    return None
 
 
 def _wrong_filter(wrong: Exception, place: Input) -> InputError | None:

@@ -10,7 +10,6 @@ __all__ = [
     "MAX_MEMBERS",
     "own_areas",
     "Attempt",
-    "rows_in_parquet",
     "write_rows",
     "write_tables",
     "files_of",
@@ -33,15 +32,13 @@ __all__ = [
 # %% ../nbs/30_write.ipynb #358d7a22
 import json, os, re, uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window, functions as F, types as T
 from .catalog import EventsTable
 from .columns import ORIGINAL, named
@@ -57,6 +54,7 @@ from dedup_nb.files import (
     remove_file,
     remove_folder,
     remove_markers,
+    rows_in_parquet,
     write_text,
 )
 from .places import Output
@@ -124,18 +122,6 @@ class Attempt:
         folder = f"{self.staging}/{name}"
         paths = [f["path"] for f in files_below(folder)]
         return rows_in_parquet(folder, [p for p in paths if p.endswith(".parquet")])
-
-
-def rows_in_parquet(
-    root: str,
-    paths: Iterable[str],  # below it
-) -> int:
-    "Add up what the footers of the files say: no job, and no row is read."
-    # the names as they are: in an address, some of their characters would mean something
-    fs, inner = filesystem(root)
-    rows_of = lambda path: pq.read_metadata(f"{inner}/{path}", filesystem=fs).num_rows
-    with ThreadPoolExecutor(16) as pool:
-        return sum(pool.map(rows_of, paths))
 
 
 # %% ../nbs/30_write.ipynb #41ebf151

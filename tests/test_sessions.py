@@ -7,13 +7,19 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from runs import TWO, files, go, silent, write
+from runs import SAMPLES, TWO, TWO_DAYS, files, go, silent, write
 
 from dedup_nb.changes import Latest
-from dedup_nb.errors import InputError
+from dedup_nb import deduplicate
+from dedup_nb.errors import ConservationError, InputError
+from dedup_nb.compare import compare
 from dedup_nb.expiry import Deduper
-from dedup_nb.merges import MergeTable
+from dedup_nb.lake import lake_store
+from dedup_nb.ledger import Ledger, Marker
+from dedup_nb.merges import MergeTable, final
+from dedup_nb.profile import profile_events
 from dedup_nb.repair import repair
+from dedup_nb.resolve import decide
 from dedup_nb.stream import deduplicate_stream
 
 
@@ -131,3 +137,94 @@ def test_streams_dedupers_tables_and_repairs_write_such_times(spark, tmp_path):
         repair(places["table"], spark=spark, say=silent)
     for name in ("stream", "split", "state", "merged", "table", "duplicated_table"):
         assert parquet_files(tmp_path / name) and not int96(tmp_path / name), name
+
+
+def test_a_file_that_a_reader_passes_over_is_missed_in_the_counts(spark, tmp_path, monkeypatch):
+    write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1), ("b", "f", 1, 2)]})
+    write(spark, tmp_path / "in", {"1": [("c", "f", 1, 3)]})
+    lost = next(p for p in (tmp_path / "in/run=1").glob("*.parquet") if pq.read_metadata(p).num_rows == 1)
+    monkeypatch.setattr("dedup_nb.read.reading", lambda spark: spark.read.options(ignoreMissingFiles="true"))
+    monkeypatch.setattr("dedup_nb.pipeline.check_columns", lambda *_: lost.unlink())
+    with pytest.raises(ConservationError, match="2 rows were read, but the footers .* have 3"):
+        go(spark, tmp_path)
+    assert not [f for f in files(tmp_path / "out") if f.startswith("events/")]
+
+
+def test_columns_are_never_added_by_an_empty_dictionary(spark, monkeypatch):
+    frame = type(spark.range(1))
+    real = frame.withColumns
+
+    def as_on_connect(rows, columns):
+        assert columns
+        return real(rows, columns)
+
+    monkeypatch.setattr(frame, "withColumns", as_on_connect)
+    events = spark.createDataFrame([(1, 2, "f"), (1, 2, "g")], "a int, b int, event_fingerprint string")
+    found = deduplicate(events, event_id=("a", "b"), synthetic="quarantine")
+    assert found.kept.count() == 1
+
+
+@pytest.mark.parametrize("unique", [False, True])
+def test_pairs_have_the_same_types_with_and_without_unique_rows(spark, unique):
+    keyed = "_dd_id string, _dd_own string, _dd_fp string, _dd_at struct<row:string>, _dd_n bigint"
+    rows = spark.createDataFrame([("a", None, "f", ("1",), 1)], keyed)
+    types = dict(decide(rows, "rename_later", unique=unique).dtypes)
+    assert (types["ordinal"], types["copies"]) == ("bigint", "bigint")
+
+
+# what SQL means in a session
+
+ODD = {
+    "ntz": {"spark.sql.timestampType": "TIMESTAMP_NTZ"},
+    "raw": {"spark.sql.parser.escapedStringLiterals": "true"},
+}
+
+
+@pytest.mark.parametrize("kind", ["enriched_tsv", "json", "parquet"])
+@pytest.mark.parametrize("odd", ODD)
+def test_a_run_means_the_same_in_every_session(spark, tmp_path, odd, kind):
+    if kind == "enriched_tsv":
+        source = str(SAMPLES / "enriched")
+    else:
+        source = str(tmp_path / "in")
+        write(spark, source, TWO_DAYS)
+        if kind == "json":
+            spark.read.parquet(f"{source}").write.partitionBy("run").json(str(tmp_path / "lines"))
+            source = str(tmp_path / "lines")
+    told = []
+    for name, settings in (("plain", {}), ("odd", ODD[odd])):
+        with session(spark, **settings):
+            done = go(spark, tmp_path, input=source, output=str(tmp_path / name), input_format=kind)
+        told.append([(m["batch_id"], m["counts"], m["reasons"]) for m in done.batches])
+    assert told[0] and told[0] == told[1]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_frames_mean_the_same_in_every_session(spark, odd):
+    names = "event_id string, event_fingerprint string, etl_tstamp timestamp, useragent string"
+    rows = [
+        ("a", "f", None, "a bot\\"),
+        ("a", "f", None, "it's"),
+        ("a", "g", None, None),
+        ("b", "f", None, ""),
+    ]
+    events = spark.createDataFrame(rows, names)
+
+    def found():
+        kept = deduplicate(events).kept.drop("etl_tstamp")
+        merged = final(events, Latest("event_id", "event_fingerprint"))
+        split = Deduper("event_id").split(events)
+        profiled = profile_events(events).numbers
+        compared = compare(events).collect()
+        return sorted(map(str, kept.collect())), merged.count(), split.unique.count(), profiled, compared
+
+    plain = found()
+    with session(spark, **ODD[odd]):
+        assert found() == plain
+
+
+def test_a_manifest_whose_path_has_a_backtick_is_tidied(spark, tmp_path):
+    store = lake_store(spark, str(tmp_path / "it`s" / "manifest"))
+    store.append(Marker(0, "recipe", "", {"format": 1}))
+    store.expire(Ledger(store.markers()), ["1"])
+    assert store.remove_ids(["a"]) == 0
