@@ -14,7 +14,7 @@ from dedup_nb import deduplicate
 from dedup_nb.errors import ConservationError, InputError
 from dedup_nb.compare import compare
 from dedup_nb.expiry import Deduper
-from dedup_nb.lake import lake_store
+from dedup_nb.memory import lake_store
 from dedup_nb.ledger import Ledger, Marker
 from dedup_nb.merges import MergeTable, final
 from dedup_nb.profile import profile_events
@@ -184,7 +184,7 @@ ODD = {
 @pytest.mark.parametrize("odd", ODD)
 def test_a_run_means_the_same_in_every_session(spark, tmp_path, odd, kind):
     if kind == "enriched_tsv":
-        source = str(SAMPLES / "enriched")
+        source = str(SAMPLES)
     else:
         source = str(tmp_path / "in")
         write(spark, source, TWO_DAYS)
