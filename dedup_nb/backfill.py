@@ -207,8 +207,7 @@ def backfill(
     found, left = _as_committed(listed.batches, places.input)
     # history is taken whole: max_batches is for what a run moves
     limits = replace(limits, rerun=False, max_batches=len(found))
-    more = dict(id_case=_case(places.input), force=force, say=say)
-    with open_job(config, places, limits, spark, **more) as job:
+    with open_job(config, places, limits, spark, id_case=_case(places.input), force=force, say=say) as job:
         todo, changed = _todo(job, found, (*listed.unfit, *listed.notes, *_left_out(left)))
         return Filled(_fill_all(job, todo), [*listed.unfit, *changed])
 

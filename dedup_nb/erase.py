@@ -329,8 +329,6 @@ def erase(
     request = sha256_of(json.dumps([sorted(asked), where]))
     there, manifest = _opened(config, spark, forget)
     with tuned(there.spark, TUNED.get(there.format, {})):
-        if yes:
-            _check_alone(there)
         killed = _killed(there, manifest, request if forget else None, yes)
         there = replace(there)  # its commits are read anew
         wanted = wanted_in(there, asked, where)
@@ -345,6 +343,8 @@ def _killed(
     yes: bool,
 ) -> list[dict[str, Any]]:
     "The requests that were killed; with `yes`, they are finished."
+    if yes:
+        _check_alone(there)
     killed = [proof for proof in erasures(there.path) if _OPEN in proof]
     return [_finished(there, manifest, p, p["request"] == forgets) for p in killed] if yes else killed
 

@@ -101,7 +101,7 @@ def open_job(
     live: Callable[[str], None] | None = None,
     stream: Stream | None = None,
 ) -> Iterator[Job]:
-    """Open the session and the manifest; the session has the settings that the work needs as long as it lasts.
+    """Open the session and the manifest; the session has the settings that the work needs meanwhile.
 
     Raises `RecipeError` if the manifest was made with another recipe.
     """

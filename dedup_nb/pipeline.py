@@ -374,8 +374,7 @@ def run(
     with open_job(config, places, limits, spark, **more) as job:
         _check_streams(job)
         ledger = _ledger(job, accept_empty_manifest)
-        todo, notes, troubles = _todo(job, _parted(job, found, ledger, force), ledger, late_files)
-        return _all(job, todo, notes, troubles)
+        return _all(job, *_todo(job, _parted(job, found, ledger, force), ledger, late_files))
 
 
 def _check_streams(job: Job) -> None:

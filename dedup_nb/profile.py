@@ -313,8 +313,14 @@ def _staging(output: str) -> Iterator[_Stage]:
         remove_folder(folder)
 
 
-def _opened(spark: SparkSession, batches: Sequence[Batch], place: Input, recipe: Recipe) -> list[OneBatch]:
-    return [open_source(b.batch_id, read_batch(spark, b, place, recipe), recipe) for b in batches]
+@contextmanager
+def _opened(
+    spark: SparkSession | None, output: str, batches: Sequence[Batch], place: Input, recipe: Recipe
+) -> Iterator[tuple[list[OneBatch], _Stage]]:
+    "The batches, and where frames are kept meanwhile."
+    spark = spark or get_spark(place.format == "delta", addresses=[place.path, output])
+    with tuned(spark), _in_our_words(batches), _staging(output) as stage:
+        yield [open_source(b.batch_id, read_batch(spark, b, place, recipe), recipe) for b in batches], stage
 
 
 def _leave(found: Profile, output: str) -> None:
@@ -349,9 +355,7 @@ def profile(
     place, recipe = places_of(config).input, recipe_of(config)
     step, output = _steps(say), absolute(config.output)
     batches, unfit = _batches(place, limits_of(config), say)
-    spark = spark or get_spark(place.format == "delta", addresses=[place.path, output])
-    with tuned(spark), _in_our_words(batches), _staging(output) as stage:
-        opened = _opened(spark, batches, place, recipe)
+    with _opened(spark, output, batches, place, recipe) as (opened, stage):
         step("read", counted(len(opened), "batch", "batches"))
         found = _profiled(opened, recipe, config.chosen(), stage, unfit)
     step("profile", found.headline())

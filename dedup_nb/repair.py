@@ -287,10 +287,22 @@ def repair(
     check_asked(asked, mode)
     events, beside = _opened(_named(table, retractions), duplicates, entities, spark)
     with tuned(events.spark):
-        place = _place(events, beside, mode == "decide", take_over, say)
-        # entities are loaded after their events: those of an event that is seen may come late, not the other way
-        version, others = events.version(), _entities(events, entities)
-        return _Repair(events, beside, asked, version, others, place, tell=say).work(mode)
+        return _repaired(events, beside, asked, entities, mode, take_over, say)
+
+
+def _repaired(
+    events: Delta,
+    beside: Delta,
+    asked: Asked,
+    entities: Mapping[str, str],
+    mode: str,
+    take_over: bool,
+    say: Callable[[str], None],
+) -> Report:
+    place = _place(events, beside, mode == "decide", take_over, say)
+    # entities are loaded after their events: those of an event that is seen may come late, not the other way
+    version = events.version()
+    return _Repair(events, beside, asked, version, _entities(events, entities), place, tell=say).work(mode)
 
 
 def _place(events: Delta, beside: Delta, only_look: bool, take_over: bool, say: Callable[[str], None]) -> int:
