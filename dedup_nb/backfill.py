@@ -23,6 +23,7 @@ from .places import Input, Memory
 from .read import Source, explain_read_error, read_batch
 from .s3 import s3_in_words
 from .scan import Scan, scan_keys, sums_of, time_of_batch
+from .stages import check_all_read
 from .words import counted, grouped, share, some_of, utc
 from .write import Attempt, committed_files
 
@@ -161,6 +162,7 @@ def _scanned(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attemp
         scan = scan_keys(source, keys, attempt, texts=True)
     except Exception as wrong:
         raise explain_read_error(wrong, batch) or wrong from wrong
+    check_all_read(source, scan.tally.read)
     if scan.tally.read and not scan.tally.good:
         raise InputError(
             f"None of the {counted(scan.tally.read, 'row')} of {batch.batch_id} is an event of the "
@@ -204,9 +206,9 @@ def backfill(
     found, left = _as_committed(listed.batches, places.input)
     # history is taken whole: max_batches is for what a run moves
     limits = replace(limits, rerun=False, max_batches=len(found))
-    job = open_job(config, places, limits, spark, id_case=_case(places.input), force=force, say=say)
-    todo, changed = _todo(job, found, (*listed.unfit, *listed.notes, *_left_out(left)))
-    return Filled(_fill_all(job, todo), [*listed.unfit, *changed])
+    with open_job(config, places, limits, spark, id_case=_case(places.input), force=force, say=say) as job:
+        todo, changed = _todo(job, found, (*listed.unfit, *listed.notes, *_left_out(left)))
+        return Filled(_fill_all(job, todo), [*listed.unfit, *changed])
 
 
 def _todo(job: Job, found: Sequence[Batch], notes: Sequence[str]) -> tuple[list[Batch], list[str]]:

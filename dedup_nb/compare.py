@@ -30,7 +30,7 @@ from dedup_nb.keys import (
 )
 from .places import Recipe, check_renames, limits_of, places_of, recipe_of
 from .read import read_batch
-from .session import get_spark
+from .session import get_spark, tuned
 from .words import counted, first_line, grouped, text_table
 
 # %% ../nbs/63_compare.ipynb #f97650a0
@@ -299,4 +299,5 @@ def compare_input(
     if recipe.synthetic != config.synthetic:
         note = "dedup_nb: with synthetic=quarantine, as nobody can rename ids of several columns."
     spark = spark or get_spark(config.input_format in ("delta", "table"), addresses=[config.input])
-    return Comparison(_compared(read_events(spark, config), ways, with_sql, recipe), note)
+    with tuned(spark):
+        return Comparison(_compared(read_events(spark, config), ways, with_sql, recipe), note)

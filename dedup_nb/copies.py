@@ -331,7 +331,7 @@ def _who(address: str, agent: str, kind: str) -> list[str]:
     bucket = f"if({{0}} <> '', pmod(hash({{0}}), {_BUCKETS}), null)".format
     # words are found several times sooner than a pattern of them all
     words = " or ".join(f"contains(lower({agent}), '{word}')" for word in _ROBOTS.split())
-    named_so = f"{words} or lower({agent}) rlike r'bot\\b'"
+    named_so = f"{words} or lower({agent}) rlike 'bot($|[^a-z0-9_])'"
     robot = f"coalesce({named_so}, false) or coalesce({kind} = 'Robot', false) as robot"
     return [f"{bucket(address)} as ip", f"{bucket(agent)} as agent", robot]
 

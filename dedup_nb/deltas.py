@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from .columns import quoted
 from .errors import BusyError, FormatError, InputError, MissingInputError, OutputError, did_you_mean
 from .files import absolute, escaped, names_in, remove_markers
-from .session import delta_settings, tuned
+from .session import delta_settings, reading, tuned
 from .words import first_line
 
 # %% ../nbs/02_deltas.ipynb #c8adc1c8
@@ -95,7 +95,7 @@ class Delta:
         file = (
             "struct<path string, size bigint, dataChange boolean, deletionVector struct<storageType string>>"
         )
-        lines = self.spark.read.schema(f"add {file}, remove {file}").option("mode", "FAILFAST")
+        lines = reading(self.spark).schema(f"add {file}, remove {file}").option("mode", "FAILFAST")
         lines = lines.json([f"{home}/{version:020d}.json" for version in range(first, last + 1)])
         return lines.selectExpr("int(split(_metadata.file_name, '[.]')[0]) as version", "add", "remove")
 

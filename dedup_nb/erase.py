@@ -25,7 +25,7 @@ from .memory import check_exists, existing_manifest, memory_of, noted_output
 from .overview import read_at_once, row_file, write_index
 from .places import Memory
 from .report import draw_page
-from .session import get_spark, tuned
+from .session import get_spark, reading, tuned
 from .traces import Listed, Traces, Wanted, asked_ids, listed_output, traces_of, wanted_in
 from .words import counted, grouped, some_of, utc
 from .write import AREAS, TUNED, Attempt, commit_record, count_rows, delta_files, own_areas, publish
@@ -62,7 +62,7 @@ def _staying(there: Listed, area: str, paths: Sequence[str], wanted: Wanted) -> 
     "The rows of some files of one folder that stay. Their columns alone: those of folder names stay there."
     folder, stored = posixpath.dirname(f"{there.path}/{paths[0]}"), there.stored(area)
     reader, listed = (
-        there.spark.read.option("basePath", folder),
+        reading(there.spark).option("basePath", folder),
         [escaped(f"{there.path}/{p}") for p in paths],
     )
     if stored == "parquet":
@@ -328,12 +328,11 @@ def erase(
     asked = asked_ids(event_id, ids, where)
     request = sha256_of(json.dumps([sorted(asked), where]))
     there, manifest = _opened(config, spark, forget)
-    if yes:
-        _check_alone(there)
-    killed = _killed(there, manifest, request if forget else None, yes)
-    there = replace(there)  # its commits are read anew
-    wanted = wanted_in(there, asked, where)
-    proof = _own_proof(there, manifest, request, wanted, killed, forget, yes)
+    with tuned(there.spark, TUNED.get(there.format, {})):
+        killed = _killed(there, manifest, request if forget else None, yes)
+        there = replace(there)  # its commits are read anew
+        wanted = wanted_in(there, asked, where)
+        proof = _own_proof(there, manifest, request, wanted, killed, forget, yes)
     return Reply("\n".join(_words(there, manifest, proof, forget, killed)), _data(proof))
 
 
@@ -344,6 +343,8 @@ def _killed(
     yes: bool,
 ) -> list[dict[str, Any]]:
     "The requests that were killed; with `yes`, they are finished."
+    if yes:
+        _check_alone(there)
     killed = [proof for proof in erasures(there.path) if _OPEN in proof]
     return [_finished(there, manifest, p, p["request"] == forgets) for p in killed] if yes else killed
 
@@ -434,9 +435,8 @@ def _take_out(there: Listed, found: Traces, wanted: Wanted, idle: bool) -> None:
     _check_alone(there)
     _without_hot(there, wanted)
     _delete_in_table(there, wanted, found)
-    with tuned(there.spark, TUNED.get(there.format, {})):
-        for batch_id in sorted(found.of_batch):
-            _erase_batch(there, found, batch_id, wanted)
+    for batch_id in sorted(found.of_batch):
+        _erase_batch(there, found, batch_id, wanted)
     after = replace(there)  # its commits are read anew
     _told_anew(after)
     _sweep(after, idle)

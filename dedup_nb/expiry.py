@@ -23,6 +23,7 @@ from .copies import let_go
 from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
 from .files import absolute, move_files, read_json, remove_folder, write_text
 from .keys import KEY, hash_of, id_key, in_order
+from .session import WRITING, held
 from .state import FOR_EVER, DedupState, Earlier, id_of, origin_of
 from .words import counted, first_line
 
@@ -877,8 +878,9 @@ class SplitStream:
         split = self.deduper.split_as(rows, state, batch_id, origin)
         try:
             self._note_outputs()
-            for outcome, folder in self.outputs.items():
-                split._of(outcome).write.parquet(f"{_staging(folder, batch_id)}/{attempt}")
+            with held(rows.sparkSession, WRITING):
+                for outcome, folder in self.outputs.items():
+                    split._of(outcome).write.parquet(f"{_staging(folder, batch_id)}/{attempt}")
             split.commit()
         finally:
             split.release()

@@ -36,6 +36,7 @@ from dedup_nb.keys import (
 from .natural import collapsed
 from .places import recipe_of
 from .resolve import decide, dropped_rows, kept_rows, met
+from .session import reading
 from .write import committed_files
 
 # %% ../nbs/63_fates.ipynb #e3dfa51d
@@ -305,7 +306,11 @@ def _listed(look: Loaded) -> DataFrame:
         )
     paths = [f"{output}/{f['path']}" for r in records for f in r.get("retractions") or ()]
     spark = look.rows.sparkSession
-    rows = spark.read.schema(_RETRACTION).parquet(*paths) if paths else spark.createDataFrame([], _RETRACTION)
+    rows = (
+        reading(spark).schema(_RETRACTION).parquet(*paths)
+        if paths
+        else spark.createDataFrame([], _RETRACTION)
+    )
     by = ["event_id", *(["loaded_in_batch"] if "batch_id" in look.columns else [])]
     return rows.groupBy(*by).agg(F.min("reason").alias("_dd_why"))
 

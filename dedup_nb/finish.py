@@ -28,7 +28,7 @@ from .overview import looked_back, row_file
 from .read import Source
 from .report import Progress, draw_with_neighbours, metrics, sum_in_words
 from .scan import Scan, Tally
-from .stages import Decided, Kept, check_conservation, check_shares, count_written
+from .stages import Decided, Kept, check_all_read, check_conservation, check_shares, count_written
 from .words import counted, minute, some_of, utc
 from dedup_nb.write import (
     AREAS,
@@ -170,6 +170,7 @@ def _counted(job: Job, work: Worked, files: Mapping[str, Any]) -> dict[str, int]
     tally = _tally(job, work, sum(written.values()))
     expected = {"bad": tally.bad, "kept": tally.good - decided.dropped, "dropped": decided.dropped}
     written = written or expected
+    check_all_read(work.opened.source, tally.read)
     check_conservation(tally.read, written, expected)
     counts = {"read": tally.read, **written, "renamed": decided.renamed, "suspects": decided.suspects}
     if job.applies:  # a run that only decides is there to look

@@ -39,7 +39,7 @@ from .overview import read_at_once, remove_row
 from .page import html_table
 from .places import Memory
 from .report import draw_page
-from .session import get_spark
+from .session import get_spark, reading
 from .words import counted, duration, grouped, minute, share, text_table, utc
 from .write import committed_files, publish
 
@@ -309,7 +309,7 @@ def _verdicts(
     "The verdicts of committed batches on these ids, or on events that got one of them."
     if not has_files(f"{output}/verdicts"):
         return []
-    rows = spark.read.schema(_SCHEMA).parquet(escaped(f"{output}/verdicts"))
+    rows = reading(spark).schema(_SCHEMA).parquet(escaped(f"{output}/verdicts"))
     path = rows.metadataColumn("_metadata").getField("file_name").alias("file")
     asked = F.col("event_id").isin(*event_ids) | F.col("new_event_id").isin(*event_ids)
     found = [r.asDict() for r in rows.select("*", path).where(asked).collect()]

@@ -7,7 +7,8 @@ __all__ = ["Stream", "Job", "open_job"]
 
 # %% ../nbs/30_job.ipynb #948b4ff5
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from pyspark.sql import SparkSession
@@ -15,7 +16,8 @@ from .config import Config
 from .manifest import Manifest, Store
 from .memory import open_manifest
 from .places import Limits, Places, Recipe, recipe_of
-from .session import get_spark
+from .session import get_spark, tuned
+from .write import TUNED
 
 
 # %% ../nbs/30_job.ipynb #c869ec84
@@ -42,6 +44,7 @@ class Job:
     say: Callable[[str], None] = print
     live: Callable[[str], None] | None = None  # shows a line that the next one replaces
     stream: Stream | None = None  # that the batch is part of; it draws its pages itself
+    hint: str | None = None  # what to say of the session
 
     @property
     def output(self) -> str:
@@ -86,6 +89,7 @@ class Job:
         return replace(self, recipe=recipe, manifest=manifest)
 
 
+@contextmanager
 def open_job(
     config: Config,
     places: Places,  # from `memory.door`
@@ -97,11 +101,15 @@ def open_job(
     say: Callable[[str], None] = print,
     live: Callable[[str], None] | None = None,
     stream: Stream | None = None,
-) -> Job:
-    "Open the session and the manifest. Raises `RecipeError` if that was made with another recipe."
+) -> Iterator[Job]:
+    """Open the session and the manifest; the session has the settings that the work needs meanwhile.
+
+    Raises `RecipeError` if the manifest was made with another recipe.
+    """
     spark = spark or get_spark(_has_delta(places), addresses=_addresses(places))
-    job = Job(spark, recipe_of(config), places, limits, None, config.chosen(), say, live, stream)
-    return job if places.memory.kind == "none" else _with_manifest(job, id_case, force)
+    with tuned(spark, TUNED.get(places.output.format, {})) as hint:
+        job = Job(spark, recipe_of(config), places, limits, None, config.chosen(), say, live, stream, hint)
+        yield job if places.memory.kind == "none" else _with_manifest(job, id_case, force)
 
 
 def _with_manifest(job: Job, id_case: str | None, force: bool) -> Job:

@@ -7,20 +7,21 @@ __all__ = ["BROADCAST_IDS", "era_of", "LakeStore", "read_markers", "lake_exists"
 
 # %% ../nbs/21_lake.ipynb #5204fde5
 import hashlib, json, re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
+from functools import wraps
 from itertools import count
 from typing import Any
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
-from .columns import literal
+from .columns import literal, quoted
 from .conditional import ConditionalPuts, check_one_host
 from .files import absolute, filesystem, names_in, remove_markers
 from .keys import KEY, id_key
 from .ledger import FORMAT, Claim, Entry, Ledger, ManifestError, Marker, marker_of, this_process
 from .manifest import Look
-from .session import delta_settings
+from .session import delta_settings, tuned
 from .words import first_line
 
 # %% ../nbs/21_lake.ipynb #73588119
@@ -128,6 +129,17 @@ def _old_keys(spark: SparkSession, rows: DataFrame, ledger: Ledger) -> DataFrame
 
 
 # %% ../nbs/21_lake.ipynb #1c66f8cb
+def _tuned(does: Callable[..., Any]) -> Callable[..., Any]:
+    "What a method of the store does, whatever the session's settings: Delta has no options for that."
+
+    @wraps(does)
+    def within(store: "LakeStore", *given: Any) -> Any:
+        with tuned(store.spark):
+            return does(store, *given)
+
+    return within
+
+
 @dataclass
 class LakeStore:
     "Markers and keys in a Delta table."
@@ -148,6 +160,11 @@ class LakeStore:
     def name(self) -> str:
         "The path, for messages."
         return self.path
+
+    @property
+    def _sql(self) -> str:
+        "The table in a statement."
+        return f"delta.{quoted(self.path)}"
 
     # -- reading --
 
@@ -174,6 +191,7 @@ class LakeStore:
         self._version = newest
         return self._in_order()
 
+    @_tuned
     def _markers_by_spark(self) -> list[Marker]:
         "The markers that were not read yet; all of them, of the older layout."
         rows = self._checked()
@@ -232,6 +250,7 @@ class LakeStore:
         first = era_of(oldest) // _ERAS * _ERAS
         return self.keys().where(f"era between {first} and {era_of(claim.sees)}")
 
+    @_tuned
     def held(self, event_ids: Sequence[str], ledger: Ledger, retention_s: int) -> list[dict[str, Any]]:
         "What the table has of some ids, for people."
         asked = _from_json(self.spark, [{"event_id": i} for i in event_ids], "event_id string")
@@ -321,6 +340,7 @@ class LakeStore:
             if not _CONFLICT.search(str(wrong)):
                 raise _explained(wrong, self.path) from wrong
 
+    @_tuned
     def _rewrite(self) -> None:
         "Write a manifest of the older layout anew; its places stay. Of several runs that do so one wins."
         markers = self.markers()
@@ -342,14 +362,16 @@ class LakeStore:
 
     # -- keeping it small --
 
+    @_tuned
     def expire(self, ledger: Ledger, batches: Sequence[str]) -> None:
         "Remove the keys of these batches; put small files together, remove those that no reader needs."
         if batches:
             listed = ", ".join(map(literal, batches))
-            self.spark.sql(f"delete from delta.`{self.path}` where kind = 'key' and batch_id in ({listed})")
-        self.spark.sql(f"optimize delta.`{self.path}`")
-        self.spark.sql(f"vacuum delta.`{self.path}`")
+            self.spark.sql(f"delete from {self._sql} where kind = 'key' and batch_id in ({listed})")
+        self.spark.sql(f"optimize {self._sql}")
+        self.spark.sql(f"vacuum {self._sql}")
 
+    @_tuned
     def remove_ids(self, event_ids: Sequence[str]) -> int:
         "Remove the keys of some ids, of whatever batch; how many. Older versions have them until a vacuum."
         asked = _from_json(self.spark, [{"event_id": i} for i in event_ids], "event_id string")
@@ -358,8 +380,9 @@ class LakeStore:
             return 0
         keys = ", ".join(f"({r.hi}L, {r.lo}L, {str(r.packed).lower()})" for r in found)
         where = f"kind = 'key' and (hi, lo, packed) in ({keys})"
-        return self.spark.sql(f"delete from delta.`{self.path}` where {where}").first().num_affected_rows
+        return self.spark.sql(f"delete from {self._sql} where {where}").first().num_affected_rows
 
+    @_tuned
     def tidy(self, retention_s: int) -> None:
         "Once an era is complete: compact it, merge old ones, let expired ones go. Safe to lose."
         ledger = Ledger(self._in_order())
@@ -369,11 +392,11 @@ class LakeStore:
             return
         with suppress(Exception):
             self._remove_expired(ledger, retention_s)
-            self.spark.sql(f"optimize delta.`{self.path}` where era >= {now - 3} and era < {now}")
+            self.spark.sql(f"optimize {self._sql} where era >= {now - 3} and era < {now}")
             if now % _ERAS == 0 and now:
                 self._merge(ledger, now - _ERAS, now)
             # files that nobody has read for a week: else the small ones of all eras stay on the disk
-            self.spark.sql(f"vacuum delta.`{self.path}`")
+            self.spark.sql(f"vacuum {self._sql}")
         if self.puts:
             with suppress(Exception):
                 self.puts.remove_before((now - 1) * _PLACES)
@@ -394,7 +417,7 @@ class LakeStore:
         gone = [b for batches in eras.values() for b in batches]
         if gone and self.append(Marker(ledger.next, "expire", "", {**this_process(), "batches": gone})):
             listed = " or ".join(f"(era >= {first} and era < {end})" for first, end in eras)
-            self.spark.sql(f"delete from delta.`{self.path}` where kind = 'key' and ({listed})")
+            self.spark.sql(f"delete from {self._sql} where kind = 'key' and ({listed})")
 
 
 def _is_seen(entry: Entry, claim: Claim, retention_s: int) -> bool:

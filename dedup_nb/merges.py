@@ -21,7 +21,15 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-from pyspark.sql import Column, DataFrame, GroupedData, SparkSession, functions as F, types as T
+from pyspark.sql import (
+    Column,
+    DataFrame,
+    DataFrameWriter,
+    GroupedData,
+    SparkSession,
+    functions as F,
+    types as T,
+)
 from dedup_nb.changes import (
     CANCEL_STAYS,
     STATE_STAYS,
@@ -50,7 +58,7 @@ from .errors import BusyError, ConfigError, InputError, MissingColumnError, did_
 from .files import absolute
 from .keys import hash_of
 from .ledger import Marker
-from .session import get_spark
+from .session import WRITING, get_spark, held
 
 
 # %% ../nbs/62_merges.ipynb #2ea3ef67
@@ -504,13 +512,17 @@ class MergeTable:
         options |= _FIRST if block == 1 else {"partitionOverwriteMode": "static"}
         writer = rows.write.format("delta").mode(mode).partitionBy(*self.partition_by)
         try:
-            writer.options(**options).save(self.path)
+            self._save(writer.options(**options))
         except Exception as wrong:
             if not any(word in str(wrong) for word in _CONFLICT):
                 raise
         # a number that is taken is refused, or passed over without a word
         if self._history().where(F.col("note").contains(mine)).isEmpty():
             raise self._busy()
+
+    def _save(self, writer: DataFrameWriter) -> None:
+        with held(self.spark, WRITING):
+            writer.save(self.path)
 
     def _take(self, block: int) -> None:
         "Take a number where Delta alone keeps no hosts apart."

@@ -51,16 +51,16 @@ def each_its_own(
     split = pairs.withColumns(
         {
             "missing": missing,
-            "before": F.coalesce(before, F.lit(0)),
+            "before": F.coalesce(before, F.expr("0L")),
             "batch": F.lit(batch_id or ""),
         }
-    ).withColumn("ordinal", F.explode(F.expr("sequence(1, if(missing, copies, 1))")))
+    ).withColumn("ordinal", F.explode(F.expr("sequence(1L, if(missing, copies, 1L))")))
     # a stand-in of a unique row is its surrogate, a slash, and the hash of the row
-    numbered = split.withColumn("ordinal", F.expr("if(missing, before + ordinal, 0)"))
+    numbered = split.withColumn("ordinal", F.expr("if(missing, before + ordinal, 0L)"))
     return numbered.selectExpr(
         "_dd_id",
         "_dd_fp",
-        "if(missing, 1, copies) as copies",
+        "if(missing, 1L, copies) as copies",
         "first",
         "own",
         "if(missing, concat_ws('/', split_part(_dd_fp, '/', 1), batch, string(ordinal)), _dd_fp) as name",

@@ -69,10 +69,10 @@ from dedup_nb.stages import (
     write_verdicts,
 )
 from .s3 import s3_in_words, s3_refusal
-from .session import beside, tuned
+from .session import beside
 from .since import parts_of_table
 from .words import counted, first_line, grouped, megabytes, some_of
-from .write import AREAS, TUNED, Attempt, check_columns_fit, committed_files, discard
+from .write import AREAS, Attempt, check_columns_fit, committed_files, discard
 
 
 # %% ../nbs/31_pipeline.ipynb #c00e2f12
@@ -373,11 +373,10 @@ def run(
     places, limits = door(config, "run")
     found = find_batches(places.input, _folder_of(limits.batch_id))
     more = dict(id_case=id_case(places.input.format), force=force, say=say, live=live, stream=stream)
-    job = open_job(config, places, limits, spark, **more)
-    _check_streams(job)
-    ledger = _ledger(job, accept_empty_manifest)
-    todo, notes, troubles = _todo(job, _parted(job, found, ledger, force), ledger, late_files)
-    return _all(job, todo, notes, troubles)
+    with open_job(config, places, limits, spark, **more) as job:
+        _check_streams(job)
+        ledger = _ledger(job, accept_empty_manifest)
+        return _all(job, *_todo(job, _parted(job, found, ledger, force), ledger, late_files))
 
 
 def _check_streams(job: Job) -> None:
@@ -394,13 +393,12 @@ def _all(job: Job, todo: Sequence[Batch], notes: Sequence[str], troubles: Sequen
     done: list[dict[str, Any]] = []
     check_output(job.output, job.made_with)
     try:
-        with tuned(job.spark, TUNED.get(job.places.output.format, {})) as hint:
-            notes = [*notes, hint] if hint else notes
-            for line in (*notes, *troubles):
-                job.say(line)
-            for batch in todo:
-                done.append(process(job, batch))
-            return Summary(done, job.output, notes, troubles)
+        notes = [*notes, job.hint] if job.hint else notes
+        for line in (*notes, *troubles):
+            job.say(line)
+        for batch in todo:
+            done.append(process(job, batch))
+        return Summary(done, job.output, notes, troubles)
     finally:
         remove_folder(looked_folder(job.output))
         _draw_index(job, done)

@@ -35,7 +35,7 @@ from .page import Chart, has_charts, html_table, page, paragraph, section
 from .places import Input, Limits, Recipe, limits_of, places_of, recipe_of
 from .read import explain_read_error, read_batch
 from .s3 import s3_in_words
-from .session import get_spark
+from .session import get_spark, reading, tuned
 from .words import counted, grouped
 
 # %% ../nbs/41_profile.ipynb #185dfe9f
@@ -309,7 +309,7 @@ def _staging(output: str) -> Iterator[_Stage]:
 
     def stage(frame: DataFrame, name: str) -> DataFrame:
         frame.write.parquet(f"{folder}/{name}")
-        return frame.sparkSession.read.schema(frame.schema).parquet(escaped(f"{folder}/{name}"))
+        return reading(frame.sparkSession).schema(frame.schema).parquet(escaped(f"{folder}/{name}"))
 
     check_writable(output)  # find out now, not after the work
     try:
@@ -318,12 +318,15 @@ def _staging(output: str) -> Iterator[_Stage]:
         remove_folder(folder)
 
 
+@contextmanager
 def _opened(
     spark: SparkSession | None, output: str, batches: Sequence[Batch], place: Input, recipe: Recipe
-) -> list[OneBatch]:
+) -> Iterator[tuple[list[OneBatch], _Stage]]:
+    "The batches, and where frames are kept meanwhile."
     spark = spark or get_spark(place.format == "delta", addresses=[place.path, output])
-    sources = [read_batch(spark, b, place, recipe, ids_of(recipe)) for b in batches]
-    return [open_source(b.batch_id, source, recipe) for b, source in zip(batches, sources)]
+    with tuned(spark), _in_our_words(batches), _staging(output) as stage:
+        sources = [read_batch(spark, b, place, recipe, ids_of(recipe)) for b in batches]
+        yield [open_source(b.batch_id, source, recipe) for b, source in zip(batches, sources)], stage
 
 
 def _leave(found: Profile, output: str) -> None:
@@ -358,8 +361,7 @@ def profile(
     place, recipe = places_of(config).input, recipe_of(config)
     step, output = _steps(say), absolute(config.output)
     batches, unfit = _batches(place, limits_of(config), say)
-    with _in_our_words(batches), _staging(output) as stage:
-        opened = _opened(spark, output, batches, place, recipe)
+    with _opened(spark, output, batches, place, recipe) as (opened, stage):
         step("read", counted(len(opened), "batch", "batches"))
         found = _profiled(opened, recipe, config.chosen(), stage, unfit)
     step("profile", found.headline())

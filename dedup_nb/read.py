@@ -8,7 +8,7 @@ __all__ = ["Source", "format_of", "check_format", "columns_of", "read_batch", "e
 # %% ../nbs/03_read.ipynb #f821cb01
 import re, zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from urllib.parse import unquote
@@ -32,8 +32,9 @@ from dedup_nb.enriched import (
     with_line_ids,
 )
 from .errors import FormatError, InputError, MissingInputError, require_columns
-from .files import Batch, InputFile, escaped, filesystem
+from .files import Batch, InputFile, escaped, filesystem, rows_in_parquet
 from .places import Input, Recipe
+from .session import reading
 from .versions import AsOf, table_rows
 from .words import counted, first_line
 
@@ -60,6 +61,7 @@ class Source:
     version: str | None = None  # of a Delta folder or table: what was read
     table_id: str | None = None  # of that table
     is_whole: bool = False  # are these all rows of a table?
+    listed: int | None = None  # rows by the footers of the files, where those tell it
 
     @property
     def columns(self) -> list[str]:
@@ -176,13 +178,13 @@ def _lines(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
         return spark.createDataFrame([], "value string")
     mark = F.lit("\ufeff")
     without = F.substr("value", F.lit(2))
-    lines = spark.read.text(_paths(files)).select("value")
+    lines = reading(spark).text(_paths(files)).select("value")
     return lines.select(F.when(F.startswith("value", mark), without).otherwise(F.col("value")).alias("value"))
 
 
 def _cells(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
     "The cells of the lines of all files, by Spark's CSV reader."
-    reader = spark.read.schema(CELLS).options(**CSV)
+    reader = reading(spark).schema(CELLS).options(**CSV)
     return reader.csv(_paths(files)) if files else spark.createDataFrame([], CELLS)
 
 
@@ -302,7 +304,7 @@ def _with_text_ids(schema: T.StructType, names: Iterable[str]) -> T.StructType:
 
 
 def _inferred(spark: SparkSession, files: Sequence[InputFile], **options: str) -> T.StructType:
-    reader = spark.read.options(columnNameOfCorruptRecord="_dd_corrupt", **options)
+    reader = reading(spark).options(columnNameOfCorruptRecord="_dd_corrupt", **options)
     try:
         found = reader.json(_paths(files)).schema
     except Exception as wrong:
@@ -532,7 +534,7 @@ def _folder_columns(batch: Batch) -> tuple[str, ...]:
 def _parquet(spark: SparkSession, batch: Batch, place: Input) -> DataFrame:
     "All files of a batch, merged by name."
     inside = any(f.path != batch.source for f in batch.files)
-    reader = spark.read.option("mergeSchema", "true")
+    reader = reading(spark).option("mergeSchema", "true")
     reader = reader.option("basePath", batch.source) if inside else reader
     try:
         schema = reader.parquet(*_paths(batch.files)).schema
@@ -569,7 +571,7 @@ def _unreadable_types(spark: SparkSession, batch: Batch, wrong: Exception) -> In
     if "COLUMN_ALREADY_EXISTS" in text:
         return _twins(wrong, "columns", "Rename one upstream.")
     if re.search("CANNOT_MERGE|FAILED_MERGE|Failed merging schema", text):
-        schemas = [(f.path, spark.read.parquet(*_paths([f])).schema) for f in batch.files]
+        schemas = [(f.path, reading(spark).parquet(*_paths([f])).schema) for f in batch.files]
         advice = "Write that file again with the same type, or split the batch."
         try:
             _merged_by_file(schemas, advice)
@@ -678,12 +680,24 @@ def read_batch(
             schema = _json_schema(spark, batch.files, place, recipe)
             require_columns(paths_in(schema), dict.fromkeys(recipe.event_id, "event_id"), "input_format=json")
             return _json_source(_lines(spark, batch.files), schema, place, recipe, ids_of(schema, ()))
+        listed = _listed_rows(batch, place)  # before Spark opens them
         found, folders = _frame(spark, batch, place, recipe), _folder_columns(batch)
-        return _frame_source(found, batch, place, ids_of(found.rows.schema, folders))
+        source = _frame_source(found, batch, place, ids_of(found.rows.schema, folders))
+        return replace(source, listed=listed)
     except InputError:
         raise
     except Exception as wrong:
         raise explain_read_error(wrong, batch) or _wrong_filter(wrong, place) or wrong from wrong
+
+
+def _listed_rows(batch: Batch, place: Input) -> int | None:
+    "The rows of Parquet files by their footers. None where no footer tells them: Spark says what is wrong."
+    if place.format != "parquet" or place.where or not batch.files:
+        return None
+    paths = [f.path.removeprefix(batch.source).lstrip("/") for f in batch.files if f.size]
+    with suppress(Exception):
+        return rows_in_parquet(batch.source, paths)
+    return None
 
 
 def _wrong_filter(wrong: Exception, place: Input) -> InputError | None:
@@ -701,7 +715,7 @@ _BROKEN = re.compile(
     "incorrect (header|data) check|is not a Parquet file|CANNOT_READ_FILE_FOOTER",
     re.IGNORECASE,
 )
-_OUTPUT = re.compile(r"/[.]staging/|/batch_id=")  # not the input's fault
+_OUTPUT = re.compile(r"/[.]staging/|/batch_id=|/kind=")  # or the manifest: not the input's fault
 _GONE = re.compile("TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|PATH_NOT_FOUND")
 
 

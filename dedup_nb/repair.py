@@ -21,7 +21,7 @@ from .fates import Asked, Fates, check_asked, fates_of, open_loaded
 from .files import absolute
 from .ledger import is_gone, this_process, who
 from .page import html_table
-from .session import get_spark
+from .session import get_spark, tuned
 from .steps import Change, Stand, note_of, numbered, put_back, stand_of
 from .words import counted, first_line, grouped, megabytes, share
 
@@ -286,6 +286,19 @@ def repair(
     asked = Asked(strategy, from_date, retractions and absolute(retractions), settings)
     check_asked(asked, mode)
     events, beside = _opened(_named(table, retractions), duplicates, entities, spark)
+    with tuned(events.spark):
+        return _repaired(events, beside, asked, entities, mode, take_over, say)
+
+
+def _repaired(
+    events: Delta,
+    beside: Delta,
+    asked: Asked,
+    entities: Mapping[str, str],
+    mode: str,
+    take_over: bool,
+    say: Callable[[str], None],
+) -> Report:
     place = _place(events, beside, mode == "decide", take_over, say)
     # entities are loaded after their events: those of an event that is seen may come late, not the other way
     version = events.version()

@@ -101,7 +101,8 @@ def kept_rows(
     changed = {name: F.when(gets_new, value).otherwise(named(name)) for name, value in changed.items()}
     original = F.expr("if(_dd.new_event_id is not null or _dd_own is not null, _dd_id, null)")
     stay = rows.where("_dd.stays and _dd_at.row = _dd.first_row")
-    return _with_original(stay.withColumns(changed), columns, original)
+    # Connect takes no empty dictionary
+    return _with_original(stay.withColumns(changed) if changed else stay, columns, original)
 
 
 def kept_lines(

@@ -22,6 +22,7 @@ __all__ = [
     "write_bad",
     "write_retractions",
     "check_conservation",
+    "check_all_read",
     "check_entities",
     "types_as_seen",
     "count_written",
@@ -425,6 +426,19 @@ def check_conservation(
         f"Off: {'; '.join(off) or 'the rows read (did the input change during the run?)'}. "
         "Nothing was committed; run again."
     )
+
+
+def check_all_read(
+    source: Source,
+    read: int,  # rows
+) -> None:
+    "Raise `ConservationError` unless as many rows were read as the footers of the listed files have."
+    if source.listed not in (None, read):
+        raise ConservationError(
+            f"{grouped(read)} rows were read, but the footers of the listed files have "
+            f"{grouped(source.listed)}: a file changed, or went, during the run. "
+            "Nothing was committed; run again."
+        )
 
 
 def check_entities(

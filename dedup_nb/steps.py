@@ -199,8 +199,8 @@ def _number(commit: Row, name: str) -> int:
 
 def _more(after: DataFrame, before: DataFrame) -> DataFrame:
     "The rows of a table that were not there before, equal ones as often as there are more of them."
-    new = [f for f in after.schema if f.name not in before.columns]
-    before = before.withColumns({f.name: F.lit(None).cast(f.dataType) for f in new})
+    for f in (f for f in after.schema if f.name not in before.columns):
+        before = before.withColumn(f.name, F.lit(None).cast(f.dataType))
     named = lambda rows: hash_of(rows, after.columns).alias("_dd_row")
     had = before.groupBy(named(before)).agg(F.count(F.lit(1)).alias("_dd_had"))
     number = F.row_number().over(Window.partitionBy("_dd_row").orderBy("_dd_row")).alias("_dd_number")

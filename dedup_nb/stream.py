@@ -34,6 +34,7 @@ from .job import Stream
 from .pipeline import run
 from .report import Summary, draw_page, sum_in_words
 from .places import check_renames, recipe_of
+from .session import WHOLE_FILES, WRITING, held, reading
 from .state import id_of, text_of
 from .words import duration, first_line, some_of
 from .write import Attempt, committed_files, own_areas, remove_unlisted
@@ -183,7 +184,8 @@ class _Stream:
 
     def _process(self, rows: DataFrame, batch_id: str, folder: str) -> None:
         start = time.monotonic()
-        self._write_down(rows, folder)
+        with held(self.spark, WRITING):
+            self._write_down(rows, folder)
         config = replace(self._config(batch_id), input=folder, batch_id=batch_id, batch_pattern="none=*")
         self.shared = self.shared or Stream(id_of(self.checkpoint), _folder_columns(rows), self._pause)
         summary = run(config, self.spark, say=self._hear, stream=self.shared)
@@ -333,7 +335,7 @@ def read_stream(
 ) -> DataFrame:
     "Watch a folder, or a Delta table. Raises `ConfigError` for a format that cannot be watched."
     # Spark would leave out, and not say so, what is a week older than the newest file
-    options = dict(maxFilesPerTrigger=max_files, maxFileAge="36500d")
+    options = dict(maxFilesPerTrigger=max_files, maxFileAge="36500d", **WHOLE_FILES)
     kind, reader = config.input_format, spark.readStream.options(**options)
     _check_input(config, max_files)
     if kind == "delta":
@@ -374,12 +376,12 @@ def _watched_parquet(
 ) -> DataFrame:
     "Parquet files of a folder: the columns of all that are there, and those that folder names give, as text."
     try:
-        flat = spark.read.options(recursiveFileLookup=True, mergeSchema=True).parquet(path).schema
+        flat = reading(spark).options(recursiveFileLookup=True, mergeSchema=True).parquet(path).schema
     except Exception as wrong:
         raise FormatError(
             f"{path} cannot be read as Parquet: {first_line(wrong)} Is input_format=parquet right?"
         ) from wrong
-    folders = [c for c in spark.read.schema(flat).parquet(path).columns if c not in flat.names]
+    folders = [c for c in reading(spark).schema(flat).parquet(path).columns if c not in flat.names]
     for name in folders:
         flat = flat.add(name, "string")
     rows = reader.option("recursiveFileLookup", not folders).schema(flat).parquet(path)

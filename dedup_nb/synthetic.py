@@ -59,7 +59,7 @@ def synthetic(
     ids of earlier batches.
     """
     if "name" not in pairs.columns:
-        pairs = pairs.withColumns({"name": F.col("_dd_fp"), "ordinal": F.lit(0)})
+        pairs = pairs.withColumns({"name": F.col("_dd_fp"), "ordinal": F.expr("0L")})
     on_head, on_later = (f"'{verdict}'" if verdict else "null" for verdict in _ACTIONS[strategy])
     acted = _standing(pairs, taken).withColumn(
         "action",

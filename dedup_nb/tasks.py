@@ -25,6 +25,7 @@ from .dynamodb import DeniedError, Key, Pace, Table, in_parts
 from .errors import ConfigError, DedupError
 from .files import escaped, filesystem, remove_file
 from .ledger import FencedError, ManifestError
+from .session import reading
 from .words import utc
 
 # %% ../nbs/26_tasks.ipynb #919c604d
@@ -243,11 +244,11 @@ class Crew:
 
     def answers(self, path: str) -> DataFrame:
         "What claims were answered, from their files."
-        return self.spark.read.schema(ANSWERS).parquet(escaped(path)).select(*_ARROW.names)
+        return reading(self.spark).schema(ANSWERS).parquet(escaped(path)).select(*_ARROW.names)
 
     def remove_answers(self, folder: str, ids: Sequence[str]) -> None:
         "Take some ids out of all files of answers below a folder, file by file. May be done again."
-        reader = self.spark.read.schema(ANSWERS).option("recursiveFileLookup", "true")
+        reader = reading(self.spark).schema(ANSWERS).option("recursiveFileLookup", "true")
         rows = reader.parquet(escaped(folder)).select("event_id", F.col("_metadata.file_path").alias("path"))
         asked = self.spark.createDataFrame([(i,) for i in ids], "event_id string")
         found = rows.join(F.broadcast(asked), "event_id", "left_semi").select("path").distinct()

@@ -23,6 +23,7 @@ from .files import absolute, escaped, filesystem, names_in
 from .manifest import Manifest
 from .memory import events_table, noted_output
 from .overview import read_at_once
+from .session import reading
 from .shred import ATOMIC, events_folder
 from .words import first_line, grouped, some_of
 from .write import AREAS
@@ -146,7 +147,7 @@ class Listed:
         stored, listed = self.stored(area), [escaped(f"{self.path}/{p}") for p in paths]
         if stored == "table":
             return self.spark.table(self.table)
-        reader = self.spark.read.option("basePath", f"{self.path}/{area}")
+        reader = reading(self.spark).option("basePath", f"{self.path}/{area}")
         if stored == "parquet":
             return reader.option("mergeSchema", "true").parquet(*listed)
         return reader.option("lineSep", "\n").text(listed).select("value", "_metadata")

@@ -17,7 +17,7 @@ from .columns import quoted
 from .deltas import Delta
 from .errors import DedupError, FormatError, InputError, MissingInputError
 from .files import Batch, InputFile, escaped, filesystem
-from .session import delta_settings
+from .session import delta_settings, reading
 from .words import counted, first_line, some_of
 
 
@@ -128,7 +128,7 @@ def _added_rows(table: Delta, batch: Batch, like: DataFrame, location: str) -> D
     columns = map(quoted, like.columns)
     if not batch.files:
         return table.feed(*batch.versions).where("_change_type = 'insert'").select(*columns)
-    reader = table.spark.read.schema(like.schema).option("basePath", location)
+    reader = reading(table.spark).schema(like.schema).option("basePath", location)
     return reader.parquet(*(escaped(f.path) for f in batch.files)).select(*columns)
 
 

@@ -10,7 +10,6 @@ __all__ = [
     "MAX_MEMBERS",
     "own_areas",
     "Attempt",
-    "rows_in_parquet",
     "write_rows",
     "write_tables",
     "files_of",
@@ -33,15 +32,13 @@ __all__ = [
 # %% ../nbs/30_write.ipynb #358d7a22
 import json, os, re, uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window, functions as F, types as T
 from .catalog import EventsTable
 from .columns import ORIGINAL, named
@@ -57,9 +54,11 @@ from dedup_nb.files import (
     remove_file,
     remove_folder,
     remove_markers,
+    rows_in_parquet,
     write_text,
 )
 from .places import Output
+from .session import reading
 from dedup_nb.shred import (
     BEFORE_DATA,
     LAYOUTS,
@@ -116,25 +115,13 @@ class Attempt:
         "Write a frame beside the output and read it back, so that it is computed once."
         path = f"{self.staging}/{name}"
         frame.write.mode("overwrite").parquet(path)
-        return frame.sparkSession.read.schema(frame.schema).parquet(escaped(path))
+        return reading(frame.sparkSession).schema(frame.schema).parquet(escaped(path))
 
     def staged_rows(self, name: str) -> int:
         "The number of rows of a staged frame."
         folder = f"{self.staging}/{name}"
         paths = [f["path"] for f in files_below(folder)]
         return rows_in_parquet(folder, [p for p in paths if p.endswith(".parquet")])
-
-
-def rows_in_parquet(
-    root: str,
-    paths: Iterable[str],  # below it
-) -> int:
-    "Add up what the footers of the files say: no job, and no row is read."
-    # the names as they are: in an address, some of their characters would mean something
-    fs, inner = filesystem(root)
-    rows_of = lambda path: pq.read_metadata(f"{inner}/{path}", filesystem=fs).num_rows
-    with ThreadPoolExecutor(16) as pool:
-        return sum(pool.map(rows_of, paths))
 
 
 # %% ../nbs/30_write.ipynb #41ebf151
@@ -241,14 +228,13 @@ def count_rows(
     paths = [f["path"] for f in files if f["bytes"]]
     if output_format == "parquet":
         return rows_in_parquet(attempt.output, paths)
-    return spark.read.text([escaped(f"{attempt.output}/{p}") for p in paths]).count() if paths else 0
+    return reading(spark).text([escaped(f"{attempt.output}/{p}") for p in paths]).count() if paths else 0
 
 
 # %% ../nbs/30_write.ipynb #2fe4c847
 TUNED = {  # what a session should have, by output format
     # else rows are sorted by the folder that they go to
     "shredded": {"spark.sql.maxConcurrentOutputFileWriters": "200"},
-    "wide_row": {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"},
 }
 NOTED_COLUMNS = "runs/wide_columns.json"  # below the output: the columns that its wide rows have had
 
@@ -309,7 +295,7 @@ def tables_of(
 ) -> dict[str, Written]:  # by folder, below that of the batch
     "Count the lines of tables by reading them back, and find what their entities are made of."
     paths = [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]
-    found = _lines_alike(spark.read.text(paths), events) if paths else []
+    found = _lines_alike(reading(spark).text(paths), events) if paths else []
     below = f"/batch_id={attempt.batch_id}/"
     folder = lambda r: unquote(r.file).rpartition(below)[2].rpartition("/")[0]
     return {name: _table(list(rows)) for name, rows in groupby(sorted(found, key=folder), key=folder)}

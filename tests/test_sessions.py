@@ -1,0 +1,230 @@
+"""What the settings of a session do to a run: nothing."""
+
+import gzip
+import json
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from runs import SAMPLES, TWO, TWO_DAYS, files, go, silent, write
+
+from dedup_nb.changes import Latest
+from dedup_nb import deduplicate
+from dedup_nb.errors import ConservationError, InputError
+from dedup_nb.compare import compare
+from dedup_nb.expiry import Deduper
+from dedup_nb.memory import lake_store
+from dedup_nb.ledger import Ledger, Marker
+from dedup_nb.merges import MergeTable, final
+from dedup_nb.profile import profile_events
+from dedup_nb.repair import repair
+from dedup_nb.resolve import decide
+from dedup_nb.stream import deduplicate_stream
+
+
+@contextmanager
+def session(spark, **settings):
+    "A session with other settings than the tests' own."
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+        assert {name: spark.conf.get(name) for name in settings} == settings  # put back
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+LENIENT = {"spark.sql.files.ignoreCorruptFiles": "true", "spark.sql.files.ignoreMissingFiles": "true"}
+
+
+def damaged_gzip(spark, folder):
+    whole = gzip.compress("".join(json.dumps({"event_id": str(n)}) + "\n" for n in range(20_000)).encode())
+    Path(folder, "in/run=1").mkdir(parents=True)
+    Path(folder, "in/run=1/a.json.gz").write_bytes(whole[: len(whole) // 2])
+    return "json"
+
+
+def truncated_parquet(spark, folder):
+    write(spark, folder / "in", {"1": [("a", "f", 1, 1)]})
+    write(spark, folder / "in", {"1": [("b", "f", 1, n) for n in range(100)]})
+    path = max((folder / "in/run=1").glob("*.parquet"), key=lambda p: p.stat().st_size)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    return "parquet"
+
+
+@pytest.mark.parametrize("damage", [damaged_gzip, truncated_parquet])
+def test_a_damaged_file_is_said_whatever_the_session_passes_by(spark, tmp_path, damage):
+    kind = damage(spark, tmp_path)
+    said = []
+    for settings in ({}, LENIENT):
+        with session(spark, **settings), pytest.raises(InputError) as wrong:
+            go(spark, tmp_path, input_format=kind, missing_fingerprint="surrogate")
+        said.append(str(wrong.value))
+    assert said[0] == said[1] and "cannot be read to its end" in said[0]
+    assert not [f for f in files(tmp_path / "out") if f.startswith("events/")]
+
+
+def test_a_manifest_that_lost_a_file_is_no_smaller_manifest(spark, tmp_path):
+    write(spark, tmp_path / "in", TWO)
+    go(spark, tmp_path, batch_id="1")
+    for path in (tmp_path / "out/manifest/kind=key").rglob("*.parquet"):
+        path.unlink()
+    with session(spark, **LENIENT), pytest.raises(Exception, match="FILE_NOT_EXIST"):
+        go(spark, tmp_path, batch_id="2")
+    assert not [f for f in files(tmp_path / "out/events") if f.startswith("batch_id=2")]
+
+
+# what other tools read: Parquet files with times of far years
+
+
+def parquet_files(folder):
+    return [p for p in Path(folder).rglob("*.parquet") if p.stat().st_size and "/_delta_log/" not in str(p)]
+
+
+def int96(folder):
+    "The columns of Parquet files below a folder whose times only Spark reads right."
+    found = []
+    for path in parquet_files(folder):
+        schema = pq.ParquetFile(path).schema
+        columns = (schema.column(i) for i in range(len(schema.names)))
+        found += [(path.name, c.path) for c in columns if c.physical_type == "INT96"]
+    return found
+
+
+FAR = "timestamp_ltz'0001-01-01 00:00:00Z'", "timestamp_ltz'9999-12-31 23:59:59.999999Z'"
+INT96 = {"spark.sql.parquet.outputTimestampType": "INT96"}
+
+
+@pytest.mark.parametrize("more", [{}, {"output_format": "delta"}, {"manifest": "none"}])
+def test_times_of_far_years_are_read_right_by_others(spark, tmp_path, more):
+    rows = spark.sql(
+        f"select id event_id, 'f' event_fingerprint, t etl_tstamp, array(t) ts from values "
+        f"('a', {FAR[0]}), ('b', {FAR[1]}), ('b', {FAR[1]}) as r(id, t)"
+    )
+    rows.coalesce(1).write.parquet(str(tmp_path / "in/run=1"))
+    with session(spark, **INT96):
+        go(spark, tmp_path, etl_time="2026-11-20T00:00:00Z", **more)
+    assert parquet_files(tmp_path / "out/dropped") and not int96(tmp_path / "out")
+    kept = [p for p in parquet_files(tmp_path / "out/events")]
+    read = {str(t) for p in kept for t in pq.ParquetFile(p).read(["etl_tstamp"])["etl_tstamp"].to_pylist()}
+    assert read == {"0001-01-01 00:00:00+00:00", "9999-12-31 23:59:59.999999+00:00"}
+
+
+def test_streams_dedupers_tables_and_repairs_write_such_times(spark, tmp_path):
+    rows = spark.sql(
+        f"select id event_id, 'f' event_fingerprint, t etl_tstamp from values "
+        f"('a', {FAR[0]}), ('b', {FAR[1]}), ('b', {FAR[1]}) as r(id, t)"
+    ).coalesce(1)
+    places = {name: str(tmp_path / name) for name in ("in", "stream", "table", "split", "state", "merged")}
+    rows.write.parquet(places["in"])
+    events = spark.readStream.schema(rows.schema).parquet(places["in"])
+    with session(spark, **INT96):
+        more = dict(available_now=True, manifest="none", say=silent)
+        deduplicate_stream(events, places["stream"], **more).awaitTermination()
+        outputs = dict(unique=f"{places['split']}/unique", duplicate=f"{places['split']}/duplicate")
+        checkpoint = str(tmp_path / "checkpoint")
+        with pytest.warns(UserWarning, match="grows for ever"):
+            split = Deduper("event_id").stream(events, places["state"], checkpoint, **outputs)
+        split.start(True).awaitTermination()
+        MergeTable(places["merged"], Latest("event_id", "etl_tstamp"), spark=spark).insert(rows)
+    with session(spark, **{"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
+        rows.write.format("delta").save(places["table"])
+    with session(spark, **INT96):
+        repair(places["table"], spark=spark, say=silent)
+    for name in ("stream", "split", "state", "merged", "table", "duplicated_table"):
+        assert parquet_files(tmp_path / name) and not int96(tmp_path / name), name
+
+
+def test_a_file_that_a_reader_passes_over_is_missed_in_the_counts(spark, tmp_path, monkeypatch):
+    write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1), ("b", "f", 1, 2)]})
+    write(spark, tmp_path / "in", {"1": [("c", "f", 1, 3)]})
+    lost = next(p for p in (tmp_path / "in/run=1").glob("*.parquet") if pq.read_metadata(p).num_rows == 1)
+    monkeypatch.setattr("dedup_nb.read.reading", lambda spark: spark.read.options(ignoreMissingFiles="true"))
+    monkeypatch.setattr("dedup_nb.pipeline.check_columns", lambda *_: lost.unlink())
+    with pytest.raises(ConservationError, match="2 rows were read, but the footers .* have 3"):
+        go(spark, tmp_path)
+    assert not [f for f in files(tmp_path / "out") if f.startswith("events/")]
+
+
+def test_columns_are_never_added_by_an_empty_dictionary(spark, monkeypatch):
+    frame = type(spark.range(1))
+    real = frame.withColumns
+
+    def as_on_connect(rows, columns):
+        assert columns
+        return real(rows, columns)
+
+    monkeypatch.setattr(frame, "withColumns", as_on_connect)
+    events = spark.createDataFrame([(1, 2, "f"), (1, 2, "g")], "a int, b int, event_fingerprint string")
+    found = deduplicate(events, event_id=("a", "b"), synthetic="quarantine")
+    assert found.kept.count() == 1
+
+
+@pytest.mark.parametrize("unique", [False, True])
+def test_pairs_have_the_same_types_with_and_without_unique_rows(spark, unique):
+    keyed = "_dd_id string, _dd_own string, _dd_fp string, _dd_at struct<row:string>, _dd_n bigint"
+    rows = spark.createDataFrame([("a", None, "f", ("1",), 1)], keyed)
+    types = dict(decide(rows, "rename_later", unique=unique).dtypes)
+    assert (types["ordinal"], types["copies"]) == ("bigint", "bigint")
+
+
+# what SQL means in a session
+
+ODD = {
+    "ntz": {"spark.sql.timestampType": "TIMESTAMP_NTZ"},
+    "raw": {"spark.sql.parser.escapedStringLiterals": "true"},
+}
+
+
+@pytest.mark.parametrize("kind", ["enriched_tsv", "json", "parquet"])
+@pytest.mark.parametrize("odd", ODD)
+def test_a_run_means_the_same_in_every_session(spark, tmp_path, odd, kind):
+    if kind == "enriched_tsv":
+        source = str(SAMPLES)
+    else:
+        source = str(tmp_path / "in")
+        write(spark, source, TWO_DAYS)
+        if kind == "json":
+            spark.read.parquet(f"{source}").write.partitionBy("run").json(str(tmp_path / "lines"))
+            source = str(tmp_path / "lines")
+    told = []
+    for name, settings in (("plain", {}), ("odd", ODD[odd])):
+        with session(spark, **settings):
+            done = go(spark, tmp_path, input=source, output=str(tmp_path / name), input_format=kind)
+        told.append([(m["batch_id"], m["counts"], m["reasons"]) for m in done.batches])
+    assert told[0] and told[0] == told[1]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_frames_mean_the_same_in_every_session(spark, odd):
+    names = "event_id string, event_fingerprint string, etl_tstamp timestamp, useragent string"
+    rows = [
+        ("a", "f", None, "a bot\\"),
+        ("a", "f", None, "it's"),
+        ("a", "g", None, None),
+        ("b", "f", None, ""),
+    ]
+    events = spark.createDataFrame(rows, names)
+
+    def found():
+        kept = deduplicate(events).kept.drop("etl_tstamp")
+        merged = final(events, Latest("event_id", "event_fingerprint"))
+        split = Deduper("event_id").split(events)
+        profiled = profile_events(events).numbers
+        compared = compare(events).collect()
+        return sorted(map(str, kept.collect())), merged.count(), split.unique.count(), profiled, compared
+
+    plain = found()
+    with session(spark, **ODD[odd]):
+        assert found() == plain
+
+
+def test_a_manifest_whose_path_has_a_backtick_is_tidied(spark, tmp_path):
+    store = lake_store(spark, str(tmp_path / "it`s" / "manifest"))
+    store.append(Marker(0, "recipe", "", {"format": 1}))
+    store.expire(Ledger(store.markers()), ["1"])
+    assert store.remove_ids(["a"]) == 0
