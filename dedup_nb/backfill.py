@@ -72,14 +72,15 @@ def _only(batch: Batch, listed: set[str]) -> Batch:
 
 
 # %% ../nbs/34_backfill.ipynb #3fc84d4c
-def _fill(job: Job, batch: Batch, pairs: DataFrame, etl: int | None) -> dict[str, Any]:
+def _fill(job: Job, batch: Batch, scan: Scan, etl: int | None) -> dict[str, Any]:
     "Claim, look back and commit the keys of one batch of the archive."
-    manifest, total, token = job.manifest, sums_of(pairs), uuid.uuid4().hex[:12]
-    claim = manifest.begin(batch.batch_id, etl, {"token": token, "backfill": True})
+    manifest, pairs, token = job.manifest, scan.pairs, uuid.uuid4().hex[:12]
+    told, total = {"backfill": True, "fingerprints": scan.fingerprints}, sums_of(pairs)
+    claim = manifest.begin(batch.batch_id, etl, {"token": token, **told})
     try:
         known = manifest.known(claim, pairs).keys
         seen = sums_of(pairs.join(known, [*KEY, "pair"], "left_semi"))
-        manifest.commit(claim, _archived(pairs, known), _info(job, batch, total))
+        manifest.commit(claim, _archived(pairs, known), {**told, **_info(job, batch, total)})
     except BaseException:
         manifest.give_up(batch.batch_id, token)
         raise
@@ -90,7 +91,6 @@ def _fill(job: Job, batch: Batch, pairs: DataFrame, etl: int | None) -> dict[str
 def _info(job: Job, batch: Batch, total: Row) -> dict[str, Any]:
     "What the manifest keeps of the batch."
     return {
-        "backfill": True,
         "counts": {"read": total.rows, "pairs": total.pairs},
         "pairs": total.pairs,
         "checksum": total.checksum,
@@ -109,7 +109,7 @@ def _numbers(total: Row, seen: Row) -> dict[str, int]:
 def _fill_days(job: Job, batch: Batch, scan: Scan, etl: int | None) -> Iterator[dict[str, Any]]:
     "Each day of a table as a batch of its own, `<name>@<day>`; pairs without a time count to the last day."
     if not (days := _days_of(scan.pairs)):
-        yield _fill(job, batch, scan.pairs, etl)
+        yield _fill(job, batch, scan, etl)
     entries = job.manifest.ledger().entries
     for day in days:
         midnight = day * 86400
@@ -117,7 +117,7 @@ def _fill_days(job: Job, batch: Batch, scan: Scan, etl: int | None) -> Iterator[
         pairs = scan.pairs.where(f"coalesce(hour div 24, {days[-1]}) = {day}")
         committed = entries[part.batch_id].committed if part.batch_id in entries else None
         if not committed:
-            yield _fill(job, part, pairs, midnight)
+            yield _fill(job, part, replace(scan, pairs=pairs), midnight)
         elif pairs.count() != committed["pairs"]:
             job.say(_changed(part.batch_id))
 
@@ -143,13 +143,13 @@ def _filled(job: Job, batch: Batch) -> Iterator[dict[str, Any]]:
     "Commit one run of the archive, or a table day by day; yields what each had."
     attempt = Attempt.new(job.output, batch.batch_id)
     try:
-        source = read_batch(job.spark, batch, job.places.input, job.recipe)
+        job, source = job.agreed(), read_batch(job.spark, batch, job.places.input, job.recipe)
         keys = fit(job.recipe, source.columns, source.folders)
         check_columns(source.schema, job.recipe, keys)
         job, scan = job.taking(keys.missing), _scanned(job, batch, source, keys, attempt)
         etl = time_of_batch(job.limits.etl_s, batch.batch_id, scan.hours)
         if batch.files:
-            yield {**_fill(job, batch, scan.pairs, etl), "read": scan.tally.read}
+            yield {**_fill(job, batch, scan, etl), "read": scan.tally.read}
         else:
             yield from _fill_days(job, batch, scan, etl)
     finally:

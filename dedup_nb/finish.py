@@ -237,6 +237,7 @@ def _told(job: Job, work: Worked, m: Mapping[str, Any]) -> dict[str, Any]:
         "settings": job.deciding,
         "pairs": work.scan.number,
         "checksum": work.scan.checksum,
+        "fingerprints": work.scan.fingerprints,
         "dropped_for": work.moved.decided.cross["dropped_for"],
         "input": record_input(job.output, batch),
         "source": batch.source,

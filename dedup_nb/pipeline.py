@@ -106,7 +106,8 @@ def _look_back(job: Job, opened: Opened, scan: Scan, etl: int | None, progress: 
 
 
 def _claimed(job: Job, opened: Opened, scan: Scan, etl: int | None) -> Claim:
-    manifest, batch_id, info = job.manifest, opened.batch.batch_id, {"token": opened.attempt.token}
+    manifest, batch_id = job.manifest, opened.batch.batch_id
+    info = {"token": opened.attempt.token, "fingerprints": scan.fingerprints}
     if job.stream:
         info["stream"] = job.stream.id
     if not job.applies:
@@ -238,6 +239,7 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     stages = 5 + 2 * job.applies + (job.manifest is not None)
     progress = Progress(stages, job.say, job.live, lambda: _written(attempt))
     with progress, _tidied(job, batch, attempt):
+        job = job.agreed()
         opened = _opened(job, batch, attempt, progress)
         job = job.taking(opened.keys.missing)
         work = _worked(job, opened, progress)
