@@ -75,17 +75,24 @@ def _only(batch: Batch, listed: set[str]) -> Batch:
 def _fill(job: Job, batch: Batch, scan: Scan, etl: int | None) -> dict[str, Any]:
     "Claim, look back and commit the keys of one batch of the archive."
     manifest, pairs, token = job.manifest, scan.pairs, uuid.uuid4().hex[:12]
-    told, total = {"backfill": True, "fingerprints": scan.fingerprints}, sums_of(pairs)
-    claim = manifest.begin(batch.batch_id, etl, {"token": token, **told})
+    claim = manifest.begin(batch.batch_id, etl, {"token": token, **_told(scan)})
     try:
         known = manifest.known(claim, pairs).keys
-        seen = sums_of(pairs.join(known, [*KEY, "pair"], "left_semi"))
-        manifest.commit(claim, _archived(pairs, known), {**told, **_info(job, batch, total)})
+        total, seen = sums_of(pairs), _seen(pairs, known)
+        manifest.commit(claim, _archived(pairs, known), _told(scan) | _info(job, batch, total))
     except BaseException:
         manifest.give_up(batch.batch_id, token)
         raise
     more = {"etl_time": utc(claim.etl), "used": dict(manifest.store.used(claim))}
     return {"batch_id": batch.batch_id, **_numbers(total, seen), **more}
+
+
+def _seen(pairs: DataFrame, known: DataFrame) -> Row:
+    return sums_of(pairs.join(known, [*KEY, "pair"], "left_semi"))
+
+
+def _told(scan: Scan) -> dict[str, Any]:
+    return {"backfill": True, "fingerprints": scan.fingerprints}
 
 
 def _info(job: Job, batch: Batch, total: Row) -> dict[str, Any]:
@@ -145,7 +152,6 @@ def _filled(job: Job, batch: Batch) -> Iterator[dict[str, Any]]:
     try:
         job, source = job.agreed(), read_batch(job.spark, batch, job.places.input, job.recipe)
         keys = fit(job.recipe, source.columns, source.folders)
-        check_columns(source.schema, job.recipe, keys)
         job, scan = job.taking(keys.missing), _scanned(job, batch, source, keys, attempt)
         etl = time_of_batch(job.limits.etl_s, batch.batch_id, scan.hours)
         if batch.files:
@@ -158,6 +164,7 @@ def _filled(job: Job, batch: Batch) -> Iterator[dict[str, Any]]:
 
 def _scanned(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attempt) -> Scan:
     "Stage the keys of a run; a run of which no row is an event is in another form than the settings say."
+    check_columns(source.schema, job.recipe, keys)
     try:
         scan = scan_keys(source, keys, attempt, texts=True)
     except Exception as wrong:

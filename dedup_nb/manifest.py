@@ -131,8 +131,9 @@ class Manifest:
     def begin(self, batch_id: str, etl: int | None, info: Mapping[str, Any], *, rerun: bool = False) -> Claim:
         """Claim a batch: after it, this attempt alone may commit it.
 
-        info: `token`, `fingerprints` (see `ledger.other_kind`), and whatever else is to be recorded. Waits up to `wait_minutes` for another run, then
-        raises `BusyError` that names it. Raises `ManifestError` for a committed batch without `rerun`.
+        info: `token`, `fingerprints` (see `ledger.other_kind`), and whatever else is to be recorded. Waits up
+        to `wait_minutes` for another run, then raises `BusyError` that names it. Raises `ManifestError` for a
+        committed batch without `rerun`.
         """
         end, told, notes = time.monotonic() + 60 * self.limits.wait_minutes, None, []
         tried = Counter()
@@ -187,9 +188,7 @@ class Manifest:
         mine, stream = ledger.entries.get(batch_id), info.get("stream")
         if mine and mine.committed and not rerun:
             raise committed_already(batch_id, mine.committed)
-        _, differ, _ = agreed(ledger.recipe, self.recipe, set(self.recipe) if ledger.is_bound else ())
-        if differ and (rerun or not self.force):
-            raise another_recipe(self.store.name, differ, rerun)
+        self._check_recipe(ledger, rerun)
         self._check_kind(ledger, batch_id, info, notes)
         if missed := self._missed(ledger, batch_id, etl):
             if stream is None:
@@ -197,6 +196,11 @@ class Manifest:
             if missed not in notes:  # a stream takes events as they come
                 notes.append(missed)
         return self._held(ledger, batch_id, stream)
+
+    def _check_recipe(self, ledger: Ledger, rerun: bool) -> None:
+        _, differ, _ = agreed(ledger.recipe, self.recipe, set(self.recipe) if ledger.is_bound else ())
+        if differ and (rerun or not self.force):
+            raise another_recipe(self.store.name, differ, rerun)
 
     def _check_kind(self, ledger: Ledger, batch_id: str, info: Mapping[str, Any], notes: list[str]) -> None:
         "Raise `RecipeError` for a new batch with another kind of fingerprints; say it if it goes on."

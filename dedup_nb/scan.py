@@ -156,14 +156,14 @@ def scan_keys(
     hours = [f"_dd_hour{i}" for i in range(len(times))]
     narrow = rows.select("*", claimed_fingerprint(events, keys).alias("_dd_fp"), *times)
     columns = _key_columns(keys, hours) | (_text_columns(events, keys) if texts else {})
-    real = (F.col("_dd_good") & ~stands_in("_dd_fp")).alias("_dd_real")
-    of_all = ["_dd_good", "_dd_look", F.xxhash64("_dd_id").alias("_dd_hash"), *hours, real]
-    rows = narrow.select(*of_all, *_where_good(columns))
+    of_all = ["_dd_good", "_dd_look", F.expr("xxhash64(_dd_id) as _dd_hash")]
+    rows = narrow.select(*of_all, ~stands_in("_dd_fp").alias("_dd_real"), *hours, *_where_good(columns))
     return _scanned(rows, ["_dd_hash", *columns], _medians(hours, source), keys, attempt)
 
 
-def _kind_of(keys: Keys, good: int, real: int) -> str | None:
-    "The kind of fingerprints of a batch, see `ledger.other_kind`, by its rows, and by those that have one."
+def _kind_of(keys: Keys, total: Mapping[str, int]) -> str | None:
+    "The kind of fingerprints of a batch, see `ledger.other_kind`, by the numbers of its rows."
+    good, real = total["good"], total["real"]
     if keys.fingerprint is None or not good:
         return keys.missing if good else None
     return "empty" if not real else "column" if real == good else "some"
@@ -199,11 +199,9 @@ def _scanned(
     good = gathered(staged.where("_dd_good").select(*columns), tally.good)
     repeated = attempt.stage(_repeated(gathered(staged, tally.read)), "repeated")
     ids, found, pairs = repeated.select("_dd_hash"), attempt.staged_rows("repeated"), _one_each(good)
-    of_pairs = dict(number=tally.good, checksum=total["checksum"])
-    of_pairs["fingerprints"] = _kind_of(keys, tally.good, total["real"])
-    scan = Scan(ids, found, _found(total), tally.read, tally, good, pairs, **of_pairs)
-    several = gathered(repeated.where("several").select("_dd_hash"), found)
-    return _with_repeats(scan, several, columns) if found else scan
+    more = total["checksum"], _kind_of(keys, total)
+    scan = Scan(ids, found, _found(total), tally.read, tally, good, pairs, tally.good, *more)
+    return _with_repeats(scan, repeated, columns) if found else scan
 
 
 def _one_each(good: DataFrame) -> DataFrame:
@@ -216,13 +214,14 @@ def _staged_keys(
     "Stage the keys of all rows, and count them on the way."
     watch = Observation("keys")
     checksum = F.expr(f"coalesce(bit_xor(if(_dd_good, {_PAIR_HASH}, 0)), 0) as checksum")
-    counts = *row_counts(), F.count_if("_dd_real").alias("real"), checksum, *hours
+    counts = *row_counts(), F.expr("count_if(_dd_good and _dd_real) as real"), checksum, *hours
     staged = attempt.stage(rows.observe(watch, *counts), "keys")
     return staged, watch.get
 
 
-def _with_repeats(scan: Scan, several: DataFrame, columns: Sequence[str]) -> Scan:
+def _with_repeats(scan: Scan, repeated: DataFrame, columns: Sequence[str]) -> Scan:
     "The pairs of a batch in which ids repeat. Most ids have one row: only the others are brought together."
+    several = gathered(repeated.where("several").select("_dd_hash"), scan.found)
     alone = scan.pairs.join(several, "_dd_hash", "left_anti")
     together = _brought_together(scan.keys.join(several, "_dd_hash", "left_semi"), columns)
     # the checksum of all rows has a pair as often as it came
