@@ -79,12 +79,12 @@ def _fill(job: Job, batch: Batch, scan: Scan, etl: int | None) -> dict[str, Any]
     try:
         known = manifest.known(claim, pairs).keys
         total, seen = sums_of(pairs), _seen(pairs, known)
-        manifest.commit(claim, _archived(pairs, known), _told(scan) | _info(job, batch, total))
+        manifest.commit(claim, _archived(pairs, known), _info(job, batch, scan, total))
     except BaseException:
         manifest.give_up(batch.batch_id, token)
         raise
-    more = {"etl_time": utc(claim.etl), "used": dict(manifest.store.used(claim))}
-    return {"batch_id": batch.batch_id, **_numbers(total, seen), **more}
+    used = dict(manifest.store.used(claim))
+    return {"batch_id": claim.batch_id, **_numbers(total, seen), "etl_time": utc(claim.etl), "used": used}
 
 
 def _seen(pairs: DataFrame, known: DataFrame) -> Row:
@@ -95,9 +95,10 @@ def _told(scan: Scan) -> dict[str, Any]:
     return {"backfill": True, "fingerprints": scan.fingerprints}
 
 
-def _info(job: Job, batch: Batch, total: Row) -> dict[str, Any]:
+def _info(job: Job, batch: Batch, scan: Scan, total: Row) -> dict[str, Any]:
     "What the manifest keeps of the batch."
     return {
+        **_told(scan),
         "counts": {"read": total.rows, "pairs": total.pairs},
         "pairs": total.pairs,
         "checksum": total.checksum,

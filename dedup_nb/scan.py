@@ -157,7 +157,7 @@ def scan_keys(
     narrow = rows.select("*", claimed_fingerprint(events, keys).alias("_dd_fp"), *times)
     columns = _key_columns(keys, hours) | (_text_columns(events, keys) if texts else {})
     of_all = ["_dd_good", "_dd_look", F.expr("xxhash64(_dd_id) as _dd_hash")]
-    rows = narrow.select(*of_all, ~stands_in("_dd_fp").alias("_dd_real"), *hours, *_where_good(columns))
+    rows = narrow.select(*of_all, stands_in("_dd_fp").alias("_dd_stand_in"), *hours, *_where_good(columns))
     return _scanned(rows, ["_dd_hash", *columns], _medians(hours, source), keys, attempt)
 
 
@@ -214,7 +214,7 @@ def _staged_keys(
     "Stage the keys of all rows, and count them on the way."
     watch = Observation("keys")
     checksum = F.expr(f"coalesce(bit_xor(if(_dd_good, {_PAIR_HASH}, 0)), 0) as checksum")
-    counts = *row_counts(), F.expr("count_if(_dd_good and _dd_real) as real"), checksum, *hours
+    counts = *row_counts(), F.expr("count_if(_dd_good and not _dd_stand_in) as real"), checksum, *hours
     staged = attempt.stage(rows.observe(watch, *counts), "keys")
     return staged, watch.get
 
