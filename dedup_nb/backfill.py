@@ -35,7 +35,8 @@ def _archived(pairs: DataFrame, known: DataFrame) -> DataFrame:
     fate = F.expr(f"if(own is null, {STAYS}, if(own = made, {RENAMED}, {ELSEWHERE}))")
     first = F.expr(f"if(struct(place, pair) = head and taken is null, {HEAD}, 0)")
     keyed = _new_pairs(pairs, known).withColumn("made", made).withColumn("fate", fate + first)
-    renamed = keyed.where("own is not null").selectExpr("own as event_id", "event_fingerprint")
+    new = ("own as event_id", "event_fingerprint", f"{STAYS | HEAD} as fate")
+    renamed = keyed.where("own is not null").selectExpr(*new)
     return keys_of_new_ids(renamed).unionByName(keyed.select(*KEY, "pair", "fate"), True)
 
 

@@ -54,6 +54,7 @@ class Opened:
     keys: Keys
     kept: Kept
     earlier: str | None  # the attempt that was committed when this one began
+    erased: DataFrame | None = None  # what proofs of erasures say of it, see `erased.find_erased`
 
     @property
     def attempt(self) -> Attempt:
@@ -171,7 +172,8 @@ def _counted(job: Job, work: Worked, files: Mapping[str, Any]) -> dict[str, int]
     check_conservation(tally.read, written, expected)
     counts = {"read": tally.read, **written, "renamed": decided.renamed, "suspects": decided.suspects}
     if job.applies:  # a run that only decides is there to look
-        check_shares(job.limits, counts)
+        erased = decided.reasons.get("erased", 0)  # no duplicates
+        check_shares(job.limits, {**counts, "dropped": counts["dropped"] - erased})
     return counts
 
 
@@ -326,6 +328,10 @@ def _notes(job: Job, work: Worked) -> list[str]:
         notes.append(f"the input has no column {job.recipe.event_fingerprint}: {stand_in}")
     if moved.differing:
         notes.append(moved.differing)
+    if erased := moved.decided.reasons.get("erased"):
+        notes.append(
+            f"{counted(erased, 'row')} of events that were erased on request: nothing of them is written"
+        )
     wide = work.opened.kept.wide
     if wide and wide.texts:
         notes.append(f"JSON text in this batch, as no type of theirs holds all values: {some_of(wide.texts)}")

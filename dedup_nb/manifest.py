@@ -206,7 +206,7 @@ class Manifest:
         "Raise `RecipeError` for a new batch with another kind of fingerprints; say it if it goes on."
         mine, kind, recipe = ledger.entries.get(batch_id), info.get("fingerprints"), plain_recipe(self.recipe)
         said = other_kind(ledger, batch_id, kind, recipe["event_fingerprint"])
-        if said is None or (mine and mine.committed) or recipe["natural"] == "off":
+        if said is None or (mine and mine.committed):
             return
         # a stream takes events as they come: a few of them may all lack it
         if not self.force and not (info.get("stream") and kind == "empty"):
