@@ -893,6 +893,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                  'dedup_nb.finish._metrics': ('finish.html#_metrics', 'dedup_nb/finish.py'),
                                  'dedup_nb.finish._notes': ('finish.html#_notes', 'dedup_nb/finish.py'),
                                  'dedup_nb.finish._notes_of_claim': ('finish.html#_notes_of_claim', 'dedup_nb/finish.py'),
+                                 'dedup_nb.finish._of_erased': ('finish.html#_of_erased', 'dedup_nb/finish.py'),
                                  'dedup_nb.finish._published': ('finish.html#_published', 'dedup_nb/finish.py'),
                                  'dedup_nb.finish._replace_in_catalog': ('finish.html#_replace_in_catalog', 'dedup_nb/finish.py'),
                                  'dedup_nb.finish._replace_in_table': ('finish.html#_replace_in_table', 'dedup_nb/finish.py'),

@@ -530,6 +530,6 @@ def _to_know(
         )
     if proof["rows"]:
         yield (
-            "The input still has them: such a batch, taken again, drops them (reason erased) and writes nothing "
-            "of them. Under another batch name they would be new."
+            "The input still has them: such a batch, taken again, drops them (reason erased) and writes "
+            "nothing of them. Under another batch name they would be new."
         )

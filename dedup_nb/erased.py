@@ -116,7 +116,7 @@ def mark_erased(
     decisions: DataFrame,  # one row per pair, from `resolve.decide`
     erased: DataFrame,  # from `find_erased`
 ) -> DataFrame:  # the same columns
-    "Drop the pairs of events that were erased, with this as the reason. All others stay as they were decided."
+    "Drop the pairs of events that were erased, with this as the reason. All others stay as decided."
     pair = ["event_id", "_dd_fp", "ordinal"]
     made = new_event_id(F.col("event_id"), F.col("name")).alias("_dd_made")
     named = decisions.select(*pair, "kept_event_id", "own", made).selectExpr(*pair, _NAMES)

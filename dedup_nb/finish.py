@@ -328,10 +328,7 @@ def _notes(job: Job, work: Worked) -> list[str]:
         notes.append(f"the input has no column {job.recipe.event_fingerprint}: {stand_in}")
     if moved.differing:
         notes.append(moved.differing)
-    if erased := moved.decided.reasons.get("erased"):
-        notes.append(
-            f"{counted(erased, 'row')} of events that were erased on request: nothing of them is written"
-        )
+    notes += _of_erased(moved.decided.reasons.get("erased", 0))
     wide = work.opened.kept.wide
     if wide and wide.texts:
         notes.append(f"JSON text in this batch, as no type of theirs holds all values: {some_of(wide.texts)}")
@@ -341,6 +338,11 @@ def _notes(job: Job, work: Worked) -> list[str]:
             "alone; name order_by to choose"
         )
     return notes
+
+
+def _of_erased(rows: int) -> list[str]:
+    said = f"{counted(rows, 'row')} of events that were erased on request: nothing of them is written"
+    return [said] if rows else []
 
 
 def _notes_of_claim(job: Job, work: Worked) -> list[str]:

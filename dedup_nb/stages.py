@@ -344,7 +344,7 @@ def write_verdicts(decisions: DataFrame, attempt: Attempt) -> None:
 
 
 def _emptied(rows: DataFrame, reason: str, columns: Sequence[str]) -> DataFrame:
-    "The rows without the values of these columns where they were erased: what is written could be found again."
+    "The rows without the values of these columns where they were erased: they were to be nowhere."
     stays = F.expr(f"{reason} is distinct from 'erased'")
     return rows.withColumns({c: F.when(stays, named(c)) for c in columns})
 

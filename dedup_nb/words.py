@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = [
-    "REASONS",
+    "WHY_DROPPED",
     "OF_ALL_COPIES",
     "grouped",
     "counted",
@@ -100,7 +100,7 @@ def first_line(
 
 
 # %% ../nbs/00_words.ipynb #652c6414
-REASONS = ("natural", "synthetic", "natural_cross_batch", "synthetic_cross_batch", "erased")
+WHY_DROPPED = ("natural", "synthetic", "natural_cross_batch", "synthetic_cross_batch", "erased")
 OF_ALL_COPIES = ("natural_cross_batch", "erased")  # of these all copies of a pair go, the first one too
 
 
