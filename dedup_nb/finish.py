@@ -285,7 +285,9 @@ def _about(job: Job, work: Worked) -> dict[str, Any]:
         "attempt": work.opened.attempt.token,
         "input_files": len(work.opened.batch.files),
         "hot_ids": list(work.moved.hot),
-        "notes": _notes(job, work) + (_notes_of_claim(job, work) if looked else []),
+        "notes": _notes(job, work)
+        + _of_erased(work.moved.decided)
+        + (_notes_of_claim(job, work) if looked else []),
         "sequence": looked.claim.sees if looked else None,
         "cross_batch": _across(work) if looked else None,
         "used": dict(job.manifest.store.used(looked.claim)) if looked else {},
@@ -328,7 +330,6 @@ def _notes(job: Job, work: Worked) -> list[str]:
         notes.append(f"the input has no column {job.recipe.event_fingerprint}: {stand_in}")
     if moved.differing:
         notes.append(moved.differing)
-    notes += _of_erased(moved.decided.reasons.get("erased", 0))
     wide = work.opened.kept.wide
     if wide and wide.texts:
         notes.append(f"JSON text in this batch, as no type of theirs holds all values: {some_of(wide.texts)}")
@@ -340,7 +341,8 @@ def _notes(job: Job, work: Worked) -> list[str]:
     return notes
 
 
-def _of_erased(rows: int) -> list[str]:
+def _of_erased(decided: Decided) -> list[str]:
+    rows = decided.reasons.get("erased", 0)
     said = f"{counted(rows, 'row')} of events that were erased on request: nothing of them is written"
     return [said] if rows else []
 

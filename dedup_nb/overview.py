@@ -56,8 +56,8 @@ def row_of(
     etl_time, started_at, finished_at (ISO 8601, UTC); rows_read = rows_bad + rows_kept + rows_dropped +
     rows_erased; rows_renamed, of those kept; rows_suspects; dropped_natural, dropped_synthetic,
     dropped_natural_cross_batch, dropped_synthetic_cross_batch, dropped_erased (rows); back_hour, back_day,
-    back_week, back_month, back_longer: rows dropped for a batch that lies up to so far back; seconds; bytes_input,
-    bytes_events; input_files; version (of dedup_nb).
+    back_week, back_month, back_longer: rows dropped for a batch that lies up to so far back; seconds;
+    bytes_input, bytes_events; input_files; version (of dedup_nb).
     """
     back = (m.get("cross_batch") or {}).get("looked_back") or looked_back({}, {}, None)
     same = ("batch_id", "status", "sequence", "etl_time", "started_at", "finished_at", "input_files")
