@@ -244,8 +244,8 @@ class _Moving:
         return staying(rows, opened.source, opened.keys, opened.kept)
 
     def _all_staying(self, d: _Decisions) -> DataFrame:
-        gone = d.decisions.selectExpr("event_id", "_dd_fp as fp")
-        left = d.suspects.join(gone, F.expr("_dd_id = event_id and _dd_fp = fp"), "left_anti")
+        gone = d.decisions.selectExpr("event_id as _dd_gone", "_dd_fp as _dd_gone_fp")
+        left = d.suspects.join(gone, F.expr("_dd_id = _dd_gone and _dd_fp = _dd_gone_fp"), "left_anti")
         return all_staying(left, self.opened.source, self.opened.kept)
 
 
