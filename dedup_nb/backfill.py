@@ -35,7 +35,8 @@ def _archived(pairs: DataFrame, known: DataFrame) -> DataFrame:
     fate = F.expr(f"if(own is null, {STAYS}, if(own = made, {RENAMED}, {ELSEWHERE}))")
     first = F.expr(f"if(struct(place, pair) = head and taken is null, {HEAD}, 0)")
     keyed = _new_pairs(pairs, known).withColumn("made", made).withColumn("fate", fate + first)
-    renamed = keyed.where("own is not null").selectExpr("own as event_id", "event_fingerprint")
+    new = ("own as event_id", "event_fingerprint", f"{STAYS | HEAD} as fate")
+    renamed = keyed.where("own is not null").selectExpr(*new)
     return keys_of_new_ids(renamed).unionByName(keyed.select(*KEY, "pair", "fate"), True)
 
 
@@ -72,25 +73,33 @@ def _only(batch: Batch, listed: set[str]) -> Batch:
 
 
 # %% ../nbs/34_backfill.ipynb #3fc84d4c
-def _fill(job: Job, batch: Batch, pairs: DataFrame, etl: int | None) -> dict[str, Any]:
+def _fill(job: Job, batch: Batch, scan: Scan, etl: int | None) -> dict[str, Any]:
     "Claim, look back and commit the keys of one batch of the archive."
-    manifest, total, token = job.manifest, sums_of(pairs), uuid.uuid4().hex[:12]
-    claim = manifest.begin(batch.batch_id, etl, {"token": token, "backfill": True})
+    manifest, pairs, token = job.manifest, scan.pairs, uuid.uuid4().hex[:12]
+    claim = manifest.begin(batch.batch_id, etl, {"token": token, **_told(scan)})
     try:
         known = manifest.known(claim, pairs).keys
-        seen = sums_of(pairs.join(known, [*KEY, "pair"], "left_semi"))
-        manifest.commit(claim, _archived(pairs, known), _info(job, batch, total))
+        total, seen = sums_of(pairs), _seen(pairs, known)
+        manifest.commit(claim, _archived(pairs, known), _info(job, batch, scan, total))
     except BaseException:
         manifest.give_up(batch.batch_id, token)
         raise
-    more = {"etl_time": utc(claim.etl), "used": dict(manifest.store.used(claim))}
-    return {"batch_id": batch.batch_id, **_numbers(total, seen), **more}
+    used = dict(manifest.store.used(claim))
+    return {"batch_id": claim.batch_id, **_numbers(total, seen), "etl_time": utc(claim.etl), "used": used}
 
 
-def _info(job: Job, batch: Batch, total: Row) -> dict[str, Any]:
+def _seen(pairs: DataFrame, known: DataFrame) -> Row:
+    return sums_of(pairs.join(known, [*KEY, "pair"], "left_semi"))
+
+
+def _told(scan: Scan) -> dict[str, Any]:
+    return {"backfill": True, "fingerprints": scan.fingerprints}
+
+
+def _info(job: Job, batch: Batch, scan: Scan, total: Row) -> dict[str, Any]:
     "What the manifest keeps of the batch."
     return {
-        "backfill": True,
+        **_told(scan),
         "counts": {"read": total.rows, "pairs": total.pairs},
         "pairs": total.pairs,
         "checksum": total.checksum,
@@ -109,7 +118,7 @@ def _numbers(total: Row, seen: Row) -> dict[str, int]:
 def _fill_days(job: Job, batch: Batch, scan: Scan, etl: int | None) -> Iterator[dict[str, Any]]:
     "Each day of a table as a batch of its own, `<name>@<day>`; pairs without a time count to the last day."
     if not (days := _days_of(scan.pairs)):
-        yield _fill(job, batch, scan.pairs, etl)
+        yield _fill(job, batch, scan, etl)
     entries = job.manifest.ledger().entries
     for day in days:
         midnight = day * 86400
@@ -117,7 +126,7 @@ def _fill_days(job: Job, batch: Batch, scan: Scan, etl: int | None) -> Iterator[
         pairs = scan.pairs.where(f"coalesce(hour div 24, {days[-1]}) = {day}")
         committed = entries[part.batch_id].committed if part.batch_id in entries else None
         if not committed:
-            yield _fill(job, part, pairs, midnight)
+            yield _fill(job, part, replace(scan, pairs=pairs), midnight)
         elif pairs.count() != committed["pairs"]:
             job.say(_changed(part.batch_id))
 
@@ -143,13 +152,13 @@ def _filled(job: Job, batch: Batch) -> Iterator[dict[str, Any]]:
     "Commit one run of the archive, or a table day by day; yields what each had."
     attempt = Attempt.new(job.output, batch.batch_id)
     try:
+        job = job.agreed()
         source = read_batch(job.spark, batch, job.places.input, job.recipe, ids_of(job.recipe))
         keys = fit(job.recipe, source.schema, source.folders)
-        check_columns(source.schema, job.recipe, keys)
         job, scan = job.taking(keys.missing), _scanned(job, batch, source, keys, attempt)
         etl = time_of_batch(job.limits.etl_s, batch.batch_id, scan.hours)
         if batch.files:
-            yield {**_fill(job, batch, scan.pairs, etl), "read": scan.tally.read}
+            yield {**_fill(job, batch, scan, etl), "read": scan.tally.read}
         else:
             yield from _fill_days(job, batch, scan, etl)
     finally:
@@ -158,6 +167,7 @@ def _filled(job: Job, batch: Batch) -> Iterator[dict[str, Any]]:
 
 def _scanned(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attempt) -> Scan:
     "Stage the keys of a run; a run of which no row is an event is in another form than the settings say."
+    check_columns(source.schema, job.recipe, keys)
     try:
         scan = scan_keys(source, keys, attempt, texts=True)
     except Exception as wrong:

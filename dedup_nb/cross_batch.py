@@ -69,10 +69,13 @@ def _became(decisions: DataFrame) -> DataFrame:
 
 def new_ids(
     decisions: DataFrame,  # one row per pair, from `resolve.decide`
-) -> DataFrame:  # `event_id`, `event_fingerprint` (null: only the id)
+) -> DataFrame:  # `event_id`, `event_fingerprint` (null: only the id), `fate`
     "The ids that this batch gives to renamed events, or leaves to those that came renamed."
-    stays = decisions.where("stays and kept_event_id <> event_id")
-    return stays.selectExpr("kept_event_id as event_id", "if(ordinal = 0, _dd_fp, null) as event_fingerprint")
+    # an event that was erased had one, too
+    given = "if(reason = 'erased', new_event_id, if(stays, kept_event_id, null)) as given"
+    fate = f"if(stays, {STAYS | HEAD}, {GONE | HEAD}) as fate"
+    names = ("given as event_id", "if(ordinal = 0, _dd_fp, null) as event_fingerprint", fate)
+    return decisions.selectExpr("*", given).where("given <> event_id").selectExpr(*names)
 
 
 def to_remember(
@@ -94,14 +97,14 @@ def to_remember(
 
 
 def keys_of_new_ids(
-    new: DataFrame,  # `event_id`, `event_fingerprint`
+    new: DataFrame,  # `event_id`, `event_fingerprint`, `fate`
 ) -> DataFrame:  # rows as in `to_remember`
     "Make the keys of ids that were given to events: ids like others, from now on."
     pair = pair_key(F.col("event_id"), F.col("event_fingerprint"))
     keyed = new.select("*", *id_key(F.col("event_id")), pair)
-    fate, nobody = f"{STAYS | HEAD} as fate", ("string(null) as origin", "bigint(null) as origin_seq")
+    nobody = ("string(null) as origin", "bigint(null) as origin_seq")
     texts = ("true as is_new_id", "event_id", "event_fingerprint")
-    return keyed.selectExpr(*KEY, "pair", fate, *nobody, *texts)
+    return keyed.selectExpr(*KEY, "pair", "fate", *nobody, *texts)
 
 
 def _kept_alive(decisions: DataFrame, known: DataFrame) -> DataFrame:

@@ -14,11 +14,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from .columns import literal
 from .config import Config
+from .erased import erasures, sha256_of
 from .errors import BusyError, ConfigError, ConservationError
 from .files import absolute, escaped, files_below, filesystem, loader_url, names_in, read_json
 from .files import remove_file, remove_folder, write_text
 from .finish import publish_pending
-from .history import Reply, erasures, proofs_of, sha256_of
+from .history import Reply, proofs_of
 from .ledger import Ledger, is_gone, this_process, who
 from .manifest import Manifest
 from .memory import check_exists, existing_manifest, memory_of, noted_output
@@ -26,7 +27,7 @@ from .overview import read_at_once, row_file, write_index
 from .places import Memory
 from .report import draw_page
 from .session import get_spark, reading, tuned
-from .traces import Listed, Traces, Wanted, asked_ids, listed_output, traces_of, wanted_in
+from .traces import Listed, Traces, Wanted, asked_ids, listed_output, made_ids, traces_of, wanted_in
 from .words import counted, grouped, some_of, utc
 from .write import AREAS, TUNED, Attempt, commit_record, count_rows, delta_files, own_areas, publish
 
@@ -245,6 +246,7 @@ def _told(wanted: Wanted, found: Traces) -> dict[str, Any]:
     "What a proof says of a request."
     return {
         "ids_sha256": sorted(map(sha256_of, wanted.ids)),
+        "by": "where" if wanted.where else "id",
         "rows": found.by_area,
         "batches": {b: dict(sorted(areas.items())) for b, areas in sorted(found.of_batch.items())},
         "renamed": {b: n for b, n in sorted(found.renamed.items()) if n},
@@ -263,6 +265,7 @@ def _begun(there: Listed, request: str, wanted: Wanted, found: Traces, forget: b
     }
     number = 1 + max((proof["number"] for proof in erasures(there.path)), default=0)
     about = {"number": number, "request": request, "at": utc(int(time.time()))}
+    about["made_sha256"] = sorted(map(sha256_of, made_ids(there, wanted)))
     return _noted(there, {**about, "done": False, **_told(wanted, found), _OPEN: open_})
 
 
@@ -526,4 +529,7 @@ def _to_know(
             "has expire_snapshots in place of a vacuum."
         )
     if proof["rows"]:
-        yield "The input still has them: a rerun of such a batch would bring them back."
+        yield (
+            "The input still has them: such a batch, taken again, drops them (reason erased) and writes "
+            "nothing of them. Under another batch name they would be new."
+        )

@@ -55,6 +55,7 @@ class Opened:
     keys: Keys
     kept: Kept
     earlier: str | None  # the attempt that was committed when this one began
+    erased: DataFrame | None = None  # what proofs of erasures say of it, see `erased.find_erased`
 
     @property
     def attempt(self) -> Attempt:
@@ -174,7 +175,8 @@ def _counted(job: Job, work: Worked, files: Mapping[str, Any]) -> dict[str, int]
     check_conservation(tally.read, written, expected)
     counts = {"read": tally.read, **written, "renamed": decided.renamed, "suspects": decided.suspects}
     if job.applies:  # a run that only decides is there to look
-        check_shares(job.limits, counts)
+        erased = decided.reasons.get("erased", 0)  # no duplicates
+        check_shares(job.limits, {**counts, "dropped": counts["dropped"] - erased})
     return counts
 
 
@@ -240,6 +242,7 @@ def _told(job: Job, work: Worked, m: Mapping[str, Any]) -> dict[str, Any]:
         "settings": job.deciding,
         "pairs": work.scan.number,
         "checksum": work.scan.checksum,
+        "fingerprints": work.scan.fingerprints,
         "dropped_for": work.moved.decided.cross["dropped_for"],
         "input": record_input(job.output, batch),
         "source": batch.source,
@@ -285,7 +288,9 @@ def _about(job: Job, work: Worked) -> dict[str, Any]:
         "attempt": work.opened.attempt.token,
         "input_files": len(work.opened.batch.files),
         "hot_ids": list(work.moved.hot),
-        "notes": _notes(job, work) + (_notes_of_claim(job, work) if looked else []),
+        "notes": _notes(job, work)
+        + _of_erased(work.moved.decided)
+        + (_notes_of_claim(job, work) if looked else []),
         "sequence": looked.claim.sees if looked else None,
         "cross_batch": _across(work) if looked else None,
         "used": dict(job.manifest.store.used(looked.claim)) if looked else {},
@@ -349,6 +354,12 @@ def _notes(job: Job, work: Worked) -> list[str]:
             "alone; name order_by to choose"
         )
     return notes
+
+
+def _of_erased(decided: Decided) -> list[str]:
+    rows = decided.reasons.get("erased", 0)
+    said = f"{counted(rows, 'row')} of events that were erased on request: nothing of them is written"
+    return [said] if rows else []
 
 
 def _notes_of_claim(job: Job, work: Worked) -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from pyspark.sql import SparkSession
 from .config import Config
+from .ledger import plain_recipe
 from .manifest import Manifest, Store
 from .memory import open_manifest
 from .places import Limits, Places, Recipe, recipe_of
@@ -77,6 +78,13 @@ class Job:
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in recipe.items()}
         where = {"input_where": source.where, "minimum_timestamp": source.minimum_timestamp}
         return {"input_format": source.format, **where, **plain}
+
+    def agreed(self) -> "Job":
+        "The same job, with what stands in for missing fingerprints, if an earlier batch has decided it."
+        ledger = self.manifest.ledger() if self.manifest and not self.recipe.missing_fingerprint else None
+        if not ledger or not ledger.is_bound:
+            return self
+        return self.taking(plain_recipe(ledger.recipe or {})["missing_fingerprint"])
 
     def taking(
         self,

@@ -17,6 +17,8 @@ __all__ = [
     "plain_recipe",
     "agreed",
     "was_now",
+    "other_kind",
+    "another_kind",
     "another_recipe",
     "this_process",
     "is_gone",
@@ -32,7 +34,7 @@ import os, platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 from .config import epoch_seconds
 from .errors import BusyError, DedupError, did_you_mean
@@ -181,6 +183,12 @@ class Ledger:
         "The committed batches that dropped rows in favour of this one."
         return [e.batch_id for e in self.committed() if e.committed.get("dropped_for", {}).get(batch_id)]
 
+    @cached_property
+    def fingerprints(self) -> str | None:
+        "The kind of fingerprints that the committed batches have together; None if nobody noted it."
+        kinds = (e.committed.get("fingerprints") for e in self.committed())
+        return reduce(_kind_of_both, kinds, None)
+
     def expired(self) -> set[str]:
         "Batches whose keys have been removed, and not been written again since."
         gone: set[str] = set()
@@ -288,6 +296,60 @@ def _check_format(recipe: Mapping[str, Any]) -> None:
             f"The manifest has format {recipe['format']}, and this dedup_nb knows formats up to {FORMAT}: "
             "a newer release wrote it. Upgrade: pip install -U dedup_nb."
         )
+
+
+_NAMED = {"column": "fingerprints in {}", "some": "fingerprints in {}", "empty": "nothing in {}"}
+
+
+def _is_real(kind: str) -> bool:
+    return kind in ("column", "some")
+
+
+def _kind_of_both(before: str | None, kind: str | None) -> str | None:
+    "The kind of a manifest after one more batch."
+    if None in (before, kind) or before == kind:
+        return kind or before
+    # a column in which some rows have nothing may well have a batch of nothing but those
+    return "some" if {before, kind} <= {*_NAMED} else kind
+
+
+def other_kind(
+    ledger: Ledger,
+    batch_id: str,
+    # column: each row has a fingerprint, some: not each, empty: none, though the column is there;
+    # surrogate, id, unique: what stands in for the column; None: nobody can say
+    kind: str | None,
+    column: str,  # of fingerprints
+) -> str | None:
+    "Said of a batch whose fingerprints meet none of those that its manifest has; None if they may."
+    before = ledger.fingerprints
+    if None in (before, kind) or _is_real(before) == _is_real(kind) or (before, kind) == ("some", "empty"):
+        return None
+    found = _NAMED.get(kind, "no column {}").format(column)
+    had = "fingerprints there" if _is_real(before) else f"none ({_stands_in(ledger)} stands in)"
+    return (
+        f"Batch {batch_id} has {found}, and batches of the manifest have {had}: copies of their events "
+        "count as other events"
+    )
+
+
+def _stands_in(ledger: Ledger) -> str:
+    return f"missing_fingerprint={plain_recipe(ledger.recipe or {})['missing_fingerprint']}"
+
+
+def another_kind(said: str, kind: str) -> RecipeError:
+    "What to do about a batch with `other_kind` of fingerprints."
+    if _is_real(kind):
+        way_out = "Take the column out upstream"
+    else:
+        way_out = (
+            "Have the column filled upstream; if it has another name now, give it: --event-fingerprint NAME "
+            "--force; if rows of JSON may lack it, name all columns: --input-schema"
+        )
+    return RecipeError(
+        f"{said}. {way_out}. Or give this input a manifest of its own (--manifest-path), or go on with "
+        "--force: that is recorded, and holds from then on."
+    )
 
 
 def another_recipe(name: str, differ: Sequence[str], rerun: bool) -> RecipeError:

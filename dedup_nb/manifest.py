@@ -20,11 +20,13 @@ from dedup_nb.ledger import (
     ManifestError,
     Marker,
     agreed,
+    another_kind,
     another_recipe,
     changed_meanwhile,
     committed_already,
     fenced,
     holder_in_the_way,
+    other_kind,
     plain_recipe,
     this_process,
     was_now,
@@ -129,8 +131,9 @@ class Manifest:
     def begin(self, batch_id: str, etl: int | None, info: Mapping[str, Any], *, rerun: bool = False) -> Claim:
         """Claim a batch: after it, this attempt alone may commit it.
 
-        info: `token`, and whatever else is to be recorded. Waits up to `wait_minutes` for another run, then
-        raises `BusyError` that names it. Raises `ManifestError` for a committed batch without `rerun`.
+        info: `token`, `fingerprints` (see `ledger.other_kind`), and whatever else is to be recorded. Waits up
+        to `wait_minutes` for another run, then raises `BusyError` that names it. Raises `ManifestError` for a
+        committed batch without `rerun`.
         """
         end, told, notes = time.monotonic() + 60 * self.limits.wait_minutes, None, []
         tried = Counter()
@@ -159,7 +162,7 @@ class Manifest:
         notes: list[str],
     ) -> tuple[Claim | None, str | None]:
         "One step to a claim: the claim, if that was it, or who is in the way, in words."
-        if held := self._check_free(ledger, batch_id, etl, rerun, info.get("stream"), notes):
+        if held := self._check_free(ledger, batch_id, etl, info, rerun, notes):
             return None, held
         try:
             return self._try(ledger, batch_id, etl, info, notes), None
@@ -168,30 +171,48 @@ class Manifest:
 
     def look(self, batch_id: str, etl: int | None, info: Mapping[str, Any]) -> Claim:
         "What `begin` would give, but nothing is written or held: for a run that only decides."
-        return self._claim(self.ledger(), batch_id, etl, info["token"], ())
+        ledger, notes = self.ledger(), []
+        self._check_kind(ledger, batch_id, info, notes)
+        return self._claim(ledger, batch_id, etl, info["token"], tuple(notes))
 
     def _check_free(
         self,
         ledger: Ledger,
         batch_id: str,
         etl: int | None,
+        info: Mapping[str, Any],
         rerun: bool,
-        stream: str | None,
         notes: list[str],
     ) -> str | None:
         "Who is in the way of a claim, in words. Raises what cannot be waited for."
-        mine = ledger.entries.get(batch_id)
+        mine, stream = ledger.entries.get(batch_id), info.get("stream")
         if mine and mine.committed and not rerun:
             raise committed_already(batch_id, mine.committed)
-        _, differ, _ = agreed(ledger.recipe, self.recipe, set(self.recipe) if ledger.is_bound else ())
-        if differ and (rerun or not self.force):
-            raise another_recipe(self.store.name, differ, rerun)
+        self._check_recipe(ledger, rerun)
+        self._check_kind(ledger, batch_id, info, notes)
         if missed := self._missed(ledger, batch_id, etl):
             if stream is None:
                 raise ManifestError(f"{missed}: leave it out (skip_batches), or go on with --force.")
             if missed not in notes:  # a stream takes events as they come
                 notes.append(missed)
         return self._held(ledger, batch_id, stream)
+
+    def _check_recipe(self, ledger: Ledger, rerun: bool) -> None:
+        _, differ, _ = agreed(ledger.recipe, self.recipe, set(self.recipe) if ledger.is_bound else ())
+        if differ and (rerun or not self.force):
+            raise another_recipe(self.store.name, differ, rerun)
+
+    def _check_kind(self, ledger: Ledger, batch_id: str, info: Mapping[str, Any], notes: list[str]) -> None:
+        "Raise `RecipeError` for a new batch with another kind of fingerprints; say it if it goes on."
+        mine, kind, recipe = ledger.entries.get(batch_id), info.get("fingerprints"), plain_recipe(self.recipe)
+        said = other_kind(ledger, batch_id, kind, recipe["event_fingerprint"])
+        if said is None or (mine and mine.committed):
+            return
+        # a stream takes events as they come: a few of them may all lack it
+        if not self.force and not (info.get("stream") and kind == "empty"):
+            raise another_kind(said, kind)
+        if said not in notes:
+            notes.append(said)
 
     def _held(self, ledger: Ledger, batch_id: str, stream: str | None) -> str | None:
         "Whose claim is in the way, in words."

@@ -26,11 +26,10 @@ from typing import Any
 from .drawings import side_by_side, timeline
 from .files import names_in, read_json, remove_file, write_text
 from .page import DROPPED, Markup, html_table, link, page, paragraph, section
-from .words import counted, grouped, share
+from .words import WHY_DROPPED, counted, grouped, share
 
 # %% ../nbs/32_overview.ipynb #6f054672
 SPANS = {"hour": 3600, "day": 86_400, "week": 7 * 86_400, "month": 30 * 86_400}  # the last one: longer
-_REASONS = ("natural", "synthetic", "natural_cross_batch", "synthetic_cross_batch")
 _COUNTS = ("read", "bad", "kept", "dropped", "renamed", "suspects")
 
 
@@ -56,9 +55,9 @@ def row_of(
     batch_id; status (committed, decided); sequence: the order of first commits, null without a manifest;
     etl_time, started_at, finished_at (ISO 8601, UTC); rows_read = rows_bad + rows_kept + rows_dropped +
     rows_erased; rows_renamed, of those kept; rows_suspects; dropped_natural, dropped_synthetic,
-    dropped_natural_cross_batch, dropped_synthetic_cross_batch (rows); back_hour, back_day, back_week,
-    back_month, back_longer: rows dropped for a batch that lies up to so far back; seconds; bytes_input,
-    bytes_events; input_files; version (of dedup_nb).
+    dropped_natural_cross_batch, dropped_synthetic_cross_batch, dropped_erased (rows); back_hour, back_day,
+    back_week, back_month, back_longer: rows dropped for a batch that lies up to so far back; seconds;
+    bytes_input, bytes_events; input_files; version (of dedup_nb).
     """
     back = (m.get("cross_batch") or {}).get("looked_back") or looked_back({}, {}, None)
     same = ("batch_id", "status", "sequence", "etl_time", "started_at", "finished_at", "input_files")
@@ -66,7 +65,7 @@ def row_of(
         **{name: m.get(name) for name in same},
         **{f"rows_{name}": m["counts"][name] for name in _COUNTS},
         "rows_erased": m["counts"].get("erased", 0),
-        **{f"dropped_{name}": m["reasons"].get(name, 0) for name in _REASONS},
+        **{f"dropped_{name}": m["reasons"].get(name, 0) for name in WHY_DROPPED},
         **{f"back_{span}": n for span, n in back.items()},
         "seconds": m["seconds"]["total"],
         **{f"bytes_{name}": m["bytes"].get(name, 0) for name in ("input", "events")},

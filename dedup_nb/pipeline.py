@@ -12,10 +12,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from .choose import Chosen, choose_batches, compare_with_commits
 from .config import Config
 from .catalog import EventsTable
+from .erased import erased_ids, find_erased, mark_erased, without_forgotten
 from .errors import ConfigError, DedupError, masked
 from dedup_nb.files import (
     Batch,
@@ -50,6 +51,7 @@ from .resolve import met
 from .scan import Scan, Tally, ids_to_look_at, scan_ids, scan_keys, time_of_batch
 from dedup_nb.stages import (
     all_staying,
+    count_decisions,
     Decided,
     Kept,
     check_some_good,
@@ -107,7 +109,8 @@ def _look_back(job: Job, opened: Opened, scan: Scan, etl: int | None, progress: 
 
 
 def _claimed(job: Job, opened: Opened, scan: Scan, etl: int | None) -> Claim:
-    manifest, batch_id, info = job.manifest, opened.batch.batch_id, {"token": opened.attempt.token}
+    manifest, batch_id = job.manifest, opened.batch.batch_id
+    info = {"token": opened.attempt.token, "fingerprints": scan.fingerprints}
     if job.stream:
         info["stream"] = job.stream.id
     if not job.applies:
@@ -195,12 +198,23 @@ class _Moving:
         "Stage the suspects, and decide on each pair of them."
         self.progress.begin("natural")
         suspects, unfit, tally = self._staged(ids, few)
-        compared = suspects.limit(0) if self._keeps_all else suspects
+        compared = suspects.limit(0) if self._keeps_all and self.opened.erased is None else suspects
         asked = (self.opened.keys, self.job.recipe.synthetic, self.opened.attempt, self.known)
         decisions, counts = decide_staged(compared, *asked)
+        if self.opened.erased is not None:
+            decisions, counts = self._without_erased(decisions)
         self.progress.done("natural", natural_words(counts))
         self.progress.done("synthetic", synthetic_words(counts))
         return _Decisions(suspects, unfit, tally, decisions, counts)
+
+    def _without_erased(self, decisions: DataFrame) -> tuple[DataFrame, Decided]:
+        "The decisions, of which those on events that were erased are to drop them."
+        attempt, marked = self.opened.attempt, mark_erased(decisions, self.opened.erased)
+        if self._keeps_all:
+            marked = marked.where("reason = 'erased'")
+        staged = attempt.stage(marked, "decisions_erased")
+        staged = gathered(staged, attempt.staged_rows("decisions_erased"))
+        return staged, count_decisions(staged)
 
     @property
     def _keeps_all(self) -> bool:
@@ -211,9 +225,9 @@ class _Moving:
     ) -> Iterator[Callable[[], None]]:
         "What is written once the suspects are decided, each beside the others."
         attempt, source, kept = self.opened.attempt, self.opened.source, self.opened.kept
-        stay = all_staying(d.suspects, source, kept) if self._keeps_all else self._staying(rows)
+        stay = self._all_staying(d) if self._keeps_all else self._staying(rows)
         yield partial(write_kept, source, ids, few, stay, kept)
-        yield partial(write_dropped, rows, attempt)
+        yield partial(write_dropped, rows, attempt, self.opened.erased is not None)
         yield partial(write_verdicts, d.decisions, attempt)
         if d.tally.bad:
             yield partial(write_bad, source, d.unfit, attempt)
@@ -230,6 +244,11 @@ class _Moving:
         opened = self.opened
         return staying(rows, opened.source, opened.keys, opened.kept)
 
+    def _all_staying(self, d: _Decisions) -> DataFrame:
+        gone = d.decisions.selectExpr("event_id as _dd_gone", "_dd_fp as _dd_gone_fp")
+        left = d.suspects.join(gone, F.expr("_dd_id = _dd_gone and _dd_fp = _dd_gone_fp"), "left_anti")
+        return all_staying(left, self.opened.source, self.opened.kept)
+
 
 # %% ../nbs/31_pipeline.ipynb #2a825e83
 def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
@@ -239,6 +258,7 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     stages = 5 + 2 * job.applies + (job.manifest is not None)
     progress = Progress(stages, job.say, job.live, lambda: _written(attempt))
     with progress, _tidied(job, batch, attempt):
+        job = job.agreed()
         opened = _opened(job, batch, attempt, progress)
         job = job.taking(opened.keys.missing)
         work = _worked(job, opened, progress)
@@ -248,9 +268,19 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
 def _worked(job: Job, opened: Opened, progress: Progress) -> Worked:
     "All stages up to the commit."
     scan, etl = _scan(job, opened, progress)
+    scan = scan if opened.erased is None else _with_erased(scan, opened)
     looked = _look_back(job, opened, scan, etl, progress) if job.manifest else None
     moved = _Moving(job, opened, scan, looked, progress).moved()
     return Worked(opened, scan, etl, looked, moved)
+
+
+def _with_erased(scan: Scan, opened: Opened) -> Scan:
+    "The scan with a look at what was erased; what left the manifest for it does not come back."
+    attempt = opened.attempt
+    named = attempt.stage(erased_ids(opened.source, opened.keys, opened.erased), "erased")
+    ids = attempt.stage(scan.ids.unionAll(named.select("_dd_hash")).distinct(), "looked_at")
+    pairs = scan.pairs and without_forgotten(scan.pairs, named)
+    return replace(scan, ids=ids, found=attempt.staged_rows("looked_at"), pairs=pairs)
 
 
 def _opened(job: Job, batch: Batch, attempt: Attempt, progress: Progress) -> Opened:
@@ -261,7 +291,12 @@ def _opened(job: Job, batch: Batch, attempt: Attempt, progress: Progress) -> Ope
     source, keys = _read(job, batch)
     columns = counted(len(source.columns), "column")
     progress.done("read", f"{_size_of(batch, source)}, {columns}")
-    return Opened(batch, source, keys, Kept(attempt, job.places.output, earlier), earlier.get("attempt"))
+    kept, ledger = (
+        Kept(attempt, job.places.output, earlier),
+        job.manifest.ledger() if job.manifest else Ledger(),
+    )
+    erased = find_erased(job.spark, job.output, batch.batch_id, ledger)
+    return Opened(batch, source, keys, kept, earlier.get("attempt"), erased)
 
 
 def _size_of(batch: Batch, source: Source) -> str:

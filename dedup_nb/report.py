@@ -102,13 +102,13 @@ def metrics(
 
     counts: rows `read` = `bad` + `kept` + `dropped`; of the kept, `renamed`; of the read, `suspects` (rows
     whose id needed a look); reasons: rows dropped for `natural`, `synthetic`, `natural_cross_batch`,
-    `synthetic_cross_batch`; verdicts: pairs with `keep_first`, `rename`, `quarantine`, `drop`; seconds: wall
-    clock per stage and `total`; bytes: of the `input` and of each output area; settings: those that are not
-    at their default, without secrets; versions: dedup_nb, spark, python; started_at, finished_at: ISO 8601,
-    UTC. more: `mode`, `status` (`committed` or `decided`), `etl_time` (ISO 8601, UTC, or null), `sequence`
-    (order of first commits, or null), `attempt` (the token in the file names), `input_files` (their number),
-    `notes` (sentences for people); with a manifest `cross_batch`: `pairs`, `known_keys` of the ids at hand,
-    rows dropped for `natural_cross_batch` (and for which batch: `dropped_for`; how far back: `looked_back`),
+    `synthetic_cross_batch`, `erased`; verdicts: pairs with `keep_first`, `rename`, `quarantine`, `drop`;
+    seconds: wall clock per stage and `total`; bytes: of the `input` and of each output area; settings: those
+    that are not at their default, without secrets; versions: dedup_nb, spark, python; started_at,
+    finished_at: ISO 8601, UTC. more: `mode`, `status` (`committed` or `decided`), `etl_time` (ISO 8601, UTC,
+    or null), `sequence` (order of first commits, or null), `attempt` (the token in the file names),
+    `input_files` (their number), `notes` (sentences for people); with a manifest `cross_batch`: `pairs`,
+    `known_keys` of the ids at hand, rows dropped for `natural_cross_batch` (and for which batch: `dropped_for`; how far back: `looked_back`),
     pairs with reason `synthetic_cross_batch` and those of them `renamed`, `newer_batches` that were there
     before a late one (and rows `dropped_for_newer`); `used`: with DynamoDB, the units and requests it took;
     `entities`: those of the kept events, by type, where they are written apart; `hot_ids`: the ids with most
@@ -136,6 +136,7 @@ _REASONS = {
     "synthetic": "synthetic duplicate{s}",
     "natural_cross_batch": "natural duplicate{s} of earlier batches",
     "synthetic_cross_batch": "synthetic duplicate{s} of earlier batches",
+    "erased": "row{s} of events that were erased before",
 }
 
 

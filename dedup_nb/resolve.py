@@ -39,6 +39,7 @@ from dedup_nb.keys import (
 from .natural import collapsed, each_its_own, natural
 from .places import check_renames, recipe_of
 from .synthetic import nothing_seen, synthetic
+from .words import OF_ALL_COPIES
 
 # %% ../nbs/14_resolve.ipynb #b4f23501
 VERDICTS = [
@@ -138,10 +139,10 @@ def dropped_rows(
     # a pair with a number of its own (missing_fingerprint=unique) is one row, whatever equals it
     exploded = rows.withColumn(
         "_dd_reason",
-        F.expr("""explode(concat(
+        F.expr(f"""explode(concat(
         if(_dd_at.row = _dd.first_row and not _dd.stays, array(_dd.reason), cast(array() as array<string>)),
         array_repeat(
-            if(_dd.reason = 'natural_cross_batch', _dd.reason, 'natural'),
+            if(_dd.reason in {OF_ALL_COPIES}, _dd.reason, 'natural'),
             int(if(_dd.ordinal > 0, 0, _dd_n - if(_dd_at.row = _dd.first_row, 1, 0))))))"""),
     )
     dedup = F.expr("""named_struct('reason', _dd_reason, 'kept_event_id', _dd.kept_event_id,

@@ -33,6 +33,7 @@ from dedup_nb.keys import (
     own_id,
     pair_key,
     place_of,
+    stands_in,
     suspect_ids,
 )
 from .read import Source
@@ -120,6 +121,7 @@ class Scan:
     pairs: DataFrame | None = None  # one row per pair of those, with `n`, its rows
     number: int = 0  # of pairs
     checksum: int = 0  # of pairs
+    fingerprints: str | None = None  # their kind, see `ledger.other_kind`
 
 
 def scan_ids(
@@ -155,9 +157,17 @@ def scan_keys(
     hours = [f"_dd_hour{i}" for i in range(len(times))]
     narrow = rows.select("*", claimed_fingerprint(rows, keys).alias("_dd_fp"), *times)
     columns = _key_columns(rows.schema, keys, hours) | (_text_columns(rows, keys) if texts else {})
-    of_all = ["_dd_good", "_dd_look", F.xxhash64("_dd_id").alias("_dd_hash"), *hours]
-    rows = narrow.select(*of_all, *_where_good(columns))
-    return _scanned(rows, ["_dd_hash", *columns], _medians(hours, source), attempt)
+    of_all = ["_dd_good", "_dd_look", F.expr("xxhash64(_dd_id) as _dd_hash")]
+    rows = narrow.select(*of_all, stands_in("_dd_fp").alias("_dd_stand_in"), *hours, *_where_good(columns))
+    return _scanned(rows, ["_dd_hash", *columns], _medians(hours, source), keys, attempt)
+
+
+def _kind_of(keys: Keys, total: Mapping[str, int]) -> str | None:
+    "The kind of fingerprints of a batch, see `ledger.other_kind`, by the numbers of its rows."
+    good, real = total["good"], total["real"]
+    if keys.fingerprint is None or not good:
+        return keys.missing if good else None
+    return "empty" if not real else "column" if real == good else "some"
 
 
 def _where_good(columns: Mapping[str, Column]) -> list[Column]:
@@ -181,16 +191,18 @@ def _text_columns(events: DataFrame, keys: Keys) -> dict[str, Column]:
     return {"event_id": F.col("_dd_id"), "event_fingerprint": F.col("_dd_fp"), "place": place}
 
 
-def _scanned(rows: DataFrame, columns: Sequence[str], hours: Sequence[Column], attempt: Attempt) -> Scan:
+def _scanned(
+    rows: DataFrame, columns: Sequence[str], hours: Sequence[Column], keys: Keys, attempt: Attempt
+) -> Scan:
     "Stage the keys, and ask all else of them."
     staged, total = _staged_keys(rows, hours, attempt)
     tally = Tally(total["rows"], total["good"])
     good = gathered(staged.where("_dd_good").select(*columns), tally.good)
     repeated = attempt.stage(_repeated(gathered(staged, tally.read)), "repeated")
     ids, found, pairs = repeated.select("_dd_hash"), attempt.staged_rows("repeated"), _one_each(good)
-    scan = Scan(ids, found, _found(total), tally.read, tally, good, pairs, tally.good, total["checksum"])
-    several = gathered(repeated.where("several").select("_dd_hash"), found)
-    return _with_repeats(scan, several, columns) if found else scan
+    more = total["checksum"], _kind_of(keys, total)
+    scan = Scan(ids, found, _found(total), tally.read, tally, good, pairs, tally.good, *more)
+    return _with_repeats(scan, repeated, columns) if found else scan
 
 
 def _one_each(good: DataFrame) -> DataFrame:
@@ -203,12 +215,14 @@ def _staged_keys(
     "Stage the keys of all rows, and count them on the way."
     watch = Observation("keys")
     checksum = F.expr(f"coalesce(bit_xor(if(_dd_good, {_PAIR_HASH}, 0)), 0) as checksum")
-    staged = attempt.stage(rows.observe(watch, *row_counts(), checksum, *hours), "keys")
+    counts = *row_counts(), F.expr("count_if(_dd_good and not _dd_stand_in) as real"), checksum, *hours
+    staged = attempt.stage(rows.observe(watch, *counts), "keys")
     return staged, watch.get
 
 
-def _with_repeats(scan: Scan, several: DataFrame, columns: Sequence[str]) -> Scan:
+def _with_repeats(scan: Scan, repeated: DataFrame, columns: Sequence[str]) -> Scan:
     "The pairs of a batch in which ids repeat. Most ids have one row: only the others are brought together."
+    several = gathered(repeated.where("several").select("_dd_hash"), scan.found)
     alone = scan.pairs.join(several, "_dd_hash", "left_anti")
     together = _brought_together(scan.keys.join(several, "_dd_hash", "left_semi"), columns)
     # the checksum of all rows has a pair as often as it came

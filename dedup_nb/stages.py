@@ -8,6 +8,7 @@ __all__ = [
     "stage_suspects",
     "Decided",
     "decide_staged",
+    "count_decisions",
     "hottest_ids",
     "natural_words",
     "resolved_words",
@@ -40,7 +41,7 @@ from typing import Any
 from zlib import crc32
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
 from .canonical import text_of, values_of
-from .columns import LINE, PLAIN_JSON, quoted
+from .columns import LINE, PLAIN_JSON, named, quoted
 from .enriched import enriched_lines, with_small_id
 from .errors import AlarmError, ConservationError
 from .keys import KEY, STAYS, Keys, fate_of, gathered, id_key, rows_of, with_keys
@@ -51,7 +52,7 @@ from .resolve import VERDICTS, clean_rows, decide, dropped_rows, kept_lines, kep
 from .scan import Tally, row_counts, seen_by
 from .session import beside
 from .shred import entity_types, events_folder, folder_of
-from .words import counted, grouped, share
+from .words import OF_ALL_COPIES, counted, grouped, share
 from dedup_nb.write import (
     Attempt,
     Written,
@@ -202,7 +203,7 @@ def decide_staged(
         asked = dict(unique=keys.unique, batch_id=attempt.batch_id, known=known, taken=taken)
         staged = attempt.stage(decide(suspects, strategy, **asked), name)
         staged = gathered(staged, attempt.staged_rows(name))
-        return staged, _count_decisions(staged)
+        return staged, count_decisions(staged)
 
     decisions, numbers = decided("decisions")
     if numbers.renamed and not (taken := _taken(decisions)).isEmpty():
@@ -217,7 +218,10 @@ def _taken(decisions: DataFrame) -> DataFrame:
     return made.join(decisions.select("event_id"), "event_id", "left_semi").distinct()
 
 
-def _count_decisions(decisions: DataFrame) -> Decided:
+def count_decisions(
+    decisions: DataFrame,  # one row per pair
+) -> Decided:
+    "Count what was decided."
     counts = (
         "count(1) as pairs",
         "sum(copies) as copies",
@@ -235,7 +239,8 @@ def hottest_ids(
 ) -> list[dict[str, Any]]:  # `event_id`, `rows`, `pairs`, `dropped`
     "The ids with most rows, at most ten; where they have as many, the first in order."
     sums = ("sum(copies) as rows", "count(1) as pairs", "sum(if(stays, copies - 1, copies)) as dropped")
-    ids = decisions.groupBy("event_id").agg(*map(F.expr, sums)).where("rows > 1")
+    told = decisions.where("reason is distinct from 'erased'")
+    ids = told.groupBy("event_id").agg(*map(F.expr, sums)).where("rows > 1")
     found = ids.orderBy(F.desc("rows"), "event_id").limit(10)
     return [r.asDict() for r in found.withColumn("event_id", F.expr("left(event_id, 200)")).collect()]
 
@@ -252,13 +257,12 @@ def _reasons_of(rows: Sequence[T.Row]) -> Iterator[tuple[str | None, int]]:
     "Rows dropped: the first of a pair for the pair's reason, its copies as natural duplicates."
     for r in rows:
         yield r.reason, r.firsts
-        copies = "natural_cross_batch" if r.reason == "natural_cross_batch" else "natural"
-        yield copies, r.going - r.firsts
+        yield r.reason if r.reason in OF_ALL_COPIES else "natural", r.going - r.firsts
 
 
 def _met_earlier(rows: Sequence[T.Row]) -> dict[str, Any]:
     "What earlier batches changed: rows that went for each of them, and pairs whose id one of them had."
-    dropped_for = _sums((r.seen_in_batch, r.copies) for r in rows)
+    dropped_for = _sums((r.seen_in_batch, r.copies) for r in rows if r.reason == "natural_cross_batch")
     collided = [r for r in rows if r.reason == "synthetic_cross_batch"]
     return {
         "natural_cross_batch": sum(dropped_for.values()),
@@ -360,13 +364,26 @@ def without_id_words(
 
 # %% ../nbs/31_stages.ipynb #7d050f55
 def write_verdicts(decisions: DataFrame, attempt: Attempt) -> None:
-    "Write the pairs for which something happened."
-    write_rows(decisions.where("verdict is not null").select(*VERDICTS), attempt, "verdicts")
+    "Write the pairs for which something happened; of those that were erased, no id."
+    told = _emptied(decisions, "reason", ("event_id", "event_fingerprint", "new_event_id"))
+    write_rows(told.where("verdict is not null").select(*VERDICTS), attempt, "verdicts")
 
 
-def write_dropped(rows: DataFrame, attempt: Attempt) -> None:
-    "Write the suspect rows that go, as `resolve.met` gives them."
-    write_rows(dropped_rows(rows), attempt, "dropped")
+def _emptied(rows: DataFrame, reason: str, columns: Sequence[str]) -> DataFrame:
+    "The rows without the values of these columns where they were erased: they were to be nowhere."
+    stays = F.expr(f"{reason} is distinct from 'erased'")
+    return rows.withColumns({c: F.when(stays, named(c)) for c in columns})
+
+
+def write_dropped(
+    rows: DataFrame,  # from `resolve.met`
+    attempt: Attempt,
+    erased: bool,  # may some have been erased? They are written without their values
+) -> None:
+    "Write the suspect rows that go."
+    gone = dropped_rows(rows)
+    columns = [c for c in gone.columns if c != "dedup"]
+    write_rows(_emptied(gone, "dedup.reason", columns) if erased else gone, attempt, "dropped")
 
 
 def staying(rows: DataFrame, source: Source, keys: Keys, kept: Kept) -> DataFrame:

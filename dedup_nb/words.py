@@ -4,6 +4,8 @@
 
 # %% auto #0
 __all__ = [
+    "WHY_DROPPED",
+    "OF_ALL_COPIES",
     "grouped",
     "counted",
     "share",
@@ -95,6 +97,11 @@ def first_line(
     lines = [line.strip() for line in str(wrong).strip().splitlines()]
     telling = (line for line in lines if line and not line.startswith("An error occurred while calling"))
     return next(telling, type(wrong).__name__).lstrip(": ")[:400]
+
+
+# %% ../nbs/00_words.ipynb #652c6414
+WHY_DROPPED = ("natural", "synthetic", "natural_cross_batch", "synthetic_cross_batch", "erased")
+OF_ALL_COPIES = ("natural_cross_batch", "erased")  # of these all copies of a pair go, the first one too
 
 
 # %% ../nbs/00_words.ipynb #b632a074
