@@ -10,13 +10,12 @@ import hashlib, re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from .columns import bare
+from .columns import LINE
 from .files import names_in
-from .keys import KEY, Keys, fingerprint_of, id_key
+from .keys import KEY, Keys, fingerprint_of, id_key, new_event_id
 from .ledger import Ledger
 from .overview import read_at_once
 from .read import Source
-from .synthetic import new_event_id
 
 
 # %% ../nbs/31_erased.ipynb #c79cdf7a
@@ -78,7 +77,9 @@ def erased_ids(
 ) -> DataFrame:  # KEY, `_dd_hash`, `forgotten`: one row per id of the batch that is named
     "The ids in a batch that proofs name, or would be given."
     rows = source.decode(source.raw).where("_dd_good")
-    narrow = rows.select("_dd_id", fingerprint_of(bare(rows), keys).alias("fp"))
+    narrow = rows.select(
+        "_dd_id", fingerprint_of(rows.drop("_dd_id", "_dd_good", "_dd_look", LINE), keys).alias("fp")
+    )
     made = new_event_id(F.col("_dd_id"), F.col("fp"))
     own, given = F.sha2("_dd_id", 256), F.sha2(made, 256)
     named = narrow.select("_dd_id", own.alias("own"), F.explode(F.array(own, given)).alias("sha256"))

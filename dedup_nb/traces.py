@@ -300,8 +300,8 @@ def made_ids(
 def _made_in(there: Listed, area: str, wanted: Wanted) -> Iterator[str]:
     met = there.named(there.rows(area, there.files(area))).where(wanted.where)
     rows = met.select("_row.*") if "_row" in met.columns else met.drop(*_BESIDE)
-    keys = fit(there.recipe, rows.columns)
-    rows = with_ids(rows, keys.id).where("_dd_id is not null")
+    keys = fit(there.recipe, rows.schema)
+    rows = with_ids(rows, keys).where("_dd_id is not null")
     made = new_event_id(F.col("_dd_id"), fingerprint_of(rows.drop("_dd_id"), keys))
     return (r.id for r in rows.select(made.alias("id")).distinct().collect())
 
