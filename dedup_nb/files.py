@@ -451,7 +451,7 @@ _DAY_IN_ONE = re.compile(r"(19[7-9]\d|2[01]\d\d)(0[1-9]|1[0-2])([0-2]\d|3[01])")
 
 
 def _as_far_as(limit: str, batch_id: str) -> str:
-    "A name as far as a limit is written, to compare: of a day such as 20261120 the digits, else whole numbers."
+    "A name as far as a limit is written, to compare: whole numbers, but of a day as 20261120 its digits."
     written, parts = (re.findall("[0-9]+|[^0-9]", name) for name in (limit, batch_id))
     parts = parts[: len(written)]
     if len(parts) == len(written) and _DAY_IN_ONE.match(parts[-1]):
