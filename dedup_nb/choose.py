@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 from .errors import ConfigError, did_you_mean
-from .files import Batch, is_asked_for, late_id, read_json, write_text
+from .files import Batch, in_order, is_asked_for, late_id, read_json, write_text
 from .ledger import Entry, Ledger, ManifestError, committed_already
 from .places import Limits
 from .words import counted, grouped, some_of
@@ -60,8 +60,8 @@ def compare_with_commits(
     "Compare committed folders with what their commits read."
     commits = _Commits({e.batch_id: e for e in ledger.committed()}, output, take_late, advice)
     each = list(map(commits.compared, batches))
-    # names of versions are no texts: 10 comes after 9
-    order = lambda b: (b.versions[1] if b.versions else 0, b.batch_id)
+    # of a table one part may have a name of its own: the versions say which is older
+    order = lambda b: (b.versions[1] if b.versions else 0, in_order(b.batch_id))
     found = sorted((b for one in each for b in one.batches), key=order)
     troubles = {name: words for one in each for name, words in one.troubles.items()}
     return Chosen(tuple(found), tuple(note for one in each for note in one.notes), troubles)

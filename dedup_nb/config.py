@@ -139,7 +139,7 @@ class Config:
         "batches", None, "only batches from this id on (a prefix such as 2026-11-20 will do)"
     )
     until: str | None = setting(
-        "batches", None, "only batches up to this id (a prefix includes all that start with it)"
+        "batches", None, "only batches up to this id (a prefix such as 2026-11 includes all of it)"
     )
     max_batches: int = setting(
         "batches", 50, "refuse to process more than this, unless since is given", at_least=1

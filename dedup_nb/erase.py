@@ -16,8 +16,8 @@ from .columns import literal
 from .config import Config
 from .erased import erasures, sha256_of
 from .errors import BusyError, ConfigError, ConservationError
-from .files import absolute, escaped, files_below, filesystem, loader_url, names_in, read_json
-from .files import remove_file, remove_folder, write_text
+from .files import absolute, escaped, files_below, filesystem, in_order, loader_url, names_in
+from .files import read_json, remove_file, remove_folder, write_text
 from .finish import publish_pending
 from .history import Reply, proofs_of
 from .ledger import Ledger, is_gone, this_process, who
@@ -478,7 +478,7 @@ def _words(
 
 
 def _what(proof: Mapping[str, Any]) -> str:
-    batches = sorted(proof["batches"])
+    batches = sorted(proof["batches"], key=in_order)
     rows = ", ".join(f"{grouped(n)} in {area}/" for area, n in proof["rows"].items())
     return f"{rows} of {counted(len(batches), 'batch', 'batches')} ({some_of(batches)})"
 

@@ -11,6 +11,7 @@ __all__ = [
     "escaped",
     "filesystem",
     "rows_in_parquet",
+    "in_order",
     "write_text",
     "read_json",
     "remove_file",
@@ -149,6 +150,18 @@ def rows_in_parquet(
         return sum(pool.map(rows_of, paths))
 
 
+# %% ../nbs/01_files.ipynb #f7f35e20
+def in_order(name: str) -> tuple[str, str]:
+    "The key to sort names by, those of batches too: what is a number in them compares as one."
+    return re.sub("[0-9]+", _comparable, name), name
+
+
+def _comparable(digits: re.Match) -> str:
+    "A number as text that sorts as numbers do, and stands among other characters as a digit does."
+    plain = digits[0].lstrip("0")
+    return f"0{chr(len(plain))}{plain}"
+
+
 # %% ../nbs/01_files.ipynb #e4ddd4da
 def _has_folders(fs: pafs.FileSystem) -> bool:
     "Must folders be made before a file is put into them?"
@@ -240,9 +253,10 @@ def files_below(
 
 
 def names_in(folder: str) -> list[str]:
-    "The names of what lies in a folder, sorted; nothing if it is not there."
+    "The names of what lies in a folder, in order; nothing if it is not there."
     fs, inner = filesystem(folder)
-    return sorted(i.base_name for i in fs.get_file_info(pafs.FileSelector(inner, allow_not_found=True)))
+    found = fs.get_file_info(pafs.FileSelector(inner, allow_not_found=True))
+    return sorted((i.base_name for i in found), key=in_order)
 
 
 def has_files(folder: str) -> bool:
@@ -284,14 +298,17 @@ class Batch:
 class Found:
     "What a listing gives."
 
-    batches: tuple[Batch, ...]  # oldest first: in order of batch_id
+    batches: tuple[Batch, ...]  # oldest first: `in_order` of batch_id
     unfit: tuple[str, ...] = ()  # what is left out, and why
     notes: tuple[str, ...] = ()  # what else was seen
 
 
 # %% ../nbs/01_files.ipynb #6f3e591b
+_HIDDEN = re.compile(r"[.].*|_[^=]*|.*[.]_COPYING_")  # what Spark passes by: `_day=1` is read
+
+
 def _hidden(relative: str) -> bool:
-    return any(part.startswith((".", "_")) for part in relative.split("/"))
+    return any(map(_HIDDEN.fullmatch, relative.split("/")))
 
 
 def _listed(path: str) -> tuple[str, list[tuple[str, pafs.FileInfo]]]:
@@ -301,10 +318,19 @@ def _listed(path: str) -> tuple[str, list[tuple[str, pafs.FileInfo]]]:
     if found.type == pafs.FileType.NotFound:
         raise _not_there(path, fs, inner)
     if found.type == pafs.FileType.File:
+        _check_is_read(path, found.base_name)
         return absolute(path), [("", found)]
     start = len(inner.rstrip("/")) + 1
     names = sorted(((i.path[start:], i) for i in below), key=lambda named: named[0])
     return absolute(path), [(name, i) for name, i in names if not _hidden(name)]
+
+
+def _check_is_read(path: str, name: str) -> None:
+    if _hidden(name):
+        raise InputError(
+            f"{path} would be read as an empty file: Spark passes by names that begin with a dot or an "
+            "underscore, or end in ._COPYING_. Rename the file; nothing was written."
+        )
 
 
 def _looked_at(path: str, fs: pafs.FileSystem, inner: str) -> tuple[pafs.FileInfo, list[pafs.FileInfo]]:
@@ -390,7 +416,7 @@ def _fit(batches: Iterable[Batch]) -> tuple[tuple[Batch, ...], tuple[str, ...]]:
     by_id: dict[str, list[Batch]] = {}
     for b in batches:
         by_id.setdefault(b.batch_id, []).append(b)
-    wrong = {batch_id: _why_unfit(batch_id, found) for batch_id, found in sorted(by_id.items())}
+    wrong = {batch_id: _why_unfit(batch_id, by_id[batch_id]) for batch_id in sorted(by_id, key=in_order)}
     fit = (by_id[batch_id][0] for batch_id, why in wrong.items() if not why)
     return tuple(fit), tuple(filter(None, wrong.values()))
 
@@ -436,14 +462,26 @@ def late_id(batch_id: str, number: int) -> str:
     return f"{batch_id}~{number}"
 
 
+_DAY_IN_ONE = re.compile(r"(19[7-9]\d|2[01]\d\d)(0[1-9]|1[0-2])([0-2]\d|3[01])")
+
+
+def _as_far_as(limit: str, batch_id: str) -> str:
+    "A name as far as a limit is written, to compare: whole numbers, but of a day as 20261120 its digits."
+    written, parts = (re.findall("[0-9]+|[^0-9]", name) for name in (limit, batch_id))
+    parts = parts[: len(written)]
+    if len(parts) == len(written) and _DAY_IN_ONE.match(parts[-1]):
+        parts[-1] = parts[-1][: len(written[-1])]
+    return in_order("".join(parts))[0]
+
+
 def is_asked_for(batch_id: str, limits: Limits) -> bool:
     "Do the limits let a batch through? `since` and `until` count as far as they are written."
     if limits.batch_id and re.sub(r"~\d+$", "", batch_id) != limits.batch_id != batch_id:
         return False  # what is asked for includes its late files
     since, until = limits.since, limits.until
-    if since is not None and batch_id[: len(since)] < since:
+    if since and _as_far_as(since, batch_id) < in_order(since)[0]:
         return False
-    if until is not None and batch_id[: len(until)] > until:
+    if until and _as_far_as(until, batch_id) > in_order(until)[0]:
         return False
     return batch_id not in limits.skip_batches
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 from .drawings import side_by_side, timeline
-from .files import names_in, read_json, remove_file, write_text
+from .files import in_order, names_in, read_json, remove_file, write_text
 from .page import DROPPED, Markup, html_table, link, page, paragraph, section
 from .words import WHY_DROPPED, counted, grouped, share
 
@@ -256,7 +256,7 @@ def _said_of_all(rows: Sequence[Mapping[str, Any]], batches: int) -> str:
 def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
     "By first commit; without a manifest by time."
     sequence = row["sequence"]
-    return sequence is None, sequence or 0, row["etl_time"] or "", row["batch_id"]
+    return sequence is None, sequence or 0, row["etl_time"] or "", in_order(row["batch_id"])
 
 
 def read_at_once(

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 from .drawings import LATE, LATE_ID, stacked, waterfall
-from .files import files_below, filesystem, names_in, read_json, write_text
+from .files import files_below, filesystem, in_order, names_in, read_json, write_text
 from .page import BAD, DROPPED, NEW_ID, Markup, html_table, link, page, section
 from .words import counted, grouped, megabytes, said, share
 
@@ -321,13 +321,14 @@ def _headline(m: Mapping[str, Any]) -> str:
 
 def _beside(batch_id: str, pages: Sequence[str]) -> list[str]:
     "The batches before and after one, by name, of those that have a page."
-    return [b for b in pages if b < batch_id][-1:] + [b for b in pages if b > batch_id][:1]
+    place = in_order(batch_id)
+    return [b for b in pages if in_order(b) < place][-1:] + [b for b in pages if in_order(b) > place][:1]
 
 
 def _ways(batch_id: str, pages: Sequence[str]) -> str:
     "Links to the pages of the batches before and after."
     links = (
-        link(f"\u2190 {b}" if b < batch_id else f"{b} \u2192", f"../{b}/report.html")
+        link(f"\u2190 {b}" if in_order(b) < in_order(batch_id) else f"{b} \u2192", f"../{b}/report.html")
         for b in _beside(batch_id, pages)
     )
     return f"<nav>{''.join(links)}{link('all batches', '../index.html')}</nav>"
@@ -420,7 +421,7 @@ def draw_page(
     m, record = read_json(f"{folder}/metrics.json"), read_json(f"{folder}/files.json") or {}
     earlier = (m.get("cross_batch") or {}).get("dropped_for") or {}
     near = _near(batch_id, names_in(f"{output}/runs") if names is None else names)
-    pages = _pages_of(output, sorted({*near, *_most(earlier)}))
+    pages = _pages_of(output, sorted({*near, *_most(earlier)}, key=in_order))
     write_text(f"{folder}/report.html", report_html(m, bad_examples(output, record.get("bad", [])), pages))
     return _beside(batch_id, pages)
 
@@ -435,10 +436,10 @@ def draw_pages(output: str) -> None:
     "Write the pages of all batches that have numbers, and no page yet."
     paths = [f["path"].split("/") for f in files_below(f"{output}/runs")]
     have = {name: {p[-2] for p in paths if p[-1] == name} for name in ("metrics.json", "report.html")}
-    missing = sorted(have["metrics.json"] - have["report.html"])
+    missing = sorted(have["metrics.json"] - have["report.html"], key=in_order)
     # once to have them, once more to link them with one another
     for batch_id in missing * 2 if len(missing) > 1 else missing:
-        draw_page(output, batch_id, sorted(set().union(*have.values())))
+        draw_page(output, batch_id, sorted(set().union(*have.values()), key=in_order))
 
 
 # %% ../nbs/32_report.ipynb #5000d5aa

@@ -201,8 +201,14 @@ def _unsaid(added: Sequence[Row], columns: Sequence[str]) -> str | None:
     "Do files lie elsewhere, or in folders that do not say the partition? Then in words."
     paths = [a.path for a in added]
     elsewhere = [p for p in paths if ":/" in p or p.startswith("/")]
-    unsaid = elsewhere or [p for p in paths if any(f"/{c}=" not in f"/{p}" for c in columns)]
+    unsaid = elsewhere or [p for p in paths if not _says(p, columns)]
     return f"{unsaid[0]} lies outside of the folders of the table" if unsaid else None
+
+
+def _says(path: str, columns: Sequence[str]) -> bool:
+    "Do the folders of a file say its partition, and no more? A column of the file would be taken from them."
+    folders = [folder for folder in path.split("/")[:-1] if "=" in folder]
+    return len(folders) == len(columns) and all(f"/{c}=" in f"/{path}" for c in columns)
 
 
 def _changed(versions: Iterable[int]) -> str | None:

@@ -15,9 +15,11 @@ from dedup_nb.files import (
     escaped,
     filesystem,
     find_batches,
+    in_order,
     is_asked_for,
     is_inside,
     loader_url,
+    names_in,
 )
 from dedup_nb.memory import (
     check_output,
@@ -267,6 +269,69 @@ def test_an_input_that_is_not_there_names_what_is_near():
     assert list(cut(path="db.`events`", format="table")[0]) == ["events"]
     with pytest.raises(InputError, match="Or name the batch yourself with batch_id"):
         cut(path="db.`my events`", format="table")
+
+
+def test_numbers_in_the_names_of_batches_compare_as_numbers():
+    tree(*(f"in/month={m}/day={d}/a" for m, d in ((11, 2), (2, 11), (2, 3), ("02", 3))))
+    assert list(cut(batch_pattern="month=*/day=*")[0]) == ["02_3", "2_3", "2_11", "11_2"]
+    tree("out/runs/v10/a", "out/runs/v9/a", "out/runs/v9~10/a", "out/runs/v9~2/a")
+    assert names_in("out/runs") == ["v9", "v9~2", "v9~10", "v10"]
+
+
+def test_names_with_all_their_zeros_keep_the_order_of_their_letters():
+    names = [
+        "",
+        "+1",
+        "-",
+        "0",
+        "01",
+        "1",
+        "1-1",
+        "1_1",
+        "2026-02-28",
+        "2026-02-28-00",
+        "2026-11-20",
+        "A",
+        "a~1",
+    ]
+    assert sorted(sorted(names, reverse=True), key=in_order) == sorted(names)
+    assert sorted(["a1", "a01", "a001", "a²", "a0"], key=in_order) == ["a0", "a001", "a01", "a1", "a²"]
+
+
+HOURS = ["2026-03-01_9", "2026-03-01_10", "2026-03-02_0", "2026-03-10_1"]
+DAYS = ["20261031", "20261101T09", "20261120", "20261201"]
+
+
+@pytest.mark.parametrize(
+    "names, limits, asked",
+    [
+        (HOURS, {"since": "2026-03-01_9"}, HOURS),
+        (HOURS, {"since": "2026-03-01_10"}, HOURS[1:]),
+        (HOURS, {"until": "2026-03-01_9"}, HOURS[:1]),
+        (HOURS, {"since": "2026-03-01", "until": "2026-03-01"}, HOURS[:2]),
+        (HOURS, {"since": "2026-3-2", "until": "2026-03-09"}, HOURS[2:3]),
+        (["v9", "v10", "v10~1", "v11"], {"since": "v10", "until": "v10"}, ["v10", "v10~1"]),
+        (["9999", "10000"], {"since": "9999"}, ["9999", "10000"]),
+        (DAYS, {"since": "202611", "until": "202611"}, DAYS[1:3]),
+        (DAYS, {"since": "20261120"}, DAYS[2:]),
+        (DAYS, {"until": "2026"}, DAYS),
+    ],
+)
+def test_limits_follow_the_order_of_batches(names, limits, asked):
+    assert [n for n in sorted(names, key=in_order) if is_asked_for(n, Limits(**limits))] == asked
+
+
+def test_what_spark_reads_is_in_a_batch_and_what_it_passes_by_is_not():
+    tree("in/_day=1/_k=2/a", "in/_day=1/_SUCCESS", "in/_tmp/a", "in/x/.a=b", "in/x/b._COPYING_", "in/x/_a=b")
+    assert cut(batch_pattern="day=*")[0] == {"in": ["_day=1/_k=2/a", "x/_a=b"]}
+    assert cut(batch_pattern="_day=*")[0] == {"1": ["_k=2/a"]}
+
+
+@pytest.mark.parametrize("name", ["_events.json", ".events.json", "events._COPYING_"])
+def test_one_file_that_spark_would_pass_by_is_refused(name):
+    tree(f"in/{name}")
+    with pytest.raises(InputError, match="would be read as an empty file.* Rename the file"):
+        cut(path=f"in/{name}")
 
 
 @pytest.mark.parametrize(

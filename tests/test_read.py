@@ -1,9 +1,12 @@
 "What is read: addresses, batches, formats told apart, lines, JSON, Parquet, Delta folders, tables."
 
+import bz2
 import gzip
 import json
+import lzma
 import random
 from datetime import datetime, timezone
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -12,7 +15,7 @@ import pytest
 from spread import configured
 
 from dedup_nb.enriched import NAMES
-from dedup_nb.errors import ConfigError, FormatError, InputError, MissingInputError
+from dedup_nb.errors import ConfigError, FormatError, InputError, MissingColumnError, MissingInputError
 from dedup_nb.files import (
     Batch,
     InputFile,
@@ -27,7 +30,7 @@ from dedup_nb.files import (
 )
 from dedup_nb.places import Input, Limits, Recipe
 from dedup_nb.keys import ids_of
-from dedup_nb.read import check_format, explain_read_error, format_of, read_batch
+from dedup_nb.read import check_format, explain_read_error, format_of, read_batch, wrong_line
 
 ID = "83c1293c-9788-5607-a11c-f291161a7a5a"
 MARK = b"\xef\xbb\xbf"  # what some editors put at the beginning of a file
@@ -380,6 +383,43 @@ def test_a_wrong_format_is_named_with_the_right_setting(tmp_path, content, wante
     assert f"{path.parent}/a{packed} {said}" in str(wrong.value) and "Nothing was written" in str(wrong.value)
 
 
+@pytest.mark.parametrize(
+    "name, pack, said",
+    [
+        (
+            "a.gzip",
+            gzip.compress,
+            "is gzip, and Spark unpacks only names that end in .gz. Rename the file so",
+        ),
+        ("a.json.GZ", gzip.compress, "is gzip, and Spark unpacks only names that end in .gz. Rename"),
+        ("a", bz2.compress, "is bzip2, and Spark unpacks only names that end in .bz2. Rename the file so"),
+        (
+            "a.gz",
+            bz2.compress,
+            "is not gzip, and Spark unpacks all names that end in .gz. Rename the file wi",
+        ),
+        ("a.json.gz", bytes, "is not gzip, and Spark unpacks all names that end in .gz. Rename the file wi"),
+        (
+            "a.bz2",
+            bytes,
+            "is not bzip2, and Spark unpacks all names that end in .bz2. Rename the file without",
+        ),
+        ("a.xz", lzma.compress, "is compressed with xz, but input_format is json. Store it as text, gzip or"),
+        ("a.gz", gzip.compress, None),
+        ("a.bz2", bz2.compress, None),
+        ("a.gzip", bytes, None),
+    ],
+)
+def test_lines_that_are_packed_otherwise_than_their_name_says_are_refused(tmp_path, name, pack, said):
+    (tmp_path / name).write_bytes(pack(JSON_LINE))
+    [batch] = found_in(tmp_path / name).batches
+    if not said:
+        return check_format(batch, "json")
+    with pytest.raises(FormatError) as wrong:
+        check_format(batch, "json")
+    assert f"{tmp_path}/{name} {said}" in str(wrong.value)
+
+
 @pytest.mark.parametrize("odd", [0, 5, 9])
 def test_one_file_of_another_format_at_either_end_or_in_the_middle_is_found(tmp_path, odd):
     for i in range(10):
@@ -547,7 +587,11 @@ def test_a_short_name_of_a_file_is_not_found_in_every_error(text, said):
 # --- JSON lines --------------------------------------------------------------------------------------------
 
 NO_JSON = "The line is not a JSON object with the types of these columns"
-SEVERAL = "The line holds several objects, as Firehose writes them: jq -c . FILE gives each its own line"
+SEVERAL = (
+    "The line holds several JSON objects, as Firehose writes them; wanted one a line. "
+    "Write the file anew with jq -c . FILE"
+)
+ARRAY = "The line is an array of JSON objects; wanted one a line. Write the file anew with jq -c .[] FILE"
 TWICE = "An object of the line has a key twice"
 NO_ID = "Field event_id cannot be empty"
 JSON_LINES = [  # line -> the row, or what is wrong with it; None: an empty line is no line
@@ -564,7 +608,7 @@ JSON_LINES = [  # line -> the row, or what is wrong with it; None: an empty line
     ('{"event_id":"","tags":null}', NO_ID),
     ('{"tags":["y"]}', NO_ID),
     ('{"event_id":"b"', NO_JSON),
-    ("[1]", NO_JSON),
+    ("[1]", ARRAY),
     ('"text"', NO_JSON),
     ("nothing at all", NO_JSON),
     ('{"event_id":"c","tags":"no array"}', NO_JSON),
@@ -670,6 +714,64 @@ def test_json_that_cannot_be_read_is_said(spark, tmp_path, text, place, said):
         opened(spark, write(tmp_path / "a.json", text), format="json", **place)
 
 
+ANEW = "wanted one a line. Write the file anew with jq -c"
+SEVERAL = f"The line holds several JSON objects, as Firehose writes them; {ANEW} . FILE"
+ARRAY = f"The line is an array of JSON objects; {ANEW} .[] FILE"
+NO_OBJECT = "The line is not a JSON object with the types of these columns"
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ('{"a":1}{"a":2}{"a":{"b":[{}]}}', SEVERAL),
+        (' {"a":1} \t{"a":"}{"} ', SEVERAL),
+        ('{"a":1}, {"a":2}', SEVERAL),
+        ('[{"a":1},{"a":2}]', ARRAY),
+        ('{"a":"}{"}', NO_OBJECT),
+        ('{"a":1}{"a":', NO_OBJECT),
+        ('{"a":1} and more', NO_OBJECT),
+        ("[]", NO_OBJECT),
+        ("no JSON", NO_OBJECT),
+    ],
+)
+def test_a_line_of_several_objects_says_how_to_part_them(spark, text, said):
+    assert spark.createDataFrame([(text,)], "line string").selectExpr(wrong_line("line")).collect() == [
+        (said,)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text, names, said",
+    [
+        (
+            '{"Records": [{"eventID": "a"}]}',
+            ("eventID",),
+            "has Records, an .* that have it. .* jq -c '.Records\\[\\]'",
+        ),
+        (
+            '{"d": {"my list": [{"k": 1, "n": 2}]}}',
+            ("k", "n"),
+            "that have them. .* jq -c '.d.\"my list\"\\[\\]' FILE",
+        ),
+        (
+            '{"Records": [{"detail": {"id": "a"}}]}',
+            ("detail.id",),
+            "needs detail.id; the input has Records, an",
+        ),
+        ('{"Records": [{"other": "a"}]}', ("eventID",), "needs eventID; the input has Records. Rename"),
+        (
+            '{"tags": [{"eventID": 1}], "eventId": "a"}',
+            ("eventID",),
+            "the input has tags, an array of objects",
+        ),
+    ],
+)
+def test_events_that_lie_in_an_array_are_named_with_the_way_out(spark, tmp_path, text, names, said):
+    write(tmp_path / "a.json", text)
+    with pytest.raises(MissingColumnError, match=said):
+        opened(spark, tmp_path / "a.json", format="json", recipe=Recipe(event_id=names))
+
+
 def test_json_without_any_object_is_all_bad(spark, tmp_path):
     source = opened(spark, write(tmp_path / "a.json", "nothing", "at all"), format="json")
     assert not good_rows(source) and len(bad_rows(source)) == 2
@@ -747,6 +849,7 @@ def test_a_type_that_no_folder_name_has_is_said(spark, tmp_path, schema, said):
         opened(spark, tmp_path, format="parquet", schema=schema)
 
 
+UUIDS = pa.array([b"0123456789abcdef"], pa.uuid())
 UNREADABLE = {  # files -> what is said
     "types that disagree": (
         [{"event_id": ["a"], "n": [1]}, {"event_id": ["b"], "n": ["x"]}],
@@ -762,11 +865,27 @@ UNREADABLE = {  # files -> what is said
     ),
     "nanoseconds": (
         [{"event_id": ["a"]}, {"event_id": ["a"], "at": pa.array([1], pa.timestamp("ns"))}],
-        r"Spark does not read the column at \(timestamp\[ns\]\) in .*/1.parquet. Write it with microseconds",
+        "Spark does not read the nanosecond column at in .*/1.parquet. Write it with microseconds, or leave",
     ),
     "a time of day": (
         [{"event_id": ["a"], "at": pa.array([1], pa.time64("us"))}],
-        r"Spark does not read the column at \(time64\[us\]\) in .*/0.parquet",
+        "Spark does not read the time-of-day column at in .*/0.parquet. Write it as text, or leave it out",
+    ),
+    "a UUID": (
+        [{"event_id": ["a"]}, {"event_id": UUIDS}],
+        r"Spark does not read the UUID column event_id in .*/1.parquet. Write it as text \(varchar\), or",
+    ),
+    "a UUID inside": (
+        [{"event_id": ["a"], "s": pa.StructArray.from_arrays([UUIDS], ["u"])}],
+        "Spark does not read the UUID column s.u in .*/0.parquet. Write it as text",
+    ),
+    "half a float": (
+        [{"event_id": ["a"], "f": pa.array([1.5], pa.float16())}],
+        "Spark does not read the 16-bit float column f in .*/0.parquet. Write it as float",
+    ),
+    "a very long decimal": (
+        [{"event_id": ["a"], "d": pa.array([Decimal("1.00")], pa.decimal256(39, 2))}],
+        "Spark does not read the decimal column d in .*/0.parquet. Write it with at most 38 digits",
     ),
     "no id": (
         [{"event_ids": ["a"]}],
@@ -781,6 +900,39 @@ def test_parquet_that_cannot_be_read_is_said_in_our_words(spark, tmp_path, files
         parquet(tmp_path / "p" / f"{i}.parquet", **columns)
     with pytest.raises(InputError, match=said):
         opened(spark, tmp_path / "p", format="parquet")
+
+
+@pytest.mark.parametrize(
+    "column, folder", [("country", "country=DE"), ("Event_ID", "event_id=x"), ("a=b", "a%3Db=1")]
+)
+def test_a_folder_that_would_replace_a_column_of_any_file_is_refused(spark, tmp_path, column, folder):
+    parquet(tmp_path / "in" / folder / "0.parquet", id=["a"])
+    parquet(tmp_path / "in" / folder / "x" / "1.parquet", id=["b"], **{column: ["FR"]})
+    said = f"files of {tmp_path}/in have a column {column}, which the folder {folder} would replace. Rename"
+    with pytest.raises(InputError, match=said):
+        opened(spark, tmp_path / "in", format="parquet", recipe=Recipe(event_id=("id",)))
+
+
+def test_a_column_stays_where_its_folders_are_batches(spark, tmp_path):
+    parquet(tmp_path / "country=DE" / "0.parquet", event_id=["a"], country=["FR"])
+    source = opened(spark, tmp_path, format="parquet", batch_pattern="country=*")
+    assert source.plain().select("event_id", "country").collect() == [("a", "FR")] and source.folders == ()
+
+
+def test_folders_give_the_columns_that_spark_finds_in_them(spark, tmp_path):
+    parquet(tmp_path / "in" / "no=1" / "x" / "_day=02" / "a%20b=c%3Dd" / "e" / "0.parquet", event_id=["a"])
+    source = opened(spark, tmp_path / "in", format="parquet")
+    assert source.folders == ("_day", "a b") and source.columns == ["event_id", "_day", "a b"]
+    assert source.plain().select("event_id", "_day", "a b").collect() == [("a", "02", "c=d")]
+
+
+@pytest.mark.parametrize("folder", ["event_id=x", "value=7", "_day=1/n=2"])
+def test_folders_take_nothing_from_lines(spark, tmp_path, folder):
+    write(tmp_path / "in" / folder / "a.json", '{"event_id": "a", "value": "b", "n": 1}')
+    write(tmp_path / "in" / folder / "b.json", '{"event_id": "b", "value": "c", "n": 2}')
+    source = opened(spark, tmp_path / "in", format="json")
+    rows = source.plain().select("event_id", "value", "n").orderBy("event_id").collect()
+    assert rows == [("a", "b", 1), ("b", "c", 2)] and source.folders == ()
 
 
 @pytest.mark.parametrize("other", ["x=1", "plain"])

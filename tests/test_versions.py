@@ -1,5 +1,6 @@
 "Tables by version: each run takes what was added since the last commit, once."
 
+import json
 import shutil
 from datetime import date, datetime
 from pathlib import Path
@@ -10,9 +11,10 @@ from runs import silent
 from dedup_nb import Config, pipeline, run
 from dedup_nb.deltas import Delta
 from dedup_nb.errors import ConfigError
-from dedup_nb.files import escaped
+from dedup_nb.files import Batch, escaped
 from dedup_nb.history import forget
 from dedup_nb.session import get_spark
+from dedup_nb.versions import added_between, table_rows
 
 COLUMNS = "event_id string, n int"
 
@@ -152,6 +154,24 @@ def test_a_time_in_the_names_of_folders_is_not_exact(table):
     grow(table, ("b", 2, day), columns=columns, partitions=["t"])
     with pytest.raises(ConfigError, match=r"partitioned by t \(timestamp\), and its change feed was not on"):
         taken(table)
+
+
+@pytest.mark.parametrize(
+    "folder, why", [("n=7", "lies outside of the folders of the table"), ("plain", None)]
+)
+def test_a_folder_that_would_replace_a_column_of_a_table_is_refused(table, folder, why):
+    grow(table, ("a", 1))
+    [file] = Path(table.name).glob("*.parquet")
+    (Path(table.name) / folder).mkdir()
+    copied = Path(shutil.copy(file, Path(table.name) / folder / "b.parquet"))
+    added = {"path": f"{folder}/b.parquet", "size": copied.stat().st_size, "partitionValues": {}}
+    entry = {"add": {**added, "modificationTime": 0, "dataChange": True}}
+    (Path(table.name) / "_delta_log" / f"{1:020}.json").write_text(json.dumps(entry))
+    found = added_between(table, 1, 1)
+    assert (found.why_not or "").endswith(why or "") and bool(found.why_not) == bool(why)
+    if not why:
+        part = Batch("events-v1-1", found.files, table.name, versions=(1, 1))
+        assert table_rows(table.spark, part, "delta").rows.collect() == [("a", 1)]
 
 
 @pytest.mark.long
