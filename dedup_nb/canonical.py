@@ -12,9 +12,9 @@ __all__ = [
     "parsed_line",
     "parsed_members",
     "micros_of",
-    "canonical",
+    "canonical_form",
     "canonical_row",
-    "text_of",
+    "as_text",
     "id_text",
     "RowIds",
     "order_of",
@@ -24,6 +24,7 @@ __all__ = [
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from pyspark.sql import Column, types as T
 from .columns import JSON, literal, quoted
 
@@ -236,52 +237,58 @@ def micros_of(value: Value) -> str:  # SQL for bigint
     return f"if({text} rlike '{_ISO}', unix_micros(coalesce({times})), null)"
 
 
-def canonical(
+def _string_form(value: Value) -> str:
+    text = _plain(value.sql, value.kind)
+    return f"if(is_valid_utf8({text}), {text}, concat(char(0), hex({text})))"
+
+
+def _variant_form(value: Value) -> str:
+    # doubles in it are read again as they are written
+    again = f"from_json({_with_plain_numbers(_json_of(value.sql))}, 'variant')"
+    return _variant_text(value.sql if value.is_line else again)
+
+
+_TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
+_FORMS: list[tuple[Any, Callable[[Value], str]]] = [
+    (T.StringType, _string_form),
+    (T.FloatType, lambda value: _double_text(f"double({value.sql})")),
+    (T.DoubleType, lambda value: _double_text(value.sql)),
+    (T.DecimalType, lambda value: _decimal_text(value.sql, value.kind)),
+    (_TIMES, lambda value: f"string({micros_of(value)})"),
+    (T.BinaryType, lambda value: f"hex({value.sql})"),
+    (T.VariantType, _variant_form),
+]
+
+
+def canonical_form(
     value: Value,
     depth: int = 0,  # of arrays and maps around it
 ) -> str:
     "SQL for the canonical form of a value: text; for structs, arrays and maps what `to_json` makes it of."
     x, kind = value.sql, value.kind
-    if isinstance(kind, T.StringType):
-        text = _plain(x, kind)
-        return f"if(is_valid_utf8({text}), {text}, concat(char(0), hex({text})))"
-    if isinstance(kind, T.FloatType):
-        return _double_text(f"double({x})")
-    if isinstance(kind, T.DoubleType):
-        return _double_text(x)
-    if isinstance(kind, T.DecimalType):
-        return _decimal_text(x, kind)
-    if isinstance(kind, (T.TimestampType, T.TimestampNTZType, T.DateType)):
-        return f"string({micros_of(value)})"
-    if isinstance(kind, T.BinaryType):
-        return f"hex({x})"
-    if isinstance(kind, T.VariantType):
-        # doubles in it are read again as they are written
-        return _variant_text(
-            x if value.is_line else f"from_json({_with_plain_numbers(_json_of(x))}, 'variant')"
-        )
-    return _nested(x, kind, depth)
-
-
-def _nested(x: str, kind: T.DataType, depth: int) -> str:
-    item = f"x{depth}"
     if isinstance(kind, T.StructType):
         fields = [(f.name, Value(f"{x}.{quoted(f.name)}", f.dataType)) for f in kind.fields]
         return f"if({x} is null, null, {_struct(fields, depth)})"
     if isinstance(kind, T.ArrayType):
-        return f"transform({x}, {item} -> {canonical(Value(item, kind.elementType), depth + 1)})"
+        item = Value(f"x{depth}", kind.elementType)
+        return f"transform({x}, {item.sql} -> {canonical_form(item, depth + 1)})"
     if isinstance(kind, T.MapType):
-        key = canonical(Value(f"{item}.key", kind.keyType), depth + 1)
-        inner = canonical(Value(f"{item}.value", kind.valueType), depth + 1)
-        entries = f"transform(map_entries({x}), {item} -> struct({key} as k, {inner} as v))"
-        return f"array_sort({entries})"
-    return f"string({x})"
+        return _map(x, kind, depth)
+    return next((form(value) for kinds, form in _FORMS if isinstance(kind, kinds)), f"string({x})")
+
+
+def _map(x: str, kind: T.MapType, depth: int) -> str:
+    "SQL for the entries of a map by their keys."
+    entry = f"x{depth}"
+    key = canonical_form(Value(f"{entry}.key", kind.keyType), depth + 1)
+    inner = canonical_form(Value(f"{entry}.value", kind.valueType), depth + 1)
+    return f"array_sort(transform(map_entries({x}), {entry} -> struct({key} as k, {inner} as v)))"
 
 
 def _struct(fields: Iterable[tuple[str, Value]], depth: int = 0) -> str:
     "SQL for a struct with its fields in the order of their names."
     by_name = sorted(fields, key=lambda field: field[0])
-    members = [f"{literal(name)}, {canonical(value, depth)}" for name, value in by_name]
+    members = [f"{literal(name)}, {canonical_form(value, depth)}" for name, value in by_name]
     return f"named_struct({', '.join(members)})"
 
 
@@ -298,25 +305,29 @@ def canonical_row(
 
 
 # %% ../nbs/00_canonical.ipynb #603edcdc
-def text_of(value: Value) -> str:  # SQL
+def _time_id(value: Value) -> str:
+    at = f"timestampadd(microsecond, {micros_of(value)}, timestamp_ntz'1970-01-01 00:00:00')"
+    return f"replace(string({at}), ' ', 'T') || 'Z'"
+
+
+_IDS: list[tuple[Any, Callable[[Value], str]]] = [
+    (T.StringType, lambda value: f"nullif({_string_form(value)}, '')"),
+    ((T.FloatType, T.DoubleType), lambda value: _double_digits(f"double({value.sql})")),
+    (T.DecimalType, lambda value: _decimal_digits(value.sql, value.kind)),
+    (_TIMES, _time_id),
+    (T.BinaryType, lambda value: f"nullif(lower(hex({value.sql})), '')"),
+    (T.VariantType, lambda value: f"nullif({_variant_id(value.sql)}, '')"),
+    (
+        (T.StructType, T.ArrayType, T.MapType),
+        lambda value: f"to_json({canonical_form(value)}, map('ignoreNullFields', 'true'))",
+    ),
+]
+
+
+def as_text(value: Value) -> str:  # SQL
     "SQL for an id or a fingerprint as text; null for null and for empty text."
-    x, kind = value.sql, value.kind
-    if isinstance(kind, T.StringType):
-        return f"nullif({canonical(value)}, '')"
-    if isinstance(kind, (T.FloatType, T.DoubleType)):
-        return _double_digits(f"double({x})")
-    if isinstance(kind, T.DecimalType):
-        return _decimal_digits(x, kind)
-    if isinstance(kind, (T.TimestampType, T.TimestampNTZType, T.DateType)):
-        at = f"timestampadd(microsecond, {micros_of(value)}, timestamp_ntz'1970-01-01 00:00:00')"
-        return f"replace(string({at}), ' ', 'T') || 'Z'"
-    if isinstance(kind, T.BinaryType):
-        return f"nullif(lower(hex({x})), '')"
-    if isinstance(kind, T.VariantType):
-        return f"nullif({_variant_id(x)}, '')"
-    if isinstance(kind, (T.StructType, T.ArrayType, T.MapType)):
-        return f"to_json({canonical(value)}, map('ignoreNullFields', 'true'))"
-    return f"string({x})"
+    found = (text(value) for kinds, text in _IDS if isinstance(value.kind, kinds))
+    return next(found, f"string({value.sql})")
 
 
 def id_text(
@@ -325,7 +336,7 @@ def id_text(
     null_in_id: str = "bad",  # or value
 ) -> str:  # SQL for text; null where there is no id
     "SQL for the id of a row."
-    parts = [text_of(at(c)) for c in columns]
+    parts = [as_text(at(c)) for c in columns]
     if len(parts) == 1:
         return parts[0]
     safe = [f"replace(replace({part}, '%', '%25'), '/', '%2F')" for part in parts]
@@ -353,11 +364,11 @@ _REAL = "^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$"
 _BACKWARDS = "translate(hex({0}), '0123456789ABCDEF', 'FEDCBA9876543210') || '~'"
 
 
-def _text_in_order(x: str) -> dict[str, str]:
-    "What sorts a text, by name."
+def _text_in_order(x: str, backwards: bool) -> str:
+    "SQL for a struct that sorts as the text wants it."
     micros = micros_of(Value(x, T.StringType()))
     is_real = f"{x} rlike '{_REAL}'"
-    return {
+    parts = {
         "kind": f"case when {is_real} then 0 when ({micros}) is not null then 1 else 2 end",
         "number": f"if({is_real}, try_cast({x} as double), null)",
         # doubles are equal for numbers of 17 digits and more that are not
@@ -366,9 +377,22 @@ def _text_in_order(x: str) -> dict[str, str]:
         "finer": f"if({is_real}, null, rtrim('0', regexp_extract({x}, '[.,][0-9]{{6}}([0-9]+)', 1)))",
         "text": f"if({is_real} or ({micros}) is not null, null, {x})",
     }
+    turned = {n: _TURNED[n].format(f"({part})") for n, part in parts.items()}
+    members = ", ".join(f"'{n}', {part}" for n, part in (turned if backwards else parts).items())
+    return f"if({x} is null, null, named_struct({members}))"
 
 
-_TURNED = {"kind": "-{0}", "number": "-{0}", "exact": "-{0}", "micros": "~{0}"}
+_TURNED = dict.fromkeys(("kind", "number", "exact"), "-{0}") | {"micros": "~{0}"}
+_TURNED |= dict.fromkeys(("finer", "text"), _BACKWARDS)
+
+
+def _turned(value: Value) -> str:
+    x, kind = value.sql, value.kind
+    if isinstance(kind, _TIMES):
+        return f"~({micros_of(value)})"
+    if isinstance(kind, (T.FloatType, T.DoubleType)):
+        return f"if(isnan({x}), double('-Infinity'), -{x})"
+    return f"-{x}" if isinstance(kind, T.DecimalType) else f"~{x}"
 
 
 def order_of(
@@ -376,18 +400,8 @@ def order_of(
     backwards: bool = False,  # the largest first?
 ) -> str:  # SQL
     "SQL for a value that sorts as the total order wants it; null for null."
-    x, kind = value.sql, value.kind
-    if isinstance(kind, T.VariantType):
-        return _bound(text_of(value), "o", order_of(Value("o", T.StringType()), backwards))
-    if isinstance(kind, T.StringType):
-        parts = _text_in_order(_plain(x, kind))
-        turned = {n: _TURNED.get(n, _BACKWARDS).format(f"({part})") for n, part in parts.items()}
-        members = ", ".join(f"{literal(n)}, {part}" for n, part in (turned if backwards else parts).items())
-        return f"if({x} is null, null, named_struct({members}))"
-    if not backwards:
-        return x
-    if isinstance(kind, (T.TimestampType, T.TimestampNTZType, T.DateType)):
-        return f"~({micros_of(value)})"
-    if isinstance(kind, (T.FloatType, T.DoubleType)):
-        return f"if(isnan({x}), double('-Infinity'), -{x})"
-    return f"-{x}" if isinstance(kind, T.DecimalType) else f"~{x}"
+    if isinstance(value.kind, T.VariantType):
+        return _bound(as_text(value), "o", order_of(Value("o", T.StringType()), backwards))
+    if isinstance(value.kind, T.StringType):
+        return _text_in_order(_plain(value.sql, value.kind), backwards)
+    return _turned(value) if backwards else value.sql

@@ -34,7 +34,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec, functions as F, t
 from .columns import named, quoted
 from .config import order_parts
 from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
-from .keys import hash_of, in_order
+from .keys import hash_of, order_value
 
 # %% ../nbs/62_changes.ipynb #301a2ccf
 Names = str | Sequence[str]  # one column, or several
@@ -265,7 +265,7 @@ def place_in(
     "What decides which of two rows of a key is later: version and order; a null is the lowest value."
     order = order_parts(names_of(spec.order))
     version = [named(spec.version)] if isinstance(spec, Replacing) and spec.version else []
-    at = [in_order(df, name, backwards) for name, backwards in order]
+    at = [order_value(df, name, backwards) for name, backwards in order]
     if isinstance(spec, Latest) and spec.keep == "first":
         # a row without a place wins against none
         at = [part for value in at for part in (value.isNull(), value)]

@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from pyspark.sql import Column, DataFrame, Row, functions as F, types as T
-from .canonical import field_at, micros_of, text_of
+from .canonical import field_at, micros_of, as_text
 from .columns import ORIGINAL
 from dedup_nb.keys import (
     BROADCAST_LIMIT,
@@ -158,7 +158,7 @@ def _arrival(rows: DataFrame, keys: Keys) -> str:
 def _text(rows: DataFrame, name: str | None) -> str:
     "SQL for a column as text; null if it is not there."
     found = field_at(rows.schema, name) if name else None
-    return text_of(found) if found else "cast(null as string)"
+    return as_text(found) if found else "cast(null as string)"
 
 
 def _missing(rows: DataFrame, keys: Keys) -> str:

@@ -8,7 +8,7 @@ __all__ = ["AMBIGUOUS", "places_of_events", "Entities", "Parted", "part_entities
 # %% ../nbs/63_entities.ipynb #7e959900
 from dataclasses import dataclass
 from pyspark.sql import DataFrame, functions as F
-from .canonical import field_at, micros_of, text_of
+from .canonical import field_at, micros_of, as_text
 from .columns import quoted
 from .copies import persisted
 from .deltas import Delta
@@ -70,7 +70,7 @@ class Entities:
         "SQL for the id and the time of the event of a row."
         rows = self.table.at(self.version)
         at = micros_of(field_at(rows.schema, _TIME)) if timed else "cast(null as bigint)"
-        return text_of(field_at(rows.schema, self.root_id)), at
+        return as_text(field_at(rows.schema, self.root_id)), at
 
 
 def _alike(entities: Entities, where: str, timed: bool) -> DataFrame:

@@ -16,13 +16,13 @@ from typing import Any
 from warnings import warn
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F, types as T
 from pyspark.sql.streaming import StreamingQuery
-from .canonical import Value, canonical, field_at, micros_of
+from .canonical import Value, canonical_form, field_at, micros_of
 from .columns import PLAIN_JSON, quoted
 from .config import order_parts
 from .copies import let_go
 from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
 from .files import absolute, move_files, read_json, remove_folder, write_text
-from .keys import KEY, hash_of, id_key, in_order
+from .keys import KEY, hash_of, id_key, order_value
 from .session import WRITING, held
 from .state import FOR_EVER, DedupState, Earlier, id_of, origin_of
 from .words import counted, first_line
@@ -167,7 +167,7 @@ def _ordered(rows: DataFrame, order: Sequence[tuple[Column, bool]]) -> tuple[Dat
     names = [f"_dd_by{n}" for n, _ in enumerate(order)]
     rows = rows.withColumns(dict(zip(names, (value for value, _ in order))))
     told = F.to_json(F.struct(*(F.col(name).alias(f"_{n}") for n, name in enumerate(names))), PLAIN_JSON)
-    values = [in_order(rows, name) for name in names]
+    values = [order_value(rows, name) for name in names]
     sorts = [value.desc() if backwards else value for value, (_, backwards) in zip(values, order)]
     return rows.withColumn("_dd_row", told), sorts
 
@@ -180,7 +180,7 @@ def _listed(what: Any) -> list[Any]:
 
 def _text(kind: T.DataType, part: str) -> str:  # SQL
     "A part of a key as text, the same for equal values in every batch and session; null if it is null."
-    text, nested = canonical(Value(part, kind)), (T.StructType, T.ArrayType, T.MapType)
+    text, nested = canonical_form(Value(part, kind)), (T.StructType, T.ArrayType, T.MapType)
     return f"to_json({text}, map('ignoreNullFields', 'true'))" if isinstance(kind, nested) else text
 
 

@@ -80,8 +80,8 @@ class Moved:
     decisions: DataFrame  # one row per pair of the suspects (staged)
     decided: Decided
     tally: Tally
+    hot: Sequence[Mapping[str, Any]]  # the ids with most rows
     differing: str | None = None  # how copies differ where the id alone says what is the same event
-    hot: Sequence[Mapping[str, Any]] = ()  # the ids with most rows
     without_id: str | None = None  # which of several columns of the id are empty in how many rows
 
 
@@ -175,8 +175,7 @@ def _counted(job: Job, work: Worked, files: Mapping[str, Any]) -> dict[str, int]
     check_conservation(tally.read, written, expected)
     counts = {"read": tally.read, **written, "renamed": decided.renamed, "suspects": decided.suspects}
     if job.applies:  # a run that only decides is there to look
-        erased = decided.reasons.get("erased", 0)  # no duplicates
-        check_shares(job.limits, {**counts, "dropped": counts["dropped"] - erased})
+        check_shares(job.limits, counts, decided.erased)
     return counts
 
 

@@ -32,7 +32,7 @@ __all__ = [
     "claimed_fingerprint",
     "stands_in",
     "as_in_the_row",
-    "in_order",
+    "order_value",
     "place_of",
     "with_keys",
     "id_key",
@@ -54,7 +54,7 @@ from dedup_nb.canonical import (
     id_text,
     order_of,
     paths_in,
-    text_of,
+    as_text,
     values_of,
 )
 from .columns import JSON, LINE, ORIGINAL
@@ -105,6 +105,8 @@ def is_enriched(columns: Sequence[str]) -> bool:
 
 def missing_by_default(columns: Sequence[str], recipe: Recipe) -> str:
     "What stands in for a missing fingerprint where nobody says so: `surrogate` or `id`."
+    if recipe.missing_fingerprint:
+        return recipe.missing_fingerprint
     known = is_enriched(columns) or recipe.event_fingerprint in columns or recipe.fingerprint_columns
     return "surrogate" if known else "id"
 
@@ -115,23 +117,31 @@ def fit(
     folders: Sequence[str] = (),  # columns that names of folders give
 ) -> Keys:
     "Fill the blanks of a recipe. Raises `MissingColumnError` for columns that were named and are not there."
-    columns = schema.fieldNames() if isinstance(schema, T.StructType) else schema
-    there = paths_in(schema) if isinstance(schema, T.StructType) else schema
+    columns, there = _names_in(schema)
     require_columns(there, _named_columns(recipe), "The run")
     _check_case(recipe, columns)
     fingerprint = recipe.event_fingerprint if recipe.event_fingerprint in there else None
-    apart = {*recipe.event_id, fingerprint}
-    times = [(c, False) for c in _TIMES if c in set(columns) - apart]
-    order = order_parts(recipe.order_by) or times
+    order = _order(recipe, columns, {*recipe.event_id, fingerprint})
+    apart = {*recipe.event_id, fingerprint, *folders, *(c for c, _ in order)}
     return Keys(
         id=recipe.event_id,
         fingerprint=fingerprint,
         order=tuple(order),
-        missing=recipe.missing_fingerprint or missing_by_default(there, recipe),
-        surrogate=_surrogate_columns(recipe, columns, there, apart | {c for c, _ in order} | set(folders)),
+        missing=missing_by_default(there, recipe),
+        surrogate=_surrogate_columns(recipe, columns, there, apart),
         nulls_first=_TIMES[:1] if recipe.compat == "snowplow" else (),
         null_in_id=recipe.null_in_id,
     )
+
+
+def _names_in(schema: T.StructType | Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    "The columns, and all that can be named."
+    return (schema.fieldNames(), paths_in(schema)) if isinstance(schema, T.StructType) else (schema, schema)
+
+
+def _order(recipe: Recipe, columns: Sequence[str], apart: set[str | None]) -> list[tuple[str, bool]]:
+    "The order columns, and whether each is descending."
+    return order_parts(recipe.order_by) or [(c, False) for c in _TIMES if c in columns and c not in apart]
 
 
 def _check_case(recipe: Recipe, columns: Sequence[str]) -> None:
@@ -193,22 +203,28 @@ def check_columns(
 ) -> None:
     "Raise `InputError` if the input has names that are ours, or types that do not fit."
     check_column_names(schema.fieldNames())
-    kind = {name: field_at(schema, name).kind for name in (*keys.id, *(name for name, _ in keys.order))}
-    if odd := [name for name, _ in keys.order if not isinstance(kind[name], _ORDERED)]:
-        raise InputError(
-            f"The order column {odd[0]} is {kind[odd[0]].simpleString()}; wanted a timestamp, date, number "
-            "or string. Name other columns in order_by."
-        )
+    for name, _ in keys.order:
+        kind = field_at(schema, name).kind
+        if not isinstance(kind, _ORDERED):
+            raise InputError(
+                f"The order column {name} is {kind.simpleString()}; wanted a timestamp, date, number or "
+                "string. Name other columns in order_by."
+            )
     original = field_at(schema, ORIGINAL)
     if original and not isinstance(original.kind, T.StringType):
         raise InputError(
             f"{ORIGINAL} is carried on and must be a string, and is {original.kind.simpleString()}. "
             "Cast or rename it."
         )
-    if recipe.renames and not isinstance(kind[keys.id[0]], T.StringType):
+    if recipe.renames:
+        _check_takes_new_id(schema, recipe, keys.id[0])
+
+
+def _check_takes_new_id(schema: T.StructType, recipe: Recipe, name: str) -> None:
+    kind = field_at(schema, name).kind
+    if not isinstance(kind, T.StringType):
         raise InputError(
-            f"synthetic={recipe.synthetic} writes UUIDs into {keys.id[0]}, which is "
-            f"{kind[keys.id[0]].simpleString()}. "
+            f"synthetic={recipe.synthetic} writes UUIDs into {name}, which is {kind.simpleString()}. "
             "Cast it to string upstream, or set synthetic=quarantine or off."
         )
 
@@ -253,7 +269,7 @@ def looked_up_id(
     own = F.expr(own_id(schema, keys))
     if ORIGINAL not in schema.fieldNames() or len(keys.id) > 1:
         return own
-    original = F.expr(text_of(values_of(schema)(ORIGINAL)))
+    original = F.expr(as_text(values_of(schema)(ORIGINAL)))
     name = _claimed(schema, keys)
     # the name of a row that is a pair of its own holds its batch and number, which the row does not say
     is_ours = F.when(name.isNull(), own.rlike(_VERSION_5)).otherwise(own == new_event_id(original, name))
@@ -367,7 +383,7 @@ def _hash(schema: T.StructType, columns: Sequence[str] | None) -> Column:
 def _or_stand_in(schema: T.StructType, keys: Keys, stand_in: Column) -> Column:
     if keys.fingerprint is None:
         return stand_in
-    real = F.expr(text_of(values_of(schema)(keys.fingerprint)))
+    real = F.expr(as_text(values_of(schema)(keys.fingerprint)))
     looks_like_one = real.rlike(f"^=*{_SURROGATE}")
     marked = F.when(looks_like_one, F.concat(F.lit("="), real)).otherwise(real)
     return F.when(real.isNull(), stand_in).otherwise(marked)
@@ -408,7 +424,7 @@ def as_in_the_row(column: str) -> Column:
 
 
 # %% ../nbs/10_keys.ipynb #aa61e02d
-def in_order(frame: DataFrame, column: str, backwards: bool = False) -> Column:
+def order_value(frame: DataFrame, column: str, backwards: bool = False) -> Column:
     "A value that sorts as the total order wants it; null for null."
     return F.expr(order_of(values_of(frame.schema)(column), backwards))
 
@@ -420,7 +436,7 @@ def place_of(
     "The place of a row in the total order, before its hash."
     at = []
     for i, (name, backwards) in enumerate(keys.order):
-        value = in_order(frame, name, backwards)
+        value = order_value(frame, name, backwards)
         # compat=snowplow: a null etl_tstamp comes first, as in the original; else nulls last
         is_last = value.isNotNull() if name in keys.nulls_first else value.isNull()
         at += [is_last.alias(f"null{i}"), value.alias(f"by{i}")]

@@ -55,6 +55,7 @@ from dedup_nb.stages import (
     Decided,
     Kept,
     check_some_good,
+    clean_words,
     decide_staged,
     differing_words,
     hottest_ids,
@@ -160,20 +161,18 @@ class _Moving:
             return self._applied(ids, few)
         d = self._decided(ids, few)
         write_verdicts(d.decisions, self.opened.attempt)
-        return Moved(d.decisions, d.counts, d.tally, hot=hottest_ids(d.decisions))
+        return Moved(d.decisions, d.counts, d.tally, hottest_ids(d.decisions))
 
     def _applied(self, ids: DataFrame, few: bool) -> Moved:
         d = self._decided(ids, few)
         self.progress.done("resolve", resolved_words(d.counts))
         self.progress.begin("clean")
         rows, hot = met(d.suspects, d.decisions), []
-        with beside(
-            self.job.spark, *self._works(d, rows, ids, few), lambda: hot.extend(hottest_ids(d.decisions))
-        ):
-            differing, without_id = self._differing(d), without_id_words(d.unfit, self.opened.keys)
-        through = counted(d.tally.good - d.counts.suspects, "row")
-        self.progress.done("clean", f"{through} straight through, {grouped(d.tally.bad)} bad")
-        return Moved(d.decisions, d.counts, d.tally, differing, hot, without_id)
+        find_hot = lambda: hot.extend(hottest_ids(d.decisions))
+        with beside(self.job.spark, *self._works(d, rows, ids, few), find_hot):
+            said = self._differing(d), without_id_words(d.unfit, self.opened.keys)
+        self.progress.done("clean", clean_words(d.tally, d.counts))
+        return Moved(d.decisions, d.counts, d.tally, hot, *said)
 
     def _suspect_ids(self) -> tuple[DataFrame, bool]:
         "The ids to look at, and whether they are few enough to be sent to every worker."

@@ -24,7 +24,7 @@ from itertools import dropwhile, takewhile
 from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
-from .canonical import RowIds, field_at, parsed_line, parsed_members, paths_in, text_of, values_of
+from .canonical import RowIds, field_at, parsed_line, parsed_members, paths_in, as_text, values_of
 from .columns import JSON, LINE, literal, named, quoted
 from .config import order_parts
 from dedup_nb.enriched import (
@@ -508,16 +508,17 @@ def _marked(rows: DataFrame, good: str) -> DataFrame:
 def _parsed_lines(lines: DataFrame, schema: T.StructType, texts: Sequence[str]) -> DataFrame:
     "The line, its id, its columns, JSON, and `_dd_corrupt` if it does not fit them; each is parsed once."
     whole = T.StructType([*schema.fields, T.StructField("_dd_corrupt", T.StringType())])
-    both = F.struct(
-        F.from_json("value", whole, _JSON).alias("event"), F.expr(parsed_line("value")).alias("json")
-    )
-    parsed = lines.select(F.col("value").alias(LINE), "_dd_id", F.explode(F.array(both)).alias("_dd_both"))
+    event, json = F.from_json("value", whole, _JSON), F.expr(parsed_line("value"))
+    both = F.explode(F.array(F.struct(event.alias("event"), json.alias("json")))).alias("_dd_both")
+    parsed = lines.select(F.col("value").alias(LINE), "_dd_id", both)
     parsed = parsed.select(LINE, "_dd_id", "_dd_both.event.*", F.col("_dd_both.json").alias(JSON))
-    # from_json stops at the end of the first value: a second object on the line must not vanish
-    one = f"{JSON} is not null and variant_get({JSON}, '$[1]', 'variant') is null"
-    alone = F.expr(f"coalesce({is_one_json_value(LINE, one)}, false)")
-    parsed = parsed.withColumn("_dd_corrupt", F.when(~alone, F.col(LINE)).otherwise(F.col("_dd_corrupt")))
-    return reduce(_with_digits, texts, parsed)
+    corrupt = F.expr(f"if({_ALONE}, _dd_corrupt, {LINE})")
+    return reduce(_with_digits, texts, parsed.withColumn("_dd_corrupt", corrupt))
+
+
+# from_json stops at the end of the first value: a second object on the line must not vanish
+_ONE = f"{JSON} is not null and variant_get({JSON}, '$[1]', 'variant') is null"
+_ALONE = f"coalesce({is_one_json_value(LINE, _ONE)}, false)"
 
 
 def _with_digits(rows: DataFrame, name: str) -> DataFrame:
@@ -526,7 +527,7 @@ def _with_digits(rows: DataFrame, name: str) -> DataFrame:
     if not found or not isinstance(found.kind, T.StringType):
         return rows
     is_number = f"{found.sql} rlike '^-?[0-9]'"
-    text = F.expr(f"if({is_number}, {text_of(values_of(rows.schema)(name))}, {found.sql})")
+    text = F.expr(f"if({is_number}, {as_text(values_of(rows.schema)(name))}, {found.sql})")
     first, _, rest = name.partition(".")
     if name in rows.columns:
         return rows.withColumn(name, text)
@@ -741,7 +742,7 @@ def _frame(spark: SparkSession, batch: Batch, place: Input, recipe: Recipe) -> A
 def _without_id(schema: T.StructType, ids: RowIds, payload: str, time: str = _NO_TIME) -> Column:
     "The bad-row record of a row without an id: which of its columns are empty?"
     at = values_of(schema)
-    said = [(literal(f"Field {name} cannot be empty"), text_of(at(name))) for name in ids.columns]
+    said = [(literal(f"Field {name} cannot be empty"), as_text(at(name))) for name in ids.columns]
     empty = ", ".join(f"if({text} is null, {words}, null)" for words, text in said)
     return generic_error(f"array_compact(array({empty}))", time, payload)
 
@@ -767,13 +768,16 @@ def _frame_source(found: AsOf, batch: Batch, place: Input, ids: RowIds) -> Sourc
 
 
 # %% ../nbs/03_read.ipynb #28c13fd3
+# how rows with these columns, and those that folders give, say their id
+_Ids = Callable[[T.StructType, Sequence[str]], RowIds]
+
+
 def read_batch(
     spark: SparkSession,
     batch: Batch,  # as `find_batches` gives it
     place: Input,  # format, schema, where, minimum_timestamp
     recipe: Recipe,  # event_id, and the columns that an empty input is taken to have
-    # how rows with these columns, and those of folders, say their id
-    ids_of: Callable[[T.StructType, Sequence[str]], RowIds],
+    ids_of: _Ids,  # see `keys.ids_of`
     written_here: bool = False,  # by this tool: the format is known, whatever the rows look like
 ) -> Source:
     """Open a batch; rows are read when they are used.
@@ -786,10 +790,7 @@ def read_batch(
         if place.format == "enriched_tsv":
             return _line_source(spark, batch.files, place.minimum_timestamp)
         if place.format == "json":
-            schema = _json_schema(spark, batch.files, place, recipe)
-            check_no_array(schema, recipe.event_id)
-            require_columns(paths_in(schema), dict.fromkeys(recipe.event_id, "event_id"), "input_format=json")
-            return _json_source(_lines(spark, batch.files), schema, place, recipe, ids_of(schema, ()))
+            return _opened_lines(spark, batch, place, recipe, ids_of)
         listed = _listed_rows(batch, place)  # before Spark opens them
         found, folders = _frame(spark, batch, place, recipe), _folder_columns(batch)
         source = _frame_source(found, batch, place, ids_of(found.rows.schema, folders))
@@ -798,6 +799,13 @@ def read_batch(
         raise
     except Exception as wrong:
         raise explain_read_error(wrong, batch) or _wrong_filter(wrong, place) or wrong from wrong
+
+
+def _opened_lines(spark: SparkSession, batch: Batch, place: Input, recipe: Recipe, ids_of: _Ids) -> Source:
+    schema = _json_schema(spark, batch.files, place, recipe)
+    check_no_array(schema, recipe.event_id)
+    require_columns(paths_in(schema), dict.fromkeys(recipe.event_id, "event_id"), "input_format=json")
+    return _json_source(_lines(spark, batch.files), schema, place, recipe, ids_of(schema, ()))
 
 
 def _listed_rows(batch: Batch, place: Input) -> int | None:

@@ -84,21 +84,28 @@ def met(
 
 
 # %% ../nbs/14_resolve.ipynb #1a263cb8
+def _new_values(rows: DataFrame, columns: list[str], id_columns: tuple[str, ...]) -> dict[str, Column]:
+    "What changes in a row that gets a new id, by column."
+    changed, new_id = {}, F.col("_dd.new_event_id")
+    name, first = id_columns[0], id_columns[0].partition(".")[0]
+    if len(id_columns) == 1 and isinstance(field_at(rows.schema, name).kind, T.StringType):
+        inside = name not in columns  # a field of a struct
+        changed[first if inside else name] = (
+            named(first).withField(name.removeprefix(f"{first}."), new_id) if inside else new_id
+        )
+    if _CONTEXTS in columns and is_text(rows, _CONTEXTS):
+        changed[_CONTEXTS] = with_duplicate_context(F.col(_CONTEXTS), F.col("_dd_id"))
+    return changed
+
+
 def kept_rows(
     rows: DataFrame,  # suspect rows as `met` gives them
     columns: list[str],  # the input's columns
     id_columns: tuple[str, ...],
 ) -> DataFrame:  # the input's columns, then `original_event_id`
     "Take the suspect rows that stay, under their new id where they get one."
-    changed, name = {}, id_columns[0]
-    first, _, rest = name.partition(".")
-    if len(id_columns) == 1 and isinstance(field_at(rows.schema, name).kind, T.StringType):
-        new_id = F.col("_dd.new_event_id")
-        inside = None if name in columns else named(first).withField(rest, new_id)
-        changed[name if inside is None else first] = new_id if inside is None else inside
-    if _CONTEXTS in columns and is_text(rows, _CONTEXTS):
-        changed[_CONTEXTS] = with_duplicate_context(F.col(_CONTEXTS), F.col("_dd_id"))
     gets_new = F.expr("_dd.new_event_id is not null and _dd_own is null")
+    changed = _new_values(rows, columns, id_columns)
     changed = {name: F.when(gets_new, value).otherwise(named(name)) for name, value in changed.items()}
     original = F.expr("if(_dd.new_event_id is not null or _dd_own is not null, _dd_id, null)")
     stay = rows.where("_dd.stays and _dd_at.row = _dd.first_row")

@@ -12,6 +12,7 @@ __all__ = [
     "hottest_ids",
     "natural_words",
     "resolved_words",
+    "clean_words",
     "synthetic_words",
     "differing_words",
     "without_id_words",
@@ -40,7 +41,7 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
-from .canonical import text_of, values_of
+from .canonical import as_text, values_of
 from .columns import LINE, PLAIN_JSON, named, quoted
 from .enriched import enriched_lines, with_small_id
 from .errors import AlarmError, ConservationError
@@ -184,6 +185,11 @@ class Decided:
         return sum(self.reasons.values())
 
     @property
+    def erased(self) -> int:
+        "Rows that go because they were erased: no duplicates."
+        return self.reasons.get("erased", 0)
+
+    @property
     def renamed(self) -> int:
         "Events that get, or came with, another id."
         return self.verdicts.get("rename", 0)
@@ -288,6 +294,11 @@ def resolved_words(d: Decided) -> str:
     return f"{rows}: {grouped(d.suspects - d.dropped)} kept, {grouped(d.dropped)} dropped"
 
 
+def clean_words(tally: Tally, d: Decided) -> str:
+    "What became of all other rows, for the progress line."
+    return f"{counted(tally.good - d.suspects, 'row')} straight through, {grouped(tally.bad)} bad"
+
+
 def synthetic_words(d: Decided) -> str:
     "What the synthetic stage did, for the progress line."
     natural = d.reasons.get("natural", 0) + d.reasons.get("natural_cross_batch", 0)
@@ -346,7 +357,7 @@ def without_id_words(
     "Say which of several columns of the id are empty in how many rows."
     if len(keys.id) == 1:
         return None
-    parts = [text_of(values_of(unfit.schema)(name)) for name in keys.id]
+    parts = [as_text(values_of(unfit.schema)(name)) for name in keys.id]
     empty = [F.expr(f"count_if({part} is null)") for part in parts]
     rows, *found = (
         unfit.where(f"_dd_id is null and coalesce({', '.join(parts)}) is not null")
@@ -531,17 +542,21 @@ def check_some_good(tally: Tally, source: Source, batch_id: str, input_format: s
     )
 
 
-def check_shares(limits: Limits, counts: Mapping[str, int]) -> None:
+def check_shares(
+    limits: Limits,
+    counts: Mapping[str, int],
+    erased: int = 0,  # rows dropped that are no duplicates
+) -> None:
     "Raise `AlarmError` when more is dropped or bad than the settings allow."
-    good = counts["read"] - counts["bad"]
+    dropped, good = counts["dropped"] - erased, counts["read"] - counts["bad"]
     cases = (
-        ("max_duplicate_share", limits.max_duplicate_share, "dropped", good, "good rows"),
-        ("max_bad_share", limits.max_bad_share, "bad", counts["read"], "rows"),
+        ("max_duplicate_share", limits.max_duplicate_share, "dropped", dropped, good, "good rows"),
+        ("max_bad_share", limits.max_bad_share, "bad", counts["bad"], counts["read"], "rows"),
     )
-    for name, limit, what, whole, of in cases:
-        if limit is not None and whole and counts[what] / whole > limit:
+    for name, limit, what, number, whole, of in cases:
+        if limit is not None and whole and number / whole > limit:
             raise AlarmError(
-                f"{grouped(counts[what])} of {grouped(whole)} {of} are {what} "
-                f"({share(counts[what], whole)}), above {name} = {limit:g}. Nothing was "
+                f"{grouped(number)} of {grouped(whole)} {of} are {what} "
+                f"({share(number, whole)}), above {name} = {limit:g}. Nothing was "
                 f"committed. Look with mode=decide, then raise {name} if this is right."
             )
