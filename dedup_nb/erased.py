@@ -14,6 +14,7 @@ from .columns import LINE
 from .files import names_in
 from .keys import KEY, Keys, fingerprint_of, id_key, new_event_id
 from .ledger import Ledger
+from .manifest import Manifest
 from .overview import read_at_once
 from .read import Source
 
@@ -59,11 +60,11 @@ def find_erased(
     spark: SparkSession,
     output: str,
     batch_id: str,
-    ledger: Ledger,  # an empty one without a manifest
+    manifest: Manifest | None,
 ) -> DataFrame | None:  # `sha256`, `whole`, `forgotten`; None if no proof is about this batch
     "What proofs say of a batch that is taken again."
     proofs, own = erasures(output), _folder_of(batch_id)
-    first = _first_commit(ledger, batch_id) if proofs else ""
+    first = _first_commit(manifest.ledger(), batch_id) if proofs and manifest else "~"
     about = [p for p in proofs if p["at"][:19] >= first or own in map(_folder_of, p["batches"])]
     rows = sorted({*_named(about)})
     return spark.createDataFrame(rows, _NAMED) if rows else None

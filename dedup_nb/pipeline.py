@@ -290,11 +290,8 @@ def _opened(job: Job, batch: Batch, attempt: Attempt, progress: Progress) -> Ope
     source, keys = _read(job, batch)
     columns = counted(len(source.columns), "column")
     progress.done("read", f"{_size_of(batch, source)}, {columns}")
-    kept, ledger = (
-        Kept(attempt, job.places.output, earlier),
-        job.manifest.ledger() if job.manifest else Ledger(),
-    )
-    erased = find_erased(job.spark, job.output, batch.batch_id, ledger)
+    kept = Kept(attempt, job.places.output, earlier)
+    erased = find_erased(job.spark, job.output, batch.batch_id, job.manifest)
     return Opened(batch, source, keys, kept, earlier.get("attempt"), erased)
 
 

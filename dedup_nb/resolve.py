@@ -86,13 +86,14 @@ def met(
 # %% ../nbs/14_resolve.ipynb #1a263cb8
 def _new_values(rows: DataFrame, columns: list[str], id_columns: tuple[str, ...]) -> dict[str, Column]:
     "What changes in a row that gets a new id, by column."
-    changed, new_id = {}, F.col("_dd.new_event_id")
-    name, first = id_columns[0], id_columns[0].partition(".")[0]
-    if len(id_columns) == 1 and isinstance(field_at(rows.schema, name).kind, T.StringType):
-        inside = name not in columns  # a field of a struct
-        changed[first if inside else name] = (
-            named(first).withField(name.removeprefix(f"{first}."), new_id) if inside else new_id
-        )
+    changed, name = {}, id_columns[0]
+    kind = field_at(rows.schema, name).kind
+    if len(id_columns) == 1 and isinstance(kind, T.StringType):
+        new_id, first = F.col("_dd.new_event_id").cast(kind), name.partition(".")[0]
+        if name in columns:
+            changed[name] = new_id
+        else:  # a field of a struct
+            changed[first] = named(first).withField(name.removeprefix(f"{first}."), new_id)
     if _CONTEXTS in columns and is_text(rows, _CONTEXTS):
         changed[_CONTEXTS] = with_duplicate_context(F.col(_CONTEXTS), F.col("_dd_id"))
     return changed

@@ -702,7 +702,7 @@ def test_json_files_that_disagree_are_named_and_a_schema_settles_it(spark, tmp_p
         (
             '{"event_id":"a","A":1,"a":2}',
             {},
-            "keys that differ only in upper and lower case.*Name the columns",
+            "columns that differ only in case: A, a. Rename one upstream",
         ),
         ('{"eventid":"a"}', {}, "needs event_id; the input has eventid.*event_id: Did you mean eventid"),
         ('{"event_id":"a"}', {"where": "m > 1"}, "input_where = 'm > 1' does not fit"),

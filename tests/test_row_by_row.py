@@ -7,13 +7,16 @@ from decimal import Decimal
 
 import pytest
 from pyspark.sql import functions as F
+from runs import committed, go
 from spread import configured
 
 from dedup_nb.canonical import canonical_row
+from dedup_nb.errors import InputError, MissingColumnError
 from dedup_nb.files import find_batches
 from dedup_nb.keys import fit, ids_of, with_ids, with_keys
 from dedup_nb.places import Input, Recipe
 from dedup_nb.read import read_batch
+from dedup_nb.resolve import deduplicate
 
 # --- one number, one text ----------------------------------------------------------------------------------
 
@@ -247,3 +250,99 @@ def test_lines_that_say_the_same_are_copies(spark, tmp_path):
     recipe = Recipe(event_id=("id",), missing_fingerprint="surrogate", fingerprint_columns=("v", "p"))
     found = json_keys(spark, tmp_path, [*SAME_LINES, '{"id": "a", "v": 10, "p": "no object"}'], recipe, "in")
     assert len({found[line] for line in SAME_LINES}) == 1 and len({key[1] for key in found.values()}) == 2
+
+
+# --- names, nulls, originals -------------------------------------------------------------------------------
+
+
+def kept_of(frame, **settings):
+    result = deduplicate(frame, **settings)
+    return sorted((r.n, r.original_event_id) for r in result.kept.collect()), result.dropped.count()
+
+
+def test_a_field_of_a_struct_may_be_the_id_the_fingerprint_and_the_order(spark):
+    rows = [(("a", "f", 2), 1), (("a", "f", 1), 2), (("a", "g", 3), 3), ((None, "g", 3), 4), (None, 5)]
+    frame = spark.createDataFrame(rows, "detail struct<id: string, print: string, at: int>, n int")
+    names = dict(event_id="detail.id", event_fingerprint="detail.print", order_by="detail.at")
+    result = deduplicate(frame, **names)
+    kept = {r.n: (r.detail.id, r.original_event_id) for r in result.kept.collect()}
+    assert set(kept) == {2, 3} and kept[2] == ("a", None) and kept[3][1] == "a" and kept[3][0] != "a"
+    assert sorted(r.n for r in result.bad.collect()) == [4, 5]
+    with pytest.raises(MissingColumnError, match="needs detail.ids"):
+        deduplicate(frame, event_id="detail.ids")
+
+
+@pytest.mark.parametrize("null_in_id, kept, bad", [("bad", [1, 4], [2, 3, 5]), ("value", [1, 2, 4], [5])])
+def test_null_may_be_a_value_of_one_of_several_columns_of_an_id(spark, null_in_id, kept, bad):
+    rows = [("a", "x", 1), ("a", None, 2), ("a", None, 3), ("%", "x", 4), (None, None, 5)]
+    frame = spark.createDataFrame(rows, "u string, s string, n int")
+    chosen = dict(event_id=["u", "s"], synthetic="quarantine", order_by="n", null_in_id=null_in_id)
+    result = deduplicate(frame, missing_fingerprint="id", **chosen)
+    assert sorted(r.n for r in result.kept.collect()) == kept
+    assert sorted(r.n for r in result.bad.collect()) == bad
+
+
+def test_an_original_id_of_the_input_is_a_column_like_any_other(spark):
+    rows = [("r", "f", "p", 1), ("p", "f", None, 2), ("s", "f", "p", 3)]
+    frame = spark.createDataFrame(
+        rows, "event_id string, event_fingerprint string, original_event_id string, n int"
+    )
+    assert kept_of(frame, order_by="n") == ([(1, "p"), (2, None), (3, "p")], 0)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Europe/Berlin"])
+def test_a_time_as_id_is_an_instant_in_any_zone(spark, zone):
+    times = ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z", "2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z"]
+    with configured(spark, {"spark.sql.session.timeZone": zone}):
+        frame = spark.createDataFrame([(t,) for t in times], "t string").selectExpr(
+            "cast(t as timestamp) as at"
+        )
+        result = deduplicate(frame, event_id="at", synthetic="off")
+        assert result.kept.count() == 4
+        again = deduplicate(frame.union(frame), event_id="at", synthetic="quarantine")
+        assert sorted(r.event_id for r in again.verdicts.collect()) == times
+
+
+def test_binary_ids_and_text_that_is_no_utf_8_are_hex(spark):
+    frame = spark.sql("select X'00ff10' as i union all select X'00ff10' union all select X'00ff11'")
+    [verdict] = deduplicate(frame, event_id="i", synthetic="quarantine").verdicts.collect()
+    assert (verdict.event_id, verdict.copies) == ("00ff10", 2)
+
+
+COLLATED = "event_id string collate UTF8_LCASE, event_fingerprint string collate UTF8_LCASE, n int"
+
+
+def test_collated_ids_are_told_apart_by_their_letters(spark):
+    frame = spark.createDataFrame([("a", "f", 1), ("A", "f", 2), ("a", "f", 3), ("a", "F", 4)], COLLATED)
+    result = deduplicate(frame, order_by="n")
+    kept = {r.n: r.original_event_id for r in result.kept.collect()}
+    assert kept == {1: None, 2: None, 4: "a"} and result.dropped.count() == 1
+
+
+def test_the_id_in_kept_is_the_one_that_came(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    long = "12345678901234567890123456789012345678901"
+    ids = ["9007199254740992", "9007199254740993", "1.5", long, '"x"']
+    (tmp_path / "in/a.json").write_text("\n".join(f'{{"id": {i}, "n": {n}}}' for n, i in enumerate(ids)))
+    go(spark, tmp_path, input_format="json", event_id="id", synthetic="quarantine", manifest="none")
+    assert [r.id for r in committed(spark, tmp_path / "out", "in").orderBy("n").collect()] == [
+        i.strip('"') for i in ids
+    ]
+
+
+def test_keys_that_differ_in_case_are_said_wherever_they_stand(spark, tmp_path):
+    cases = {
+        "top": ['{"id": "a", "userId": 1}', '{"id": "b", "userID": 2}', "userID, userId"],
+        "inner": [
+            '{"id": "a", "l": [{"p": {"x": 1}}]}',
+            '{"id": "b", "l": [{"p": {"X": 1}}]}',
+            "l.p.X, l.p.x",
+        ],
+    }
+    for name, (one, other, said) in cases.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.json").write_text(f"{one}\n{other}\n")
+        place = Input(str(tmp_path / name), "json")
+        [batch] = find_batches(place).batches
+        with pytest.raises(InputError, match=f"differ only in case: {said}. Rename one upstream"):
+            read_batch(spark, batch, place, Recipe(event_id=("id",)), ids_of(Recipe(event_id=("id",))))
