@@ -418,6 +418,11 @@ def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:
             f"Delta takes no column named {odd[0]!r}: wanted a name without blanks and , ; {{ }} ( ) =. "
             "Rename it upstream, or choose another output_format."
         )
+    if collated := [f.name for f in schema.fields if "collate" in f.dataType.simpleString()]:
+        raise OutputError(
+            f"Delta takes no text with a collation, and {collated[0]} has one. "
+            "Cast it to string upstream, or choose another output_format."
+        )
     if not names_in(f"{path}/_delta_log"):
         return
     before = {f.name.lower(): f.dataType for f in spark.read.format("delta").load(path).schema.fields}

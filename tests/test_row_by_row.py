@@ -11,12 +11,13 @@ from runs import committed, go
 from spread import configured
 
 from dedup_nb.canonical import canonical_row
-from dedup_nb.errors import InputError, MissingColumnError
+from dedup_nb.errors import InputError, MissingColumnError, OutputError
 from dedup_nb.files import find_batches
 from dedup_nb.keys import fit, ids_of, with_ids, with_keys
-from dedup_nb.places import Input, Recipe
+from dedup_nb.places import Input, Output, Recipe
 from dedup_nb.read import read_batch
 from dedup_nb.resolve import deduplicate
+from dedup_nb.write import check_columns_fit
 
 # --- one number, one text ----------------------------------------------------------------------------------
 
@@ -346,3 +347,10 @@ def test_keys_that_differ_in_case_are_said_wherever_they_stand(spark, tmp_path):
         [batch] = find_batches(place).batches
         with pytest.raises(InputError, match=f"differ only in case: {said}. Rename one upstream"):
             read_batch(spark, batch, place, Recipe(event_id=("id",)), ids_of(Recipe(event_id=("id",))))
+
+
+def test_text_with_a_collation_is_refused_where_it_cannot_be_written(spark):
+    schema = spark.createDataFrame([], COLLATED).schema
+    check_columns_fit(spark, schema, Output("/nowhere", "parquet"))
+    with pytest.raises(OutputError, match="Delta takes no text with a collation, and event_id has one"):
+        check_columns_fit(spark, schema, Output("/nowhere", "delta"))
