@@ -23,7 +23,7 @@ from .copies import let_go
 from .errors import ConfigError, InputError, MissingColumnError, did_you_mean
 from .files import absolute, move_files, read_json, remove_folder, write_text
 from .keys import KEY, hash_of, id_key, order_value
-from .session import WRITING, held
+from .session import tuned
 from .state import FOR_EVER, DedupState, Earlier, id_of, origin_of
 from .words import counted, first_line
 
@@ -867,7 +867,8 @@ class SplitStream:
     def _take(self, rows: DataFrame, number: int) -> None:
         state = DedupState(self.state, rows.sparkSession)
         if state.commit_of(self.checkpoint, number) is None:
-            self._commit(rows, state, number)
+            with tuned(rows.sparkSession):
+                self._commit(rows, state, number)
         # it may be that of another driver, which was quicker
         self._publish(f"{number:09d}", state.commit_of(self.checkpoint, number).get("attempt"))
 
@@ -878,9 +879,8 @@ class SplitStream:
         split = self.deduper.split_as(rows, state, batch_id, origin)
         try:
             self._note_outputs()
-            with held(rows.sparkSession, WRITING):
-                for outcome, folder in self.outputs.items():
-                    split._of(outcome).write.parquet(f"{_staging(folder, batch_id)}/{attempt}")
+            for outcome, folder in self.outputs.items():
+                split._of(outcome).write.parquet(f"{_staging(folder, batch_id)}/{attempt}")
             split.commit()
         finally:
             split.release()

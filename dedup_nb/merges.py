@@ -58,7 +58,7 @@ from .errors import BusyError, ConfigError, InputError, MissingColumnError, did_
 from .files import absolute
 from .keys import hash_of
 from .ledger import Marker
-from .session import WRITING, get_spark, held
+from .session import WRITING, check_whole, get_spark, held
 
 
 # %% ../nbs/62_merges.ipynb #2ea3ef67
@@ -362,6 +362,7 @@ class MergeTable:
         "All rows as they are stored."
         if not self._notes():
             raise InputError(f"{self.path} has no rows yet. Insert some first.")
+        check_whole(self.spark)  # frames are computed later, in the session as it is then
         return self.spark.read.format("delta").load(self.path)
 
     def final(self) -> DataFrame:

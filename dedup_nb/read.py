@@ -611,8 +611,15 @@ def _character(code: re.Match) -> str:
 
 
 def _check_folders(batch: Batch, columns: Sequence[str]) -> None:
-    "Raise `InputError` for a column of the files that Spark would replace by the name of a folder."
+    "Raise `InputError` where Spark would replace a column by a folder's name, or pass a file by."
     own = {c.lower(): c for c in columns}
+    levels = {tuple(map(str.lower, _named_folders(path))): path for path in batch.by_path()}
+    if len(levels) > 1:
+        some = " and ".join([*levels.values()][:2])
+        raise InputError(
+            f"The folders of {batch.source} do not all have the same levels of name=value: {some}. "
+            "Move the files, or set batch_pattern so that each batch has one form. Nothing was written."
+        )
     for path in batch.by_path():
         for name, folder in _named_folders(path).items():
             if column := own.get(name.lower()):

@@ -135,7 +135,8 @@ def _with_original(rows: DataFrame, columns: list[str], original: Column) -> Dat
     "The input's columns, then `original_event_id`; one that is there already is carried on, in its place."
     if ORIGINAL in columns:
         # an empty text is none, as where the row is looked up
-        carried = F.when(named(ORIGINAL) != "", named(ORIGINAL)).otherwise(F.coalesce(original, ORIGINAL))
+        typed = F.coalesce(original.cast(rows.schema[ORIGINAL].dataType), ORIGINAL)
+        carried = F.when(named(ORIGINAL) != "", named(ORIGINAL)).otherwise(typed)
         return bare(rows.withColumn(ORIGINAL, carried))
     return bare(rows.withColumn(ORIGINAL, original))
 

@@ -10,6 +10,7 @@ __all__ = [
     "check_spark",
     "get_spark",
     "reading",
+    "check_whole",
     "held",
     "tuned",
     "beside",
@@ -235,6 +236,34 @@ def reading(
     return spark.read.options(**WHOLE_FILES)
 
 
+def check_whole(
+    spark: "SparkSession",  # noqa: F821
+) -> None:
+    "Raise `ConfigError` for a session that passes by files: a Delta table that lost one would be smaller."
+    if found := _otherwise(spark, _WHOLE):
+        raise _unfit(found)
+
+
+def _otherwise(
+    spark: "SparkSession",  # noqa: F821
+    settings: Mapping[str, str],
+) -> list[str]:
+    "Those that are not so. One that nobody may read is as Spark has it by default."
+    found = []
+    for name, value in settings.items():
+        with suppress(Exception):
+            if (is_so := spark.conf.get(name)).lower() != value.lower():
+                found.append(f"{name}={is_so}")
+    return found
+
+
+def _unfit(found: Iterable[str]) -> ConfigError:
+    return ConfigError(
+        f"This session has {' and '.join(found)}: rows could be lost, or times read otherwise, and nobody "
+        "would say so. Leave that out of its configuration, or set it back."
+    )
+
+
 def _hold(
     spark: "SparkSession",  # noqa: F821
     name: str,
@@ -294,6 +323,10 @@ def tuned(
             lines = " and ".join(f"{name}={value}" for name, value in _WIDE.items())
             note = f"wide events cost up to twice as much in this session; add {lines} to its configuration"
         stack.enter_context(held(spark, {**_PARSING, **_WHOLE, **WRITING, **more}))
+        if found := _otherwise(spark, {**_PARSING, **_WHOLE}):
+            raise _unfit(found)
+        if found := _otherwise(spark, WRITING):
+            note = "; ".join(filter(None, [note, f"{found[0]}: other readers show far years wrong"]))
         yield note
 
 

@@ -21,7 +21,7 @@ from .ledger import FORMAT, Claim, FencedError, Ledger, ManifestError, RecipeErr
 from .manifest import Manifest
 from .memory import lake_store
 from .places import Limits
-from .session import get_spark
+from .session import check_whole, get_spark
 
 # %% ../nbs/60_state.ipynb #c3552d23
 _SECOND = 1_000_000
@@ -194,6 +194,7 @@ class DedupState:
         horizon: int | None,  # how far back a key is asked for, microseconds
     ) -> DataFrame:  # KEY, `time`, `batch_id`, `seq`
         "The unique rows of earlier batches with these keys."
+        check_whole(self._store.spark)  # the frame is computed later
         claim = replace(earlier.claim, etl=None if horizon is None else latest // _SECOND)
         seconds = 0 if horizon is None else -(-horizon // _SECOND) + 1
         found = self._store.known(claim, ids, seconds).keys

@@ -411,9 +411,9 @@ def _check_table(spark: SparkSession, schema: T.StructType, output: Output) -> N
         EventsTable(spark, output.table, output.may_grow).check(T.StructType([*schema, *more]))
 
 
-def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:
-    odd = [f.name for f in schema.fields if _NOT_IN_DELTA.search(f.name)]
-    if odd:
+def _check_for_delta(schema: T.StructType) -> None:
+    "Raise `OutputError` for names and types that no Delta table takes."
+    if odd := [f.name for f in schema.fields if _NOT_IN_DELTA.search(f.name)]:
         raise OutputError(
             f"Delta takes no column named {odd[0]!r}: wanted a name without blanks and , ; {{ }} ( ) =. "
             "Rename it upstream, or choose another output_format."
@@ -423,6 +423,10 @@ def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:
             f"Delta takes no text with a collation, and {collated[0]} has one. "
             "Cast it to string upstream, or choose another output_format."
         )
+
+
+def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:
+    _check_for_delta(schema)
     if not names_in(f"{path}/_delta_log"):
         return
     before = {f.name.lower(): f.dataType for f in spark.read.format("delta").load(path).schema.fields}

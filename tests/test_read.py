@@ -935,7 +935,7 @@ def test_folders_take_nothing_from_lines(spark, tmp_path, folder):
     assert rows == [("a", "b", 1), ("b", "c", 2)] and source.folders == ()
 
 
-@pytest.mark.parametrize("other", ["x=1", "plain"])
+@pytest.mark.parametrize("other", ["", "x=1", "plain"])
 def test_folders_that_give_columns_to_some_files_only_are_said(spark, tmp_path, other):
     parquet(tmp_path / "in" / "x=1" / "y=2" / "0.parquet", event_id=["a"])
     parquet(tmp_path / "in" / other / "1.parquet", event_id=["b"])

@@ -4,14 +4,16 @@ import gzip
 import json
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 from runs import SAMPLES, TWO, TWO_DAYS, files, go, silent, write
 
 from dedup_nb.changes import Latest
 from dedup_nb import deduplicate
-from dedup_nb.errors import ConservationError, InputError
+from dedup_nb.errors import ConfigError, ConservationError, InputError
 from dedup_nb.compare import compare
 from dedup_nb.expiry import Deduper
 from dedup_nb.memory import lake_store
@@ -20,6 +22,8 @@ from dedup_nb.merges import MergeTable, final
 from dedup_nb.profile import profile_events
 from dedup_nb.repair import repair
 from dedup_nb.resolve import decide
+from dedup_nb.session import WRITING, tuned
+from dedup_nb.state import DedupState
 from dedup_nb.stream import deduplicate_stream
 
 
@@ -228,3 +232,47 @@ def test_a_manifest_whose_path_has_a_backtick_is_tidied(spark, tmp_path):
     store.append(Marker(0, "recipe", "", {"format": 1}))
     store.expire(Ledger(store.markers()), ["1"])
     assert store.remove_ids(["a"]) == 0
+
+
+def test_a_deduper_and_a_merge_table_refuse_a_session_that_passes_by_files(spark, tmp_path):
+    rows = spark.createDataFrame([("a", 1)], "id string, v int")
+    state, table = (
+        DedupState(str(tmp_path / "state"), spark),
+        MergeTable(str(tmp_path / "t"), Latest("id", "v")),
+    )
+    Deduper("id").split(rows, state, "1").commit()
+    table.insert(rows)
+    with session(spark, **LENIENT):
+        for asked in (lambda: Deduper("id").split(rows, state, "2"), table.optimize, table.final):
+            with pytest.raises(ConfigError, match="ignoreCorruptFiles=true and .*ignoreMissingFiles=true"):
+                asked()
+    assert table.optimize() == (1, 1)
+
+
+@pytest.mark.parametrize("refused", [*LENIENT, "spark.sql.timestampType", *WRITING])
+def test_a_session_that_keeps_its_settings_is_refused_or_said(refused):
+    kept = {**LENIENT, "spark.sql.timestampType": "TIMESTAMP_NTZ", refused: "INT96"}
+
+    class Conf:
+        def get(self, name):
+            return {"spark.sql.codegen.maxFields": "300", refused: kept[refused]}[name]
+
+        def set(self, name, value):
+            raise RuntimeError("CANNOT_MODIFY_CONFIG")
+
+    asked = tuned(SimpleNamespace(conf=Conf()))
+    if refused in WRITING:
+        with asked as note:
+            assert note == f"{refused}=INT96: other readers show far years wrong"
+        return
+    with pytest.raises(ConfigError, match=f"This session has {refused}="), asked:
+        pass
+
+
+def test_an_original_id_with_a_collation_is_carried_on(spark):
+    ids = [("a", "f", None), ("a", "f", None), ("b", "f", None)]
+    events = spark.createDataFrame(ids, "event_id string, event_fingerprint string, original_event_id string")
+    collated = events.withColumn("original_event_id", F.expr("original_event_id collate UTF8_LCASE"))
+    found = deduplicate(collated)
+    assert sorted(r.event_id for r in found.kept.collect()) == ["a", "b"]
+    assert found.kept.schema["original_event_id"].dataType == collated.schema["original_event_id"].dataType
