@@ -2032,6 +2032,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                  'dedup_nb.stream._check_format': ('stream.html#_check_format', 'dedup_nb/stream.py'),
                                  'dedup_nb.stream._check_input': ('stream.html#_check_input', 'dedup_nb/stream.py'),
                                  'dedup_nb.stream._check_name': ('stream.html#_check_name', 'dedup_nb/stream.py'),
+                                 'dedup_nb.stream._check_no_column_twice': ('stream.html#_check_no_column_twice', 'dedup_nb/stream.py'),
                                  'dedup_nb.stream._checked': ('stream.html#_checked', 'dedup_nb/stream.py'),
                                  'dedup_nb.stream._draw': ('stream.html#_draw', 'dedup_nb/stream.py'),
                                  'dedup_nb.stream._folder_columns': ('stream.html#_folder_columns', 'dedup_nb/stream.py'),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 from .config import Config, unfit_batch_id
 from .errors import ConfigError, FormatError, InputError, MissingInputError, did_you_mean
@@ -371,6 +371,16 @@ def _place(config: Config) -> str:
     return f"{path}/{folders}" if in_folders else path
 
 
+def _check_no_column_twice(columns: Sequence[str], folders: Sequence[str], path: str) -> None:
+    "Raise `InputError` for a column of the files that Spark would replace by the name of a folder."
+    own = {c.lower(): c for c in columns}
+    if twice := [name for name in folders if name.lower() in own]:
+        raise InputError(
+            f"The files of {path} have a column {own[twice[0].lower()]}, which the folders {twice[0]}=... would "
+            "replace. Rename the folders or the column. Nothing was written."
+        )
+
+
 def _watched_parquet(
     reader: DataStreamReader, spark: SparkSession, path: str, batch_pattern: str
 ) -> DataFrame:
@@ -382,6 +392,8 @@ def _watched_parquet(
             f"{path} cannot be read as Parquet: {first_line(wrong)} Is input_format=parquet right?"
         ) from wrong
     folders = [c for c in reading(spark).schema(flat).parquet(path).columns if c not in flat.names]
+    if folders:
+        _check_no_column_twice(flat.names, reading(spark).schema(T.StructType()).parquet(path).columns, path)
     for name in folders:
         flat = flat.add(name, "string")
     rows = reader.option("recursiveFileLookup", not folders).schema(flat).parquet(path)

@@ -572,3 +572,13 @@ def test_a_stream_takes_events_from_kafka(tmp_path):
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {"rows": 20, "ids": 20}
     assert "stream-000000001: " in done.stdout
+
+
+def test_a_folder_that_would_replace_a_column_is_refused(spark, tmp_path):
+    "With a folder that gives a column beside it: Spark takes all names of folders for columns then."
+    spark.sql("select 'a' as event_id, 'FR' as Country").write.parquet(str(tmp_path / "in/day=1/country=DE"))
+    config = Config(input=str(tmp_path / "in"), input_format="parquet")
+    with pytest.raises(
+        InputError, match="have a column Country, which the folders country=... would replace"
+    ):
+        read_stream(spark, config)
