@@ -16,6 +16,7 @@ __all__ = [
     "canonical_row",
     "as_text",
     "id_text",
+    "id_of_line",
     "RowIds",
     "order_of",
 ]
@@ -89,8 +90,8 @@ def _bits(double: str) -> str:
 
 def _double_text(x: str) -> str:
     whole, rounded = _IS_WHOLE.format(x), _ROUNDED.format(x)
-    is_large = f"abs({x}) between 9e18D and 1e38D and try_cast({rounded} as double) = {x}"
-    large = f"string(cast({rounded} as decimal(38, 0)))"
+    is_large = f"abs({x}) >= 9e18D and abs({x}) < 1e38D and try_cast({rounded} as double) = {x}"
+    large = f"string(try_cast({rounded} as decimal(38, 0)))"
     cases = f"when {whole} then string(bigint({x})) when {is_large} then {large}"
     return f"case when {x} is null then null {cases} else {_bits(x)} end"
 
@@ -104,8 +105,7 @@ def _double_digits(x: str) -> str:
 def _decimal_digits(x: str, kind: T.DecimalType) -> str:
     if kind.scale == 0:
         return f"string({x})"
-    plain = f"rtrim('0', replace(format_number({x}, {kind.scale}), ',', ''))"
-    return f"if({x} = floor({x}), string(cast({x} as decimal(38, 0))), {plain})"
+    return f"rtrim('.', rtrim('0', replace(format_number({x}, {kind.scale}), ',', '')))"
 
 
 def _decimal_text(x: str, kind: T.DecimalType) -> str:
@@ -113,14 +113,14 @@ def _decimal_text(x: str, kind: T.DecimalType) -> str:
     if kind.scale == 0:
         return digits
     has_few = "true" if kind.precision <= 15 else f"length(replace(ltrim('-0.', {digits}), '.', '')) <= 15"
-    return f"if({x} <> floor({x}) and {has_few}, {_bits(f'double({x})')}, {digits})"
+    return f"if(contains({digits}, '.') and {has_few}, {_bits(f'double({x})')}, {digits})"
 
 
 # %% ../nbs/00_canonical.ipynb #9f027e38
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
 _TOKENS = rf'(?s){_STRING}|-?[0-9][0-9.eE+-]*+|[^"0-9-]++|.'
 _ODD_NUMBER = "^-?[0-9](?:[0-9.]*[eE]|[0-9.]{38})"
-_PERHAPS_ODD = r"[:\[,]\s*-?[0-9.]+[eE]|[0-9.]{39}"
+_PERHAPS_ODD = r"(?:^|[:\[,])\s*-?[0-9.]+[eE]|[0-9.]{39}"
 _NUMBER = "^(-?)([0-9]+)(?:[.]([0-9]+))?(?:[eE]([+-]?[0-9]+))?$"
 _QUOTE = '"'
 _MARK = "\\u0000"  # as JSON writes it; before the digits of a number that is too long
@@ -134,7 +134,7 @@ def _bound(value: str, name: str, body: str) -> str:
 def _in_full(number: str) -> str:
     "SQL that writes a number of JSON without an exponent, or as a text with a mark; exact."
     sign, whole, part, power = (f"regexp_extract({number}, '{_NUMBER}', {i})" for i in range(1, 5))
-    exponent = f"if({power} = '', 0L, try_cast({power} as bigint)) - length({part})"
+    exponent = f"if({power} = '', 0L, bigint(try_cast({power} as int))) - length({part})"
     digits = f"named_struct('sign', {sign}, 'digits', ltrim('0', {whole} || {part}), 'e', {exponent})"
     short, zeros = "rtrim('0', p.digits)", "length(p.digits) - length(rtrim('0', p.digits))"
     trimmed = f"named_struct('sign', p.sign, 'digits', {short}, 'e', p.e + {zeros})"
@@ -171,17 +171,19 @@ def parsed_line(
 
 def parsed_members(
     line: str,  # SQL
+    schema: T.StructType,  # of the lines
     names: Iterable[str],  # members of the object, or `a.b` for what is in one
 ) -> str:  # SQL for a struct of variants
     "SQL that takes a few members of a line for the column `JSON`: less work than all of them."
-    members = [f"{quoted(name)} variant" for name in dict.fromkeys(n.partition(".")[0] for n in names)]
+    first = (name if name in schema.fieldNames() else name.partition(".")[0] for name in names)
+    members = [f"{quoted(name)} variant" for name in dict.fromkeys(first)]
     return f"from_json({_with_plain_numbers(line)}, {literal(', '.join(members))})"
 
 
 # %% ../nbs/00_canonical.ipynb #a597a900
 _MEMBER = f"{_STRING}:null"
 _BEFORE = rf'(?:{_STRING}(?!:null)|[^",{{]|,(?!{_MEMBER})|\{{(?!{_MEMBER}))*+'
-_NULL_MEMBERS = rf"\G({_BEFORE})(?:(?:,{_MEMBER})+|(\{{)(?:{_MEMBER},?)+)"
+_NULL_MEMBERS = rf"\G({_BEFORE})(?:(?:,{_MEMBER})++|(\{{)(?:{_MEMBER},?)++)"
 
 
 def _without_nulls(text: str) -> str:
@@ -195,20 +197,26 @@ def _json_of(x: str) -> str:
 
 
 def _variant_text(x: str) -> str:
-    return f"if(is_variant_null({x}), null, {_bound(_json_of(x), 'j', _without_nulls('j'))})"
+    return f"if(is_variant_null({x}), null, {_bound(_json_of(x), '_dd_j', _without_nulls('_dd_j'))})"
 
 
 def _variant_id(x: str) -> str:
-    text = f"if(startswith(j, {literal(chr(34))}), variant_get({x}, '$', 'string'), j)"
-    plain = _bound(text, "s", "if(startswith(s, char(0)), substr(s, 2), s)")
-    return f"if(is_variant_null({x}), null, {_bound(_json_of(x), 'j', plain)})"
+    own, other = f"variant_get({x}, '$', 'string')", _without_nulls("_dd_j")
+    text = f"if(startswith(_dd_j, {literal(chr(34))}), {own}, {other})"
+    plain = _bound(text, "_dd_s", "if(startswith(_dd_s, char(0)), substr(_dd_s, 2), _dd_s)")
+    return f"if(is_variant_null({x}), null, {_bound(_json_of(x), '_dd_j', plain)})"
+
+
+def _read_again(value: Value) -> str:
+    "SQL for a variant whose numbers are as they are written: a double in it may be of any text."
+    return value.sql if value.is_line else f"from_json({_with_plain_numbers(_json_of(value.sql))}, 'variant')"
 
 
 # %% ../nbs/00_canonical.ipynb #4734e31c
 _SINCE = "timestampdiff(microsecond, timestamp_ntz'1970-01-01 00:00:00', {})"
 _ISO = (
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?"
-    "(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?$"
+    "(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?(?![^a]|a)"  # $ would take a line end behind it
 )
 
 
@@ -227,7 +235,7 @@ def micros_of(value: Value) -> str:  # SQL for bigint
     if isinstance(kind, T.DateType):
         return _SINCE.format(f"cast({x} as timestamp_ntz)")
     if isinstance(kind, T.VariantType):
-        return _bound(_variant_id(x), "v", micros_of(Value("v", T.StringType())))
+        return _bound(as_text(value), "_dd_v", micros_of(Value("_dd_v", T.StringType())))
     if not isinstance(kind, T.StringType):
         return "cast(null as bigint)"
     # with a zone of its own the text cannot take another; a clock alone would be one of today
@@ -242,12 +250,6 @@ def _string_form(value: Value) -> str:
     return f"if(is_valid_utf8({text}), {text}, concat(char(0), hex({text})))"
 
 
-def _variant_form(value: Value) -> str:
-    # doubles in it are read again as they are written
-    again = f"from_json({_with_plain_numbers(_json_of(value.sql))}, 'variant')"
-    return _variant_text(value.sql if value.is_line else again)
-
-
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _FORMS: list[tuple[Any, Callable[[Value], str]]] = [
     (T.StringType, _string_form),
@@ -256,7 +258,7 @@ _FORMS: list[tuple[Any, Callable[[Value], str]]] = [
     (T.DecimalType, lambda value: _decimal_text(value.sql, value.kind)),
     (_TIMES, lambda value: f"string({micros_of(value)})"),
     (T.BinaryType, lambda value: f"hex({value.sql})"),
-    (T.VariantType, _variant_form),
+    (T.VariantType, lambda value: _variant_text(_read_again(value))),
 ]
 
 
@@ -316,7 +318,7 @@ _IDS: list[tuple[Any, Callable[[Value], str]]] = [
     (T.DecimalType, lambda value: _decimal_digits(value.sql, value.kind)),
     (_TIMES, _time_id),
     (T.BinaryType, lambda value: f"nullif(lower(hex({value.sql})), '')"),
-    (T.VariantType, lambda value: f"nullif({_variant_id(value.sql)}, '')"),
+    (T.VariantType, lambda value: f"nullif({_variant_id(_read_again(value))}, '')"),
     (
         (T.StructType, T.ArrayType, T.MapType),
         lambda value: f"to_json({canonical_form(value)}, map('ignoreNullFields', 'true'))",
@@ -347,6 +349,16 @@ def id_text(
     return f"if(coalesce({', '.join(safe)}) is null, null, {joined})"
 
 
+def id_of_line(
+    line: str,  # SQL for JSON
+    columns: Sequence[str],  # of the id
+    null_in_id: str,
+) -> str:  # SQL for text; null where there is no id
+    "SQL for the id in a line of JSON."
+    at = values_of(T.StructType([T.StructField(JSON, T.VariantType())]))
+    return _bound(parsed_line(line), JSON, id_text(at, columns, null_in_id))
+
+
 # %% ../nbs/00_canonical.ipynb #ba9c3fd2
 @dataclass(frozen=True)
 class RowIds:
@@ -359,7 +371,7 @@ class RowIds:
 
 
 # %% ../nbs/00_canonical.ipynb #ac95e065
-_REAL = "^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$"
+_REAL = "^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?(?![^a]|a)"
 # the digits of its bytes turned round; what ends first comes last
 _BACKWARDS = "translate(hex({0}), '0123456789ABCDEF', 'FEDCBA9876543210') || '~'"
 
@@ -401,7 +413,7 @@ def order_of(
 ) -> str:  # SQL
     "SQL for a value that sorts as the total order wants it; null for null."
     if isinstance(value.kind, T.VariantType):
-        return _bound(as_text(value), "o", order_of(Value("o", T.StringType()), backwards))
+        return _bound(as_text(value), "_dd_o", order_of(Value("_dd_o", T.StringType()), backwards))
     if isinstance(value.kind, T.StringType):
         return _text_in_order(_plain(value.sql, value.kind), backwards)
     return _turned(value) if backwards else value.sql

@@ -134,7 +134,8 @@ def _compared(columns: Sequence[str], keys: Keys, payload: Sequence[str]) -> Com
     "What the client sent and what the collector added; the others follow from them."
     apart = {*keys.id, keys.fingerprint, "etl_tstamp", ORIGINAL}
     wanted = {*payload, *keys.surrogate, *_COLLECTED, *(name for name, _ in keys.order)} - apart
-    names = tuple(c for c in columns if c in wanted)
+    inner = (c for c in keys.surrogate if c not in columns)  # fields of structs
+    names = (*(c for c in columns if c in wanted), *inner)
     return Compared(names, tuple(c for c in names if c in keys.surrogate))
 
 

@@ -112,7 +112,8 @@ class Loaded:
             return "true"
         name = self._time()
         if isinstance(field_at(self.rows.schema, name).kind, T.TimestampType):
-            return f"coalesce({quoted(name)} >= timestamp'{self.asked.from_date} 00:00:00Z', false)"
+            time = field_at(self.rows.schema, name).sql
+            return f"coalesce({time} >= timestamp'{self.asked.from_date} 00:00:00Z', false)"
         at = f"unix_micros(timestamp'{self.asked.from_date} 00:00:00Z')"
         return f"coalesce({micros_of(field_at(self.rows.schema, name))} >= {at}, false)"
 

@@ -14,7 +14,6 @@ from datetime import datetime
 from itertools import starmap
 from typing import Any
 from pyspark.sql import SparkSession, functions as F
-from .columns import literal
 from .config import Config
 from .erased import erasures, sha256_of
 from .errors import ConfigError
@@ -487,9 +486,10 @@ def _left_in_table(output: str, batch_id: str) -> str:
     table = events_table(output, noted_output(output) or {})
     if table is None:
         return ""
+    said = batch_id.replace("'", r"\'")
     return (
         f" Rows that it may have put into {table} stay there until the batch is run again. To take them out "
-        f"now: DELETE FROM {table} WHERE batch_id = {literal(batch_id)};"
+        f"now: DELETE FROM {table} WHERE batch_id = '{said}';"
     )
 
 

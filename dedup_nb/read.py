@@ -349,7 +349,8 @@ def _inferred(spark: SparkSession, files: Sequence[InputFile], **options: str) -
 def _inferred_by_variants(lines: DataFrame) -> T.StructType:
     "The columns of the lines without a key twice in an object: Spark's own inference stops at those."
     found = lines.selectExpr("schema_of_variant_agg(from_json(value, 'variant'))").first()[0]
-    return _plain_type(T.DataType.fromDDL(re.sub(r"\bOBJECT<", "STRUCT<", found)))
+    kind = _plain_type(T.DataType.fromDDL(re.sub(r"\bOBJECT<", "STRUCT<", found)))
+    return kind if isinstance(kind, T.StructType) else T.StructType([])
 
 
 def _plain_type(kind: T.DataType) -> T.DataType:
@@ -427,7 +428,7 @@ def _json_source(lines: DataFrame, schema: T.StructType, place: Input, recipe: R
     columns = tuple(schema.fieldNames())
     good = _with_entities("_dd_corrupt is null and _dd_id is not null", columns, place)
     raw = _json_lines(lines, schema, place, ids)
-    parsed = partial(_parsed_lines, schema=schema, texts=() if place.schema else _id_columns(recipe))
+    parsed = partial(_parsed_lines, schema=schema, texts=_id_columns(recipe))
     events = [*map(quoted, columns), "_dd_id"]
     return Source(
         raw,
@@ -488,7 +489,7 @@ _TWICE = f"json_array_length(concat('[', {LINE}, ']')) = 1 and {JSON} is null"
 
 def _ids_of_json(lines: DataFrame, schema: T.StructType, ids: RowIds) -> DataFrame:
     "JSON lines and the ids by which they are looked up: only those are parsed, if they say it alone."
-    line = parsed_line("value") if ids.needs_row else parsed_members("value", ids.columns)
+    line = parsed_line("value") if ids.needs_row else parsed_members("value", schema, ids.columns)
     json = F.explode_outer(F.array(F.expr(line))).alias(JSON)
     parsed = lines.select("value", json)
     looked_up = ids.looked_up(T.StructType([*schema.fields, *parsed.select(JSON).schema.fields]))
@@ -498,7 +499,8 @@ def _ids_of_json(lines: DataFrame, schema: T.StructType, ids: RowIds) -> DataFra
 def _glimpse(rows: DataFrame, ids: RowIds, columns: Sequence[str], good: str) -> DataFrame:
     "The ids of rows, whether each needs a look, and some columns."
     look = (ids.fed_back(rows.schema) | ~F.expr(f"({good})")).alias("_dd_look")
-    return rows.select("_dd_id", look, *map(quoted, columns))
+    named = (F.expr(field_at(rows.schema, name).sql).alias(name) for name in columns)
+    return rows.select("_dd_id", look, *named)
 
 
 def _marked(rows: DataFrame, good: str) -> DataFrame:

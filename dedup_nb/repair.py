@@ -12,7 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
-from .columns import ORIGINAL, quoted
+from .canonical import field_at
+from .columns import ORIGINAL
 from .copies import let_go, persisted
 from .deltas import Delta, among, open_delta
 from .entities import AMBIGUOUS, Entities, places_of_events, part_entities
@@ -248,7 +249,8 @@ def _by_reason(leave: DataFrame) -> dict[str, int]:
 
 def _samples(d: Fates) -> list[dict[str, Any]]:
     "Some of the rows that leave."
-    names = [quoted(n) for n in (*d.look.keys.id, d.look.keys.fingerprint) if n]
+    asked = [n for n in (*d.look.keys.id, d.look.keys.fingerprint) if n]
+    names = [F.expr(field_at(d.leave.schema, n).sql).alias(n) for n in asked]
     rows = d.leave.select(*names, "dedup.reason", "dedup.kept_event_id").limit(5).collect()
     return [{n: _plain(v) for n, v in r.asDict().items()} for r in rows]
 

@@ -41,8 +41,8 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
-from .canonical import as_text, values_of
-from .columns import LINE, PLAIN_JSON, named, quoted
+from .canonical import as_text, field_at, values_of
+from .columns import LINE, PLAIN_JSON, named
 from .enriched import enriched_lines, with_small_id
 from .errors import AlarmError, ConservationError
 from .keys import KEY, STAYS, Keys, fate_of, gathered, id_key, rows_of, with_keys
@@ -342,7 +342,10 @@ def _differing(
 def _beside_first(suspects: DataFrame, decisions: DataFrame, columns: Mapping[str, str]) -> DataFrame:
     "The copies with their columns under short names, each with the first row of its pair in `first`."
     names = columns.values()
-    texts = [F.to_json(F.struct(quoted(c)), PLAIN_JSON).alias(n) for c, n in columns.items()]
+    texts = [
+        F.to_json(F.struct(F.expr(field_at(suspects.schema, c).sql).alias("v")), PLAIN_JSON).alias(n)
+        for c, n in columns.items()
+    ]
     rows = suspects.select("_dd_id", "_dd_fp", F.col("_dd_at.row").alias("row"), *texts)
     pairs = decisions.where("copies > 1 and stays").selectExpr("event_id", "_dd_fp as fp", "first_row")
     copies = rows.join(pairs, F.expr("_dd_id = event_id and _dd_fp = fp"))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
+from functools import reduce
 from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
@@ -371,31 +372,35 @@ def _place(config: Config) -> str:
     return f"{path}/{folders}" if in_folders else path
 
 
-def _check_no_column_twice(columns: Sequence[str], folders: Sequence[str], path: str) -> None:
+def _check_no_column_twice(spark: SparkSession, columns: Sequence[str], path: str) -> None:
     "Raise `InputError` for a column of the files that Spark would replace by the name of a folder."
-    own = {c.lower(): c for c in columns}
+    own, folders = {c.lower() for c in columns}, reading(spark).schema(T.StructType()).parquet(path).columns
     if twice := [name for name in folders if name.lower() in own]:
         raise InputError(
-            f"The files of {path} have a column {own[twice[0].lower()]}, which the folders {twice[0]}=... would "
-            "replace. Rename the folders or the column. Nothing was written."
+            f"The files of {path} have a column {twice[0]}, which the folders {twice[0]}=... would replace. "
+            "Rename the folders or the column. Nothing was written."
         )
+
+
+def _columns_of_files(spark: SparkSession, path: str) -> T.StructType:
+    "The columns of all Parquet files of a folder, without those that its folders give."
+    try:
+        return reading(spark).options(recursiveFileLookup=True, mergeSchema=True).parquet(path).schema
+    except Exception as wrong:
+        raise FormatError(
+            f"{path} cannot be read as Parquet: {first_line(wrong)} Is input_format=parquet right?"
+        ) from wrong
 
 
 def _watched_parquet(
     reader: DataStreamReader, spark: SparkSession, path: str, batch_pattern: str
 ) -> DataFrame:
     "Parquet files of a folder: the columns of all that are there, and those that folder names give, as text."
-    try:
-        flat = reading(spark).options(recursiveFileLookup=True, mergeSchema=True).parquet(path).schema
-    except Exception as wrong:
-        raise FormatError(
-            f"{path} cannot be read as Parquet: {first_line(wrong)} Is input_format=parquet right?"
-        ) from wrong
+    flat = _columns_of_files(spark, path)
     folders = [c for c in reading(spark).schema(flat).parquet(path).columns if c not in flat.names]
     if folders:
-        _check_no_column_twice(flat.names, reading(spark).schema(T.StructType()).parquet(path).columns, path)
-    for name in folders:
-        flat = flat.add(name, "string")
+        _check_no_column_twice(spark, flat.names, path)
+    flat = reduce(lambda schema, name: schema.add(name, "string"), folders, flat)
     rows = reader.option("recursiveFileLookup", not folders).schema(flat).parquet(path)
     for name in folders:
         rows = rows.withMetadata(name, {_FOLDER: True})

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
-from .canonical import id_text, values_of
+from .canonical import id_of_line, id_text, values_of
 from .columns import ORIGINAL, literal, quoted
 from .config import Config
 from .enriched import NAMES
@@ -214,8 +214,7 @@ class Listed:
             of_entity = "get_json_object(value, '$.hierarchy.rootId')"
             folder = f"/{events_folder(self.layout)}/"
             return f"if(contains(url_decode(_metadata.file_path), {literal(folder)}), {cell}, {of_entity})"
-        members = [f"nullif(get_json_object(value, '$.{name}'), '')" for name in self.id_columns]
-        return members[0] if len(members) == 1 else f"concat_ws('/', {', '.join(members)})"
+        return id_of_line("value", self.id_columns, self.null_in_id)
 
     def relative(self, path: str) -> str:
         "A path as Spark gives it, below the output."

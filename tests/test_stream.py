@@ -579,6 +579,6 @@ def test_a_folder_that_would_replace_a_column_is_refused(spark, tmp_path):
     spark.sql("select 'a' as event_id, 'FR' as Country").write.parquet(str(tmp_path / "in/day=1/country=DE"))
     config = Config(input=str(tmp_path / "in"), input_format="parquet")
     with pytest.raises(
-        InputError, match="have a column Country, which the folders country=... would replace"
+        InputError, match="have a column country, which the folders country=... would replace"
     ):
         read_stream(spark, config)
