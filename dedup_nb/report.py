@@ -108,10 +108,9 @@ def metrics(
     finished_at: ISO 8601, UTC. more: `mode`, `status` (`committed` or `decided`), `etl_time` (ISO 8601, UTC,
     or null), `sequence` (order of first commits, or null), `attempt` (the token in the file names),
     `input_files` (their number), `notes` (sentences for people); with a manifest `cross_batch`: `pairs`,
-    `known_keys` of the ids at hand, rows dropped for `natural_cross_batch` (and for which batch:
-    `dropped_for`; how far back: `looked_back`),
-    pairs with reason `synthetic_cross_batch` and those of them `renamed`, `newer_batches` that were there
-    before a late one (and rows `dropped_for_newer`); `used`: with DynamoDB, the units and requests it took;
+    `known_keys` of the ids at hand, rows dropped for `natural_cross_batch` (for which batch: `dropped_for`;
+    how far back: `looked_back`), pairs with reason `synthetic_cross_batch` and those of them `renamed`,
+    `newer_batches` that were there before a late one (rows `dropped_for_newer`); `used`: what DynamoDB took;
     `entities`: those of the kept events, by type, where they are written apart; `hot_ids`: the ids with most
     rows, at most 10, each with `event_id`, `rows`, `pairs` (fingerprints) and `dropped` (rows).
     """
