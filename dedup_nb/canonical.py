@@ -7,9 +7,12 @@ __all__ = [
     "Values",
     "Value",
     "field_at",
+    "with_value",
     "paths_in",
     "values_of",
     "parsed_line",
+    "quickly_parsed",
+    "is_one_value",
     "parsed_members",
     "micros_of",
     "canonical_form",
@@ -27,7 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from pyspark.sql import Column, types as T
-from .columns import JSON, literal, quoted
+from .columns import JSON, literal, named, quoted
 
 
 # %% ../nbs/00_canonical.ipynb #d3349fec
@@ -56,6 +59,19 @@ def field_at(
     return Value(f"{quoted(first)}.{inner.sql}", inner.kind) if inner else None
 
 
+def with_value(
+    schema: T.StructType,
+    name: str,  # of a column, or `a.b` for a field of a struct
+    value: Column,
+) -> tuple[str, Column]:
+    "The column in which a value stands, and that column with another value there."
+    first = name.partition(".")[0]
+    if name in schema.fieldNames():
+        return name, value
+    rest = field_at(schema, name).sql.removeprefix(f"{quoted(first)}.")
+    return first, named(first).withField(rest, value)
+
+
 def paths_in(schema: T.StructType) -> list[str]:
     "The names of all columns, and of the fields of structs as `a.b`."
     inside = [(f.name, f.dataType) for f in schema.fields if isinstance(f.dataType, T.StructType)]
@@ -81,6 +97,7 @@ def _in_line(schema: T.StructType, name: str) -> Value:
 
 # %% ../nbs/00_canonical.ipynb #27679d0b
 _IS_WHOLE = "abs({0}) < 9e18D and {0} = bigint({0})"
+_IS_LARGE = "abs({0}) >= 9e18D and abs({0}) < 1e38D"  # whole, too: a double has 53 bits
 _ROUNDED = "format_string('%.14e', {0})"  # to 15 digits: every Java prints those alike
 
 
@@ -88,11 +105,18 @@ def _bits(double: str) -> str:
     return f"concat('d', xxhash64({double}))"
 
 
+def _large_digits(x: str) -> str:
+    "SQL for all digits of a large double. Each step is exact: powers of two move nothing but the exponent."
+    high = f"floor(abs({x}) / 18446744073709551616D)"
+    below = f"(abs({x}) - double({high}) * 18446744073709551616D)"
+    middle = f"floor({below} / 4294967296D)"
+    low = f"floor({below} - double({middle}) * 4294967296D)"
+    digits = f"string({high} * 18446744073709551616BD + {middle} * 4294967296BD + {low})"
+    return f"if({x} < 0, '-', '') || {digits}"
+
+
 def _double_text(x: str) -> str:
-    whole, rounded = _IS_WHOLE.format(x), _ROUNDED.format(x)
-    is_large = f"abs({x}) >= 9e18D and abs({x}) < 1e38D and try_cast({rounded} as double) = {x}"
-    large = f"string(try_cast({rounded} as decimal(38, 0)))"
-    cases = f"when {whole} then string(bigint({x})) when {is_large} then {large}"
+    cases = f"when {_IS_WHOLE.format(x)} then string(bigint({x})) when {_IS_LARGE.format(x)} then {_large_digits(x)}"
     return f"case when {x} is null then null {cases} else {_bits(x)} end"
 
 
@@ -120,7 +144,7 @@ def _decimal_text(x: str, kind: T.DecimalType) -> str:
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
 _TOKENS = rf'(?s){_STRING}|-?[0-9][0-9.eE+-]*+|[^"0-9-]++|.'
 _ODD_NUMBER = "^-?[0-9](?:[0-9.]*[eE]|[0-9.]{38})"
-_PERHAPS_ODD = r"(?:^|[:\[,])\s*-?[0-9.]+[eE]|[0-9.]{39}"
+_PERHAPS_ODD = r"[:\[,]\s*+-?+[0-9](?:[0-9.]{38}|[0-9.]*+[eE])"  # in an object or array
 _NUMBER = "^(-?)([0-9]+)(?:[.]([0-9]+))?(?:[eE]([+-]?[0-9]+))?$"
 _QUOTE = '"'
 _MARK = "\\u0000"  # as JSON writes it; before the digits of a number that is too long
@@ -162,11 +186,28 @@ def _with_plain_numbers(text: str) -> str:
     return f"if({text} rlike {literal(_PERHAPS_ODD)}, array_join({written}, ''), {text})"
 
 
+def _in_array(line: str) -> str:
+    return f"concat('[', {line}, ']')"
+
+
 def parsed_line(
     line: str,  # SQL
+    quick: str | None = None,  # SQL, where it is known: the same by `quickly_parsed`
 ) -> str:  # SQL for a variant, an array; null for what is no JSON, or has a key twice in an object
     "SQL that parses a line for the column `JSON`."
-    return f"from_json(concat('[', {_with_plain_numbers(line)}, ']'), 'variant')"
+    exact = f"from_json({_with_plain_numbers(_in_array(line))}, 'variant')"
+    return f"if({_in_array(line)} rlike {literal(_PERHAPS_ODD)}, {exact}, {quick})" if quick else exact
+
+
+def quickly_parsed(line: str) -> str:
+    "SQL that parses a line as `parsed_line` does, but some numbers lose digits, and the longest are no JSON."
+    return f"from_json({_in_array(line)}, 'variant')"
+
+
+def is_one_value(line: str, quick: str) -> str:
+    "SQL for: is a line, see `quickly_parsed`, one value of JSON, without a key twice in an object?"
+    parsed = f"coalesce({quick}, {parsed_line(line)})"
+    return f"{parsed} is not null and variant_get({parsed}, '$[1]', 'variant') is null"
 
 
 def parsed_members(
@@ -176,8 +217,11 @@ def parsed_members(
 ) -> str:  # SQL for a struct of variants
     "SQL that takes a few members of a line for the column `JSON`: less work than all of them."
     first = (name if name in schema.fieldNames() else name.partition(".")[0] for name in names)
-    members = [f"{quoted(name)} variant" for name in dict.fromkeys(first)]
-    return f"from_json({_with_plain_numbers(line)}, {literal(', '.join(members))})"
+    members = [quoted(name) for name in dict.fromkeys(first)]
+    kinds = literal(", ".join(f"{member} variant" for member in members))
+    are_texts = " and ".join(f"schema_of_variant(m.{member}) = 'STRING'" for member in members)
+    exact = f"from_json({_with_plain_numbers(line)}, {kinds})"
+    return _bound(f"from_json({line}, {kinds})", "m", f"if({are_texts}, m, {exact})")
 
 
 # %% ../nbs/00_canonical.ipynb #a597a900
@@ -201,15 +245,18 @@ def _variant_text(x: str) -> str:
 
 
 def _variant_id(x: str) -> str:
-    own, other = f"variant_get({x}, '$', 'string')", _without_nulls("_dd_j")
-    text = f"if(startswith(_dd_j, {literal(chr(34))}), {own}, {other})"
-    plain = _bound(text, "_dd_s", "if(startswith(_dd_s, char(0)), substr(_dd_s, 2), _dd_s)")
-    return f"if(is_variant_null({x}), null, {_bound(_json_of(x), '_dd_j', plain)})"
+    # a text may begin like an object
+    is_text = f"startswith(_dd_j, {literal(_QUOTE)})"
+    other = _bound(_json_of(x), "_dd_j", f"if({is_text}, _dd_s, {_without_nulls('_dd_j')})")
+    may_be_object = "left(_dd_s, 1) in ('{', '[')"
+    cases = f"when {may_be_object} then {other} when startswith(_dd_s, char(0)) then substr(_dd_s, 2)"
+    return _bound(f"variant_get({x}, '$', 'string')", "_dd_s", f"case {cases} else _dd_s end")
 
 
 def _read_again(value: Value) -> str:
     "SQL for a variant whose numbers are as they are written: a double in it may be of any text."
-    return value.sql if value.is_line else f"from_json({_with_plain_numbers(_json_of(value.sql))}, 'variant')"
+    again = f"variant_get({parsed_line(_json_of(value.sql))}, '$[0]', 'variant')"
+    return value.sql if value.is_line else again
 
 
 # %% ../nbs/00_canonical.ipynb #4734e31c
@@ -238,11 +285,11 @@ def micros_of(value: Value) -> str:  # SQL for bigint
         return _bound(as_text(value), "_dd_v", micros_of(Value("_dd_v", T.StringType())))
     if not isinstance(kind, T.StringType):
         return "cast(null as bigint)"
-    # with a zone of its own the text cannot take another; a clock alone would be one of today
     text = f"replace({_plain(x, kind)}, ',', '.')"
-    forms = (f"concat({text}, 'Z')", f"concat({text}, 'T00:00:00Z')", text)
-    times = ", ".join(f"try_cast({form} as timestamp_ltz)" for form in forms)
-    return f"if({text} rlike '{_ISO}', unix_micros(coalesce({times})), null)"
+    has_zone = f"endswith({text}, 'Z') or locate('+', {text}, 11) > 0 or locate('-', {text}, 11) > 0"
+    zone = f"case when length({text}) = 10 then 'T00:00:00Z' when {has_zone} then '' else 'Z' end"
+    # a clock alone would be one of today
+    return f"if({text} rlike '{_ISO}', unix_micros(try_cast({text} || {zone} as timestamp_ltz)), null)"
 
 
 def _string_form(value: Value) -> str:
@@ -349,13 +396,17 @@ def id_text(
     return f"if(coalesce({', '.join(safe)}) is null, null, {joined})"
 
 
+_UNKNOWN = T.StructType([])
+
+
 def id_of_line(
     line: str,  # SQL for JSON
     columns: Sequence[str],  # of the id
-    null_in_id: str,
+    null_in_id: str = "bad",  # or value
+    schema: T.StructType = _UNKNOWN,  # of the lines: a name in it may have dots
 ) -> str:  # SQL for text; null where there is no id
     "SQL for the id in a line of JSON."
-    at = values_of(T.StructType([T.StructField(JSON, T.VariantType())]))
+    at = values_of(T.StructType([*schema.fields, T.StructField(JSON, T.VariantType())]))
     return _bound(parsed_line(line), JSON, id_text(at, columns, null_in_id))
 
 
@@ -378,20 +429,20 @@ _BACKWARDS = "translate(hex({0}), '0123456789ABCDEF', 'FEDCBA9876543210') || '~'
 
 def _text_in_order(x: str, backwards: bool) -> str:
     "SQL for a struct that sorts as the text wants it."
-    micros = micros_of(Value(x, T.StringType()))
-    is_real = f"{x} rlike '{_REAL}'"
+    is_real, micros = f"{x} rlike '{_REAL}'", micros_of(Value(x, T.StringType()))
+    met = f"named_struct('real', {is_real}, 'micros', if({is_real}, null, {micros}))"
     parts = {
-        "kind": f"case when {is_real} then 0 when ({micros}) is not null then 1 else 2 end",
-        "number": f"if({is_real}, try_cast({x} as double), null)",
+        "kind": "case when p.real then 0 when p.micros is not null then 1 else 2 end",
+        "number": f"if(p.real, try_cast({x} as double), null)",
         # doubles are equal for numbers of 17 digits and more that are not
-        "exact": f"if({is_real}, try_cast({x} as decimal(38, 9)), null)",
-        "micros": f"if({is_real}, null, {micros})",
-        "finer": f"if({is_real}, null, rtrim('0', regexp_extract({x}, '[.,][0-9]{{6}}([0-9]+)', 1)))",
-        "text": f"if({is_real} or ({micros}) is not null, null, {x})",
+        "exact": f"if(p.real, try_cast({x} as decimal(38, 9)), null)",
+        "micros": "p.micros",
+        "finer": f"if(p.real, null, rtrim('0', regexp_extract({x}, '[.,][0-9]{{6}}([0-9]+)', 1)))",
+        "text": f"if(p.real or p.micros is not null, null, {x})",
     }
     turned = {n: _TURNED[n].format(f"({part})") for n, part in parts.items()}
     members = ", ".join(f"'{n}', {part}" for n, part in (turned if backwards else parts).items())
-    return f"if({x} is null, null, named_struct({members}))"
+    return f"if({x} is null, null, {_bound(met, 'p', f'named_struct({members})')})"
 
 
 _TURNED = dict.fromkeys(("kind", "number", "exact"), "-{0}") | {"micros": "~{0}"}

@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from pyspark.sql import Column, DataFrame, Row, functions as F, types as T
-from .canonical import field_at, micros_of, as_text
+from .canonical import as_text, canonical_form, field_at, micros_of
 from .columns import ORIGINAL
 from dedup_nb.keys import (
     BROADCAST_LIMIT,
@@ -295,10 +295,8 @@ def _value(rows: DataFrame, name: str) -> Column:
     found = field_at(rows.schema, name)
     if not found:
         return F.expr("hash(null)")
-    if isinstance(found.kind, (T.ByteType, T.ShortType, T.IntegerType)):
-        return F.expr(f"hash(bigint({found.sql}))")  # another batch may have it longer
     nested = isinstance(found.kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType))
-    return F.hash(hash_of(rows, [name])) if nested else F.expr(f"hash({found.sql})")
+    return F.hash(hash_of(rows, [name])) if nested else F.expr(f"hash({canonical_form(found)})")
 
 
 def copies(

@@ -150,7 +150,8 @@ def is_one_json_value(
     quick = f"{one} and endswith(trim(both ' \t\r' from {text}), '}}')"
     # only where a bracket closes and another opens can the array be closed early
     sealed = f"exists(array({_sealed(text)}), p -> {_is_one_value(text, 'p')})"
-    return rf"({quick} and (not {text} rlike r'\]\s*,\s*\[' or {sealed}))"
+    early = rf"contains({text}, ']') and {text} rlike r'\]\s*,\s*\['"
+    return f"({quick} and (not ({early}) or {sealed}))"
 
 
 def envelope(name: str, text: str, item: str = _ITEM) -> str:

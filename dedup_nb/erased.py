@@ -110,7 +110,7 @@ _GONE = {
     "kept_event_id": "string(null)",
     "kept_in_batch": "string(null)",
     # what the manifest remembers of it
-    "new_event_id": "if(_dd_forgotten, null, new_event_id)",
+    "new_event_id": "if(_dd_forgotten or not stays, null, coalesce(new_event_id, own))",
 }
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "own_id",
     "looked_up_id",
     "fed_back",
+    "other_id",
     "ids_of",
     "with_ids",
     "suspect_ids",
@@ -261,13 +262,18 @@ def own_id(schema: T.StructType, keys: Keys) -> str:  # SQL
     return id_text(values_of(schema), keys.id, keys.null_in_id)
 
 
+def _may_show_another(schema: T.StructType, keys: Keys) -> bool:
+    "May a row be looked up under another id than it shows?"
+    return ORIGINAL in schema.fieldNames() and len(keys.id) == 1
+
+
 def looked_up_id(
     schema: T.StructType,  # of the rows
     keys: Keys,
 ) -> Column:  # text; null if it has none
     "The id under which a row is looked up: the one that it came with first, if it was renamed."
     own = F.expr(own_id(schema, keys))
-    if ORIGINAL not in schema.fieldNames() or len(keys.id) > 1:
+    if not _may_show_another(schema, keys):
         return own
     original = F.expr(as_text(values_of(schema)(ORIGINAL)))
     name = _claimed(schema, keys)
@@ -278,7 +284,19 @@ def looked_up_id(
 
 def fed_back(schema: T.StructType, keys: Keys) -> Column:  # boolean, never null
     "Does a row show another id than it is looked up under?"
-    return F.coalesce(F.expr(own_id(schema, keys)) != looked_up_id(schema, keys), F.lit(False))
+    return F.coalesce(other_id(schema, keys, looked_up_id(schema, keys)).isNotNull(), F.lit(False))
+
+
+def other_id(
+    schema: T.StructType,  # of the rows
+    keys: Keys,
+    looked_up: Column,  # from `looked_up_id`
+) -> Column:  # text
+    "The id that a row shows, if it is looked up under another one; else null."
+    if not _may_show_another(schema, keys):
+        return F.lit(None).cast("string")
+    own = F.expr(own_id(schema, keys))
+    return F.when(own != looked_up, own)
 
 
 def ids_of(recipe: Recipe) -> Callable[[T.StructType, Sequence[str]], RowIds]:
@@ -286,7 +304,7 @@ def ids_of(recipe: Recipe) -> Callable[[T.StructType, Sequence[str]], RowIds]:
 
     def fitted(schema: T.StructType, folders: Sequence[str]) -> RowIds:
         keys = fit(recipe, schema, folders)
-        looks = ORIGINAL in schema.fieldNames() and len(keys.id) == 1
+        looks = _may_show_another(schema, keys)
         return RowIds(keys.id, partial(looked_up_id, keys=keys), partial(fed_back, keys=keys), looks)
 
     return fitted
@@ -455,9 +473,9 @@ def with_keys(
     """
     # the rows pass as one struct: else Spark would compute each column's expression again inside every hash
     events = events.select(F.explode(F.array(F.struct("*"))).alias("_dd_event")).select("_dd_event.*")
-    whole, own = events.drop("_dd_id", LINE, "_dd_good"), F.expr(own_id(events.schema, keys))
+    whole, looked_up = events.drop("_dd_id", LINE, "_dd_good"), F.col("_dd_id")
     added = F.struct(
-        F.when(own != F.col("_dd_id"), own).alias("_dd_own"),
+        other_id(events.schema, keys, looked_up).alias("_dd_own"),
         fingerprint_of(whole, keys).alias("_dd_fp"),
         F.struct(*place_of(whole, keys), hash_of(whole).alias("row")).alias("_dd_at"),
     )

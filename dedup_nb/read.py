@@ -24,8 +24,20 @@ from itertools import dropwhile, takewhile
 from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
-from .canonical import RowIds, field_at, parsed_line, parsed_members, paths_in, as_text, values_of
-from .columns import JSON, LINE, literal, named, quoted
+from dedup_nb.canonical import (
+    RowIds,
+    field_at,
+    id_of_line,
+    is_one_value,
+    parsed_line,
+    quickly_parsed,
+    parsed_members,
+    paths_in,
+    as_text,
+    values_of,
+    with_value,
+)
+from .columns import JSON, LINE, literal, quoted
 from .config import order_parts
 from dedup_nb.enriched import (
     CELLS,
@@ -393,9 +405,9 @@ def _keys_at(path: _Path) -> str:
 
 def _odd_key(path: _Path, names: Sequence[str]) -> str:
     "SQL for a key at a place of a line that differs from one of the names in case alone."
-    known, lower = (", ".join(map(literal, ns)) for ns in (names, map(str.lower, names)))
-    is_odd = f"array_contains(array({lower}), lower(k)) and not array_contains(array({known}), k)"
-    return f"max(get(filter({_keys_at(path)}, k -> {is_odd}), 0))"
+    known, lower = (f"array({', '.join(map(literal, ns))})" for ns in (names, map(str.lower, names)))
+    others = f"array_except({_keys_at(path)}, {known})"
+    return f"max(get(filter({others}, k -> array_contains({lower}, lower(k))), 0))"
 
 
 def _check_case_of_keys(lines: DataFrame, schema: T.StructType) -> None:
@@ -510,30 +522,28 @@ def _marked(rows: DataFrame, good: str) -> DataFrame:
 def _parsed_lines(lines: DataFrame, schema: T.StructType, texts: Sequence[str]) -> DataFrame:
     "The line, its id, its columns, JSON, and `_dd_corrupt` if it does not fit them; each is parsed once."
     whole = T.StructType([*schema.fields, T.StructField("_dd_corrupt", T.StringType())])
-    event, json = F.from_json("value", whole, _JSON), F.expr(parsed_line("value"))
-    both = F.explode(F.array(F.struct(event.alias("event"), json.alias("json")))).alias("_dd_both")
-    parsed = lines.select(F.col("value").alias(LINE), "_dd_id", both)
-    parsed = parsed.select(LINE, "_dd_id", "_dd_both.event.*", F.col("_dd_both.json").alias(JSON))
-    corrupt = F.expr(f"if({_ALONE}, _dd_corrupt, {LINE})")
-    return reduce(_with_digits, texts, parsed.withColumn("_dd_corrupt", corrupt))
+    event, quick = F.from_json("value", whole, _JSON).alias("event"), F.expr(quickly_parsed("value"))
+    parts = F.explode(F.array(F.struct(event, quick.alias("quick")))).alias("_dd_parts")
+    parsed = lines.select(F.col("value").alias(LINE), "_dd_id", parts)
+    of_event = [F.col(f"_dd_parts.event.{quoted(name)}") for name in schema.fieldNames()]
+    corrupt = F.expr(f"if({_ALONE}, _dd_parts.event._dd_corrupt, {LINE}) as _dd_corrupt")
+    json = F.expr(parsed_line(LINE, "_dd_parts.quick")).alias(JSON)
+    parsed = parsed.select(LINE, "_dd_id", *of_event, corrupt, json)
+    return reduce(partial(_with_digits, schema), texts, parsed)
 
 
 # from_json stops at the end of the first value: a second object on the line must not vanish
-_ONE = f"{JSON} is not null and variant_get({JSON}, '$[1]', 'variant') is null"
-_ALONE = f"coalesce({is_one_json_value(LINE, _ONE)}, false)"
+_ALONE = f"coalesce({is_one_json_value(LINE, is_one_value(LINE, '_dd_parts.quick'))}, false)"
 
 
-def _with_digits(rows: DataFrame, name: str) -> DataFrame:
+def _with_digits(schema: T.StructType, rows: DataFrame, name: str) -> DataFrame:
     "An id that is text here has the digits that came: Spark's parser makes doubles of some."
-    found = field_at(T.StructType([f for f in rows.schema.fields if f.name != JSON]), name)
+    found = field_at(schema, name)
     if not found or not isinstance(found.kind, T.StringType):
         return rows
-    is_number = f"{found.sql} rlike '^-?[0-9]'"
-    text = F.expr(f"if({is_number}, {as_text(values_of(rows.schema)(name))}, {found.sql})")
-    first, _, rest = name.partition(".")
-    if name in rows.columns:
-        return rows.withColumn(name, text)
-    return rows.withColumn(first, F.when(named(first).isNotNull(), named(first).withField(rest, text)))
+    is_number = f"{found.sql} rlike '^-?[0-9][0-9.eE+-]*$'"
+    text = F.expr(f"if({is_number}, {id_of_line(LINE, [name], schema=schema)}, {found.sql})")
+    return rows.withColumn(*with_value(schema, name, text))
 
 
 # %% ../nbs/03_read.ipynb #07fcd120

@@ -19,7 +19,7 @@ __all__ = [
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import Column, DataFrame, functions as F, types as T
-from .canonical import field_at
+from .canonical import field_at, with_value
 from .columns import LINE, ORIGINAL, bare, is_text, named
 from .config import Config, settings
 from .cross_batch import cross_batch
@@ -89,11 +89,8 @@ def _new_values(rows: DataFrame, columns: list[str], id_columns: tuple[str, ...]
     changed, name = {}, id_columns[0]
     kind = field_at(rows.schema, name).kind
     if len(id_columns) == 1 and isinstance(kind, T.StringType):
-        new_id, first = F.col("_dd.new_event_id").cast(kind), name.partition(".")[0]
-        if name in columns:
-            changed[name] = new_id
-        else:  # a field of a struct
-            changed[first] = named(first).withField(name.removeprefix(f"{first}."), new_id)
+        column, value = with_value(rows.schema, name, F.col("_dd.new_event_id").cast(kind))
+        changed[column] = value
     if _CONTEXTS in columns and is_text(rows, _CONTEXTS):
         changed[_CONTEXTS] = with_duplicate_context(F.col(_CONTEXTS), F.col("_dd_id"))
     return changed

@@ -30,7 +30,7 @@ from dedup_nb.keys import (
     claimed_fingerprint,
     gathered,
     id_key,
-    own_id,
+    other_id,
     pair_key,
     place_of,
     stands_in,
@@ -176,11 +176,11 @@ def _where_good(columns: Mapping[str, Column]) -> list[Column]:
 
 def _key_columns(schema: T.StructType, keys: Keys, hours: Sequence[str]) -> dict[str, Column]:
     "What is staged of each row."
-    event_id, own = F.col("_dd_id"), own_id(schema, keys)
+    event_id = F.col("_dd_id")
     return {
         **dict(zip(KEY, id_key(event_id))),
         "pair": pair_key(event_id, F.col("_dd_fp")),
-        "own": F.expr(f"if({own} <> _dd_id, {own}, null)"),
+        "own": other_id(schema, keys, event_id),
         "hour": F.expr(f"coalesce({', '.join([*hours, 'bigint(null)'])})"),
     }
 

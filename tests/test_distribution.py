@@ -11,14 +11,16 @@ import pytest
 from conftest import ROOT
 from pyspark.sql import Row
 from pyspark.sql import functions as F
+from spread import configured
 
 from dedup_nb.charts import _distribution, conclusions
 from dedup_nb.config import Config
-from dedup_nb.copies import Compared, Ids, Subject
+from dedup_nb.copies import Compared, Ids, Subject, copies
 from dedup_nb.distribution import REASONS, WINDOWS, Measures, by_id, collisions, placed
 from dedup_nb.errors import ConfigError, MissingColumnError, MissingInputError
-from dedup_nb.keys import NAMESPACE, Keys
+from dedup_nb.keys import NAMESPACE, Keys, fit
 from dedup_nb.numbers import gaps, knee, numbers_of, quantiles, split_by, windows
+from dedup_nb.places import Recipe
 from dedup_nb.profile import Profile, profile, profile_events
 from dedup_nb.resolve import deduplicate
 
@@ -506,6 +508,20 @@ def test_a_copy_has_its_gap_its_age_and_its_cause(spark):
         ("nobody", None, None, "unexplained"),
         ("versions", HOUR, HOUR, "resent_hours"),
     }
+
+
+def test_values_of_copies_are_equal_whatever_their_types(spark):
+    "Another batch may have a column wider, or with a zone."
+    frame = spark.range(1).selectExpr(
+        "'a' as event_id", "'a' as _dd_id", "0 as _dd_batch", "float(2.5) as amount", "5 as n"
+    )
+    frame = frame.withColumn("at", F.expr("timestamp_ntz'2026-03-29T00:30:00'"))
+    kinds = {"amount": "decimal(9, 3)", "n": "double", "at": "timestamp"}
+    wider = frame.withColumns({name: F.col(name).cast(kind) for name, kind in kinds.items()})
+    keys, compared = fit(Recipe(), frame.schema), Compared((*kinds,), ())
+    with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
+        values = [copies(rows, keys, compared).first()["values"] for rows in (frame, wider)]
+    assert values[0] == values[1]
 
 
 def test_an_id_is_shared_for_a_reason(spark):

@@ -102,6 +102,19 @@ def test_a_rerun_drops_erased_events_and_writes_nothing_of_them(spark, two):
     assert "rows of it were erased on request" in str(explain("a", out, spark))
 
 
+def test_the_id_that_an_erased_event_came_under_stays_known(spark, two):
+    "It was renamed by another run, and is the first of its id here."
+    own = next(r for r in committed(spark, two / "out", "2").collect() if r.original_event_id)
+    folder = two / "other"
+    spark.createDataFrame([own]).write.parquet(f"{folder}/in/run=1")
+    go(spark, folder)
+    erase(Config(output=str(folder / "out")), spark, event_id=own.event_id, yes=True)
+    assert again(spark, folder, "1") == {"1": {"erased": 1}}
+    write(spark, folder / "in", {"2": [(own.event_id, own.event_fingerprint, 9, 6)]})
+    go(spark, folder)
+    assert kept(spark, folder, "2") == {"2": []}
+
+
 def test_a_condition_names_what_was_kept_and_spares_others_of_the_id(spark, two):
     out = Config(output=str(two / "out"))
     erase(out, spark, where="n = 4", yes=True)  # the one that was renamed

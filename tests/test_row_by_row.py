@@ -27,6 +27,8 @@ SAME = {
     "another number": ["10.5D", "10.50", "float(10.5)", "cast(10.5 as decimal(38, 20))"],
     "a small one": ["1e-9D", "cast('0.000000001' as decimal(20, 10))"],
     "a large one": ["1e20D", "cast('1e20' as decimal(38, 0))"],
+    "2^63": ["9223372036854775808D", "cast('9223372036854775808' as decimal(20, 0))"],
+    "26 digits": ["-12345678901234567890123456D", "cast('-12345678901234568244756480' as decimal(32, 4))"],
     "2^60": ["double(1152921504606846976L)", "1152921504606846976L"],
     "an instant": [
         "timestamp_ltz'2026-03-29T00:30:00Z'",
@@ -271,6 +273,13 @@ def test_a_field_of_a_struct_may_be_the_id_the_fingerprint_and_the_order(spark):
     assert sorted(r.n for r in result.bad.collect()) == [4, 5]
     with pytest.raises(MissingColumnError, match="needs detail.ids"):
         deduplicate(frame, event_id="detail.ids")
+
+
+def test_a_dot_in_the_name_of_a_field_is_a_letter_of_it(spark):
+    frame = spark.range(2).selectExpr("named_struct('b.c', 'x', 'd', id) as a")
+    result = deduplicate(frame, event_id="a.b.c", fingerprint_columns="a.d", order_by="a.d")
+    kept = [(r.a["b.c"], r.a.d, r.original_event_id) for r in result.kept.collect()]
+    assert ("x", 0, None) in kept and [k[1:] for k in kept if k[0] != "x"] == [(1, "x")]
 
 
 @pytest.mark.parametrize("null_in_id, kept, bad", [("bad", [1, 4], [2, 3, 5]), ("value", [1, 2, 4], [5])])
