@@ -634,6 +634,11 @@ def _check_folders(batch: Batch, columns: Sequence[str]) -> None:
         )
     for path in batch.by_path():
         for name, folder in _named_folders(path).items():
+            if folder.endswith("="):
+                raise InputError(
+                    f"The folder {folder} of {batch.source} has no value. Rename it to "
+                    f"{folder}__HIVE_DEFAULT_PARTITION__, as Spark writes null. Nothing was written."
+                )
             if column := own.get(name.lower()):
                 raise InputError(
                     f"The files of {batch.source} have a column {column}, which the folder {folder} would "

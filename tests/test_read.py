@@ -913,6 +913,12 @@ def test_a_folder_that_would_replace_a_column_of_any_file_is_refused(spark, tmp_
         opened(spark, tmp_path / "in", format="parquet", recipe=Recipe(event_id=("id",)))
 
 
+def test_a_folder_without_a_value_is_refused(spark, tmp_path):
+    parquet(tmp_path / "in" / "c=" / "0.parquet", event_id=["a"])
+    with pytest.raises(InputError, match="c= of .* has no value. Rename it to c=__HIVE_DEFAULT_PARTITION__"):
+        opened(spark, tmp_path / "in", format="parquet")
+
+
 def test_a_column_stays_where_its_folders_are_batches(spark, tmp_path):
     parquet(tmp_path / "country=DE" / "0.parquet", event_id=["a"], country=["FR"])
     source = opened(spark, tmp_path, format="parquet", batch_pattern="country=*")
