@@ -1548,6 +1548,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'dedup_nb.read._opening': ('read.html#_opening', 'dedup_nb/read.py'),
                                'dedup_nb.read._parquet': ('read.html#_parquet', 'dedup_nb/read.py'),
                                'dedup_nb.read._parsed_lines': ('read.html#_parsed_lines', 'dedup_nb/read.py'),
+                               'dedup_nb.read._parts': ('read.html#_parts', 'dedup_nb/read.py'),
                                'dedup_nb.read._paths': ('read.html#_paths', 'dedup_nb/read.py'),
                                'dedup_nb.read._plain_type': ('read.html#_plain_type', 'dedup_nb/read.py'),
                                'dedup_nb.read._start_of': ('read.html#_start_of', 'dedup_nb/read.py'),

@@ -116,8 +116,9 @@ def _large_digits(x: str) -> str:
 
 
 def _double_text(x: str) -> str:
-    cases = f"when {_IS_WHOLE.format(x)} then string(bigint({x})) when {_IS_LARGE.format(x)} then {_large_digits(x)}"
-    return f"case when {x} is null then null {cases} else {_bits(x)} end"
+    whole, large = _IS_WHOLE.format(x), _IS_LARGE.format(x)
+    digits = f"when {whole} then string(bigint({x})) when {large} then {_large_digits(x)}"
+    return f"case when {x} is null then null {digits} else {_bits(x)} end"
 
 
 def _double_digits(x: str) -> str:

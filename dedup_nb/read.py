@@ -519,12 +519,17 @@ def _marked(rows: DataFrame, good: str) -> DataFrame:
     return rows.withColumns({"_dd_good": F.expr(good), "_dd_look": F.expr(f"not ({good})")})
 
 
+def _parts(schema: T.StructType) -> Column:
+    "The event of a line, and the line `quickly_parsed`."
+    whole = T.StructType([*schema.fields, T.StructField("_dd_corrupt", T.StringType())])
+    event = F.from_json("value", whole, _JSON).alias("event")
+    quick = F.expr(quickly_parsed("value")).alias("quick")
+    return F.explode(F.array(F.struct(event, quick))).alias("_dd_parts")
+
+
 def _parsed_lines(lines: DataFrame, schema: T.StructType, texts: Sequence[str]) -> DataFrame:
     "The line, its id, its columns, JSON, and `_dd_corrupt` if it does not fit them; each is parsed once."
-    whole = T.StructType([*schema.fields, T.StructField("_dd_corrupt", T.StringType())])
-    event, quick = F.from_json("value", whole, _JSON).alias("event"), F.expr(quickly_parsed("value"))
-    parts = F.explode(F.array(F.struct(event, quick.alias("quick")))).alias("_dd_parts")
-    parsed = lines.select(F.col("value").alias(LINE), "_dd_id", parts)
+    parsed = lines.select(F.col("value").alias(LINE), "_dd_id", _parts(schema))
     of_event = [F.col(f"_dd_parts.event.{quoted(name)}") for name in schema.fieldNames()]
     corrupt = F.expr(f"if({_ALONE}, _dd_parts.event._dd_corrupt, {LINE}) as _dd_corrupt")
     json = F.expr(parsed_line(LINE, "_dd_parts.quick")).alias(JSON)
