@@ -1153,7 +1153,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                  'dedup_nb.ledger.fenced': ('ledger.html#fenced', 'dedup_nb/ledger.py'),
                                  'dedup_nb.ledger.holder_in_the_way': ('ledger.html#holder_in_the_way', 'dedup_nb/ledger.py'),
                                  'dedup_nb.ledger.is_gone': ('ledger.html#is_gone', 'dedup_nb/ledger.py'),
-                                 'dedup_nb.ledger.marker_of': ('ledger.html#marker_of', 'dedup_nb/ledger.py'),
                                  'dedup_nb.ledger.other_kind': ('ledger.html#other_kind', 'dedup_nb/ledger.py'),
                                  'dedup_nb.ledger.plain_recipe': ('ledger.html#plain_recipe', 'dedup_nb/ledger.py'),
                                  'dedup_nb.ledger.this_process': ('ledger.html#this_process', 'dedup_nb/ledger.py'),
