@@ -1865,7 +1865,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                 'dedup_nb.since._Table._check_free': ('since.html#_table._check_free', 'dedup_nb/since.py'),
                                 'dedup_nb.since._Table._check_name': ('since.html#_table._check_name', 'dedup_nb/since.py'),
                                 'dedup_nb.since._Table._commit': ('since.html#_table._commit', 'dedup_nb/since.py'),
-                                'dedup_nb.since._Table._is_ours': ('since.html#_table._is_ours', 'dedup_nb/since.py'),
                                 'dedup_nb.since._Table._name': ('since.html#_table._name', 'dedup_nb/since.py'),
                                 'dedup_nb.since._Table._named': ('since.html#_table._named', 'dedup_nb/since.py'),
                                 'dedup_nb.since._Table._part': ('since.html#_table._part', 'dedup_nb/since.py'),
