@@ -81,7 +81,7 @@ class _Commits:
         "The batches of late files of each folder."
         found: dict[str, list[str]] = {}
         for name in self.by_name:
-            if part := re.fullmatch(r"(.*)[~+]\d+", name):  # releases before 0.2 wrote a plus
+            if part := re.fullmatch(r"(.*)~\d+", name):
                 found.setdefault(part[1], []).append(name)
         return found
 
@@ -132,15 +132,15 @@ def _part(b: Batch, name: str, paths: Iterable[str]) -> Batch:
 
 def _is_of(entry: Entry, batch: Batch) -> bool:
     "Was this committed batch read from this folder? The archive may have moved as a whole."
-    source, digest = entry.committed.get("source"), entry.committed.get("input")
-    same_folder = os.path.basename((source or "").rstrip("/")) == os.path.basename(batch.source.rstrip("/"))
-    return source is None or same_folder or digest == _digest(_sizes(batch))
+    source, digest = entry.committed["source"], entry.committed["input"]
+    same_folder = os.path.basename(source.rstrip("/")) == os.path.basename(batch.source.rstrip("/"))
+    return same_folder or digest == _digest(_sizes(batch))
 
 
 def _is_as_committed(batch: Batch, parts: Mapping[str, Entry]) -> bool:
     if list(parts) != [batch.batch_id]:
         return False
-    return parts[batch.batch_id].committed.get("input") in (None, _digest(_sizes(batch)))
+    return parts[batch.batch_id].committed["input"] == _digest(_sizes(batch))
 
 
 def _another(batch: Batch, entry: Entry) -> str:
@@ -156,24 +156,24 @@ def _another(batch: Batch, entry: Entry) -> str:
     )
 
 
-def _listed(output: str, entry: Entry) -> dict[str, int | None] | None:
-    "The files of a committed batch with their sizes; None if nobody noted them, as in old backfills."
+def _listed(output: str, entry: Entry) -> dict[str, int] | None:
+    "The files of a committed batch with their sizes; None if a backfill noted them in another output."
     noted = (read_json(f"{output}/runs/{entry.batch_id}/input.json") or {}).get("files")
     if noted is None and not entry.committed.get("backfill"):
         raise ManifestError(
             f"The manifest has a batch {entry.batch_id} with other files, committed from "
-            f"{entry.committed.get('source')}, of which {output} knows nothing: two inputs share "
+            f"{entry.committed['source']}, of which {output} knows nothing: two inputs share "
             "the manifest under the same batch names. Name the batches of one of them apart "
             "(--batch-id, or folders with names of their own), or give it a manifest of its own."
         )
-    return dict.fromkeys(noted) if isinstance(noted, list) else noted
+    return noted
 
 
-def _changed(batch: Batch, entry: Entry, listed: Mapping[str, int | None] | None) -> str | None:
+def _changed(batch: Batch, entry: Entry, listed: Mapping[str, int] | None) -> str | None:
     "What became of the files of a commit, in words; None if they are as they were."
     now = _sizes(batch)
     kept = {path: now[path] for path in listed or () if path in now}
-    if listed is None or _digest(kept) == entry.committed.get("input"):
+    if listed is None or _digest(kept) == entry.committed["input"]:
         return None
     return (
         f"Batch {entry.batch_id} is committed, and its input changed since: {_what_changed(listed, now)}. "
@@ -182,9 +182,9 @@ def _changed(batch: Batch, entry: Entry, listed: Mapping[str, int | None] | None
     )
 
 
-def _what_changed(listed: Mapping[str, int | None], now: Mapping[str, int]) -> str:
+def _what_changed(listed: Mapping[str, int], now: Mapping[str, int]) -> str:
     gone = [path for path in listed if path not in now]
-    other = [path for path, size in listed.items() if path in now and size not in (None, now[path])]
+    other = [path for path, size in listed.items() if path in now and size != now[path]]
     words = [f"{some_of(gone)} {'is' if len(gone) == 1 else 'are'} gone"] if gone else []
     for path in other[:3]:
         words.append(f"{path} was rewritten ({grouped(now[path])} bytes, had {grouped(listed[path])})")

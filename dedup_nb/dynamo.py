@@ -133,7 +133,7 @@ class DynamoStore:
             if marker.kind == "recipe":
                 # the layout is a matter of this store, and no part of what runs agree on
                 plain = {name: value for name, value in marker.info.items() if name != "layout"}
-                self._layout = marker.info.get("layout", self._layout)
+                self._layout = marker.info["layout"]
                 marker = replace(marker, info=plain)
             self._log.append(marker)
         return list(self._log)

@@ -35,14 +35,14 @@ def sha256_of(text: str) -> str:
 
 def _folder_of(batch_id: str) -> str:
     "Batches of late files are of the same folder."
-    return re.sub(r"[~+][0-9]+$", "", batch_id)
+    return re.sub(r"~[0-9]+$", "", batch_id)
 
 
 def _first_commit(ledger: Ledger, batch_id: str) -> str:
     "When something of the folder was committed first; after all times if never."
     own = _folder_of(batch_id)
     commits = (m for m in ledger.markers if m.kind == "commit" and _folder_of(m.batch_id) == own)
-    return next((m.info.get("at", "")[:19] for m in commits), "~")
+    return next((m.info["at"][:19] for m in commits), "~")
 
 
 _NAMED = "sha256 string, whole boolean, forgotten boolean"
@@ -52,8 +52,8 @@ def _named(proofs: Collection[Mapping[str, Any]]) -> Iterator[tuple[str, bool, b
     "Each hash: are all events of that id meant, and has it left the manifest?"
     for p in proofs:
         forgotten = p.get("pairs") == "forgotten" or p.get("until_done", {}).get("forget", False)
-        yield from ((h, p.get("by") == "id", forgotten) for h in p["ids_sha256"])
-        yield from ((h, False, False) for h in p.get("made_sha256", ()))
+        yield from ((h, p["by"] == "id", forgotten) for h in p["ids_sha256"])
+        yield from ((h, False, False) for h in p["made_sha256"])
 
 
 def find_erased(

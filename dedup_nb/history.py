@@ -120,8 +120,7 @@ def _records(output: str, names: Sequence[str]) -> list[dict[str, Any]]:
 
 def _state_of(m: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     "What became of the attempt that left these metrics: `files.json` is written last, and tells."
-    attempts = {m.get("attempt"), record.get("attempt")} - {None}  # old releases noted none
-    return record.get("status", "unfinished") if len(attempts) <= 1 else "unfinished"
+    return record["status"] if record.get("attempt") == m["attempt"] else "unfinished"
 
 
 def proofs_of(
@@ -139,7 +138,7 @@ _COUNTED = {"events": "kept", "dropped": "dropped", "bad": "bad"}  # area -> its
 def _since(told: Mapping[str, Any], proofs: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     "The proofs for a batch after its commit: a rerun has counted what was erased before as dropped."
     at = told["finished_at"] or ""
-    return (p for p in proofs if p["done"] and told["batch_id"] in p["batches"] and p.get("at", "") >= at)
+    return (p for p in proofs if p["done"] and told["batch_id"] in p["batches"] and p["at"] >= at)
 
 
 def _without_erased(told: dict[str, Any], proofs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

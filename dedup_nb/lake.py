@@ -19,7 +19,7 @@ from .columns import literal, quoted
 from .conditional import ConditionalPuts, check_one_host
 from .files import absolute, filesystem, names_in, remove_markers
 from .keys import KEY, id_key
-from .ledger import FORMAT, Claim, Entry, Ledger, ManifestError, Marker, marker_of, this_process
+from .ledger import Claim, Entry, Ledger, ManifestError, Marker, this_process
 from .manifest import Look
 from .session import delta_settings, tuned
 from .words import first_line
@@ -30,7 +30,6 @@ _SCHEMA = (
     "seq bigint, etl bigint, origin string, origin_seq bigint, marker string, info string"
 )
 _COLUMNS = [column.split()[0] for column in _SCHEMA.split(", ")]
-_OLD_COLUMNS = ["batch_id", "kind", "hi", "lo", "packed", "pair", "fate", "origin", "seq", "info"]
 _APP = "dedup_nb manifest"
 _PLACES = 128  # of an era: a batch takes two, its claim and its commit
 _ERAS = 64  # old eras that become one
@@ -60,19 +59,11 @@ def _digest(marker: Marker) -> str:
     return hashlib.sha256(json.dumps([*astuple(marker)]).encode()).hexdigest()
 
 
-def _marker_rows(spark: SparkSession, markers: Sequence[Marker]) -> DataFrame:
-    "Markers as rows of the table."
-    rows = [
-        {
-            "batch_id": m.batch_id,
-            "seq": m.seq,
-            "era": era_of(m.seq),
-            "marker": m.kind,
-            "info": json.dumps(m.info),
-        }
-        for m in markers
-    ]
-    narrow = _from_json(spark, rows, "batch_id string, seq bigint, era int, marker string, info string")
+def _marker_row(spark: SparkSession, m: Marker) -> DataFrame:
+    "A marker as a row of the table."
+    row = {"batch_id": m.batch_id, "seq": m.seq, "era": era_of(m.seq), "marker": m.kind}
+    row["info"] = json.dumps(m.info)
+    narrow = _from_json(spark, [row], "batch_id string, seq bigint, era int, marker string, info string")
     return narrow.selectExpr(*_typed(*narrow.columns, kind="'marker'"))
 
 
@@ -88,44 +79,6 @@ def _key_rows(claim: Claim, keys: DataFrame) -> DataFrame:
     own = {"era": era_of(claim.sees), "seq": claim.sees, "etl": "null" if claim.etl is None else claim.etl}
     own |= {"kind": "'key'", "batch_id": literal(claim.batch_id)}
     return keys.selectExpr(*_typed(*KEY, "pair", "fate", "origin", "origin_seq", **own))
-
-
-# %% ../nbs/21_lake.ipynb #fe27cd99
-_ENDS = ("commit", "abandon")  # they shared a sequence with their claim, and had the next version
-
-
-def _old_marker(row: Any) -> Marker:
-    "A marker of the older layout at its place in this one."
-    info = json.loads(row.info)
-    doubled = {n: 2 * info[n] for n in ("seq", "first_seq") if info.get(n) is not None}
-    if row.kind == "recipe":
-        info = {**info, "format": FORMAT}
-    return marker_of(2 * row.seq + (row.kind in _ENDS), row.kind, row.batch_id, {**info, **doubled})
-
-
-def _old_markers(rows: DataFrame) -> list[Marker]:
-    narrow = rows.where("kind not in ('key', 'ledger')")
-    return [_old_marker(r) for r in narrow.select("batch_id", "kind", "seq", "info").collect()]
-
-
-def _markers_after(rows: DataFrame, place: int) -> list[Marker]:
-    fresh = rows.where(f"kind = 'marker' and seq > {place}").select("batch_id", "marker", "seq", "info")
-    return [marker_of(r.seq, r.marker, r.batch_id, json.loads(r.info)) for r in fresh.collect()]
-
-
-def _old_keys(spark: SparkSession, rows: DataFrame, ledger: Ledger) -> DataFrame:
-    "The keys of the older layout as rows of this one."
-    batches = [{"id": e.batch_id, "first": e.first_seq, "time": e.etl} for e in ledger.committed()]
-    known = F.broadcast(_from_json(spark, batches, "id string, first bigint, time bigint"))
-    owner = known.selectExpr("id as batch_id", "first as seq", "time as etl")
-    first = known.selectExpr("id as origin", "first as origin_seq")
-    keys = rows.where("kind = 'key'").drop("seq", "info")
-    keys = keys.join(owner, "batch_id").join(first, "origin", "left")
-    # what a batch kept alive of one that was forgotten, and perhaps loaded again since, went with that one
-    keys = keys.where("origin is null or origin_seq < seq")
-    keys = keys.withColumn("era", F.expr(f"int(seq div {_PLACES})"))
-    named = ("kind", "era", "batch_id", *KEY, "pair", "fate", "seq", "etl", "origin", "origin_seq")
-    return keys.selectExpr(*_typed(*named))
 
 
 # %% ../nbs/21_lake.ipynb #1c66f8cb
@@ -151,9 +104,7 @@ class LakeStore:
     force: bool = False  # go on though another host wrote last, where nothing keeps hosts apart
     puts: ConditionalPuts | None = None  # where Delta alone does not keep hosts apart
     _read: dict[int, Marker] = field(default_factory=dict, repr=False)  # the markers read so far
-    _is_old: bool = field(default=False, repr=False)  # is it of the older layout, still?
     _is_there: bool = field(default=False, repr=False)
-    _told: list[str] = field(default_factory=list, repr=False)  # what a run should know of the table
     _version: int | None = field(default=None, repr=False)  # of the table, when markers were read last
 
     @property
@@ -193,9 +144,10 @@ class LakeStore:
 
     @_tuned
     def _markers_by_spark(self) -> list[Marker]:
-        "The markers that were not read yet; all of them, of the older layout."
-        rows = self._checked()
-        return _old_markers(rows) if self._is_old else _markers_after(rows, max(self._read, default=-1))
+        "The markers that were not read yet."
+        fresh = self._checked().where(f"kind = 'marker' and seq > {max(self._read, default=-1)}")
+        rows = fresh.select("seq", "marker", "batch_id", "info").collect()
+        return [Marker(r.seq, r.marker, r.batch_id, json.loads(r.info)) for r in rows]
 
     def _newest(self) -> int | None:
         "The last version of the table. One small request mostly, where Spark would plan and run a query."
@@ -217,8 +169,8 @@ class LakeStore:
             columns = rows.columns
         except Exception as wrong:
             raise _explained(wrong, self.path) from wrong
-        self._is_old, self._is_there = columns == _OLD_COLUMNS, True
-        if columns not in (_COLUMNS, _OLD_COLUMNS):
+        self._is_there = True
+        if columns != _COLUMNS:
             raise ManifestError(
                 f"{self.path} holds another table ({', '.join(columns[:5])}, ...), not a manifest. "
                 "It is left as it is: choose another manifest_path."
@@ -227,8 +179,6 @@ class LakeStore:
 
     def keys(self) -> DataFrame:
         "All keys, as rows of the table."
-        if self._is_old:
-            return _old_keys(self.spark, self.table(), Ledger(self.markers()))
         return self.table().where("kind = 'key'")
 
     def known(self, claim: Claim, pairs: DataFrame, retention_s: int, number: int | None = None) -> Look:
@@ -266,8 +216,8 @@ class LakeStore:
         return ledger.expired()
 
     def notes(self, claim: Claim) -> list[str]:
-        "That the table was written anew, if it was."
-        return self._told
+        "Of a table of files there is nothing to say."
+        return []
 
     def used(self, claim: Claim) -> dict[str, float]:
         "A table of files has no units."
@@ -279,9 +229,7 @@ class LakeStore:
         "Put a marker at its place; the first one makes the table."
         if not self._takes(marker):
             return False
-        if self._is_old:
-            self._rewrite()
-        self._write(_marker_rows(self.spark, [marker]), marker, mode="append")
+        self._write(_marker_row(self.spark, marker), marker, mode="append")
         if marker.seq == 0:
             remove_markers(f"{self.path}/_delta_log")
         return self._has(marker)
@@ -290,9 +238,7 @@ class LakeStore:
         "Put a marker and make `keys` all that the batch has, in one transaction."
         if not self._takes(marker):
             return False
-        if self._is_old:
-            self._rewrite()
-        rows = _marker_rows(self.spark, [marker])
+        rows = _marker_row(self.spark, marker)
         if keys is not None:
             rows = _key_rows(claim, keys).unionByName(rows)
             rows = rows.coalesce(1) if marker.info.get("pairs", _SMALL) < _SMALL else rows
@@ -339,26 +285,6 @@ class LakeStore:
         except Exception as wrong:
             if not _CONFLICT.search(str(wrong)):
                 raise _explained(wrong, self.path) from wrong
-
-    @_tuned
-    def _rewrite(self) -> None:
-        "Write a manifest of the older layout anew; its places stay. Of several runs that do so one wins."
-        markers = self.markers()
-        if not self._is_old:
-            return
-        rows = _old_keys(self.spark, self.table(), Ledger(markers)).unionByName(
-            _marker_rows(self.spark, markers)
-        )
-        writer = rows.write.format("delta").mode("overwrite").partitionBy("kind", "era")
-        writer = writer.options(txnAppId=f"{_APP}, partitioned", txnVersion="1", overwriteSchema="true")
-        try:
-            writer.save(self.path)
-        except Exception as wrong:
-            if not _CONFLICT.search(str(wrong)):
-                raise _explained(wrong, self.path) from wrong
-        self._read.clear()
-        self._checked()
-        self._told.append(f"the manifest {self.path} had an older layout and was written anew")
 
     # -- keeping it small --
 
@@ -513,16 +439,11 @@ def read_markers(path: str) -> list[Marker] | None:
     except Exception:  # not installed, or a table that it cannot read: Spark is asked, and says what is wrong
         return None
     listed = sorted(rows.to_pylist(), key=lambda r: r["seq"])
-    return [marker_of(r["seq"], r["marker"], r["batch_id"], json.loads(r["info"])) for r in listed]
+    return [Marker(r["seq"], r["marker"], r["batch_id"], json.loads(r["info"])) for r in listed]
 
 
 # %% ../nbs/21_lake.ipynb #6d3e364b
-_FIRST_FOLDERS = (
-    "_delta_log",
-    "_places",
-    "kind=marker",
-    "batch_id=__HIVE_DEFAULT_PARTITION__",
-)  # of a table's first write
+_FIRST_FOLDERS = {"_delta_log", "_places", "kind=marker"}  # of a table's first write
 
 
 def lake_exists(path: str) -> bool:
@@ -531,7 +452,7 @@ def lake_exists(path: str) -> bool:
     if fs.get_file_info(inner).type.name == "File":
         return True
     found = {name for name in names_in(path) if not name.startswith(".")}
-    if not found <= set(_FIRST_FOLDERS):
+    if not found <= _FIRST_FOLDERS:
         return bool(found)
     return any(name.endswith(".json") and not name.startswith(".") for name in names_in(f"{path}/_delta_log"))
 

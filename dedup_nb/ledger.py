@@ -10,7 +10,6 @@ __all__ = [
     "RecipeError",
     "FencedError",
     "Marker",
-    "marker_of",
     "Entry",
     "Claim",
     "Ledger",
@@ -36,7 +35,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property, reduce
 from typing import Any
-from .config import epoch_seconds
 from .errors import BusyError, DedupError, did_you_mean
 from .words import grouped, said
 
@@ -66,14 +64,6 @@ class Marker:
     kind: str  # recipe, claim, commit, abandon, forget, expire
     batch_id: str  # '' for those of no batch
     info: Mapping[str, Any]
-
-
-def marker_of(seq: int, kind: str, batch_id: str | None, info: Mapping[str, Any]) -> Marker:
-    "A marker as it was stored, also by releases that kept times as text and had 1970 for none."
-    if "etl_time" in info:
-        etl = epoch_seconds(info["etl_time"]) if info["etl_time"] else None
-        info = {**info, "etl": etl or None}
-    return Marker(seq, kind, batch_id or "", info)
 
 
 @dataclass(frozen=True)
@@ -185,7 +175,7 @@ class Ledger:
 
     @cached_property
     def fingerprints(self) -> str | None:
-        "The kind of fingerprints that the committed batches have together; None if nobody noted it."
+        "The kind of fingerprints that the committed batches have together; None if nobody can say."
         kinds = (e.committed.get("fingerprints") for e in self.committed())
         return reduce(_kind_of_both, kinds, None)
 
@@ -212,7 +202,7 @@ def _next_entry(before: Entry | None, m: Marker) -> Entry:
 
 
 # %% ../nbs/20_ledger.ipynb #1d232a0a
-FORMAT = 2  # of what is stored; 1 had a table partitioned by batch
+FORMAT = 2  # of what is stored
 RECIPE_DEFAULTS = {
     "event_id": ["event_id"],
     "event_fingerprint": "event_fingerprint",
@@ -233,10 +223,7 @@ _CASES = {
 
 def plain_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
     "A recipe as JSON gives it back, with the defaults of names that it does not have."
-    found = {**RECIPE_DEFAULTS, **{name: value for name, value in recipe.items() if value is not None}}
-    if isinstance(found["event_id"], str):
-        found["event_id"] = [found["event_id"]]
-    return _lists(found)
+    return _lists({**RECIPE_DEFAULTS, **{name: value for name, value in recipe.items() if value is not None}})
 
 
 def agreed(
@@ -291,7 +278,7 @@ def _lists(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_format(recipe: Mapping[str, Any]) -> None:
-    if recipe.get("format", 1) > FORMAT:
+    if recipe.get("format", FORMAT) > FORMAT:
         raise ManifestError(
             f"The manifest has format {recipe['format']}, and this dedup_nb knows formats up to {FORMAT}: "
             "a newer release wrote it. Upgrade: pip install -U dedup_nb."

@@ -485,10 +485,7 @@ def _rerun_differs(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     "In what a rerun is not the run that it repeats, in words."
     if was.get("backfill"):
         return ["it came into the manifest by a backfill, so it is loaded already"]
-    before = {**was.get("settings", {})}
-    if isinstance(before.get("event_id"), str):
-        before["event_id"] = [before["event_id"]]
-    settings = now["settings"]
+    before, settings = was["settings"], now["settings"]
     differ = [was_now(n, before[n], v) for n, v in settings.items() if before.get(n, v) != v]
     if (was["pairs"], was["checksum"]) != (now["pairs"], now["checksum"]):
         differ.append(f"the batch had {counted(was['pairs'], 'pair')}, now other {grouped(now['pairs'])}")

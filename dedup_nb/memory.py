@@ -258,9 +258,7 @@ def check_output(
     Raises `ConfigError` with the difference.
     """
     check_writable(f"{output}/runs")
-    theirs = read_json(_recipe_path(output)) or {}
-    if isinstance(theirs.get("event_id"), str):
-        theirs["event_id"] = [theirs["event_id"]]
+    theirs = noted_output(output) or {}
     mine = json.loads(json.dumps(made_with))
     differ = [was_now(n, theirs[n], value) for n, value in mine.items() if theirs.get(n, value) != value]
     if differ and _is_bound(output):
@@ -310,7 +308,10 @@ def _table_of(memory: Memory) -> dict[str, str | None]:
 
 def noted_output(output: str) -> dict[str, Any] | None:
     "That note, if there is one."
-    return read_json(_recipe_path(output))
+    note = read_json(_recipe_path(output))
+    if note and isinstance(note.get("event_id"), str):  # release 0.1.0 had one column
+        note["event_id"] = [note["event_id"]]
+    return note
 
 
 def put_back_output(

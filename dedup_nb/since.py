@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from .deltas import Delta
 from .errors import ConfigError
-from .files import Batch, Found, canonical
+from .files import Batch, Found
 from .ledger import Ledger
 from .places import Input, Limits
 from .versions import added_between, read_as_delta, version_of
@@ -112,20 +112,14 @@ class _Table:
     def commits(self) -> dict[str, _Commit]:
         "The newest commit of each batch of this table, those that were forgotten among them."
         newest = {m.batch_id: m.info for m in self.ledger.markers if m.kind == "commit"}
-        return {b: self._commit(b, told) for b, told in newest.items() if self._is_ours(told)}
+        return {
+            b: self._commit(b, told) for b, told in newest.items() if told.get("table_id") == self.table_id
+        }
 
     def _commit(self, batch_id: str, told: Mapping[str, Any]) -> _Commit:
-        entry, where = self.ledger.entries[batch_id], told.get("settings", {}).get("input_where")
+        entry, where = self.ledger.entries[batch_id], told["settings"]["input_where"]
         last = int(told["version"])
-        return _Commit(batch_id, told.get("first_version"), last, where, bool(entry.committed), entry.seq)
-
-    def _is_ours(self, told: Mapping[str, Any]) -> bool:
-        if not told.get("version"):
-            return False
-        if known := told.get("table_id"):
-            return known == self.table_id
-        # a commit of an older release
-        return canonical(told.get("source") or "") == canonical(self.whole.source)
+        return _Commit(batch_id, told["first_version"], last, where, bool(entry.committed), entry.seq)
 
     def _check_name(self) -> None:
         "Raise `ConfigError` if the name is that of another table, or if rows were left out on purpose."
@@ -140,7 +134,7 @@ class _Table:
         if entry and entry.committed:
             raise ConfigError(
                 f"Batch {name} is committed, and not as a version of the table {self.whole.source} as it is: "
-                "of another table, of one that was made anew, or by an older release. To take all rows, name "
+                "of another table, of one that was made anew, or by a backfill. To take all rows, name "
                 "the batch: --batch-id NAME; what earlier batches had is known and dropped."
             )
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 from .dynamodb import LOG, DeniedError, Table
-from .ledger import Ledger, ManifestError, Marker, marker_of
+from .ledger import Ledger, ManifestError, Marker
 from .words import grouped
 
 # %% ../nbs/25_tables.ipynb #4be8e43e
@@ -179,7 +179,7 @@ def log_item(marker: Marker) -> dict[str, Any]:
 def log_marker(item: Mapping[str, Any]) -> Marker:
     "The marker that an item holds."
     batch_id = "" if item["batch"] == "-" else item["batch"]
-    return marker_of(int(item["fingerprint"]), item["kind"], batch_id, json.loads(_unpacked(item["info"])))
+    return Marker(int(item["fingerprint"]), item["kind"], batch_id, json.loads(_unpacked(item["info"])))
 
 
 def runs_over(ledger: Ledger) -> tuple[frozenset[str], frozenset[str]]:

@@ -232,11 +232,10 @@ def listed_output(
         raise ConfigError(
             f"{path} is no output of a run: correct --output. dedup runs --output DIR lists batches."
         )
-    ids = made["event_id"]
     return Listed(
         spark,
         path,
-        (ids,) if isinstance(ids, str) else tuple(ids),
+        tuple(made["event_id"]),
         made["output_format"],
         made.get("shred_layout"),
         events_table(path, made),

@@ -389,14 +389,15 @@ def put(path, found):
 def test_runs_of_an_output_without_a_manifest(capsys):
     put("out/runs/recipe.json", {"manifest": "none", "output_format": "parquet"})
     counts = {"read": 40_010, "bad": 10, "kept": 39_999, "dropped": 1, "renamed": 0, "suspects": 2}
-    one = {"batch_id": "1", "status": "committed", "etl_time": "2026-11-20T10:00:00Z", "counts": counts}
+    one = {"batch_id": "1", "attempt": "a1", "status": "committed", "etl_time": "2026-11-20T10:00:00Z"}
+    one["counts"] = counts
     put("out/runs/1/metrics.json", {**one, "started_at": "2026-11-20T11:00:00Z",
                                     "finished_at": "2026-11-20T11:02:03Z"})  # fmt: skip
     none = dict.fromkeys(counts, 0)
     two = {**one, "batch_id": "2", "status": "decided", "etl_time": None, "counts": none}
     put("out/runs/2/metrics.json", two)
     put("out/runs/1/files.json", {"status": "committed", "attempt": "a1"})
-    put("out/runs/2/files.json", {"status": "decided"})
+    put("out/runs/2/files.json", {"status": "decided", "attempt": "a1"})
     Path("out/runs/3").mkdir()  # of a run that failed
     # metrics come before files.json, which is the commit
     put("out/runs/4/metrics.json", {**two, "batch_id": "4", "status": "committed"})

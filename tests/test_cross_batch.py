@@ -14,7 +14,7 @@ from runs import DAY, STAYED, TWO, committed, config, files, go, record, shown, 
 from dedup_nb import Config, run
 from dedup_nb.backfill import backfill
 from dedup_nb.cli import main
-from dedup_nb.errors import DedupError
+from dedup_nb.errors import ConfigError, DedupError
 from dedup_nb.history import expire, explain, forget, runs
 from dedup_nb.lake import LakeStore
 from dedup_nb.ledger import FencedError, ManifestError
@@ -41,6 +41,12 @@ def two(two_done, tmp_path):
 def manifest_of(spark, folder, **more):
     settings = config(folder, **more)
     return existing_manifest(spark, memory_of(settings), settings.output)
+
+
+def changed(folder, batch):
+    "The file of a committed batch is another one now."
+    with next((folder / f"in/run={batch}").glob("*.parquet")).open("ab") as file:
+        file.write(b" ")
 
 
 def states(spark, folder):
@@ -174,6 +180,26 @@ def test_a_first_folder_without_files_binds_nobody(spark, tmp_path):
     assert [m["batch_id"] for m in go(spark, tmp_path).batches] == ["1"]
 
 
+def test_what_does_not_fit_the_manifest_is_refused_and_changes_nothing(spark, two):
+    changed(two, "2")
+    write(spark, two / "in", {"3": [("e", "f", 3, 1)]})
+    before = files(two / "out")
+    for more, kind, words in (
+        ({"batch_id": "1"}, ManifestError, "Batch 1 is committed already.*--rerun.*dedup forget 1"),
+        ({"batch_id": "2", "rerun": True}, ManifestError, "its input changed since: .*dedup forget 2"),
+        ({"missing_fingerprint": "unique"}, ManifestError, "is now unique.*or go on with --force"),
+        ({"order_by": "n", "rerun": True, "force": True}, ManifestError, "a rerun must give the same output"),
+        (
+            {"max_batches": 1, "rerun": True, "skip_batches": "2"},
+            ConfigError,
+            "2 batches are to do, more than",
+        ),
+    ):
+        with pytest.raises(kind, match=words):
+            go(spark, two, **more)
+    assert files(two / "out") == before
+
+
 # --- strategies, retention ---
 
 
@@ -226,6 +252,26 @@ def test_retention_is_exact_by_the_time_of_the_batches_and_expire_changes_nothin
 
 
 # --- backfill ---
+
+
+def test_a_backfill_says_what_it_leaves_out_and_ends_with_1(spark, two, capsys):
+    changed(two, "2")
+    where = ["--input", str(two / "in"), "--output", str(two / "out"), "--input-format", "parquet"]
+    with pytest.raises(SystemExit) as done:
+        main(["backfill", *where])
+    assert "Batch 2 is committed, and its input changed since" in capsys.readouterr().out
+    assert done.value.code == 1
+    (two / "out/runs/recipe.json").write_text('{"manifest": "none"}')
+    with pytest.raises(ConfigError, match="manifest=none"):
+        backfill(config(two), spark)
+
+
+def test_a_manifest_that_does_not_know_the_events_beside_it_is_refused(spark, two):
+    shutil.rmtree(two / "out/manifest")
+    for mode in ("decide", "apply"):
+        with pytest.raises(ManifestError, match=r"empty, but .* 2 batches \(1, 2\).* --accept-empty-manif"):
+            go(spark, two, mode=mode)
+    assert not (two / "out/manifest").exists()
 
 
 @pytest.mark.long

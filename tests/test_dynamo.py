@@ -4,7 +4,6 @@ import json
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from uuid import uuid5
 
 import pytest
@@ -551,38 +550,6 @@ def test_rows_are_counted_once_where_answers_are_lost(spark, manifest):
     assert m.store.remove_ids(list("abcd")) == 6 and faults.count["lost"] + faults.count["throttled"]
     assert not items(table_of(m))
     client_of.cache_clear()
-
-
-FIXTURE = json.loads((Path(__file__).parent / "fixtures/dynamodb_v1.json").read_text())
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("layout", FIXTURE)
-def test_a_table_of_the_first_format_is_opened_read_and_claimed_on(spark, dynamodb, tmp_path, layout):
-    "Batch 1 had (a, f), (b, f); batch 2 renamed (a, g), and had (c, f)."
-    table = a_table(dynamodb)
-    create_table(table)
-    for item in FIXTURE[layout]:
-        table.client.put_item(TableName=table.name, Item=item)
-    recipe = recipe_record(Recipe(missing_fingerprint="surrogate", retention_days=180), "as it is")
-    m = opened(dynamodb, table.name, spark, tmp_path, recipe=recipe, create=False)
-    assert states(m) == {"1": "committed", "2": "committed"} and m.store.layout == layout
-    assert {e.batch_id: e.etl for e in m.ledger().entries.values()} == {
-        "1": 1_763_000_001,
-        "2": 1_763_000_002,
-    }
-    held = [(h["batch_id"], h["fate"]) for h in m.store.held(["a"], m.ledger(), m.retention_s)]
-    assert sorted(held) == [("1", STAYS | HEAD), ("2", RENAMED)]
-    three = m.begin("3", 1_763_000_003, {"token": "t3"})
-    asked = pairs(
-        spark, ("a", "g", RENAMED), ("a", "h", RENAMED), ("c", "f", STAYS | HEAD), ("d", "f", STAYS | HEAD)
-    )
-    named = asked.select("pair", F.concat("event_id", "event_fingerprint").alias("named"))
-    found = {(r.named, r.fate, r.batch_id) for r in m.known(three, asked).keys.join(named, "pair").collect()}
-    assert found == {("ag", RENAMED, "2"), ("cf", STAYS | HEAD, "2")}
-    m.commit(three, asked.where("event_id = 'd' or event_fingerprint = 'h'"), {"dropped_for": {"2": 2}})
-    assert m.forget("2") == ["3"] and states(m)["3"] == "committed"
-    assert {run for run in (i["run"] for i in items(table).values())} == {"1@1", f"3@{three.sees}"}
 
 
 SCHEMA = "iglu:com.snowplowanalytics.snowplow.storage/amazon_dynamodb_config/jsonschema/2-0-0"

@@ -129,7 +129,7 @@ def ledger_of(*kinds):
     "before, fitting",
     [
         ((), "column some empty surrogate id unique"),
-        ((None,), "column some empty surrogate id unique"),  # of an older release
+        ((None,), "column some empty surrogate id unique"),  # without a row
         (("column",), "column some"),
         (("column", "some"), "column some empty"),
         (("some", None, "empty", "column"), "column some empty"),

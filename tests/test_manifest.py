@@ -1,23 +1,17 @@
-"""The lake manifest as a table: what the rules of `test_ledger` stand on, an old table, strange tables."""
+"""The lake manifest as a table: what the rules of `test_ledger` stand on, strange tables."""
 
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import uuid
 from hashlib import sha256
 
 import pytest
-from conftest import ROOT
 from pyspark.sql import functions as F
-from runs import config, files, go, shown, silent
+from runs import config, silent
 
-from dedup_nb.backfill import backfill
-from dedup_nb.cli import main
-from dedup_nb.errors import ConfigError
-from dedup_nb.history import forget, runs
+from dedup_nb.history import forget
 from dedup_nb.keys import HEAD, RENAMED, STAYS, id_key, pair_key
 from dedup_nb.lake import LakeStore, read_markers
 from dedup_nb.ledger import FORMAT, ManifestError, Marker
@@ -173,80 +167,3 @@ def test_half_a_table_is_nothing_and_one_of_a_newer_format_is_not_touched(lake, 
     for act in (lambda: m.begin("one", T, {"token": "t"}), lambda: forget("one", there, spark, yes=True)):
         with pytest.raises(ManifestError, match=f"has format {FORMAT + 1}.*Upgrade"):
             act()
-
-
-# --- a manifest of release 0.1, as it wrote it: batches 1, 2, and 1+1 of files that came late into folder 1
-
-
-@pytest.fixture
-def old(tmp_path):
-    shutil.copytree(ROOT / "tests/fixtures/lake_v1", tmp_path, dirs_exist_ok=True)
-    return tmp_path
-
-
-def test_a_manifest_of_an_older_release_is_opened_and_written_anew(spark, old):
-    settings = config(old, input_format="json")
-    before = runs(settings, spark).data
-    assert [(r["batch_id"], r["state"], r["counts"].get("kept")) for r in before] == [
-        ("1", "committed", 2),
-        ("2", "committed", 2),
-        ("1+1", "committed", 1),
-        ("3", "abandoned", None),
-    ]
-    rows = [("a", "f", 9), ("a", "h", 10), ("d", "f", 11), ("e", "f", 12)]
-    named = [
-        dict(event_id=i, event_fingerprint=f, etl_tstamp="2026-11-20T11:00:00Z", n=n) for i, f, n in rows
-    ]
-    (old / "in/run=3").mkdir()
-    (old / "in/run=3/a.json").write_text("\n".join(map(json.dumps, named)))
-    (old / "in/run=2/a.json").open("a").write(" ")  # rewritten: the others go on
-    done = go(spark, old, input_format="json")
-    [m] = done.batches
-    assert m["batch_id"] == "3" and m["cross_batch"]["dropped_for"] == {"1": 1, "1+1": 1}
-    assert shown(spark, old / "out", "3") == [("e", 12), ("new of a", 10)]
-    assert done.exit_code == 1 and "its input changed since: a file was rewritten" in done.troubles[0]
-    assert (len(done.troubles), list(done.notes)) == (1, [])
-    after = runs(settings).data
-    assert after[:3] == before[:3] and after[3]["state"] == "committed"
-    assert read_markers(str(old / "out/manifest"))[0].info["format"] == FORMAT
-
-
-def test_what_does_not_fit_the_manifest_is_refused_and_changes_nothing(spark, old):
-    (old / "in/run=2/a.json").open("a").write(" ")
-    before = files(old / "out")
-    for more, kind, words in (
-        ({"batch_id": "1"}, ManifestError, "Batch 1 is committed already.*--rerun.*dedup forget 1"),
-        ({"batch_id": "2", "rerun": True}, ManifestError, "its input changed since: .*dedup forget 2"),
-        ({"missing_fingerprint": "id"}, ManifestError, "was surrogate, is now id.*or go on with --force"),
-        ({"order_by": "n", "rerun": True, "force": True}, ManifestError, "a rerun must give the same output"),
-        (
-            {"max_batches": 1, "rerun": True, "skip_batches": "2"},
-            ConfigError,
-            "2 batches are to do, more than",
-        ),
-    ):
-        with pytest.raises(kind, match=words):
-            go(spark, old, input_format="json", **more)
-    assert files(old / "out") == before
-
-
-def test_a_backfill_says_what_it_leaves_out_and_ends_with_1(spark, old, capsys):
-    (old / "in/run=2/a.json").open("a").write(" ")
-    where = ["--input", str(old / "in"), "--output", str(old / "out"), "--input-format", "json"]
-    with pytest.raises(SystemExit) as done:
-        main(["backfill", *where])
-    assert "Batch 2 is committed, and its input changed since" in capsys.readouterr().out
-    assert done.value.code == 1
-    (old / "out/runs/recipe.json").write_text('{"manifest": "none"}')
-    with pytest.raises(ConfigError, match="manifest=none"):
-        backfill(config(old, input_format="json"), spark)
-
-
-def test_a_manifest_that_does_not_know_the_events_beside_it_is_refused(spark, old):
-    shutil.rmtree(old / "out/manifest")
-    for mode in ("decide", "apply"):
-        with pytest.raises(
-            ManifestError, match=r"empty, but .* 3 batches \(1, 1\+1, 2\).* --accept-empty-manif"
-        ):
-            go(spark, old, input_format="json", mode=mode)
-    assert not (old / "out/manifest").exists()

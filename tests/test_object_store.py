@@ -219,7 +219,7 @@ def test_what_is_noted_of_an_output_and_its_inputs_is_found_again(s3, lake):
 def test_runs_of_an_output_without_a_manifest_are_listed(s3, lake):
     root = f"s3://{lake}/out"
     counts = {"read": 3, "bad": 1, "kept": 1, "dropped": 1}
-    m = {"batch_id": "1", "status": "committed", "etl_time": None, "counts": counts}
+    m = {"batch_id": "1", "attempt": "a1", "status": "committed", "etl_time": None, "counts": counts}
     write_text(f"{root}/runs/1/metrics.json", json.dumps(m))
     record_output(root, {}, Memory("none"))
     assert [(r["batch_id"], r["counts"]) for r in runs(Config(output=root)).data] == [("1", counts)]

@@ -20,6 +20,7 @@ from dedup_nb.files import (
     is_inside,
     loader_url,
     names_in,
+    write_text,
 )
 from dedup_nb.memory import (
     check_output,
@@ -176,6 +177,18 @@ def test_an_output_is_bound_to_its_recipe_by_a_commit_alone(here):
         ConfigError, match="event_id was event_id, is now tenant, id; output_format was parquet"
     ):
         check_output("out", other)  # fmt: skip
+
+
+def test_an_output_of_release_0_1_0_is_gone_on_with(here):
+    "It noted its one id column as a text, and no manifest."
+    write_text(
+        "out/runs/recipe.json", '{"input_format": "json", "event_id": "id", "output_format": "parquet"}'
+    )
+    publish("out", {"batch_id": "1", "entries": [], "status": "committed"})
+    check_output("out", {"input_format": "json", "event_id": ("id",), "output_format": "parquet"})
+    assert noted_memory("out") is None
+    with pytest.raises(ConfigError, match="event_id was id, is now tenant, id"):
+        check_output("out", {"event_id": ("tenant", "id")})
 
 
 def test_the_note_of_an_output_follows_its_manifest(here):

@@ -229,7 +229,7 @@ def test_frames_mean_the_same_in_every_session(spark, odd):
 
 def test_a_manifest_whose_path_has_a_backtick_is_tidied(spark, tmp_path):
     store = lake_store(spark, str(tmp_path / "it`s" / "manifest"))
-    store.append(Marker(0, "recipe", "", {"format": 1}))
+    store.append(Marker(0, "recipe", "", {}))
     store.expire(Ledger(store.markers()), ["1"])
     assert store.remove_ids(["a"]) == 0
 
