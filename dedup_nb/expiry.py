@@ -25,7 +25,7 @@ from .files import absolute, move_files, read_json, remove_folder, write_text
 from .keys import KEY, hash_of, id_key, order_value
 from .session import tuned
 from .state import FOR_EVER, DedupState, Earlier, id_of, origin_of
-from .words import counted, first_line
+from .words import counted
 
 # %% ../nbs/61_expiry.ipynb #288e1786
 _SECOND = 1_000_000
@@ -768,22 +768,6 @@ class Deduper:
             return _with_latest(rows, initial)
         return _with_careful_latest(rows, initial, time_span("max_future", self.max_future), held)
 
-    def explain_row(
-        self,
-        df: DataFrame,
-        where: str,  # SQL that finds the rows: "event_id = 'a'"
-        state: DedupState | None = None,
-        batch_id: str | None = None,
-    ) -> str:
-        "Say what the first twenty of these rows are, and why. Raises as `split` does."
-        split = self.split(df, state, batch_id)
-        try:
-            rows = _at(split.tagged, where).limit(20).collect()
-        finally:
-            split.release()
-        told = (f"{_why(row, self.rules)} ({_short(row, df.columns)})" for row in rows)
-        return "\n".join(told) or f"No row of the frame fits {where}."
-
     def stream(
         self,
         events: DataFrame,  # of a stream
@@ -800,43 +784,6 @@ class Deduper:
         _check_stream(events, {**outputs, "state": state, "checkpoint": checkpoint})
         folders = {outcome: absolute(folder) for outcome, folder in outputs.items() if folder is not None}
         return SplitStream(self, events, absolute(state), absolute(checkpoint), folders)
-
-
-def _at(rows: DataFrame, where: str) -> DataFrame:
-    "The rows that fit. Raises `ConfigError` for what is no condition on them."
-    try:
-        found = rows.where(where)
-        found.schema  # Connect looks at it now
-    except Exception as wrong:
-        raise ConfigError(f"where is no condition on the rows: {where}. {first_line(wrong)}") from None
-    return found
-
-
-def _short(row: Row, columns: Sequence[str]) -> str:
-    "A row by its first values."
-    told = ", ".join(f"{name} {row[name]}" for name in columns)
-    return told if len(told) <= 80 else f"{told[:77]}..."
-
-
-def _why(row: Row, rules: Rules) -> str:
-    "What a row of `Split.tagged` is, and why."
-    timed = rules.horizon is not None
-    if timed and row.bucket is None:
-        return f"{row.outcome}: it has no key, or no time (on_null={row.outcome})"
-    if row.outcome == "expired" and not timed:
-        return "expired: it has no key (on_null=expired)"
-    if row.outcome == "unique":
-        return "unique: no row with its key was known when it came"
-    if row.outcome == "expired":
-        older = "not newer" if rules.exact else "older"
-        return f"expired: it is {older} than {row.expiry_point}: it came too late to tell"
-    first = row.first_seen
-    batch = f", in batch {first.batch_id}" if first.batch_id else ""
-    return (
-        f"duplicate: of the row at {first.event_time}{batch}"
-        if timed
-        else f"duplicate: of a row before it{batch}"
-    )
 
 
 @dataclass(frozen=True)

@@ -761,26 +761,6 @@ def test_a_name_stands_for_the_rows_of_one_batch(spark, tmp_path):
         deduper.split(frames[2], state=DedupState(path, spark), batch_id="b1")
 
 
-@pytest.mark.long
-def test_a_row_is_explained(spark):
-    rows = spark.createDataFrame([(1, "a", 1000), (2, "a", 2000), (3, "b", 90_000), (4, "a", 3000)], SCHEMA)
-    asked = dict(key="key", event_time="time", expire_before=10, reference_instant=0, order_by=["seq"])
-    explain = Deduper(**asked).explain_row
-    assert (
-        explain(rows, "seq = 1")
-        == "unique: no row with its key was known when it came (seq 1, key a, time 1000)"
-    )
-    assert explain(rows, "seq = 2") == "duplicate: of the row at 1000 (seq 2, key a, time 2000)"
-    assert explain(rows, "seq = 4").startswith("expired: it is older than 8")
-    exact = Deduper(**asked, expiry="exact").explain_row
-    assert exact(rows.replace(3000, 80_000), "seq = 4").startswith("expired: it is not newer than 80000:")
-    nobody = Deduper(key="key", on_null="expired").explain_row(rows.replace("b", None), "seq = 3")
-    assert nobody.startswith("expired: it has no key (on_null=expired)")
-    with pytest.raises(ConfigError, match="where is no condition on the rows: sqe = 9.*sqe"):
-        explain(rows, "sqe = 9")
-    assert explain(rows, "seq = 9") == "No row of the frame fits seq = 9."
-
-
 def test_a_span_that_does_not_divide_the_horizon_is_said():
     with pytest.warns(UserWarning, match="3 s does not divide expire_before 10 s.*the window 12 s is longer"):
         Deduper(key="key", event_time="time", expire_before=10, bucket_span=3)
