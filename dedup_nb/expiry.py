@@ -491,7 +491,6 @@ class Split:
 _CHOICES = {
     "scope": ("horizon", "bucket"),
     "expiry": ("bucket", "exact"),
-    "keep": ("first",),
     "profile": (None, "apex"),
     "on_null": ("error", "unique", "expired"),
 }
@@ -569,14 +568,12 @@ class Deduper:
     expire_before: str | float | None = None  # how long a key blocks, how late a row may be; None: ever
     bucket_span: str | float | None = None  # None: a divisor of that, about its square root in seconds
     reference_instant: Any = None  # where buckets begin; None: the first row's time
-    num_buckets: int | None = None  # of the original; it never changes an outcome
     order_by: Any = None  # the order in which rows came; None: by event time, so none of a frame is late
     scope: str = "horizon"  # how long a key blocks: horizon, or bucket: within its bucket
     expiry: str = "bucket"  # bucket: whole buckets expire; exact: each row for itself
-    keep: str = "first"
-    profile: str | None = None  # apex: scope and expiry by bucket, times in milliseconds
     on_null: str = "error"  # rows without key or time: error, unique, expired
     max_future: str | float | None = None  # by which a row moves the latest point at most
+    profile: str | None = None  # apex: scope and expiry by bucket, times in milliseconds
     rules: Rules = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -610,8 +607,6 @@ class Deduper:
             _check_choice(name, getattr(self, name), allowed)
         if not _listed(self.key):
             raise ConfigError("key wants a column, or several; found none.")
-        if self.num_buckets is not None and (type(self.num_buckets) is not int or self.num_buckets < 1):
-            raise ConfigError(f"num_buckets wants a whole number above 0; found {self.num_buckets!r}.")
         timed = [n for n in ("bucket_span", "max_future") if getattr(self, n) is not None]
         if self.expire_before is None and timed:
             raise ConfigError(f"{timed[0]} needs expire_before: without it nothing expires.")
