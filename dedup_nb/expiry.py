@@ -495,14 +495,13 @@ _SEEN = (
     f"min({_AT}) as oldest",
     f"max({_AT}) as newest",
     "count(1) as rows",
-    "coalesce(bit_xor(xxhash64(_dd_hash)), 0) as checksum",  # of states made before the sum, which tells more
     "string(sum(cast(xxhash64(_dd_hash) as decimal(20)))) as sum",
 )
 
 
 def _told(found: Row) -> dict[str, Any]:
     "What tells the rows of a batch from others."
-    return {name: found[name] for name in ("rows", "checksum", "sum")}
+    return {name: found[name] for name in ("rows", "sum")}
 
 
 @dataclass(frozen=True)
@@ -513,7 +512,7 @@ class _Start:
     latest: int  # the latest point before the first row
     is_timed: bool  # has any row a time, of this batch or an earlier one?
     limit: int | None  # up to which times count
-    seen: Mapping[str, Any]  # rows, checksum, sum
+    seen: Mapping[str, Any]  # rows, sum
 
 
 def _window_words(rules: Rules) -> str:
@@ -777,7 +776,7 @@ class SplitStream:
             with tuned(rows.sparkSession):
                 self._commit(rows, state, number)
         # it may be that of another driver, which was quicker
-        self._publish(f"{number:09d}", state.commit_of(self.checkpoint, number).get("attempt"))
+        self._publish(f"{number:09d}", state.commit_of(self.checkpoint, number)["attempt"])
 
     def _commit(self, rows: DataFrame, state: DedupState, number: int) -> None:
         "Write a micro-batch where no other attempt does, and commit it."
@@ -795,13 +794,12 @@ class SplitStream:
     def _publish(
         self,
         batch_id: str,
-        attempt: str | None,  # that is committed; None: an earlier release wrote to the outputs themselves
+        attempt: str,  # that is committed
     ) -> None:
         "Move what is committed to the outputs, and remove what other attempts wrote."
         for folder in self.outputs.values():
             staging = _staging(folder, batch_id)
-            if attempt is not None:
-                move_files(f"{staging}/{attempt}", f"{folder}/batch_id={batch_id}")
+            move_files(f"{staging}/{attempt}", f"{folder}/batch_id={batch_id}")
             remove_folder(staging)
 
     def _check_outputs(self) -> None:
@@ -864,7 +862,7 @@ def _check_stream(events: DataFrame, places: Mapping[str, str | None]) -> None:
 def _check_same_rows(earlier: Earlier | None, seen: Mapping[str, Any]) -> None:
     "Raise `InputError` if a batch of this name was committed with other rows."
     before = (earlier.committed if earlier else None) or {}
-    if {**seen, **before} != {**before, **seen}:
+    if before and any(before[name] != value for name, value in seen.items()):
         raise InputError(
             f"Batch {earlier.claim.batch_id} is committed with {before['rows']} rows, and these "
             f"{seen['rows']} are not the same: they would not be remembered. Give them another batch_id."
