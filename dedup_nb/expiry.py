@@ -25,7 +25,7 @@ from .files import absolute, move_files, read_json, remove_folder, write_text
 from .keys import KEY, hash_of, id_key, order_value
 from .session import tuned
 from .state import FOR_EVER, DedupState, Earlier, id_of, origin_of
-from .words import counted, first_line
+from .words import counted
 
 # %% ../nbs/61_expiry.ipynb #288e1786
 _SECOND = 1_000_000
@@ -291,63 +291,30 @@ def _ranged(rows: DataFrame, order: Sequence[Column], held: list[DataFrame]) -> 
     return _kept(narrow, held)
 
 
-def _up_to(value: str, last: int) -> Column:
-    "The greatest value in a range up to a row (0), or before it (-1)."
-    window = Window.partitionBy("_dd_part").orderBy("_dd_nth").rowsBetween(Window.unboundedPreceding, last)
-    return F.max(value).over(window)
+def _latest_points(rows: DataFrame, initial: int) -> list[int]:
+    "The latest point before each range, and at the end."
+    found = rows.groupBy(F.col("_dd_part").alias("part")).agg(F.max(_AT).alias("most")).collect()
+    greatest = {r.part: r.most for r in found}
+    in_order = [greatest.get(n) for n in range(max(greatest, default=-1) + 1)]
+    return list(accumulate([initial, *in_order], lambda a, b: a if b is None else max(a, b)))
 
 
-def _before(parts: Mapping[int, int | None], initial: int) -> str:
-    "SQL for the greatest value in all ranges before that of a row."
-    if not parts:
-        return f"{initial}L"
-    greatest = [parts.get(n) for n in range(max(parts) + 1)]
-    known = accumulate([initial, *greatest], lambda a, b: a if b is None else max(a, b))
-    return f"array({', '.join(f'{value}L' for value in known)})[_dd_part]"
-
-
-def _greatest(rows: DataFrame, value: str) -> dict[int, int | None]:
-    "The greatest value of each range: as many as ranges."
-    found = rows.groupBy(F.col("_dd_part").alias("part")).agg(F.max(value).alias("most")).collect()
-    return {r.part: r.most for r in found}
-
-
-def _with_latest(rows: DataFrame, initial: int) -> DataFrame:
-    "Add the latest point at each row."
-    before = F.expr(_before(_greatest(rows, _AT), initial))
-    return rows.withColumn("_dd_latest", F.greatest(_up_to(_AT, 0), before))
+def _with_latest(rows: DataFrame, initial: int) -> tuple[DataFrame, int]:
+    "Add the latest point at each row; and the one at the end."
+    points = _latest_points(rows, initial)
+    before = F.expr(f"array({', '.join(f'{point}L' for point in points)})[_dd_part]")
+    window = Window.partitionBy("_dd_part").orderBy("_dd_nth").rowsBetween(Window.unboundedPreceding, 0)
+    return rows.withColumn("_dd_latest", F.greatest(F.max(_AT).over(window), before)), points[-1]
 
 
 # %% ../nbs/61_expiry.ipynb #f5b726aa
-_ROUNDS = 100
+_HOUR = 3600 * _SECOND
+_MEDIAN_HOUR = f"percentile_disc(0.5) within group (order by {_AT} - pmod({_AT}, {_HOUR}L)) as median_hour"
 
 
-def _capped(rows: DataFrame) -> DataFrame:
-    "A row counts as of the latest point at most: else its key would block until that time comes."
-    return rows.withColumn(_AT, F.expr(f"if({_AT} is null, null, least({_AT}, _dd_latest))"))
-
-
-def _with_careful_latest(rows: DataFrame, initial: int, step: int, held: list[DataFrame]) -> DataFrame:
-    "Add the latest point at each row, which no row moves by more than a step."
-    found, reached = rows.withColumn("_dd_latest", F.lit(initial)), None
-    for _ in range(_ROUNDS):
-        before = F.greatest(
-            _up_to("_dd_latest", -1), F.expr(_before(_greatest(found, "_dd_latest"), initial))
-        )
-        nearer = found.withColumn("_dd_before", before).withColumn(
-            "_dd_latest",
-            F.expr(f"greatest(_dd_before, if({_AT} is null, null, least({_AT}, _dd_before + {step}L)))"),
-        )
-        nearer = _kept(nearer.drop("_dd_before"), held)
-        total = nearer.agg(F.expr("sum(cast(_dd_latest as decimal(38)))")).first()[0]
-        found.unpersist()
-        if total == reached:
-            return _capped(nearer)
-        found, reached = nearer, total
-    raise ConfigError(
-        f"max_future is too small: more than {_ROUNDS} rows each move the latest point by it. Leave out rows "
-        "of clocks that run ahead, or set it higher."
-    )
+def _limited(rows: DataFrame, limit: int | None) -> DataFrame:
+    "The rows, with times up to a limit."
+    return rows if limit is None else rows.withColumn(_AT, F.expr(f"if({_AT} > {limit}L, {limit}L, {_AT})"))
 
 
 # %% ../nbs/61_expiry.ipynb #3a3450de
@@ -491,7 +458,6 @@ class Split:
 _CHOICES = {
     "scope": ("horizon", "bucket"),
     "expiry": ("bucket", "exact"),
-    "keep": ("first",),
     "profile": (None, "apex"),
     "on_null": ("error", "unique", "expired"),
 }
@@ -529,14 +495,13 @@ _SEEN = (
     f"min({_AT}) as oldest",
     f"max({_AT}) as newest",
     "count(1) as rows",
-    "coalesce(bit_xor(xxhash64(_dd_hash)), 0) as checksum",  # of states made before the sum, which tells more
     "string(sum(cast(xxhash64(_dd_hash) as decimal(20)))) as sum",
 )
 
 
 def _told(found: Row) -> dict[str, Any]:
     "What tells the rows of a batch from others."
-    return {name: found[name] for name in ("rows", "checksum", "sum")}
+    return {name: found[name] for name in ("rows", "sum")}
 
 
 @dataclass(frozen=True)
@@ -546,7 +511,8 @@ class _Start:
     rules: Rules  # with the reference instant
     latest: int  # the latest point before the first row
     is_timed: bool  # has any row a time, of this batch or an earlier one?
-    seen: Mapping[str, Any]  # rows, checksum, sum
+    limit: int | None  # up to which times count
+    seen: Mapping[str, Any]  # rows, sum
 
 
 def _window_words(rules: Rules) -> str:
@@ -560,8 +526,10 @@ def _window_words(rules: Rules) -> str:
 class Deduper:
     """Send every row to one of three outputs: unique, duplicate, expired.
 
-    Times are text (`24 hours`) or seconds. Raises `ConfigError` for settings that are wrong, or do not go
-    together.
+    Times are text (`24 hours`) or seconds. With `max_future` an event time that is later than that after the
+    latest point known when the batch begins counts as that limit. The state knows the latest point; without
+    one it is the batch's median hour: the start (UTC) of the first hour at which half of the rows with a
+    time are reached. Raises `ConfigError` for settings that are wrong, or do not go together.
     """
 
     key: Any  # columns that make rows alike: names, SQL or Columns, one or a list
@@ -569,14 +537,12 @@ class Deduper:
     expire_before: str | float | None = None  # how long a key blocks, how late a row may be; None: ever
     bucket_span: str | float | None = None  # None: a divisor of that, about its square root in seconds
     reference_instant: Any = None  # where buckets begin; None: the first row's time
-    num_buckets: int | None = None  # of the original; it never changes an outcome
     order_by: Any = None  # the order in which rows came; None: by event time, so none of a frame is late
     scope: str = "horizon"  # how long a key blocks: horizon, or bucket: within its bucket
     expiry: str = "bucket"  # bucket: whole buckets expire; exact: each row for itself
-    keep: str = "first"
-    profile: str | None = None  # apex: scope and expiry by bucket, times in milliseconds
     on_null: str = "error"  # rows without key or time: error, unique, expired
-    max_future: str | float | None = None  # by which a row moves the latest point at most
+    max_future: str | float | None = None  # how far a batch moves the latest point at most
+    profile: str | None = None  # apex: scope and expiry by bucket, times in milliseconds
     rules: Rules = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -598,8 +564,6 @@ class Deduper:
 
     def _odd(self) -> Iterator[str]:
         "What is allowed, and may surprise."
-        if self.max_future is not None and self.reference_instant is None:
-            yield "max_future takes the time of the very first row as it is; reference_instant protects it"
         if self.profile == "apex" and self.expiry == "exact":
             yield "profile=apex expires by bucket: expiry=exact does nothing"
         if self.rules.horizon and self.rules.horizon % self.rules.span:
@@ -610,8 +574,6 @@ class Deduper:
             _check_choice(name, getattr(self, name), allowed)
         if not _listed(self.key):
             raise ConfigError("key wants a column, or several; found none.")
-        if self.num_buckets is not None and (type(self.num_buckets) is not int or self.num_buckets < 1):
-            raise ConfigError(f"num_buckets wants a whole number above 0; found {self.num_buckets!r}.")
         timed = [n for n in ("bucket_span", "max_future") if getattr(self, n) is not None]
         if self.expire_before is None and timed:
             raise ConfigError(f"{timed[0]} needs expire_before: without it nothing expires.")
@@ -656,7 +618,8 @@ class Deduper:
     ) -> Split:
         earlier = self._earlier(state, batch_id)
         rows, number = self._prepared(df, held)
-        start, rows, latest = self._on_its_way(rows, number, earlier, held)
+        start = self._started(rows, number, earlier)
+        rows, latest = _with_latest(_limited(rows.drop("_dd_hash", "_dd_odd"), start.limit), start.latest)
         judged = _judged(
             rows, start.rules, self.on_null, self._known(rows, start.rules, state, earlier, latest)
         )
@@ -669,15 +632,6 @@ class Deduper:
         "What the batch sees; None without a state."
         _check_together(state, batch_id)
         return state.earlier(batch_id, self._recipe()) if state else None
-
-    def _on_its_way(
-        self, rows: DataFrame, number: bool, earlier: Earlier | None, held: list[DataFrame]
-    ) -> tuple["_Start", DataFrame, int]:
-        "How this batch starts, its rows with the latest point at each, and the one at the end."
-        start = self._started(rows, number, earlier)
-        rows = self._with_latest(rows.drop("_dd_hash", "_dd_odd"), start.latest, held)
-        found = [most for most in _greatest(rows, "_dd_latest").values() if most is not None]
-        return start, rows, max(found, default=start.latest)
 
     def _prepared(self, df: DataFrame, held: list[DataFrame]) -> tuple[DataFrame, bool]:
         "The rows in ranges, with key and time; and whether times are numbers."
@@ -737,17 +691,27 @@ class Deduper:
 
     def _started(self, rows: DataFrame, number: bool, earlier: Earlier | None) -> "_Start":
         "Look at the rows once; raises `InputError` for those that a batch of this name cannot have."
-        found = rows.agg(*map(F.expr, _SEEN)).first()
+        asked = _SEEN if self.max_future is None else (*_SEEN, _MEDIAN_HOUR)
+        found = rows.agg(*map(F.expr, asked)).first()
         self._check_times(found, number)
         seen = _told(found)
         _check_same_rows(earlier, seen)
         known, latest = (earlier.reference, earlier.latest) if earlier else (None, None)
-        asked = _instant(self.reference_instant) if known is None else known
-        reference = asked if asked is not None else (found.first or 0)
-        is_timed = latest is not None or found.first is not None
+        limit = self._limit(found, latest)
+        first = found.first if limit is None else min(found.first, limit)
+        told = _instant(self.reference_instant) if known is None else known
+        reference = told if told is not None else (first or 0)
+        is_timed = latest is not None or first is not None
         # the window ends with the reference instant, which is not in it
         latest = reference - 1 if latest is None else latest
-        return _Start(replace(self.rules, reference=reference), latest, is_timed, seen)
+        return _Start(replace(self.rules, reference=reference), latest, is_timed, limit, seen)
+
+    def _limit(self, found: Row, latest: int | None) -> int | None:
+        "The time up to which times count; None: all do."
+        if self.max_future is None or found.first is None:
+            return None
+        begin = int(found.median_hour) if latest is None else latest
+        return begin + time_span("max_future", self.max_future)
 
     def _check_times(self, found: Row, number: bool) -> None:
         "Raise `InputError` for times that are none, in their unit or at all; warn of what may be seconds."
@@ -762,27 +726,6 @@ class Deduper:
                 f"{counted(found.without, 'row')} without a key, or without a time that can be read. Repair "
                 "the input, or say what they are: on_null=unique or on_null=expired."
             )
-
-    def _with_latest(self, rows: DataFrame, initial: int, held: list[DataFrame]) -> DataFrame:
-        if self.max_future is None:
-            return _with_latest(rows, initial)
-        return _with_careful_latest(rows, initial, time_span("max_future", self.max_future), held)
-
-    def explain_row(
-        self,
-        df: DataFrame,
-        where: str,  # SQL that finds the rows: "event_id = 'a'"
-        state: DedupState | None = None,
-        batch_id: str | None = None,
-    ) -> str:
-        "Say what the first twenty of these rows are, and why. Raises as `split` does."
-        split = self.split(df, state, batch_id)
-        try:
-            rows = _at(split.tagged, where).limit(20).collect()
-        finally:
-            split.release()
-        told = (f"{_why(row, self.rules)} ({_short(row, df.columns)})" for row in rows)
-        return "\n".join(told) or f"No row of the frame fits {where}."
 
     def stream(
         self,
@@ -800,43 +743,6 @@ class Deduper:
         _check_stream(events, {**outputs, "state": state, "checkpoint": checkpoint})
         folders = {outcome: absolute(folder) for outcome, folder in outputs.items() if folder is not None}
         return SplitStream(self, events, absolute(state), absolute(checkpoint), folders)
-
-
-def _at(rows: DataFrame, where: str) -> DataFrame:
-    "The rows that fit. Raises `ConfigError` for what is no condition on them."
-    try:
-        found = rows.where(where)
-        found.schema  # Connect looks at it now
-    except Exception as wrong:
-        raise ConfigError(f"where is no condition on the rows: {where}. {first_line(wrong)}") from None
-    return found
-
-
-def _short(row: Row, columns: Sequence[str]) -> str:
-    "A row by its first values."
-    told = ", ".join(f"{name} {row[name]}" for name in columns)
-    return told if len(told) <= 80 else f"{told[:77]}..."
-
-
-def _why(row: Row, rules: Rules) -> str:
-    "What a row of `Split.tagged` is, and why."
-    timed = rules.horizon is not None
-    if timed and row.bucket is None:
-        return f"{row.outcome}: it has no key, or no time (on_null={row.outcome})"
-    if row.outcome == "expired" and not timed:
-        return "expired: it has no key (on_null=expired)"
-    if row.outcome == "unique":
-        return "unique: no row with its key was known when it came"
-    if row.outcome == "expired":
-        older = "not newer" if rules.exact else "older"
-        return f"expired: it is {older} than {row.expiry_point}: it came too late to tell"
-    first = row.first_seen
-    batch = f", in batch {first.batch_id}" if first.batch_id else ""
-    return (
-        f"duplicate: of the row at {first.event_time}{batch}"
-        if timed
-        else f"duplicate: of a row before it{batch}"
-    )
 
 
 @dataclass(frozen=True)
@@ -870,7 +776,7 @@ class SplitStream:
             with tuned(rows.sparkSession):
                 self._commit(rows, state, number)
         # it may be that of another driver, which was quicker
-        self._publish(f"{number:09d}", state.commit_of(self.checkpoint, number).get("attempt"))
+        self._publish(f"{number:09d}", state.commit_of(self.checkpoint, number)["attempt"])
 
     def _commit(self, rows: DataFrame, state: DedupState, number: int) -> None:
         "Write a micro-batch where no other attempt does, and commit it."
@@ -888,13 +794,12 @@ class SplitStream:
     def _publish(
         self,
         batch_id: str,
-        attempt: str | None,  # that is committed; None: an earlier release wrote to the outputs themselves
+        attempt: str,  # that is committed
     ) -> None:
         "Move what is committed to the outputs, and remove what other attempts wrote."
         for folder in self.outputs.values():
             staging = _staging(folder, batch_id)
-            if attempt is not None:
-                move_files(f"{staging}/{attempt}", f"{folder}/batch_id={batch_id}")
+            move_files(f"{staging}/{attempt}", f"{folder}/batch_id={batch_id}")
             remove_folder(staging)
 
     def _check_outputs(self) -> None:
@@ -957,7 +862,7 @@ def _check_stream(events: DataFrame, places: Mapping[str, str | None]) -> None:
 def _check_same_rows(earlier: Earlier | None, seen: Mapping[str, Any]) -> None:
     "Raise `InputError` if a batch of this name was committed with other rows."
     before = (earlier.committed if earlier else None) or {}
-    if {**seen, **before} != {**before, **seen}:
+    if before and any(before[name] != value for name, value in seen.items()):
         raise InputError(
             f"Batch {earlier.claim.batch_id} is committed with {before['rows']} rows, and these "
             f"{seen['rows']} are not the same: they would not be remembered. Give them another batch_id."

@@ -82,11 +82,11 @@ _REWOUND = (
 
 def _misfit(told: Mapping[int, Mapping[str, Any]], mine: Mapping[str, Any], number: int) -> str | None:
     "Why a micro-batch does not follow those that a state knows."
-    if any(info["stream"] != mine["stream"] for info in told.values()):
+    if any(info.get("stream") != mine["stream"] for info in told.values()):
         return _FOREIGN
     if number and number - 1 not in told:
         return _LOST
-    if told.get(number, mine).get("offsets", mine["offsets"]) != mine["offsets"]:
+    if told.get(number, mine)["offsets"] != mine["offsets"]:
         return _REWOUND
     return None
 
@@ -181,10 +181,9 @@ class DedupState:
         return told.get(number)
 
     def _micro_batches(self) -> dict[int, Mapping[str, Any]]:
-        "What the commits of a stream's batches tell; whose they are was a note beside the state once."
-        noted = {"stream": (read_json(f"{self.path}.stream.json") or {}).get("id")}
-        named = {e.batch_id: noted | dict(e.committed) for e in self._ledger().committed()}
-        return {int(name): told for name, told in named.items() if re.fullmatch("[0-9]{9}", name)}
+        "What the commits of a stream's batches tell."
+        committed = {e.batch_id: e.committed for e in self._ledger().committed()}
+        return {int(name): told for name, told in committed.items() if re.fullmatch("[0-9]{9}", name)}
 
     def known(
         self,

@@ -36,6 +36,7 @@ SHORT = {
     "bounded_two_windows_documented",
 }
 SCHEMA = "seq int, key string, time bigint"
+HOUR = 3_600_000
 
 
 class Model:
@@ -45,6 +46,13 @@ class Model:
         self.horizon, self.span, self.scope, self.expiry = horizon, span, scope, expiry
         self.n, self.origin, self.step = math.ceil(horizon / span), reference - horizon, max_future
         self.latest, self.anchors = reference - Fraction(1, 1000), {}  # a microsecond
+        self.limit, self.is_first = math.inf, True
+
+    def begin(self, times):
+        "A batch with these times comes."
+        hours = sorted(at - at % HOUR for at in times)
+        known = hours[(len(hours) - 1) // 2] if self.is_first else self.latest
+        self.limit, self.is_first = math.inf if self.step is None else known + self.step, False
 
     def bucket(self, at):
         return (at - self.origin) // self.span
@@ -60,9 +68,8 @@ class Model:
         return self.now - self.ages(at) < (self.horizon if self.expiry == "exact" else self.n)
 
     def take(self, key, at):
-        reach = at if self.step is None else min(at, self.latest + self.step)
-        self.latest = max(self.latest, reach)
-        at = min(at, self.latest)  # a clock that runs ahead counts as of the latest point
+        at = min(at, self.limit)  # a clock that runs ahead
+        self.latest = max(self.latest, at)
         if not self.lives(at):
             return "expired"
         place = (key, self.bucket(at)) if self.scope == "bucket" else key
@@ -70,6 +77,11 @@ class Model:
             return "duplicate"
         self.anchors[place] = at
         return "unique"
+
+    def split(self, rows, start=0):
+        "The outcomes of a batch of keys and times, by their numbers."
+        self.begin([at for _, at in rows])
+        return {n: self.take(key, at) for n, (key, at) in enumerate(rows, start)}
 
 
 def read(name):
@@ -98,8 +110,7 @@ def outcomes(found):
 )
 def test_recorded_cases(spark, name):
     rows, told, expected = case(name)
-    if buckets := told.pop("num_buckets", None):
-        told = {"num_buckets": int(buckets)}
+    told.pop("num_buckets", None)  # of the original; it never changes an outcome
     deduper = Deduper(key="key", event_time="time", order_by=["seq"], profile="apex", **told)
     assert outcomes(deduper.split(spark.createDataFrame(rows, SCHEMA))) == expected
 
@@ -151,7 +162,7 @@ def deduper_of(how):
 def follows_the_model(spark, how, rows, partitions):
     model = Model(**how)
     told = [(n, key, at) for n, (key, at) in enumerate(rows)]
-    expected = {n: model.take(key, at) for n, key, at in told}
+    expected = model.split(rows)
     frame = spark.createDataFrame(told[::-1], SCHEMA).repartition(partitions)
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", partitions)
@@ -232,7 +243,7 @@ def test_batches_give_the_outcomes_of_one(spark, tmp_path, how, partitions):
 @pytest.mark.long
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(how=HOW, cuts=st.sets(st.integers(1, 59), max_size=4), unit=st.sampled_from([1, 1000]))
-def test_every_cut_into_batches_gives_the_outcomes_of_one(spark, tmp_path_factory, how, cuts, unit):
+def test_every_cut_into_batches_follows_the_rules_row_by_row(spark, tmp_path_factory, how, cuts, unit):
     "In milliseconds, where a state looks up all that it has, and in seconds, where it looks up what lives."
     path = str(tmp_path_factory.mktemp("cut") / "state")
     follows_the_model_in_batches(spark, path, how, MIXED, sorted(cuts), unit)
@@ -242,26 +253,31 @@ def follows_the_model_in_batches(spark, path, how, rows, cuts, unit):
     timed = ("horizon", "span", "reference", "max_future")
     how = {name: how[name] and how[name] * unit if name in timed else how[name] for name in how}
     rows = [(key, at * unit) for key, at in rows]
-    model = Model(**how)
-    expected = {n: model.take(key, at) for n, (key, at) in enumerate(rows)}
+    model, expected = Model(**how), {}
+    for start, end in zip([0, *cuts], [*cuts, len(rows)]):
+        expected |= model.split(rows[start:end], start)
     assert in_batches(spark, path, deduper_of(how), rows, cuts) == expected
+    return expected
 
 
 TEN = dict(horizon=10, span=10, reference=0, expiry="exact", max_future=None)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "how, rows",
-    [
-        # the first row has expired, and its bucket has not
-        (dict(TEN, scope="bucket"), [("a", 10), ("b", 21), ("a", 19)]),
-        # a clock that runs ahead blocks its key no longer than others
-        (dict(TEN, scope="horizon", max_future=7), [("a", 99), ("b", 13), ("b", 20), ("b", 27), ("a", 28)]),
-    ],
-)
-def test_a_cut_changes_no_outcome(spark, tmp_path, how, rows):
-    follows_the_model_in_batches(spark, str(tmp_path / "state"), how, rows, [len(rows) - 1], 1000)
+def test_a_cut_changes_no_outcome(spark, tmp_path):
+    "The first row has expired, and its bucket has not."
+    how, rows = dict(TEN, scope="bucket"), [("a", 10), ("b", 21), ("a", 19)]
+    follows_the_model_in_batches(spark, str(tmp_path / "state"), how, rows, [2], 1000)
+
+
+@pytest.mark.long
+def test_a_clock_that_runs_ahead_blocks_its_key_no_longer_than_others(spark, tmp_path):
+    "Each batch begins 7 later at most, so `a` counts as of 7, and blocks up to 17."
+    how = dict(TEN, scope="horizon", max_future=7)
+    rows = [("b", 1), ("a", 99), ("b", 14), ("a", 16), ("b", 99), ("a", 20)]
+    found = follows_the_model_in_batches(spark, str(tmp_path / "state"), how, rows, [2, 4], 1000)
+    words = ["unique", "unique", "unique", "duplicate", "duplicate", "unique"]
+    assert found == dict(enumerate(words))
 
 
 # --- rows and settings that are wrong
@@ -349,17 +365,12 @@ def test_rows_in_the_order_of_a_text(spark, two):
         assert [r.seq for r in found.unique.collect()] == [first], order
 
 
-def test_a_split_that_fails_keeps_no_rows(spark, monkeypatch):
+def test_a_split_that_fails_keeps_no_rows(spark):
     rows = spark.createDataFrame([(1, "a", 5), (2, None, 90_000)], SCHEMA)
-    asked = dict(key="key", event_time="time", expire_before=1, reference_instant=0)
     kept = lambda: spark.sparkContext._jsc.getPersistentRDDs().size()
     before = kept()
     with pytest.raises(InputError, match="1 row without a key"):
-        Deduper(**asked).split(rows)
-    assert kept() == before
-    monkeypatch.setattr("dedup_nb.expiry._ROUNDS", 1)
-    with pytest.raises(ConfigError, match="max_future is too small"):
-        Deduper(**asked, max_future=1).split(rows.fillna("b"))
+        Deduper(key="key", event_time="time", expire_before=1, reference_instant=0).split(rows)
     assert kept() == before
 
 
@@ -436,11 +447,47 @@ def test_a_stray_time_is_refused_unless_max_future_takes_care_of_it(spark):
         split_by("at", rows)
     found = split_by("at", rows, max_future="1 hour", reference_instant=NOVEMBER)
     assert outcomes(found) == {1: "unique", 2: "unique", 3: "duplicate", 4: "duplicate"}
+    # also where it is the very first row, and buckets begin with it
+    found = split_by("at", rows, max_future="1 hour", order_by="at desc")
+    assert outcomes(found) == {3: "unique", 4: "unique", 2: "duplicate", 1: "duplicate"}
     edges = of_times(spark, -2_208_988_800_000, 7_289_654_399_999)
     assert split_by("at", edges).metrics["unique"] == 2
     for at in (-2_208_988_800_001, 7_289_654_400_000):
         with pytest.raises(InputError, match="1 time of 1"):
             split_by("at", of_times(spark, at))
+
+
+@pytest.mark.parametrize(
+    "hours, latest",
+    [
+        # half of four is reached at 10:30, of five at 11:00, and of two at the first
+        ((10, 10.5, 11, 99), 12),
+        ((10, 10.5, 11, 11.5, 99), 13),
+        ((10.5, 99), 12),
+        # nothing is too far, and hours before 1970 begin earlier too
+        ((10, 11, 11.5), 11.5),
+        ((-0.5, 99), 1),
+    ],
+)
+def test_times_of_a_first_batch_count_up_to_max_future_after_its_median_hour(spark, hours, latest):
+    rows = of_times(spark, *(int(at * HOUR) for at in hours), "null")
+    found = split_by("at", rows, max_future="2 hours", on_null="unique").metrics
+    assert (found["latest_point"], found["expired"]) == (latest * HOUR, 0)
+
+
+def test_times_of_a_later_batch_count_up_to_max_future_after_the_latest_point(spark, tmp_path):
+    "Whatever its median hour is; so after a pause the latest point follows, batch by batch."
+    deduper = Deduper("key", "at", expire_before="24 hours", order_by="seq", max_future="2 hours")
+    state = DedupState(str(tmp_path / "state"), spark)
+
+    def split(batch_id, *hours):
+        return deduper.split(of_times(spark, *(int(at * HOUR) for at in hours)), state, batch_id)
+
+    split("b1", 10, 10.5).commit()
+    second = split("b2", 11, 90, 91)
+    second.commit()
+    assert second.metrics["latest_point"] == 12.5 * HOUR
+    assert split("b3", 90, 91).metrics["latest_point"] == 14.5 * HOUR
 
 
 def test_timestamps_that_were_cast_from_milliseconds_are_refused(spark):
@@ -473,7 +520,6 @@ def test_seconds_among_small_milliseconds_are_warned_of(spark):
         (dict(expire_before=None, bucket_span=5), "bucket_span needs expire_before"),
         (dict(expire_before=True), "found True"),
         (dict(expire_before="999999999 days", bucket_span=5), "250 years at most"),
-        (dict(num_buckets=2.5), "a whole number above 0; found 2.5"),
         (dict(scope="day"), "scope is one of: horizon, bucket; found 'day'"),
         (dict(scope="horizn"), "Did you mean horizon?"),
         (dict(key=[]), "key wants a column"),
@@ -610,10 +656,7 @@ def test_a_state_and_a_checkpoint_that_do_not_fit(tmp_path, monkeypatch):
     (tmp_path / "offsets/1").write_text("other rows")
     with pytest.raises(ManifestError, match="Batch 1 of the state .* now has other rows under its number"):
         has(1, *mine)
-    # as an earlier release left it
-    (tmp_path / "state.stream.json").write_text('{"id": "mine"}')
-    assert has(0, committed(0)) and not has(1, committed(0))
-    (tmp_path / "state.stream.json").write_text('{"id": "other"}')
+    # one that was split by hand
     with pytest.raises(ManifestError, match="knows batches that are not of the checkpoint"):
         has(1, committed(0))
 
@@ -759,26 +802,6 @@ def test_a_name_stands_for_the_rows_of_one_batch(spark, tmp_path):
     assert DedupState(path, spark).summary()["batches"] == 2
     with pytest.raises(InputError, match="b1 is committed with 2 rows, and these 2 are not the same"):
         deduper.split(frames[2], state=DedupState(path, spark), batch_id="b1")
-
-
-@pytest.mark.long
-def test_a_row_is_explained(spark):
-    rows = spark.createDataFrame([(1, "a", 1000), (2, "a", 2000), (3, "b", 90_000), (4, "a", 3000)], SCHEMA)
-    asked = dict(key="key", event_time="time", expire_before=10, reference_instant=0, order_by=["seq"])
-    explain = Deduper(**asked).explain_row
-    assert (
-        explain(rows, "seq = 1")
-        == "unique: no row with its key was known when it came (seq 1, key a, time 1000)"
-    )
-    assert explain(rows, "seq = 2") == "duplicate: of the row at 1000 (seq 2, key a, time 2000)"
-    assert explain(rows, "seq = 4").startswith("expired: it is older than 8")
-    exact = Deduper(**asked, expiry="exact").explain_row
-    assert exact(rows.replace(3000, 80_000), "seq = 4").startswith("expired: it is not newer than 80000:")
-    nobody = Deduper(key="key", on_null="expired").explain_row(rows.replace("b", None), "seq = 3")
-    assert nobody.startswith("expired: it has no key (on_null=expired)")
-    with pytest.raises(ConfigError, match="where is no condition on the rows: sqe = 9.*sqe"):
-        explain(rows, "sqe = 9")
-    assert explain(rows, "seq = 9") == "No row of the frame fits seq = 9."
 
 
 def test_a_span_that_does_not_divide_the_horizon_is_said():
