@@ -21,6 +21,7 @@ __all__ = [
     "write_delta",
     "delta_files",
     "check_columns_fit",
+    "copy_manifest",
     "commit_record",
     "publish",
     "committed_files",
@@ -440,21 +441,23 @@ def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:
 
 
 # %% ../nbs/30_write.ipynb #fdb578c5
+def copy_manifest(
+    output: str,
+    files: Sequence[Mapping[str, Any]],  # path (below the output) and bytes
+) -> dict[str, Any]:
+    "List files as Redshift's COPY wants them."
+    listed = [(loader_url(f"{output}/{f['path']}"), {"content_length": f["bytes"]}) for f in files]
+    return {"entries": [{"url": url, "mandatory": True, "meta": meta} for url, meta in listed]}
+
+
 def commit_record(
     attempt: Attempt,
     files: Mapping[str, list[dict[str, Any]]],  # area -> its files
     record: Mapping[str, Any],  # what else the commit says: status, counts
 ) -> dict[str, Any]:
-    "Make what `files.json` will say; `entries` is as Redshift's COPY wants it."
-    entries = [
-        {
-            "url": loader_url(f"{attempt.output}/{f['path']}"),
-            "mandatory": True,
-            "meta": {"content_length": f["bytes"]},
-        }
-        for f in files.get("events", [])
-    ]
-    return {"batch_id": attempt.batch_id, "attempt": attempt.token, **record, **files, "entries": entries}
+    "Make what `files.json` will say."
+    about = {"batch_id": attempt.batch_id, "attempt": attempt.token, **record}
+    return {**about, **files, **copy_manifest(attempt.output, files.get("events", []))}
 
 
 def publish(output: str, committed: Mapping[str, Any]) -> None:
