@@ -16,11 +16,12 @@ from .columns import literal
 from .config import Config
 from .erased import erasures, sha256_of
 from .errors import BusyError, ConfigError, ConservationError
-from .files import absolute, escaped, files_below, filesystem, in_order, loader_url, names_in
+from .files import absolute, escaped, files_below, filesystem, in_order, names_in
 from .files import read_json, remove_file, remove_folder, write_text
 from .finish import publish_pending
 from .history import Reply, proofs_of
 from .ledger import Ledger, is_gone, this_process, who
+from .loader import files_by_table
 from .manifest import Manifest
 from .memory import check_exists, existing_manifest, memory_of, noted_output
 from .overview import read_at_once, row_file, write_index
@@ -29,7 +30,8 @@ from .report import draw_page
 from .session import get_spark, reading, tuned
 from .traces import Listed, Traces, Wanted, asked_ids, listed_output, made_ids, traces_of, wanted_in
 from .words import counted, grouped, some_of, utc
-from .write import AREAS, TUNED, Attempt, commit_record, count_rows, delta_files, own_areas, publish
+from .write import AREAS, TUNED, Attempt, commit_record, copy_manifest, count_rows, delta_files
+from .write import own_areas, publish
 
 # %% ../nbs/35_erase.ipynb #fb70c731
 _HELD_S = 6 * 3600  # how long a request of another host counts as being at work
@@ -159,19 +161,12 @@ def _list_anew(there: Listed, record: Mapping[str, Any], changed: Mapping[str, A
 
 
 def _manifests_after(output: str, changed: Mapping[str, Any]) -> dict[str, str]:
-    "The lists of files of shredded tables, by path: each of the files that are in its folders now."
-    folder, texts = f"runs/{changed['batch_id']}/copy_manifests", {}
-    now = [(loader_url(f"{output}/{f['path']}"), f["bytes"]) for f in changed.get("events", [])]
-    for name in names_in(f"{output}/{folder}"):
-        before = read_json(f"{output}/{folder}/{name}")["entries"]
-        places = {posixpath.dirname(entry["url"]) for entry in before}
-        entries = [
-            {"url": url, "mandatory": True, "meta": {"content_length": size}}
-            for url, size in now
-            if posixpath.dirname(url) in places
-        ]
-        texts[f"{folder}/{name}"] = json.dumps({"entries": entries}, indent=1)
-    return texts
+    "The lists of the files of shredded tables as they are now, by path."
+    folder = f"runs/{changed['batch_id']}/copy_manifests"
+    tables = [name.removesuffix(".json") for name in names_in(f"{output}/{folder}")]
+    files = files_by_table(changed.get("events", [])) if tables else {}
+    now = {table: copy_manifest(output, files.get(table, [])) for table in tables}
+    return {f"{folder}/{table}.json": json.dumps(manifest, indent=1) for table, manifest in now.items()}
 
 
 def _message_after(output: str, changed: Mapping[str, Any]) -> dict[str, str]:

@@ -113,21 +113,22 @@ def finish(
     progress.done("commit", sum_in_words(counts))
     m = _metrics(job, work, counts, files, progress)
     _write_record(attempt, m)
-    check_alone(attempt, files, work.opened.earlier, areas)
     return _published(job, work, files, m)
 
 
 def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, Any]) -> dict[str, Any]:
-    "Commit, tell loaders of it, and remove what no commit lists."
-    record = commit_record(work.opened.attempt, files, _status(job) | {"counts": m["counts"]})
+    "Write what loaders are told, commit, and remove what no commit lists."
+    attempt = work.opened.attempt
+    record = commit_record(attempt, files, _status(job) | {"counts": m["counts"]})
     if job.applies and job.places.output.has_entities:
         record |= _for_loaders(job, work, files, m)
     record["loader"] = {**record.get("loader", {}), **row_file(m)}
+    check_alone(attempt, files, work.opened.earlier, own_areas(job.places.output.format))
     if job.applies:
         record_output(job.output, job.made_with, job.places.memory, commits=True)
         m = _commit(job, work, record, m)
     publish(job.output, record)
-    _tidy(job, work.opened.attempt, record)
+    _tidy(job, attempt, record)
     return m
 
 
@@ -148,7 +149,8 @@ def _draw(output: str, batch_id: str) -> None:
 def _for_loaders(job: Job, work: Worked, files: Mapping[str, Any], m: Mapping[str, Any]) -> dict[str, Any]:
     "What the record of a batch holds beside the files, where entities are written apart."
     kept = work.opened.kept
-    told = loader_files(job.places.output, work.opened.batch.batch_id, kept.types, files["events"], m)
+    batch_id, events = work.opened.batch.batch_id, files["events"]
+    told = loader_files(job.spark, job.places.output, batch_id, kept.types, events, m)
     if kept.wide is None:
         return {"loader": told}
     noted = {NOTED_COLUMNS: json.dumps(kept.wide.noted, indent=1)}

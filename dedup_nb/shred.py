@@ -5,17 +5,13 @@
 # %% auto #0
 __all__ = [
     "ATOMIC",
-    "BEFORE_DATA",
-    "MEMBERS",
     "LAYOUTS",
     "ATOMIC_TABLE",
     "WIDE_FOLDER",
-    "ENTITY_SUMS",
     "check_shreddable",
     "entities_of",
     "ShreddedTables",
     "shred",
-    "schema_of",
     "entity_lines",
     "atomic_lines",
     "shredded",
@@ -29,11 +25,11 @@ __all__ = [
 ]
 
 # %% ../nbs/15_shred.ipynb #aa65c545
-import json, re
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pyspark.sql import Column, DataFrame, Observation, functions as F, types as T
+from pyspark.sql import Column, DataFrame, functions as F, types as T
 from .columns import quoted
 from dedup_nb.enriched import (
     ENRICHED,
@@ -293,25 +289,6 @@ def _line_of(parts: Mapping[str, str]) -> str:
     return f"""concat('{{"schema":', {schema}, ',"data":', {data}, ',"hierarchy":', {hierarchy}, '}}')"""
 
 
-BEFORE_DATA = (
-    """substring_index(value, ',"data":', 1)"""  # SQL for what stands before `data` in an entity's line
-)
-
-
-def schema_of(
-    head: str,  # see BEFORE_DATA
-) -> str:
-    "The schema of a line of an entity."
-    parts = json.loads(f"{head}}}")["schema"]
-    return f"iglu:{parts['vendor']}/{parts['name']}/{parts['format']}/{parts['version']}"
-
-
-# SQL for the members of `data`, of the line of an entity
-MEMBERS = """json_object_keys(transform(
-    array(substr(value, locate('},"data":', value) + 9)),
-    x -> left(x, length(x) - length(substring_index(x, ',"hierarchy":', -1)) - 13))[0])"""
-
-
 def entity_lines(
     entities: DataFrame,  # from `entities_of`
 ) -> DataFrame:  # `vendor`, `name`, `version`, `model`, and `value`: the line of a JSON table
@@ -444,21 +421,11 @@ def _row_of_entity(layout: str) -> str:
     return f"struct({', '.join(folders)}, {_line_of(told)} as value)"
 
 
-_OWN = "case when get(items, 0).kind = 'SELF_DESCRIBING_EVENT' then get(items, 0).schema end"
-ENTITY_SUMS = (  # SQL: what the events have, to be compared with what is written of them
-    "coalesce(sum(size(items)), 0) as entities",
-    "coalesce(sum(aggregate(items, 0L, (n, x) -> n + crc32(x.schema))), 0) as checksum",
-    f"coalesce(sum(crc32({_OWN})), 0) as own_checksum",  # of self-describing events
-    f"concat_ws(' ', collect_set({_OWN})) as own",  # an Observation gives no lists
-)
-
-
 def shredded(
     lines: DataFrame,  # `value`: enriched TSV, right in all that makes an event
     layout: str = "5.x",  # one of LAYOUTS
     skip: Sequence[str] = (),  # entities that stay out: iglu:com.acme/name/jsonschema/1-*-*
     truncate: bool = False,  # as in `atomic_lines`
-    watch: Observation | None = None,  # sees ENTITY_SUMS of the events on their way
 ) -> DataFrame:  # the columns of the layout, and `value`: the lines of all tables
     """Split lines into those of all tables, each with the folders that it goes to.
 
@@ -469,8 +436,6 @@ def shredded(
     if layout != "classic":
         rows = F.concat(F.array(_row_of_event(layout)), rows)
     events = _with_atomic_line(lines, truncate).select("atomic", *_root(), F.expr(f"{items} as items"))
-    if watch:
-        events = events.observe(watch, *map(F.expr, ENTITY_SUMS))
     found = events.select(F.explode_outer(rows).alias("row"))
     return found.where("row is not null").select("row.*")
 

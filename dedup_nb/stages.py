@@ -26,7 +26,6 @@ __all__ = [
     "check_conservation",
     "check_all_read",
     "check_entities",
-    "types_as_seen",
     "count_written",
     "check_some_good",
     "check_shares",
@@ -35,11 +34,10 @@ __all__ = [
 # %% ../nbs/31_stages.ipynb #d1e6ebf0
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from zlib import crc32
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F, types as T
 from .canonical import as_text, field_at, values_of
 from .columns import LINE, PLAIN_JSON, named
@@ -56,9 +54,8 @@ from .shred import entity_types, events_folder, folder_of
 from .words import OF_ALL_COPIES, counted, grouped, share
 from dedup_nb.write import (
     Attempt,
-    Written,
+    count_by_folder,
     count_rows,
-    tables_of,
     write_rows,
     write_tables,
     write_wide,
@@ -81,7 +78,6 @@ class Kept:
         self.wide: WideColumns | None = None
         self.waiting: DataFrame | None = None
         self.types: list[dict[str, Any]] = []  # of the entities, see `shred.entity_types`
-        self._shredded: tuple[DataFrame, Observation] | None = None  # lines, and what was seen of them
 
     def takes_lines(self, source: Source) -> bool:
         "Do lines go on as the lines that they came as?"
@@ -100,10 +96,7 @@ class Kept:
             write_rows(rows, self.attempt, "events", **how)
 
     def _write_tables(self, rows: DataFrame, lines: DataFrame) -> None:
-        "Write the tables, and count on the way, or apart from it, what has to be in them."
-        if self.output.format == "shredded":
-            self._shredded = lines, Observation("entities")
-            return write_tables(lines, self.attempt, self.output, self._shredded[1])
+        "Write the tables, and count apart from it what has to be in them."
         with beside(rows.sparkSession, partial(self._count_types, lines)):
             if self.output.wide_schema:
                 self.wide = write_wide(rows, self.attempt, self.output, self.committed)
@@ -113,26 +106,6 @@ class Kept:
     def _count_types(self, lines: DataFrame) -> None:
         types = entity_types(lines, self.output.skip)
         self.types = [r.asDict() for r in types.collect()]  # as many as schemas
-
-    def check_tables(
-        self,
-        tables: Mapping[str, Written],  # as they were read back
-    ) -> int:  # events
-        "Compare the written tables with the events, and note their types. Raises `ConservationError`."
-        layout = self.output.layout
-        lines, watch = self._shredded
-        entities = dict(tables)
-        events = entities.pop(events_folder(layout), Written())
-        self.types = types_as_seen(entities, watch.get)
-        if self.types is None:  # a task that was lost may have been seen twice, or nothing was seen
-            self._count_types(lines)
-            check_entities({name: t.rows for name, t in entities.items()}, self.types, layout)
-        told = [
-            t | {"fields": tables[folder_of(t["schema"], layout)].members} for t in self.types if t["kind"]
-        ]
-        whole = {"kind": None, "number": events.rows, "first": events.first, "last": events.last}
-        self.types = [*told, whole]
-        return events.rows
 
 
 def stage_suspects(
@@ -473,7 +446,7 @@ def check_all_read(
 
 
 def check_entities(
-    written: Mapping[str, int],  # rows read back, by folder
+    written: Mapping[str, int],  # lines read back, by folder
     types: Sequence[Mapping[str, Any]],  # of the kept events, from `shred.entity_types`
     layout: str,
 ) -> None:
@@ -489,42 +462,22 @@ def check_entities(
             )
 
 
-def types_as_seen(
-    tables: Mapping[str, Written],  # of entities
-    seen: Mapping[str, Any],  # of the events, see `shred.ENTITY_SUMS`
-) -> list[dict[str, Any]] | None:  # `kind`, `schema`, `number`
-    "The types of the written entities; None if they are not what was seen, or a schema has both kinds."
-    numbers: Counter[str] = Counter()
-    for table in tables.values():
-        numbers.update(table.schemas)
-    own = set(seen.get("own", "").split())
-    if any(seen.get(name) != n for name, n in _sums_of_written(numbers, own).items()):
-        return None
-    kinds = {schema: "SELF_DESCRIBING_EVENT" if schema in own else "CONTEXT" for schema in numbers}
-    return [{"kind": kinds[schema], "schema": schema, "number": n} for schema, n in sorted(numbers.items())]
-
-
-def _sums_of_written(numbers: Mapping[str, int], own: Collection[str]) -> dict[str, int]:
-    "What `shred.ENTITY_SUMS` would be of entities that are so many of each schema."
-    sums = {schema: n * crc32(schema.encode()) for schema, n in numbers.items()}
-    of_own = sum(n for schema, n in sums.items() if schema in own)
-    return {"entities": sum(numbers.values()), "checksum": sum(sums.values()), "own_checksum": of_own}
-
-
 def count_written(
     spark: SparkSession,
     kept: Kept,
     files: Mapping[str, Sequence[Mapping[str, Any]]],  # of each area
 ) -> dict[str, int]:
-    "The rows of the written files: bad, kept, dropped."
+    "The rows of the written files: bad, kept, dropped. Raises as `check_entities` does."
     attempt = kept.attempt
     bad = count_rows(spark, attempt, files["bad"], "text")
     dropped = count_rows(spark, attempt, files["dropped"], "parquet")
     if kept.waiting is not None:
         return {"bad": bad, "kept": attempt.staged_rows("kept"), "dropped": dropped}
     if kept.output.format == "shredded":
-        tables = tables_of(spark, attempt, files["events"], events_folder(kept.output.layout))
-        return {"bad": bad, "kept": kept.check_tables(tables), "dropped": dropped}
+        lines = count_by_folder(spark, attempt, files["events"])
+        events = lines.pop(events_folder(kept.output.layout), 0)
+        check_entities(lines, kept.types, kept.output.layout)
+        return {"bad": bad, "kept": events, "dropped": dropped}
     return {
         "bad": bad,
         "kept": count_rows(spark, attempt, files["events"], kept.output.stored),

@@ -7,7 +7,6 @@ __all__ = [
     "AREAS",
     "TUNED",
     "NOTED_COLUMNS",
-    "MAX_MEMBERS",
     "own_areas",
     "Attempt",
     "write_rows",
@@ -16,11 +15,11 @@ __all__ = [
     "count_rows",
     "WideColumns",
     "write_wide",
-    "Written",
-    "tables_of",
+    "count_by_folder",
     "write_delta",
     "delta_files",
     "check_columns_fit",
+    "copy_manifest",
     "commit_record",
     "publish",
     "committed_files",
@@ -34,15 +33,14 @@ import json, os, re, uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
-from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window, functions as F, types as T
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 from .catalog import EventsTable
 from .columns import ORIGINAL, named
-from .enriched import check_enriched, enriched_lines, utc_text
+from .enriched import check_enriched, enriched_lines
 from .errors import BusyError, InputError, OutputError, did_you_mean
 from dedup_nb.files import (
     escaped,
@@ -60,15 +58,12 @@ from dedup_nb.files import (
 from .places import Output
 from .session import reading
 from dedup_nb.shred import (
-    BEFORE_DATA,
     LAYOUTS,
-    MEMBERS,
     WIDE_FOLDER,
     atomic_lines,
     check_shreddable,
     entities_folder,
     events_folder,
-    schema_of,
     shredded,
     wide_lines,
     wide_row,
@@ -195,7 +190,6 @@ def write_tables(
     lines: DataFrame,  # `value`: enriched TSV
     attempt: Attempt,
     output: Output,  # format shredded or wide_row
-    watch: Observation | None = None,  # see `shredded`
 ) -> None:
     "Write events as the tables of their layout, or as wide rows."
     write = partial(write_rows, attempt=attempt, area="events", output_format="text")
@@ -204,7 +198,7 @@ def write_tables(
         return
     if output.layout == "classic":
         write(atomic_lines(lines, output.truncate), below=events_folder(output.layout))
-    tables = shredded(lines, output.layout, output.skip, output.truncate, watch)
+    tables = shredded(lines, output.layout, output.skip, output.truncate)
     write(tables, below=entities_folder(output.layout), partition_by=LAYOUTS[output.layout])
 
 
@@ -273,76 +267,20 @@ def _to_note(
     return WideColumns(columns, {**lasting, **noted} if again else {**noted, **lasting}, texts)
 
 
-MAX_MEMBERS = 1600  # columns of a table of Redshift
-
-
-@dataclass(frozen=True)
-class Written:
-    "What the files of a folder hold."
-
-    rows: int = 0
-    members: Sequence[str] = ()  # of the entities
-    schemas: Mapping[str, int] = field(default_factory=dict)  # of the entities, with their number
-    first: str | None = None  # the least `collector_tstamp` of events
-    last: str | None = None
-
-
-def tables_of(
+def count_by_folder(
     spark: SparkSession,
     attempt: Attempt,
     files: Sequence[Mapping[str, Any]],  # from `files_of`, of text
-    events: str,  # the folder of atomic events
-) -> dict[str, Written]:  # by folder, below that of the batch
-    "Count the lines of tables by reading them back, and find what their entities are made of."
-    paths = [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]
-    found = _lines_alike(reading(spark).text(paths), events) if paths else []
-    below = f"/batch_id={attempt.batch_id}/"
-    folder = lambda r: unquote(r.file).rpartition(below)[2].rpartition("/")[0]
-    return {name: _table(list(rows)) for name, rows in groupby(sorted(found, key=folder), key=folder)}
-
-
-def _table(rows: Sequence[Row]) -> Written:
-    once = {(r.file, r.head): r for r in rows}.values()  # there is a row for each member
-    schemas: Counter[str] = Counter()
-    for r in (r for r in once if r.head):
-        schemas[schema_of(r.head)] += r.number
-    members = sorted({r.member for r in rows if r.member is not None})
-    times = [r for r in once if r.first]
-    span = min((r.first for r in times), default=None), max((r.last for r in times), default=None)
-    return Written(sum(r.number for r in once), members[:MAX_MEMBERS], schemas, *span)
-
-
-# a number: the least of texts would be found by sorting all lines
-_TIME = """unix_millis(try_cast(
-    concat(substring_index(substring_index(value, '\t', 4), '\t', -1), 'Z') as timestamp))"""
-
-
-def _lines_alike(lines: DataFrame, events: str) -> list[Row]:
-    "The kinds of lines of each file: what they begin with, members (as many as a table can have), number."
-    file = lines.metadataColumn("_metadata").getField("file_path").alias("file")
-    is_event = F.contains(F.url_decode(file), F.lit(f"/{events}/")).alias("is_event")
-    parts = (f"if(is_event, null, {BEFORE_DATA}) as head", f"if(is_event, {_TIME}, null) as time")
-    members = f"if(is_event, null, {MEMBERS}) as members"
-    told = lines.select(file, "value", is_event).selectExpr("file", *parts, members)
-    sums = ("count(1) as n", "min(time) as first", "max(time) as last")
-    # entities of a type are mostly alike
-    alike = told.groupBy("file", "head", "members").agg(*map(F.expr, sums))
-    each = alike.selectExpr("* except (members)", "posexplode_outer(members) as (nth, member)")
-    return _by_member(each).where(F.col("nth") <= MAX_MEMBERS).collect()
-
-
-def _by_member(each: DataFrame) -> DataFrame:
-    "A row for each member of the lines that begin alike, with what is known of all of them."
-    sums = ("sum(if(nth > 0, 0, n)) as n", "min(first) as first", "max(last) as last")
-    once = each.groupBy("file", "head", "member").agg(*map(F.expr, sums))
-    kinds = Window.partitionBy("file", "head")
-    whole = {
-        "number": F.sum("n").over(kinds),
-        "first": utc_text(F.timestamp_millis(F.min("first").over(kinds))),
-        "last": utc_text(F.timestamp_millis(F.max("last").over(kinds))),
-        "nth": F.row_number().over(kinds.orderBy("member")),
-    }
-    return once.withColumns(whole)
+) -> dict[str, int]:  # lines; a folder is said as it is below that of the batch
+    "Count what was written by reading it back, folder by folder."
+    counts: Counter[str] = Counter()
+    if paths := [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]:
+        lines = reading(spark).text(paths)
+        file = lines.metadataColumn("_metadata").getField("file_path").alias("file")
+        for r in lines.groupBy(file).agg(F.count(F.lit(1)).alias("number")).collect():
+            below = unquote(r.file).rpartition(f"/batch_id={attempt.batch_id}/")[2]
+            counts[os.path.dirname(below)] += r.number
+    return counts
 
 
 def write_delta(rows: DataFrame, attempt: Attempt) -> None:
@@ -440,21 +378,23 @@ def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:
 
 
 # %% ../nbs/30_write.ipynb #fdb578c5
+def copy_manifest(
+    output: str,
+    files: Sequence[Mapping[str, Any]],  # path (below the output) and bytes
+) -> dict[str, Any]:
+    "List files as Redshift's COPY wants them."
+    listed = [(loader_url(f"{output}/{f['path']}"), {"content_length": f["bytes"]}) for f in files]
+    return {"entries": [{"url": url, "mandatory": True, "meta": meta} for url, meta in listed]}
+
+
 def commit_record(
     attempt: Attempt,
     files: Mapping[str, list[dict[str, Any]]],  # area -> its files
     record: Mapping[str, Any],  # what else the commit says: status, counts
 ) -> dict[str, Any]:
-    "Make what `files.json` will say; `entries` is as Redshift's COPY wants it."
-    entries = [
-        {
-            "url": loader_url(f"{attempt.output}/{f['path']}"),
-            "mandatory": True,
-            "meta": {"content_length": f["bytes"]},
-        }
-        for f in files.get("events", [])
-    ]
-    return {"batch_id": attempt.batch_id, "attempt": attempt.token, **record, **files, "entries": entries}
+    "Make what `files.json` will say."
+    about = {"batch_id": attempt.batch_id, "attempt": attempt.token, **record}
+    return {**about, **files, **copy_manifest(attempt.output, files.get("events", []))}
 
 
 def publish(output: str, committed: Mapping[str, Any]) -> None:

@@ -351,5 +351,12 @@ def test_every_output_format(spark, tmp_path, output_format):
     assert not [name for name in found if "/manifest/" not in name and "_delta_log" not in name]
     assert erase(asked, spark, event_id=event_id).data["rows"] == {}
     for batch in done.data["batches"]:
-        c = record(tmp_path / "out", batch)["counts"]
+        told = record(tmp_path / "out", batch)
+        c = told["counts"]
         assert c["read"] == c["bad"] + c["kept"] + c["dropped"] + c["erased"]
+        lists = [*Path(tmp_path, f"out/runs/{batch}/copy_manifests").glob("*")]
+        urls = [entry["url"] for p in lists for entry in json.loads(p.read_text())["entries"]]
+        assert bool(lists) == (output_format == "shredded")
+        assert not lists or sorted(urls) == [
+            f"file://{tmp_path}/out/{f['path']}" for f in told["events"] if f["bytes"]
+        ]

@@ -5,21 +5,20 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from zlib import crc32
 
 import pytest
+from pyspark.sql import functions as F
 from runs import files, record, rows, silent
 from test_shred import envelope, item, line_of, lines_of
 
-from dedup_nb import Config, run
+from dedup_nb import Config, run, write
 from dedup_nb.enriched import decoded, with_line_ids
 from dedup_nb.errors import ConfigError, ConservationError, OutputError
 from dedup_nb.finish import publish_pending
 from dedup_nb.ledger import Ledger
 from dedup_nb.shred import LAYOUTS
-from dedup_nb.stages import check_entities, types_as_seen
+from dedup_nb.stages import check_entities
 from dedup_nb.wide import columns_as_json, columns_from_json, fitted_types
-from dedup_nb.write import Written
 
 A, B, C = (f"0000000{n}-0000-4000-8000-000000000000" for n in (1, 2, 3))
 PAGES = envelope(
@@ -135,9 +134,10 @@ def test_the_message_says_what_is_there(spark, source):
 
 
 @pytest.mark.long
-def test_one_command_loads_a_batch_into_redshift(spark, source):
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_one_command_loads_a_batch_into_redshift(spark, source, layout):
     folder = source()
-    go(spark, folder)
+    go(spark, folder, shred_layout=layout)
     out = folder / "out"
     text = (out / "runs/1/copy.sql").read_text()
     assert text.startswith("BEGIN;") and text.endswith("COMMIT;\n") and text.count("COPY atomic.") == 4
@@ -299,20 +299,6 @@ def test_columns_that_are_no_text_are_refused(spark, tmp_path):
     assert not (tmp_path / "out/events").exists()
 
 
-def test_types_are_as_seen_or_counted_again():
-    click, page = "iglu:com.acme/click/jsonschema/1-0-0", "iglu:com.acme/page/jsonschema/1-0-0"
-    sums = {"entities": 5, "checksum": 2 * crc32(click.encode()) + 3 * crc32(page.encode())}
-    seen = {**sums, "own_checksum": 2 * crc32(click.encode()), "own": click}
-    tables = {"a": Written(2, (), {click: 2}), "b": Written(3, (), {page: 3})}
-    kinds = {t["schema"]: (t["kind"], t["number"]) for t in types_as_seen(tables, seen)}
-    assert kinds == {click: ("SELF_DESCRIBING_EVENT", 2), page: ("CONTEXT", 3)}
-    for odd in ({}, {**seen, "entities": 10}, {**seen, "checksum": 1}, {**seen, "own_checksum": 1}):
-        assert types_as_seen(tables, odd) is None
-    # one of the three is an event's own: the schema has both kinds
-    assert types_as_seen(tables, {**seen, "own": f"{click} {page}"}) is None
-    assert types_as_seen({}, {"entities": 0, "checksum": 0, "own_checksum": 0, "own": ""}) == []
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("layout", ["5.x", "classic"])
 def test_a_schema_of_both_kinds_and_an_event_that_looks_like_an_entity(spark, source, layout):
@@ -340,6 +326,18 @@ def test_a_missing_entity_stops_the_run():
         check_entities({folder: 1}, types, "5.x")
     with pytest.raises(ConservationError, match="name=b"):
         check_entities({folder: 2, "output=good/name=b": 1}, types, "5.x")
+
+
+@pytest.mark.parametrize("layout", ["5.x", pytest.param("classic", marks=pytest.mark.long)])
+def test_a_run_that_writes_an_entity_less_commits_nothing(spark, source, monkeypatch, layout):
+    folder = source()
+    clicks, whole = F.col("name") == "linkClick", write.shredded
+    monkeypatch.setattr(write, "shredded", lambda *asked: whole(*asked).where(~clicks))
+    with pytest.raises(
+        ConservationError, match="0 entities were written to .*name=linkClick.* events have 2"
+    ):
+        go(spark, folder, shred_layout=layout)
+    assert not (folder / "out/runs/1/files.json").exists() and not files(folder / "out/events")
 
 
 # --- wide rows
