@@ -44,29 +44,6 @@ class Connection:
 
 
 _VENDOR = "iglu:com.snowplowanalytics.snowplow.storage/amazon_dynamodb_config/jsonschema/"
-_KEYS = {"accessKeyId", "secretAccessKey"}
-_FIRST = {"name", "awsRegion", "dynamodbTable", "purpose"} | _KEYS
-_SECOND = {"name", "auth", "awsRegion", "dynamodbTable", "id", "purpose"}
-_VERSIONS = {  # version: required, optional, purpose
-    "1-0-0": (_FIRST, set(), "DUPLICATE_TRACKING"),
-    "1-0-1": (_FIRST, {"id"}, "DUPLICATE_TRACKING"),
-    "2-0-0": (_SECOND, set(), "EVENTS_MANIFEST"),
-}
-
-
-def _self_describing(text: str) -> tuple[str, dict[str, Any]]:
-    "The version and the data of a configuration."
-    where, found = _read_config(text)
-    whole = isinstance(found, dict) and set(found) == {"schema", "data"}
-    if not whole or not isinstance(found["data"], dict) or not isinstance(found["schema"], str):
-        raise ConfigError(
-            f'{where} is not self-describing: wanted {{"schema": "{_VENDOR}2-0-0", "data": {{...}}}}.'
-        )
-    version = found["schema"].removeprefix(_VENDOR)
-    if version not in _VERSIONS:
-        wanted = f"{_VENDOR}{{{', '.join(_VERSIONS)}}}"
-        raise ConfigError(f"{where} has the schema {found['schema'][:120]!r}; wanted {wanted}.")
-    return version, found["data"]
 
 
 def _read_config(text: str) -> tuple[str, Any]:
@@ -93,38 +70,22 @@ def snowplow_config(
     text: str,  # a file, base64, or the JSON itself
 ) -> Connection:
     "Read Snowplow's manifest configuration. Raises `ConfigError` that names fields and never shows a value."
-    version, data = _self_describing(text)
-    required, _, purpose = _VERSIONS[version]
-    auth = data.get("auth") if version == "2-0-0" else {k: data.get(k) for k in _KEYS}
-    wrong = _wrong_fields(version, data)
-    if data.get("purpose", purpose) != purpose:
-        wrong.append(f"purpose must be {purpose}")
-    if not _is_auth(auth):
-        wrong.append("auth must be null or hold accessKeyId and secretAccessKey")
-    if wrong:
-        raise ConfigError(
-            f"The DynamoDB configuration {version} does not fit: {'; '.join(dict.fromkeys(wrong))}."
-        )
-    keys = (auth["accessKeyId"], auth["secretAccessKey"]) if auth else (None, None)
+    where, found = _read_config(text)
+    data = found.get("data") if isinstance(found, dict) else None
+    if not isinstance(data, dict) or not str(found.get("schema")).startswith(_VENDOR):
+        wanted = f'{{"schema": "{_VENDOR}2-0-0", "data": {{...}}}}'
+        raise ConfigError(f"{where} is no configuration of Snowplow's manifest: wanted {wanted}.")
+    values = {name: data.get(name) for name in ("dynamodbTable", "awsRegion")}
+    auth = data.get("auth", data)  # before 2-0-0 the keys stand beside the table
+    if auth is not None:
+        keys = auth if isinstance(auth, dict) else {}
+        values |= {name: keys.get(name) for name in ("accessKeyId", "secretAccessKey")}
+    missing = [name for name, value in values.items() if not isinstance(value, str) or not value]
+    if missing:
+        raise ConfigError(f"{where} does not fit: wanted a text as {' and as '.join(missing)}.")
+    table, region, *keys = values.values()
     keep_secret(*keys)
-    return Connection(data["dynamodbTable"], data["awsRegion"], None, *keys)
-
-
-def _is_auth(auth: Any) -> bool:
-    if auth is None:
-        return True
-    return isinstance(auth, dict) and set(auth) == _KEYS and all(isinstance(v, str) for v in auth.values())
-
-
-def _wrong_fields(version: str, data: Mapping[str, Any]) -> list[str]:
-    "What is missing, unknown or no text."
-    required, optional, _ = _VERSIONS[version]
-    known = required | optional
-    wrong = [f"{n} is missing" for n in sorted(required - set(data))]
-    for n in sorted(set(data) - known):
-        wrong.append(f"{n} is not one of its fields{did_you_mean(n, known).replace(' Did', ': did')}")
-    texts = sorted(set(data) & required - {"auth"})
-    return wrong + [f"{n} must be a text" for n in texts if not isinstance(data[n], str) or not data[n]]
+    return Connection(table, region, None, *keys)
 
 
 def connection_of(
