@@ -14,17 +14,19 @@ __all__ = [
     "new_client",
     "client_of",
     "iam_policy",
+    "s3_policy",
 ]
 
 # %% ../nbs/22_aws.ipynb #b9394059
 import base64, json, os, re, threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from .errors import ConfigError, did_you_mean, keep_secret, masked
 from .places import Memory
+from .s3 import bucket_and_key, is_s3
 
 
 # %% ../nbs/22_aws.ipynb #5fa04035
@@ -187,19 +189,26 @@ def client_of(connection: Connection) -> Any:
 
 
 # %% ../nbs/22_aws.ipynb #59e4284d
-_RUN = (
-    "DescribeTable",
-    "DescribeTimeToLive",
-    "BatchGetItem",
-    "PartiQLInsert",
-    "PartiQLUpdate",
-    "PartiQLSelect",
-    "PartiQLDelete",
-)
-PURPOSES = {  # what each policy allows; create comes on top of run
-    "run": _RUN,
-    "create": ("CreateTable", "DescribeTable", "DescribeTimeToLive", "UpdateTimeToLive"),
+PURPOSES = ("run", "create")  # of a policy for a table; create comes on top of run
+_ALLOWED = {  # what each statement of a policy allows
+    "Run": "dynamodb:DescribeTable dynamodb:DescribeTimeToLive dynamodb:BatchGetItem dynamodb:PartiQLInsert "
+    "dynamodb:PartiQLUpdate dynamodb:PartiQLSelect dynamodb:PartiQLDelete",
+    "Create": "dynamodb:CreateTable dynamodb:DescribeTable dynamodb:DescribeTimeToLive "
+    "dynamodb:UpdateTimeToLive",
+    "List": "s3:ListBucket",
+    "Read": "s3:GetObject",
+    "Write": "s3:GetObject s3:PutObject s3:DeleteObject s3:AbortMultipartUpload",
 }
+
+
+def _policy(resources: Mapping[str, str | list[str]]) -> dict[str, Any]:
+    "The policy document with a statement for each of these, by its name; those about nothing are left out."
+    statements = [
+        {"Sid": f"Dedup{name}", "Effect": "Allow", "Action": _ALLOWED[name].split(), "Resource": about}
+        for name, about in resources.items()
+        if about
+    ]
+    return {"Version": "2012-10-17", "Statement": statements}
 
 
 def iam_policy(
@@ -209,16 +218,34 @@ def iam_policy(
     region: str = "*",
     account: str = "*",  # number of the AWS account
 ) -> dict[str, Any]:  # a policy document
-    "The least policy for a purpose. Raises `ConfigError` for another one."
+    "The least policy for a table and a purpose. Raises `ConfigError` for another purpose."
     if purpose not in PURPOSES:
         raise ConfigError(
             f"There is no policy for {purpose!r}: wanted one of {', '.join(PURPOSES)}, or s3."
             f"{did_you_mean(purpose, PURPOSES)}"
         )
-    allowed = {
-        "Sid": f"Dedup{purpose.capitalize()}",
-        "Effect": "Allow",
-        "Action": [f"dynamodb:{action}" for action in PURPOSES[purpose]],
-        "Resource": f"arn:aws:dynamodb:{region}:{account}:table/{table}",
-    }
-    return {"Version": "2012-10-17", "Statement": [allowed]}
+    return _policy({purpose.capitalize(): f"arn:aws:dynamodb:{region}:{account}:table/{table}"})
+
+
+def s3_policy(
+    input: str | None,  # addresses; what is not on S3 needs nothing
+    output: str | None,
+    manifest_path: str | None = None,  # else it is below the output
+) -> dict[str, Any]:  # a policy document
+    "The least policy for runs. Raises `ConfigError` where none of the addresses is on S3."
+    read, written = _objects_below([input]), _objects_below([output, manifest_path])
+    buckets = sorted({arn.partition("/")[0] for arn in read + written})
+    if not buckets:
+        raise ConfigError(
+            "A policy for S3 is for addresses there: dedup iam --for s3 --input s3://lake/enriched "
+            "--output s3://lake/clean [--manifest-path s3://...]."
+        )
+    return _policy({"List": buckets, "Read": read, "Write": written})
+
+
+def _objects_below(paths: Iterable[str | None]) -> list[str]:
+    "The objects at and below those addresses that are on S3, as a policy names them."
+    places = ["/".join(bucket_and_key(path)).rstrip("/") for path in paths if is_s3(path)]
+    return [
+        f"arn:aws:s3:::{place}{end}" for place in places for end in (("", "/*") if "/" in place else ("/*",))
+    ]
