@@ -14,17 +14,19 @@ __all__ = [
     "new_client",
     "client_of",
     "iam_policy",
+    "s3_policy",
 ]
 
 # %% ../nbs/22_aws.ipynb #b9394059
 import base64, json, os, re, threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from .errors import ConfigError, did_you_mean, keep_secret, masked
 from .places import Memory
+from .s3 import bucket_and_key, is_s3
 
 
 # %% ../nbs/22_aws.ipynb #5fa04035
@@ -44,29 +46,6 @@ class Connection:
 
 
 _VENDOR = "iglu:com.snowplowanalytics.snowplow.storage/amazon_dynamodb_config/jsonschema/"
-_KEYS = {"accessKeyId", "secretAccessKey"}
-_FIRST = {"name", "awsRegion", "dynamodbTable", "purpose"} | _KEYS
-_SECOND = {"name", "auth", "awsRegion", "dynamodbTable", "id", "purpose"}
-_VERSIONS = {  # version: required, optional, purpose
-    "1-0-0": (_FIRST, set(), "DUPLICATE_TRACKING"),
-    "1-0-1": (_FIRST, {"id"}, "DUPLICATE_TRACKING"),
-    "2-0-0": (_SECOND, set(), "EVENTS_MANIFEST"),
-}
-
-
-def _self_describing(text: str) -> tuple[str, dict[str, Any]]:
-    "The version and the data of a configuration."
-    where, found = _read_config(text)
-    whole = isinstance(found, dict) and set(found) == {"schema", "data"}
-    if not whole or not isinstance(found["data"], dict) or not isinstance(found["schema"], str):
-        raise ConfigError(
-            f'{where} is not self-describing: wanted {{"schema": "{_VENDOR}2-0-0", "data": {{...}}}}.'
-        )
-    version = found["schema"].removeprefix(_VENDOR)
-    if version not in _VERSIONS:
-        wanted = f"{_VENDOR}{{{', '.join(_VERSIONS)}}}"
-        raise ConfigError(f"{where} has the schema {found['schema'][:120]!r}; wanted {wanted}.")
-    return version, found["data"]
 
 
 def _read_config(text: str) -> tuple[str, Any]:
@@ -93,38 +72,22 @@ def snowplow_config(
     text: str,  # a file, base64, or the JSON itself
 ) -> Connection:
     "Read Snowplow's manifest configuration. Raises `ConfigError` that names fields and never shows a value."
-    version, data = _self_describing(text)
-    required, _, purpose = _VERSIONS[version]
-    auth = data.get("auth") if version == "2-0-0" else {k: data.get(k) for k in _KEYS}
-    wrong = _wrong_fields(version, data)
-    if data.get("purpose", purpose) != purpose:
-        wrong.append(f"purpose must be {purpose}")
-    if not _is_auth(auth):
-        wrong.append("auth must be null or hold accessKeyId and secretAccessKey")
-    if wrong:
-        raise ConfigError(
-            f"The DynamoDB configuration {version} does not fit: {'; '.join(dict.fromkeys(wrong))}."
-        )
-    keys = (auth["accessKeyId"], auth["secretAccessKey"]) if auth else (None, None)
+    where, found = _read_config(text)
+    data = found.get("data") if isinstance(found, dict) else None
+    if not isinstance(data, dict) or not str(found.get("schema")).startswith(_VENDOR):
+        wanted = f'{{"schema": "{_VENDOR}2-0-0", "data": {{...}}}}'
+        raise ConfigError(f"{where} is no configuration of Snowplow's manifest: wanted {wanted}.")
+    values = {name: data.get(name) for name in ("dynamodbTable", "awsRegion")}
+    auth = data.get("auth", data)  # before 2-0-0 the keys stand beside the table
+    if auth is not None:
+        keys = auth if isinstance(auth, dict) else {}
+        values |= {name: keys.get(name) for name in ("accessKeyId", "secretAccessKey")}
+    missing = [name for name, value in values.items() if not isinstance(value, str) or not value]
+    if missing:
+        raise ConfigError(f"{where} does not fit: wanted a text as {' and as '.join(missing)}.")
+    table, region, *keys = values.values()
     keep_secret(*keys)
-    return Connection(data["dynamodbTable"], data["awsRegion"], None, *keys)
-
-
-def _is_auth(auth: Any) -> bool:
-    if auth is None:
-        return True
-    return isinstance(auth, dict) and set(auth) == _KEYS and all(isinstance(v, str) for v in auth.values())
-
-
-def _wrong_fields(version: str, data: Mapping[str, Any]) -> list[str]:
-    "What is missing, unknown or no text."
-    required, optional, _ = _VERSIONS[version]
-    known = required | optional
-    wrong = [f"{n} is missing" for n in sorted(required - set(data))]
-    for n in sorted(set(data) - known):
-        wrong.append(f"{n} is not one of its fields{did_you_mean(n, known).replace(' Did', ': did')}")
-    texts = sorted(set(data) & required - {"auth"})
-    return wrong + [f"{n} must be a text" for n in texts if not isinstance(data[n], str) or not data[n]]
+    return Connection(table, region, None, *keys)
 
 
 def connection_of(
@@ -226,19 +189,26 @@ def client_of(connection: Connection) -> Any:
 
 
 # %% ../nbs/22_aws.ipynb #59e4284d
-_RUN = (
-    "DescribeTable",
-    "DescribeTimeToLive",
-    "BatchGetItem",
-    "PartiQLInsert",
-    "PartiQLUpdate",
-    "PartiQLSelect",
-    "PartiQLDelete",
-)
-PURPOSES = {  # what each policy allows; create comes on top of run
-    "run": _RUN,
-    "create": ("CreateTable", "DescribeTable", "DescribeTimeToLive", "UpdateTimeToLive"),
+PURPOSES = ("run", "create")  # of a policy for a table; create comes on top of run
+_ALLOWED = {  # what each statement of a policy allows
+    "Run": "dynamodb:DescribeTable dynamodb:DescribeTimeToLive dynamodb:BatchGetItem dynamodb:PartiQLInsert "
+    "dynamodb:PartiQLUpdate dynamodb:PartiQLSelect dynamodb:PartiQLDelete",
+    "Create": "dynamodb:CreateTable dynamodb:DescribeTable dynamodb:DescribeTimeToLive "
+    "dynamodb:UpdateTimeToLive",
+    "List": "s3:ListBucket",
+    "Read": "s3:GetObject",
+    "Write": "s3:GetObject s3:PutObject s3:DeleteObject s3:AbortMultipartUpload",
 }
+
+
+def _policy(resources: Mapping[str, str | list[str]]) -> dict[str, Any]:
+    "The policy document with a statement for each of these, by its name; those about nothing are left out."
+    statements = [
+        {"Sid": f"Dedup{name}", "Effect": "Allow", "Action": _ALLOWED[name].split(), "Resource": about}
+        for name, about in resources.items()
+        if about
+    ]
+    return {"Version": "2012-10-17", "Statement": statements}
 
 
 def iam_policy(
@@ -248,16 +218,34 @@ def iam_policy(
     region: str = "*",
     account: str = "*",  # number of the AWS account
 ) -> dict[str, Any]:  # a policy document
-    "The least policy for a purpose. Raises `ConfigError` for another one."
+    "The least policy for a table and a purpose. Raises `ConfigError` for another purpose."
     if purpose not in PURPOSES:
         raise ConfigError(
             f"There is no policy for {purpose!r}: wanted one of {', '.join(PURPOSES)}, or s3."
             f"{did_you_mean(purpose, PURPOSES)}"
         )
-    allowed = {
-        "Sid": f"Dedup{purpose.capitalize()}",
-        "Effect": "Allow",
-        "Action": [f"dynamodb:{action}" for action in PURPOSES[purpose]],
-        "Resource": f"arn:aws:dynamodb:{region}:{account}:table/{table}",
-    }
-    return {"Version": "2012-10-17", "Statement": [allowed]}
+    return _policy({purpose.capitalize(): f"arn:aws:dynamodb:{region}:{account}:table/{table}"})
+
+
+def s3_policy(
+    input: str | None,  # addresses; what is not on S3 needs nothing
+    output: str | None,
+    manifest_path: str | None = None,  # else it is below the output
+) -> dict[str, Any]:  # a policy document
+    "The least policy for runs. Raises `ConfigError` where none of the addresses is on S3."
+    read, written = _objects_below([input]), _objects_below([output, manifest_path])
+    buckets = sorted({arn.partition("/")[0] for arn in read + written})
+    if not buckets:
+        raise ConfigError(
+            "A policy for S3 is for addresses there: dedup iam --for s3 --input s3://lake/enriched "
+            "--output s3://lake/clean [--manifest-path s3://...]."
+        )
+    return _policy({"List": buckets, "Read": read, "Write": written})
+
+
+def _objects_below(paths: Iterable[str | None]) -> list[str]:
+    "The objects at and below those addresses that are on S3, as a policy names them."
+    places = ["/".join(bucket_and_key(path)).rstrip("/") for path in paths if is_s3(path)]
+    return [
+        f"arn:aws:s3:::{place}{end}" for place in places for end in (("", "/*") if "/" in place else ("/*",))
+    ]

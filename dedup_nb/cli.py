@@ -696,8 +696,7 @@ def _whole(flag: str, text: str | None, what: str) -> int | None:
 
 
 def _iam(args: argparse.Namespace, terminal: _Terminal) -> int:
-    from dedup_nb.aws import iam_policy
-    from dedup_nb.s3 import s3_policy
+    from dedup_nb.aws import iam_policy, s3_policy
 
     purpose = vars(args)["for"] or "run"
     if purpose == "s3":

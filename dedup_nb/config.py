@@ -21,11 +21,13 @@ __all__ = [
 # %% ../nbs/00_config.ipynb #6b615ce3
 import configparser, os, re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 from datetime import datetime, timezone
 from itertools import combinations
 from pathlib import Path
 from typing import Any, get_type_hints
+from warnings import catch_warnings
 from .errors import ConfigError, did_you_mean, masked
 
 # %% ../nbs/00_config.ipynb #4b6ef4f6
@@ -414,11 +416,14 @@ def _not_a_time(text: str | None) -> bool:
 
 def _no_calendar_has(text: str) -> bool:
     "Is the text no time of any year? Python's own calendar has neither 0 nor 10000."
+    import numpy as np
+
     if not _INSTANT.fullmatch(text):
         return True
-    year, rest = re.fullmatch(r"([+-]?\d+)(.*)", text).groups()
-    # the calendar begins again every 400 years
-    return _not_a_time(f"{2000 + int(year) % 400}{rest}")
+    with suppress(ValueError), catch_warnings(action="ignore"):  # it warns of offsets, and reads them
+        np.datetime64(text, "s")
+        return False
+    return True
 
 
 def order_parts(

@@ -39,7 +39,6 @@ class Prices:
     date: str  # of the price list
     source: str
     values: Mapping[str, Any] = field(repr=False)
-    unverified: list[str]  # names that nobody compared with a published page; prices first
 
     def __getitem__(self, name: str) -> float:
         "One value."
@@ -51,21 +50,13 @@ def load_prices(
     file: str | None = None,  # TOML of the form of prices.toml, laid over it
 ) -> Prices:
     "Read the prices of a region. Raises `ConfigError` for an unknown region or name, with the nearest one."
-    own, region = _own_prices(), region or _HOME
-    over = _read_over(file, own) if file else {}
-    found, values, doubted = {**own, **over}, {}, []
+    region = region or _HOME
+    own = _flat(tomllib.loads(resources.files("dedup_nb").joinpath("prices.toml").read_text()))
+    found = own | (_read_over(file, own) if file else {})
     _check_region(region, own, found)
-    for table in ("quotas.", "rates.", f"regions.{region}."):
-        ours, theirs = _below(own, table), _below(over, table)
-        values |= ours | theirs
-        doubted = _doubted(ours, theirs) + doubted
-    source = (ours | theirs).get("source", "prices") + (f" with {file}" if file else "")
-    return Prices(region, str(found["date"]), source, values, doubted)
-
-
-def _doubted(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    "What of a table nobody verified: ours, unless they gave it, and what they say themselves."
-    return [n for n in ours.get("unverified", ()) if n not in theirs] + theirs.get("unverified", [])
+    values = _below(found, "quotas.") | _below(found, "rates.") | _below(found, f"regions.{region}.")
+    source = found.get(f"regions.{region}.source", "prices") + (f" with {file}" if file else "")
+    return Prices(region, str(found["date"]), source, values)
 
 
 def _flat(found: Mapping[str, Any], above: str = "") -> dict[str, Any]:
@@ -74,11 +65,6 @@ def _flat(found: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     for name, value in found.items():
         flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value}
     return flat
-
-
-def _own_prices() -> dict[str, Any]:
-    "The prices of the package by their full names."
-    return _flat(tomllib.loads(resources.files("dedup_nb").joinpath("prices.toml").read_text()))
 
 
 def _below(found: Mapping[str, Any], table: str) -> dict[str, Any]:
@@ -107,12 +93,8 @@ def _read_over(file: str, own: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_region(region: str, own: Mapping[str, Any], found: Mapping[str, Any]) -> None:
     "Raise `ConfigError` where a region has no prices, or not all of them."
-    there, given, home = (
-        _regions(found),
-        _below(found, f"regions.{region}."),
-        _below(own, f"regions.{_HOME}."),
-    )
-    missing = [name for name in home if name not in {**given, "source": 0, "unverified": 0}]
+    there, given = _regions(found), _below(found, f"regions.{region}.")
+    missing = [name for name in _below(own, f"regions.{_HOME}.") if name not in {**given, "source": 0}]
     if missing:
         raise ConfigError(
             f"No {', '.join(missing) if given else 'prices'} for region {region}; there are prices "

@@ -30,7 +30,7 @@ from .errors import ConfigError, InputError
 from .files import Batch, InputFile, filesystem, find_batches, read_json, spelled_time
 from .page import html_table, paragraph
 from .places import Input
-from .words import counted, first_line, grouped, megabytes, some_of, text_table
+from .words import counted, first_line, grouped, megabytes, text_table
 
 # %% ../nbs/51_plan.ipynb #c910edb8
 _WAYS = {"lake": "lake manifest", "on_demand": "DynamoDB on demand", "provisioned": "DynamoDB provisioned"}
@@ -111,15 +111,14 @@ def _table(n: Mapping[str, Any]) -> list[tuple[str, ...]]:
 def _words(n: Mapping[str, Any]) -> list[str]:
     "The sentences below the table; the last one leads to the command."
     b, best = n["batch"], n["recommendation"]
-    region, date, source, doubted = n["prices"].values()
-    doubt = f" Not verified: {some_of(doubted, 4)}." if doubted else ""
+    region, date, source = n["prices"].values()
     return [
         f"Recommended: {_WAYS[best['choice']]}; {best['reason']}",
         f"A batch takes {grouped(b['write_units'])} write and {grouped(b['read_units'])} read units. "
         f"Minutes are an estimate, for {b['cores']:g} cores, and on demand for what a new table "
         "takes at once. Dollars are the manifest's; the cores of the batch itself come on top.",
         *(f"Input: {line}." for line in n["estimated"]),
-        f"Prices: {region}, {date}, {source}.{doubt}",
+        f"Prices: {region}, {date}, {source}.",
         *(f"Note: {line}." for line in n["notes"]),
         f"Provisioned capacity, {100 * UTILISATION:.0f} % "
         "used, is set by this command; dedup itself sets none:",

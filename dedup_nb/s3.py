@@ -15,7 +15,6 @@ __all__ = [
     "s3_refusal",
     "check_bucket",
     "s3_in_words",
-    "s3_policy",
 ]
 
 # %% ../nbs/00_s3.ipynb #6b03b51a
@@ -338,41 +337,3 @@ def s3_in_words() -> Iterator[None]:
         if getattr(wrong, "exit_code", 1) != 1 or (said := s3_refusal(wrong)) is None:
             raise
         raise said from wrong
-
-
-# %% ../nbs/00_s3.ipynb #fac28a1f
-_RIGHTS = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload")
-
-
-def s3_policy(
-    input: str | None,  # addresses; what is not on S3 needs nothing
-    output: str | None,
-    manifest_path: str | None = None,  # else it is below the output
-) -> dict[str, Any]:  # a policy document
-    "The least policy for runs. Raises `ConfigError` where none of the addresses is on S3."
-    read, written = [filter(is_s3, paths) for paths in ([input], [output, manifest_path])]
-    rights = {
-        "Read": (["s3:GetObject"], _below(read)),
-        "Write": ([f"s3:{r}" for r in _RIGHTS], _below(written)),
-    }
-    buckets = sorted({arn.partition("/")[0] for _, arns in rights.values() for arn in arns})
-    if not buckets:
-        raise ConfigError(
-            "A policy for S3 is for addresses there: dedup iam --for s3 --input s3://lake/enriched "
-            "--output s3://lake/clean [--manifest-path s3://...]."
-        )
-    stated = {"List": (["s3:ListBucket"], buckets), **rights}
-    statements = [
-        {"Sid": f"Dedup{name}", "Effect": "Allow", "Action": actions, "Resource": resources}
-        for name, (actions, resources) in stated.items()
-        if resources
-    ]
-    return {"Version": "2012-10-17", "Statement": statements}
-
-
-def _below(paths: Iterable[str]) -> list[str]:
-    "The objects at and below some addresses, as a policy names them."
-    places = ("/".join(bucket_and_key(path)).rstrip("/") for path in paths)
-    return [
-        f"arn:aws:s3:::{place}{end}" for place in places for end in (("", "/*") if "/" in place else ("/*",))
-    ]

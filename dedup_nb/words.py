@@ -105,28 +105,18 @@ OF_ALL_COPIES = ("natural_cross_batch", "erased")  # of these all copies of a pa
 
 
 # %% ../nbs/00_words.ipynb #b632a074
-def _civil(days: int) -> tuple[int, int, int]:
-    "Year, month and day of a day since 1970-01-01, for any year."
-    era, day_of_era = divmod(days + 719468, 146097)
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * shifted + 2) // 5 + 1
-    month = shifted + 3 if shifted < 10 else shifted - 9
-    return year_of_era + 400 * era + (month <= 2), month, day
-
-
 def utc(
     seconds: int | None,  # since 1970
 ) -> str | None:
     "The time in ISO 8601, `2026-11-20T10:00:00Z`, for any year; None for None."
+    import numpy as np
+
     if seconds is None:
         return None
-    days, rest = divmod(int(seconds), 86400)
-    year, month, day = _civil(days)
+    text = str(np.datetime64(int(seconds), "s"))
+    year, rest = int(text[:-15]), text[-15:]
     sign = "-" if year < 0 else "+" if year > 9999 else ""
-    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
-    return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}T{clock}Z"
+    return f"{sign}{abs(year):04d}{rest}Z"
 
 
 def minute(

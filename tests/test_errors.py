@@ -85,7 +85,7 @@ def test_keys_of_a_configuration_are_used_and_never_shown(wrapped):
     config = Config(duplicate_storage_config=text, mode="decide")
     shown = repr(config) + repr(places_of(config)) + repr(config.chosen())
     assert config.chosen() == {"mode": "decide"} and text not in shown
-    for wrong in (of_snowplow(purpose="x"), of_snowplow(colour="red"), wrapped(of_snowplow())[:-9]):
+    for wrong in (of_snowplow(awsRegion=1), of_snowplow(dynamodbTable=""), wrapped(of_snowplow())[:-9]):
         with pytest.raises(ConfigError) as told:
             snowplow_config(wrong)
         assert (

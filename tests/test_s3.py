@@ -19,6 +19,7 @@ from emulator import answer, gate_to, ministack
 from runs import TWO
 
 from dedup_nb import s3
+from dedup_nb.aws import s3_policy
 from dedup_nb.errors import AccessError, ConfigError
 from dedup_nb.files import find_batches, remove_folder
 from dedup_nb.memory import check_output
@@ -465,13 +466,13 @@ def test_errors_of_others_stay_as_they_are():
 
 
 def test_the_least_policy_names_what_is_on_s3_alone():
-    policy = s3.s3_policy("s3://lake/in/", "/data/out", "s3n://lake/m/x")
+    policy = s3_policy("s3://lake/in/", "/data/out", "s3n://lake/m/x")
     assert {s["Sid"]: (len(s["Action"]), s["Resource"]) for s in policy["Statement"]} == {
         "DedupList": (1, ["arn:aws:s3:::lake"]),
         "DedupRead": (1, ["arn:aws:s3:::lake/in", "arn:aws:s3:::lake/in/*"]),
         "DedupWrite": (4, ["arn:aws:s3:::lake/m/x", "arn:aws:s3:::lake/m/x/*"]),
     }
-    whole = s3.s3_policy("s3://lake", "s3://clean", None)["Statement"]
+    whole = s3_policy("s3://lake", "s3://clean", None)["Statement"]
     assert [s["Resource"] for s in whole[1:]] == [["arn:aws:s3:::lake/*"], ["arn:aws:s3:::clean/*"]]
     with pytest.raises(ConfigError, match="dedup iam --for s3 --input"):
-        s3.s3_policy("/data/in", None)
+        s3_policy("/data/in", None)
