@@ -115,7 +115,6 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--entity=TABLE:LIST": "a table of entities and all its columns; may be repeated",
     "--as-text=LIST": "columns that the warehouse cannot compare: JSON, arrays; doubles in BigQuery",
     "--method=LIST": "drop_duplicates, dbt, last_wins, snowplow [all]",
-    "--with=SQL": "a way of your own: a SELECT over events that gives back rows of events",
 }
 
 
@@ -219,7 +218,7 @@ _COMMANDS = {
         "what other ways to deduplicate would do to the events",
         "dedup compare --input archive --method dbt,drop_duplicates",
         (*_OF_BATCHES, *_OF_DECISIONS, "natural", "synthetic"),
-        ("--method=LIST", "--with=SQL"),
+        ("--method=LIST",),
     ),
     "sql": _Command(
         "the cleaning of a loaded table as a script for a warehouse",
@@ -635,8 +634,7 @@ def _runs(args: argparse.Namespace, terminal: _Terminal) -> int:
 def _compare(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.compare import WAYS, compare_input
 
-    ways = _listed(args.method) or WAYS
-    found = compare_input(_config(args), ways, with_sql=args.__dict__["with"])
+    found = compare_input(_config(args), _listed(args.method) or WAYS)
     return _answered(args, found.rows, found)
 
 

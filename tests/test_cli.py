@@ -58,7 +58,7 @@ COMMANDS = {  # options that it has, and one that would do nothing for it
     "abandon": ("--force", "--input"),
     "forget": ("--yes", "--force"),
     "expire": ("--audit-days", "--input"),
-    "compare": ("--method --with --synthetic", "--output"),
+    "compare": ("--method --synthetic", "--output"),
     "sql": ("--dialect --entity --order-by", "--natural"),
     "erase": ("--id --ids --where --forget", "--input"),
     "iam": ("--for --output", "--synthetic"),
