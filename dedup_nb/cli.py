@@ -6,7 +6,7 @@
 __all__ = ["main"]
 
 # %% ../nbs/90_cli.ipynb #e79fe863
-import argparse, json, logging, os, signal, sys, tempfile, threading, time, traceback
+import argparse, json, logging, os, signal, sys, tempfile, traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -99,7 +99,6 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "iam --input=DIR": "for s3: the input of the runs",
     "iam --output=DIR": "for s3: their output",
     "iam --manifest-path=DIR": "for s3: where the lake manifest lies, if not below the output",
-    "--output=DIR": "folder for the results [demo_output]",
     "--name=NAME": "of the stream: its batches are NAME-000000000 and so on [stream]",
     "--checkpoint=DIR": "where Spark notes what was read [checkpoints/NAME below the output]",
     "--trigger=TIME": "how often to look for events, such as '1 minute' [as fast as it goes]",
@@ -130,7 +129,6 @@ class _Command:
 
 
 _COMMANDS = {
-    "demo": _Command("run the job notebook on the sample batches", "dedup demo", flags=("--output=DIR",)),
     "run": _Command(
         "deduplicate batches: read, decide, write, commit",
         "dedup run --input s3://lake/enriched --output s3://lake/clean",
@@ -379,7 +377,7 @@ def _unknown(command: str, word: str) -> str:
 
 
 # %% ../nbs/90_cli.ipynb #9fc13e71
-_LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "papermill", "py4j")
+_LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j")
 
 
 class _Terminal:
@@ -711,65 +709,8 @@ def _iam(args: argparse.Namespace, terminal: _Terminal) -> int:
     return 0
 
 
-def _demo(args: argparse.Namespace, terminal: _Terminal) -> int:
-    "Run the job notebook with papermill on the sample batches of the checkout, then say what happened."
-    from dedup_nb.report import Summary
-
-    notebook, samples = _checkout("nbs/run_dedup.ipynb", "data_samples")
-    output = Path(args.output or "demo_output").absolute()
-    (output / "runs").mkdir(parents=True, exist_ok=True)
-    terminal.say(f"Running {notebook.name} through papermill on {samples.name}/")
-    asked = {"input": str(samples), "output": str(output), "rerun": True}
-    with _watched(output, len(list(samples.glob("run=*"))), terminal):
-        _papermill()(str(notebook), str(output / "runs" / notebook.name), asked, progress_bar=False)
-    batches = [json.loads(path.read_text()) for path in sorted(output.glob("runs/*/metrics.json"))]
-    print(Summary(batches, args.output or "demo_output"))
-    print(f"  runs/{notebook.name} is the executed notebook")
-    return 0
-
-
-def _checkout(*wanted: str) -> list[Path]:
-    "Files of the project that are not part of the package."
-    found = [Path(__file__).resolve().parents[1] / name for name in wanted]
-    if not all(path.exists() for path in found):
-        raise DedupError(
-            "The demo needs a checkout of the project (nbs/ and data_samples/), which is not here. "
-            "Clone it and run make demo, or use dedup run on your own events."
-        )
-    return found
-
-
-def _papermill() -> Callable[..., Any]:
-    try:
-        from papermill import execute_notebook
-    except ImportError:
-        raise DedupError("The demo needs papermill: pip install 'dedup_nb[run]'.") from None
-    return execute_notebook
-
-
-@contextmanager
-def _watched(output: Path, batches: int, terminal: _Terminal) -> Iterator[None]:
-    "Show how long a notebook has been at work, and how many batches it has committed."
-    begun, end = time.time(), threading.Event()
-
-    def show() -> None:
-        while not end.wait(1.0):
-            done = sum(p.stat().st_mtime > begun for p in output.glob("runs/*/files.json"))
-            terminal.live(f"  {time.time() - begun:.0f} s, {done} of {batches} batches committed")
-
-    if terminal.liveliness:
-        threading.Thread(target=show, daemon=True).start()
-    try:
-        yield
-    finally:
-        end.set()
-        if terminal.liveliness:
-            terminal.live("")
-
-
 # %% ../nbs/90_cli.ipynb #142cebc8
 _DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
-    "demo": _demo,
     "run": _run,
     "runs": _runs,
     "stream": _stream,

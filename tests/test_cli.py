@@ -46,7 +46,6 @@ def apart(*words, **env):
 
 
 COMMANDS = {  # options that it has, and one that would do nothing for it
-    "demo": ("--output", "--input"),
     "run": ("--late-files", "--yes"),
     "stream": ("--available-now --batch-pattern", "--batch-id"),
     "repair": ("--table --mode --from-date --order-by", "--compat"),
@@ -114,7 +113,7 @@ def test_help_of_run_shows_every_setting_in_its_group(capsys):
     "words, said",
     [
         ("", "Name a command"),
-        ("rnu", "Unknown command rnu; there are demo, run, stream, repair, "),
+        ("rnu", "Unknown command rnu; there are run, stream, repair, "),
         ("rnu", "Did you mean run?"),
         ("run", "A run needs input and output. Give --input DIR, DEDUP_INPUT or a line in settings.ini."),
         ("run --input x", "A run needs output. Give --output DIR"),
