@@ -103,7 +103,6 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--checkpoint=DIR": "where Spark notes what was read [checkpoints/NAME below the output]",
     "--trigger=TIME": "how often to look for events, such as '1 minute' [as fast as it goes]",
     "--available-now": "take what is there, and stop",
-    "--pages": "draw the pages of batches that have none (a stream draws some when it ends), and that of all",
     "--last=N": "only the newest N batches, by first commit",
     "--max-files=N": "files in a micro-batch, at most [1000]",
     "--dialect=NAME": "redshift, postgres, snowflake, bigquery, databricks or duckdb",
@@ -190,7 +189,7 @@ _COMMANDS = {
         "list the batches of an output and their state",
         "dedup runs --output clean",
         _FIND,
-        ("--last=N", "--pages"),
+        ("--last=N",),
     ),
     "abandon": _Command(
         "end the unfinished claim of a batch",
@@ -607,25 +606,16 @@ def _check_no_input(args: argparse.Namespace, config: Config) -> None:
         )
 
 
-def _output_of(config: Config) -> str:
-    if config.output is None:
-        raise ConfigError("Pages are drawn beside the records of an output: give --output DIR.")
-    return config.output
-
-
 def _runs(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.files import absolute
     from dedup_nb.history import runs
-    from dedup_nb.memory import check_exists, memory_of
-    from dedup_nb.overview import write_index
-    from dedup_nb.report import draw_pages
+    from dedup_nb.overview import draw_pages
 
     config = _config(args)
-    if args.pages:
-        check_exists(memory_of(config), _output_of(config))
-        draw_pages(absolute(_output_of(config)))
-        write_index(absolute(_output_of(config)))
     answer = runs(config, last=_whole("--last", args.last, "batches"))
+    if config.output:
+        with suppress(Exception):  # who may only read has the list all the same
+            draw_pages(absolute(config.output))
     return _answered(args, answer.data, answer)
 
 

@@ -282,7 +282,6 @@ def test_the_command_the_module_and_the_function_are_the_same():
         ("explain a --manifest lake", "OUT is not there. Did you mean outer? Correct --output, or make one"),
         ("runs --manifest none", "OUT is not there. Did you mean outer?"),
         ("runs", "or make one: dedup run --input EVENTS --output OUT."),
-        ("runs --pages", "OUT is not there"),
         ("forget a", "OUT is not there"),
         ("erase --id a", "OUT is not there"),
         ("erase --id a --manifest none", "OUT is not there"),
