@@ -10,7 +10,6 @@ import argparse, json, logging, os, signal, sys, tempfile, traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 from .config import GROUPS, Config, default_text, kind_of, settings
 from .errors import ConfigError, DedupError, did_you_mean, masked
@@ -376,7 +375,7 @@ def _unknown(command: str, word: str) -> str:
 
 
 # %% ../nbs/90_cli.ipynb #9fc13e71
-_LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j")
+_LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j")  # of PySpark
 
 
 class _Terminal:
@@ -402,59 +401,6 @@ class _Terminal:
     def liveliness(self) -> Callable[[str], None] | None:
         "`live`, on a terminal."
         return self.live if self.out is not None and self.out.isatty() else None
-
-
-@dataclass
-class _Log:
-    "The file that has what other programs print."
-
-    path: str
-    named: bool = False  # in a message? Then it stays
-
-    def remove(self) -> None:
-        if not self.named:
-            with suppress(OSError):
-                os.remove(self.path)
-
-
-def _is_our_terminal() -> bool:
-    "False where somebody else has our output."
-    ours = sys.stdout is sys.__stdout__ and sys.stderr is sys.__stderr__
-    return sys.stdout is not None and ours
-
-
-@contextmanager
-def _others_apart() -> Iterator[_Log | None]:
-    "Send what other programs print to a log file."
-    for name in _LOUD:
-        logging.getLogger(name).disabled = True
-    if not _is_our_terminal():
-        yield None
-        return
-    file, path = tempfile.mkstemp(prefix="dedup-", suffix=".log")
-    log = _Log(path)
-    saved = os.dup(1), os.dup(2)
-    _redirect(file, file)  # Java and its children inherit them when they start
-    sys.stdout, sys.stderr = os.fdopen(saved[0], "w"), os.fdopen(saved[1], "w")
-    try:
-        yield log
-    finally:
-        _flush(sys.stdout, sys.stderr)
-        _redirect(*saved)
-        os.close(file)
-        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-        log.remove()
-
-
-def _flush(*streams: Any) -> None:
-    for stream in streams:
-        with suppress(OSError, ValueError):
-            stream.flush()
-
-
-def _redirect(out: int, err: int) -> None:
-    os.dup2(out, 1)
-    os.dup2(err, 2)
 
 
 # %% ../nbs/90_cli.ipynb #f167b060
@@ -484,21 +430,15 @@ def _run(args: argparse.Namespace, terminal: _Terminal) -> int:
 
 @contextmanager
 def _without_stops() -> Iterator[None]:
-    """What stops a service tells all its processes. One that begins here sees a micro-batch at hand through.
+    """Ignore SIGTERM, and so does Java if it begins here.
 
-    A stop that comes meanwhile counts afterwards.
+    What stops a service tells all its processes, and a micro-batch at hand is to be seen through.
     """
-    begins, told = [True], []
-    # PySpark starts Java by a fork that Python knows of
-    os.register_at_fork(after_in_child=lambda: begins and signal.signal(signal.SIGTERM, signal.SIG_IGN))
-    before = signal.signal(signal.SIGTERM, lambda kind, _: told.append(kind))
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         yield
     finally:
-        begins.clear()
         signal.signal(signal.SIGTERM, before)
-    if told:
-        signal.raise_signal(signal.SIGTERM)
 
 
 def _wants_delta(config: Config) -> bool:
@@ -718,7 +658,7 @@ _DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
 def main(
     argv: Sequence[str] | None = None,  # else the words of the command line
 ) -> NoReturn:
-    "The `dedup` command; raises `SystemExit` with its exit code."
+    "The `dedup` command; ends the process, or raises `SystemExit`, with its exit code."
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         args = _parsed(words)
@@ -726,11 +666,20 @@ def main(
             _config(args)  # wrong settings are answered before anything is imported
     except DedupError as wrong:
         raise SystemExit(_failed(wrong)) from None
-    with _others_apart() as log:
-        code = _done(args, log)
-    if log and "deltalake" in sys.modules:
-        os._exit(code)  # its threads abort the process now and then while Python takes itself down
+    for name in _LOUD:
+        logging.getLogger(name).disabled = True
+    code = _done(args)
+    if argv is None and sys.stdout is sys.__stdout__:  # the process is ours
+        _leave(code)
     raise SystemExit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    "End the process at once: deltalake's threads abort it now and then while Python takes itself down."
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # it may be closed
+            stream.flush()
+    os._exit(code)
 
 
 def _do(args: argparse.Namespace, terminal: _Terminal) -> int:
@@ -746,13 +695,13 @@ def _do(args: argparse.Namespace, terminal: _Terminal) -> int:
         raise
 
 
-def _done(args: argparse.Namespace, log: _Log | None) -> int:
+def _done(args: argparse.Namespace) -> int:
     "Do what a command says; its exit code."
     terminal = _Terminal(to_stderr=getattr(args, "json", False))
     try:
         return _do(args, terminal)
     except DedupError as wrong:
-        return _failed(wrong, log)
+        return _failed(wrong)
     except KeyboardInterrupt:
         said = "dedup: interrupted; what is committed stays, the rest is done by the next run"
         print(said, file=sys.stderr)
@@ -760,17 +709,14 @@ def _done(args: argparse.Namespace, log: _Log | None) -> int:
     except BrokenPipeError:
         return 0
     except Exception as wrong:
-        if log:
-            Path(log.path).open("a").write(masked(traceback.format_exc()))
-        else:
-            traceback.print_exc()
-        return _failed(DedupError(f"{type(wrong).__name__}: {str(wrong).strip()[:500]}"), log)
+        with tempfile.NamedTemporaryFile("w", prefix="dedup-", suffix=".log", delete=False) as log:
+            log.write(masked(traceback.format_exc()))
+        code = _failed(DedupError(f"{type(wrong).__name__}: {str(wrong).strip()[:500]}"))
+        print(f"The whole trace is in {log.name}", file=sys.stderr)
+        return code
 
 
-def _failed(wrong: DedupError, log: _Log | None = None) -> int:
+def _failed(wrong: DedupError) -> int:
     "Say what went wrong; the exit code for it."
     print(f"dedup: {type(wrong).__name__}: {wrong}", file=sys.stderr)
-    if log and wrong.exit_code == 1 and os.path.getsize(log.path):
-        log.named = True
-        print(f"What Spark and others said is in {log.path}", file=sys.stderr)
     return wrong.exit_code
