@@ -6,6 +6,7 @@ ROWS ?= 1000000
 SHARE ?= 1
 KILLS ?= 200
 DIR ?= samples_output
+DEMO := demo_output/runs/run_dedup
 TOOLS := .venv-recipes/bin
 # jars come once, before several workers want them at the same time
 FETCH := -c "from dedup_nb.session import get_spark; get_spark(delta=True).stop()"
@@ -26,7 +27,11 @@ $(STAMP): pyproject.toml constraints.txt .ci/check_java.sh
 	@touch $@
 
 demo: setup  ## run the job notebook on the sample batches, end with a summary
-	@$(BIN)/dedup demo --output demo_output
+	@mkdir -p demo_output/runs
+	@echo "Running nbs/run_dedup.ipynb by papermill on data_samples/"
+	@$(BIN)/papermill -p profile demo -p rerun true nbs/run_dedup.ipynb $(DEMO).ipynb 2>$(DEMO).log || { cat $(DEMO).log; exit 1; }
+	@$(BIN)/dedup runs --output demo_output
+	@echo "Results are in demo_output: runs/index.html shows all batches, runs/run_dedup.ipynb is the executed notebook"
 
 test: setup  ## export in sync, every numbered notebook, all tests
 	@$(BIN)/python -m pytest

@@ -6,11 +6,10 @@
 __all__ = ["main"]
 
 # %% ../nbs/90_cli.ipynb #e79fe863
-import argparse, json, logging, os, signal, sys, tempfile, threading, time, traceback
+import argparse, json, logging, os, signal, sys, tempfile, traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 from .config import GROUPS, Config, default_text, kind_of, settings
 from .errors import ConfigError, DedupError, did_you_mean, masked
@@ -99,12 +98,10 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "iam --input=DIR": "for s3: the input of the runs",
     "iam --output=DIR": "for s3: their output",
     "iam --manifest-path=DIR": "for s3: where the lake manifest lies, if not below the output",
-    "--output=DIR": "folder for the results [demo_output]",
     "--name=NAME": "of the stream: its batches are NAME-000000000 and so on [stream]",
     "--checkpoint=DIR": "where Spark notes what was read [checkpoints/NAME below the output]",
     "--trigger=TIME": "how often to look for events, such as '1 minute' [as fast as it goes]",
     "--available-now": "take what is there, and stop",
-    "--pages": "draw the pages of batches that have none (a stream draws some when it ends), and that of all",
     "--last=N": "only the newest N batches, by first commit",
     "--max-files=N": "files in a micro-batch, at most [1000]",
     "--dialect=NAME": "redshift, postgres, snowflake, bigquery, databricks or duckdb",
@@ -115,7 +112,6 @@ _FLAGS = {  # flag, or command and flag -> help; those with a value name it
     "--entity=TABLE:LIST": "a table of entities and all its columns; may be repeated",
     "--as-text=LIST": "columns that the warehouse cannot compare: JSON, arrays; doubles in BigQuery",
     "--method=LIST": "drop_duplicates, dbt, last_wins, snowplow [all]",
-    "--with=SQL": "a way of your own: a SELECT over events that gives back rows of events",
 }
 
 
@@ -131,7 +127,6 @@ class _Command:
 
 
 _COMMANDS = {
-    "demo": _Command("run the job notebook on the sample batches", "dedup demo", flags=("--output=DIR",)),
     "run": _Command(
         "deduplicate batches: read, decide, write, commit",
         "dedup run --input s3://lake/enriched --output s3://lake/clean",
@@ -193,7 +188,7 @@ _COMMANDS = {
         "list the batches of an output and their state",
         "dedup runs --output clean",
         _FIND,
-        ("--last=N", "--pages"),
+        ("--last=N",),
     ),
     "abandon": _Command(
         "end the unfinished claim of a batch",
@@ -219,7 +214,7 @@ _COMMANDS = {
         "what other ways to deduplicate would do to the events",
         "dedup compare --input archive --method dbt,drop_duplicates",
         (*_OF_BATCHES, *_OF_DECISIONS, "natural", "synthetic"),
-        ("--method=LIST", "--with=SQL"),
+        ("--method=LIST",),
     ),
     "sql": _Command(
         "the cleaning of a loaded table as a script for a warehouse",
@@ -380,7 +375,7 @@ def _unknown(command: str, word: str) -> str:
 
 
 # %% ../nbs/90_cli.ipynb #9fc13e71
-_LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "papermill", "py4j")
+_LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j")  # of PySpark
 
 
 class _Terminal:
@@ -406,59 +401,6 @@ class _Terminal:
     def liveliness(self) -> Callable[[str], None] | None:
         "`live`, on a terminal."
         return self.live if self.out is not None and self.out.isatty() else None
-
-
-@dataclass
-class _Log:
-    "The file that has what other programs print."
-
-    path: str
-    named: bool = False  # in a message? Then it stays
-
-    def remove(self) -> None:
-        if not self.named:
-            with suppress(OSError):
-                os.remove(self.path)
-
-
-def _is_our_terminal() -> bool:
-    "False where somebody else has our output."
-    ours = sys.stdout is sys.__stdout__ and sys.stderr is sys.__stderr__
-    return sys.stdout is not None and ours
-
-
-@contextmanager
-def _others_apart() -> Iterator[_Log | None]:
-    "Send what other programs print to a log file."
-    for name in _LOUD:
-        logging.getLogger(name).disabled = True
-    if not _is_our_terminal():
-        yield None
-        return
-    file, path = tempfile.mkstemp(prefix="dedup-", suffix=".log")
-    log = _Log(path)
-    saved = os.dup(1), os.dup(2)
-    _redirect(file, file)  # Java and its children inherit them when they start
-    sys.stdout, sys.stderr = os.fdopen(saved[0], "w"), os.fdopen(saved[1], "w")
-    try:
-        yield log
-    finally:
-        _flush(sys.stdout, sys.stderr)
-        _redirect(*saved)
-        os.close(file)
-        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-        log.remove()
-
-
-def _flush(*streams: Any) -> None:
-    for stream in streams:
-        with suppress(OSError, ValueError):
-            stream.flush()
-
-
-def _redirect(out: int, err: int) -> None:
-    os.dup2(out, 1)
-    os.dup2(err, 2)
 
 
 # %% ../nbs/90_cli.ipynb #f167b060
@@ -488,21 +430,15 @@ def _run(args: argparse.Namespace, terminal: _Terminal) -> int:
 
 @contextmanager
 def _without_stops() -> Iterator[None]:
-    """What stops a service tells all its processes. One that begins here sees a micro-batch at hand through.
+    """Ignore SIGTERM, and so does Java if it begins here.
 
-    A stop that comes meanwhile counts afterwards.
+    What stops a service tells all its processes, and a micro-batch at hand is to be seen through.
     """
-    begins, told = [True], []
-    # PySpark starts Java by a fork that Python knows of
-    os.register_at_fork(after_in_child=lambda: begins and signal.signal(signal.SIGTERM, signal.SIG_IGN))
-    before = signal.signal(signal.SIGTERM, lambda kind, _: told.append(kind))
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         yield
     finally:
-        begins.clear()
         signal.signal(signal.SIGTERM, before)
-    if told:
-        signal.raise_signal(signal.SIGTERM)
 
 
 def _wants_delta(config: Config) -> bool:
@@ -610,33 +546,23 @@ def _check_no_input(args: argparse.Namespace, config: Config) -> None:
         )
 
 
-def _output_of(config: Config) -> str:
-    if config.output is None:
-        raise ConfigError("Pages are drawn beside the records of an output: give --output DIR.")
-    return config.output
-
-
 def _runs(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.files import absolute
     from dedup_nb.history import runs
-    from dedup_nb.memory import check_exists, memory_of
-    from dedup_nb.overview import write_index
-    from dedup_nb.report import draw_pages
+    from dedup_nb.overview import draw_pages
 
     config = _config(args)
-    if args.pages:
-        check_exists(memory_of(config), _output_of(config))
-        draw_pages(absolute(_output_of(config)))
-        write_index(absolute(_output_of(config)))
     answer = runs(config, last=_whole("--last", args.last, "batches"))
+    if config.output:
+        with suppress(Exception):  # who may only read has the list all the same
+            draw_pages(absolute(config.output))
     return _answered(args, answer.data, answer)
 
 
 def _compare(args: argparse.Namespace, terminal: _Terminal) -> int:
     from dedup_nb.compare import WAYS, compare_input
 
-    ways = _listed(args.method) or WAYS
-    found = compare_input(_config(args), ways, with_sql=args.__dict__["with"])
+    found = compare_input(_config(args), _listed(args.method) or WAYS)
     return _answered(args, found.rows, found)
 
 
@@ -712,65 +638,8 @@ def _iam(args: argparse.Namespace, terminal: _Terminal) -> int:
     return 0
 
 
-def _demo(args: argparse.Namespace, terminal: _Terminal) -> int:
-    "Run the job notebook with papermill on the sample batches of the checkout, then say what happened."
-    from dedup_nb.report import Summary
-
-    notebook, samples = _checkout("nbs/run_dedup.ipynb", "data_samples")
-    output = Path(args.output or "demo_output").absolute()
-    (output / "runs").mkdir(parents=True, exist_ok=True)
-    terminal.say(f"Running {notebook.name} through papermill on {samples.name}/")
-    asked = {"input": str(samples), "output": str(output), "rerun": True}
-    with _watched(output, len(list(samples.glob("run=*"))), terminal):
-        _papermill()(str(notebook), str(output / "runs" / notebook.name), asked, progress_bar=False)
-    batches = [json.loads(path.read_text()) for path in sorted(output.glob("runs/*/metrics.json"))]
-    print(Summary(batches, args.output or "demo_output"))
-    print(f"  runs/{notebook.name} is the executed notebook")
-    return 0
-
-
-def _checkout(*wanted: str) -> list[Path]:
-    "Files of the project that are not part of the package."
-    found = [Path(__file__).resolve().parents[1] / name for name in wanted]
-    if not all(path.exists() for path in found):
-        raise DedupError(
-            "The demo needs a checkout of the project (nbs/ and data_samples/), which is not here. "
-            "Clone it and run make demo, or use dedup run on your own events."
-        )
-    return found
-
-
-def _papermill() -> Callable[..., Any]:
-    try:
-        from papermill import execute_notebook
-    except ImportError:
-        raise DedupError("The demo needs papermill: pip install 'dedup_nb[run]'.") from None
-    return execute_notebook
-
-
-@contextmanager
-def _watched(output: Path, batches: int, terminal: _Terminal) -> Iterator[None]:
-    "Show how long a notebook has been at work, and how many batches it has committed."
-    begun, end = time.time(), threading.Event()
-
-    def show() -> None:
-        while not end.wait(1.0):
-            done = sum(p.stat().st_mtime > begun for p in output.glob("runs/*/files.json"))
-            terminal.live(f"  {time.time() - begun:.0f} s, {done} of {batches} batches committed")
-
-    if terminal.liveliness:
-        threading.Thread(target=show, daemon=True).start()
-    try:
-        yield
-    finally:
-        end.set()
-        if terminal.liveliness:
-            terminal.live("")
-
-
 # %% ../nbs/90_cli.ipynb #142cebc8
 _DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
-    "demo": _demo,
     "run": _run,
     "runs": _runs,
     "stream": _stream,
@@ -788,7 +657,7 @@ _DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
 def main(
     argv: Sequence[str] | None = None,  # else the words of the command line
 ) -> NoReturn:
-    "The `dedup` command; raises `SystemExit` with its exit code."
+    "The `dedup` command; ends the process, or raises `SystemExit`, with its exit code."
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         args = _parsed(words)
@@ -796,11 +665,20 @@ def main(
             _config(args)  # wrong settings are answered before anything is imported
     except DedupError as wrong:
         raise SystemExit(_failed(wrong)) from None
-    with _others_apart() as log:
-        code = _done(args, log)
-    if log and "deltalake" in sys.modules:
-        os._exit(code)  # its threads abort the process now and then while Python takes itself down
+    for name in _LOUD:
+        logging.getLogger(name).disabled = True
+    code = _done(args)
+    if argv is None and sys.stdout is sys.__stdout__:  # the process is ours
+        _leave(code)
     raise SystemExit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    "End the process at once: deltalake's threads abort it now and then while Python takes itself down."
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # it may be closed
+            stream.flush()
+    os._exit(code)
 
 
 def _do(args: argparse.Namespace, terminal: _Terminal) -> int:
@@ -816,13 +694,13 @@ def _do(args: argparse.Namespace, terminal: _Terminal) -> int:
         raise
 
 
-def _done(args: argparse.Namespace, log: _Log | None) -> int:
+def _done(args: argparse.Namespace) -> int:
     "Do what a command says; its exit code."
     terminal = _Terminal(to_stderr=getattr(args, "json", False))
     try:
         return _do(args, terminal)
     except DedupError as wrong:
-        return _failed(wrong, log)
+        return _failed(wrong)
     except KeyboardInterrupt:
         said = "dedup: interrupted; what is committed stays, the rest is done by the next run"
         print(said, file=sys.stderr)
@@ -830,17 +708,14 @@ def _done(args: argparse.Namespace, log: _Log | None) -> int:
     except BrokenPipeError:
         return 0
     except Exception as wrong:
-        if log:
-            Path(log.path).open("a").write(masked(traceback.format_exc()))
-        else:
-            traceback.print_exc()
-        return _failed(DedupError(f"{type(wrong).__name__}: {str(wrong).strip()[:500]}"), log)
+        with tempfile.NamedTemporaryFile("w", prefix="dedup-", suffix=".log", delete=False) as log:
+            log.write(masked(traceback.format_exc()))
+        code = _failed(DedupError(f"{type(wrong).__name__}: {str(wrong).strip()[:500]}"))
+        print(f"The whole trace is in {log.name}", file=sys.stderr)
+        return code
 
 
-def _failed(wrong: DedupError, log: _Log | None = None) -> int:
+def _failed(wrong: DedupError) -> int:
     "Say what went wrong; the exit code for it."
     print(f"dedup: {type(wrong).__name__}: {wrong}", file=sys.stderr)
-    if log and wrong.exit_code == 1 and os.path.getsize(log.path):
-        log.named = True
-        print(f"What Spark and others said is in {log.path}", file=sys.stderr)
     return wrong.exit_code

@@ -14,12 +14,11 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from .choose import choose_batches
 from .columns import named
 from .config import Config
-from .errors import ConfigError, did_you_mean, require_columns
+from .errors import ConfigError, did_you_mean
 from .files import find_batches
 from dedup_nb.keys import (
     Keys,
     check_columns,
-    fingerprint_of,
     fit,
     ids_of,
     rows_of,
@@ -31,7 +30,7 @@ from dedup_nb.keys import (
 from .places import Recipe, check_renames, limits_of, places_of, recipe_of
 from .read import read_batch
 from .session import get_spark, tuned
-from .words import counted, first_line, grouped, text_table
+from .words import counted, grouped, text_table
 
 # %% ../nbs/63_compare.ipynb #f97650a0
 _OWN = "dedup_nb"  # the way of this package
@@ -123,42 +122,6 @@ def _by_place(different: DataFrame) -> DataFrame:
     return places.groupBy("id").agg(F.expr("sum(kinds) as kinds"), *ends)
 
 
-# %% ../nbs/63_compare.ipynb #68319228
-def _queried(events: DataFrame, query: str) -> DataFrame:
-    "What a SELECT over `events` gives, in the columns of events. Raises `ConfigError`."
-    inner = query.strip().rstrip(";").replace("{", "{{").replace("}", "}}")
-    sql = f"with events as (select * from {{frame}}) select * from (\n{inner}\n)"  # it may end with a comment
-    try:
-        found = events.sparkSession.sql(sql, frame=events)
-        columns = found.columns
-    except Exception as wrong:
-        raise ConfigError(
-            f"The query does not run: {first_line(wrong)} Wanted a SELECT over events."
-        ) from wrong
-    require_columns(columns, events.columns, "What the query gives back")
-    return found.select(*map(named, events.columns))
-
-
-def _pairs(rows: DataFrame, keys: Keys, count: str) -> DataFrame:
-    "The events among rows with `_dd_id`, and how many rows each has."
-    pair = [F.col("_dd_id").alias("id"), fingerprint_of(rows.drop("_dd_id"), keys).alias("fp")]
-    return rows.select(*pair).groupBy("id", "fp").agg(F.count(F.lit(1)).alias(count))
-
-
-def _fates_queried(good: DataFrame, found: DataFrame, keys: Keys) -> DataFrame:
-    "What becomes of each id in a query, as `_fates` has it."
-    left = _pairs(with_ids(found, keys).where("_dd_id is not null"), keys, "got")
-    both = _pairs(good, keys, "wanted").join(left, ["id", "fp"], "full")
-    return both.groupBy("id").agg(
-        F.lit("sql").alias("way"),
-        F.expr("coalesce(sum(wanted), 0) as rows"),
-        F.expr("coalesce(sum(got), 0) as kept"),
-        F.expr("count_if(got is null) as lost"),
-        F.expr("int(coalesce(sum(got), 0) > 1) as twice"),
-        F.lit(None).cast("int").alias("arbitrary"),
-    )
-
-
 # %% ../nbs/63_compare.ipynb #37f9d9a9
 _COUNTS = ("lost", "twice", "arbitrary")
 _ROW = (
@@ -198,35 +161,27 @@ def _rows(told: Mapping[str, Mapping[str, Any]], ways: Sequence[str], rows: int)
 def compare(
     events: DataFrame,  # any frame with an id column
     ways: Sequence[str] = WAYS,  # some of drop_duplicates, dbt, last_wins, snowplow
-    *,
-    with_sql: str | None = None,  # a way of your own: a SELECT over `events` that gives back rows of events
     **settings: Any,  # names as in `deduplicate`
 ) -> DataFrame:
-    """Say what other ways would do to these events: one row a way, `dedup_nb` first, `sql` last.
+    """Say what other ways would do to these events: one row a way, `dedup_nb` first.
 
     Our own way is synthetic=quarantine where several columns make the id and nothing else is said.
-    Columns: way, rows (with an id), kept, lost (events), twice, arbitrary (ids; null for `sql`), and up to
-    three ids of each: lost_ids, twice_ids, arbitrary_ids. Raises `ConfigError`, `MissingColumnError` or
-    `InputError`.
+    Columns: way, rows (with an id), kept, lost (events), twice, arbitrary (ids), and up to three ids of
+    each: lost_ids, twice_ids, arbitrary_ids. Raises `ConfigError`, `MissingColumnError` or `InputError`.
     """
     recipe = _that_fits(recipe_of(Config.passed(**{"input_format": "table", "manifest": "none", **settings})))
-    return events.sparkSession.createDataFrame(_compared(events, ways, with_sql, recipe), _ROW)
+    return events.sparkSession.createDataFrame(_compared(events, ways, recipe), _ROW)
 
 
-def _compared(
-    events: DataFrame, ways: Sequence[str], with_sql: str | None, recipe: Recipe
-) -> list[dict[str, Any]]:
+def _compared(events: DataFrame, ways: Sequence[str], recipe: Recipe) -> list[dict[str, Any]]:
     "The rows of `compare`."
     _check_ways(ways)
     keys = fit(recipe, events.schema)
     check_columns(events.schema, replace(recipe, synthetic="off"), keys)
     good = with_ids(events, keys).where("_dd_id is not null")
     asked = {_OWN: _own_way(recipe), **{way: _WAYS[way] for way in ways}}
-    told, names = _numbers(_fates(_by_id(_suspects(good, keys), keys), asked)), [*asked]
-    if with_sql is not None:
-        told |= _numbers(_fates_queried(good, _queried(events, with_sql), keys))
-        names.append("sql")
-    return _rows(told, names, good.count())
+    told = _numbers(_fates(_by_id(_suspects(good, keys), keys), asked))
+    return _rows(told, [*asked], good.count())
 
 
 def _check_ways(ways: Sequence[str]) -> None:
@@ -260,8 +215,7 @@ class Comparison:
     note: str = ""
 
     def __str__(self) -> str:
-        number = lambda value: "?" if value is None else grouped(value)
-        cells = [[r["way"], *(number(r[n]) for n in _FIRST[1:])] for r in self.rows]
+        cells = [[r["way"], *(grouped(r[n]) for n in _FIRST[1:])] for r in self.rows]
         head = f"{counted(self.rows[0]['rows'], 'row')} with an id"
         table = text_table([_FIRST, *cells], right=range(1, 5))
         return "\n".join([head, "", table, "", *map(_sentence, self.rows), *filter(None, [self.note])])
@@ -290,7 +244,6 @@ def read_events(
 def compare_input(
     config: Config,  # needs input
     ways: Sequence[str] = WAYS,
-    with_sql: str | None = None,
     spark: SparkSession | None = None,  # else the active session, or a local one
 ) -> Comparison:
     "Compare on all batches of the input. Raises `ConfigError` and its kinds, as a run does."
@@ -300,4 +253,4 @@ def compare_input(
         note = "dedup_nb: with synthetic=quarantine, as nobody can rename ids of several columns."
     spark = spark or get_spark(config.input_format in ("delta", "table"), addresses=[config.input])
     with tuned(spark):
-        return Comparison(_compared(read_events(spark, config), ways, with_sql, recipe), note)
+        return Comparison(_compared(read_events(spark, config), ways, recipe), note)

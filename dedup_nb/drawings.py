@@ -7,10 +7,10 @@ __all__ = ["LATE", "LATE_ID", "waterfall", "stacked", "side_by_side", "timeline"
 
 # %% ../nbs/30_drawings.ipynb #6815c676
 import html
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, cycle
-from .page import DROPPED, KEPT, Markup
+from .page import KEPT, Markup
 from .words import grouped, share
 
 # %% ../nbs/30_drawings.ipynb #7122292f
@@ -161,36 +161,15 @@ def side_by_side(
 
 # %% ../nbs/30_drawings.ipynb #fca11c79
 _TALL = 100  # pixels
-_Span = tuple[float, float]  # from, to
-
-
-def _outline(values: Sequence[tuple[int, float]], most: float) -> str:
-    "The outline of bars at these places."
-    tops = ((x, _TALL * (1 - value / most)) for x, value in values)
-    return "".join(f"M{x} {_TALL}V{y:.1f}h.85V{_TALL}z" for x, y in tops)
-
-
-def _band(usual: Sequence[_Span | None], most: float) -> str:
-    "The outline of what is usual at each place."
-    spans = ((x, *span) for x, span in enumerate(usual) if span)
-    at = lambda value: f"{_TALL * (1 - min(value, most) / most):.1f}"
-    return "".join(f"M{x} {at(low)}V{at(high)}h1V{at(low)}z" for x, low, high in spans)
-
-
-def _plot(values: Sequence[float], most: float, odd: Collection[int], usual: Sequence[_Span | None]) -> str:
-    "The bars, those that stand out in their colour, before the band."
-    groups = {KEPT: [], DROPPED: []}
-    for x, value in enumerate(values):
-        groups[DROPPED if x in odd else KEPT].append((x, value))
-    shapes = {
-        "#8885": _band(usual, most),
-        **{colour: _outline(found, most) for colour, found in groups.items()},
-    }
-    return "".join(f'<path d="{d}" fill="{c}" stroke="{c}" {_THIN}/>' for c, d in shapes.items() if d)
-
-
-_THIN = 'stroke-width="1" vector-effect="non-scaling-stroke"'  # however many there are, each is seen
 _PLOT = f"display:block;width:100%;height:{_TALL}px;background:none;border-radius:0"
+# however many bars there are, each is seen
+_BAR = f'fill="{KEPT}" stroke="{KEPT}" stroke-width="1" vector-effect="non-scaling-stroke"'
+
+
+def _outline(values: Sequence[float], most: float) -> str:
+    "The outline of a bar for each value."
+    tops = ((x, _TALL * (1 - value / most)) for x, value in enumerate(values))
+    return "".join(f"M{x} {_TALL}V{y:.1f}h.85V{_TALL}z" for x, y in tops)
 
 
 def timeline(
@@ -198,15 +177,12 @@ def timeline(
     values: Sequence[float],  # one for each batch, in order
     told: Callable[[float], str],  # a value in words, for the axis
     ends: tuple[str, str],  # names of the first and the last one
-    *,
-    odd: Collection[int] = (),  # the places of those that stand out
-    usual: Sequence[_Span | None] = (),
 ) -> Markup:
     "Draw a bar for each value."
     most = max(values, default=0) or 1
     head = f"<figcaption>{html.escape(title)}</figcaption><small>{html.escape(told(most))}</small>"
     frame = f'viewBox="0 0 {len(values)} {_TALL}" preserveAspectRatio="none" style="{_PLOT}" role="img"'
-    plot = f"<svg {frame}>{_plot(values, most, odd, usual)}</svg>"
+    plot = f'<svg {frame}><path d="{_outline(values, most)}" {_BAR}/></svg>'
     names = "".join(f"<span>{html.escape(name)}</span>" for name in dict.fromkeys(ends))
     below = f'<small style="display:flex;justify-content:space-between">{names}</small>'
     return Markup(f"<figure>{head}{plot}{below}</figure>")

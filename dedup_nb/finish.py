@@ -9,7 +9,6 @@ __all__ = ["Opened", "Looked", "Moved", "Worked", "finish", "publish_pending"]
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import DataFrame
@@ -18,7 +17,7 @@ from .choose import record_input
 from .columns import ORIGINAL
 from .cross_batch import to_remember
 from .errors import OutputError
-from .files import Batch, names_in, read_json, write_text
+from .files import Batch, names_in, read_json, remove_file, write_text
 from .job import Job
 from .keys import Keys, gathered
 from .ledger import Claim, Ledger, fenced
@@ -26,7 +25,7 @@ from .loader import loader_files
 from .memory import record_output
 from .overview import looked_back, row_file
 from .read import Source
-from .report import Progress, draw_with_neighbours, metrics, sum_in_words
+from .report import Progress, metrics, sum_in_words
 from .scan import Scan, Tally
 from .stages import Decided, Kept, check_all_read, check_conservation, check_shares, count_written
 from .words import counted, minute, some_of, utc
@@ -117,33 +116,25 @@ def finish(
 
 
 def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, Any]) -> dict[str, Any]:
-    "Write what loaders are told, commit, and remove what no commit lists."
-    attempt = work.opened.attempt
-    record = commit_record(attempt, files, _status(job) | {"counts": m["counts"]})
-    if job.applies and job.places.output.has_entities:
-        record |= _for_loaders(job, work, files, m)
-    record["loader"] = {**record.get("loader", {}), **row_file(m)}
-    check_alone(attempt, files, work.opened.earlier, own_areas(job.places.output.format))
+    "Commit, tell loaders of it, and remove what no commit lists."
+    record = _record_of(job, work, files, m)
+    areas = own_areas(job.places.output.format)
+    check_alone(work.opened.attempt, files, work.opened.earlier, areas)
     if job.applies:
         record_output(job.output, job.made_with, job.places.memory, commits=True)
         m = _commit(job, work, record, m)
     publish(job.output, record)
-    _tidy(job, attempt, record)
+    remove_unlisted(work.opened.attempt, record, areas if job.applies else ["verdicts"])
     return m
 
 
-def _tidy(job: Job, attempt: Attempt, record: Mapping[str, Any]) -> None:
-    "Remove what no commit lists. Write the page of the batch; a stream does so when it ends."
-    areas = own_areas(job.places.output.format) if job.applies else ["verdicts"]
-    remove_unlisted(attempt, record, areas)
-    if job.stream is None:
-        _draw(attempt.output, attempt.batch_id)
-
-
-def _draw(output: str, batch_id: str) -> None:
-    "Write the page of a batch: people want it, and no commit depends on it."
-    with suppress(Exception):
-        draw_with_neighbours(output, batch_id)
+def _record_of(job: Job, work: Worked, files: Mapping[str, Any], m: Mapping[str, Any]) -> dict[str, Any]:
+    "What is published of the batch once it is committed."
+    record = commit_record(work.opened.attempt, files, _status(job) | {"counts": m["counts"]})
+    if job.applies and job.places.output.has_entities:
+        record |= _for_loaders(job, work, files, m)
+    record["loader"] = {**record.get("loader", {}), **row_file(m)}
+    return record
 
 
 def _for_loaders(job: Job, work: Worked, files: Mapping[str, Any], m: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,6 +206,8 @@ def _replace_in_catalog(job: Job, rows: DataFrame, attempt: Attempt) -> None:
 
 
 def _write_record(attempt: Attempt, m: Mapping[str, Any]) -> None:
+    "Write the numbers of a batch; a page that shows those before goes, and is drawn anew when the run ends."
+    remove_file(f"{attempt.record}/report.html")
     write_text(f"{attempt.record}/metrics.json", json.dumps(m, indent=1))
 
 
@@ -393,6 +386,5 @@ def publish_pending(output: str, ledger: Ledger) -> list[str]:  # the batches fo
         if record:
             publish(output, record)
             remove_unlisted(attempt, record, own_areas(record["output_format"]))
-            _draw(output, e.batch_id)
             finished.append(e.batch_id)
     return finished

@@ -9,23 +9,24 @@ __all__ = [
     "row_of",
     "row_file",
     "remove_row",
-    "usual_band",
-    "Shares",
+    "unlike_others",
     "index_html",
     "read_at_once",
     "write_index",
+    "draw_pages",
 ]
 
 # %% ../nbs/32_overview.ipynb #5aec6f45
-import html, json, math, re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import html, json, re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from itertools import repeat
 from statistics import median
 from typing import Any
 from .drawings import side_by_side, timeline
-from .files import in_order, names_in, read_json, remove_file, write_text
+from .files import filesystem, in_order, names_in, read_json, remove_file, write_text
 from .page import DROPPED, Markup, html_table, link, page, paragraph, section
+from .report import draw_page
 from .words import WHY_DROPPED, counted, grouped, share
 
 # %% ../nbs/32_overview.ipynb #6f054672
@@ -87,105 +88,59 @@ def remove_row(output: str, batch_id: str) -> None:
 
 
 # %% ../nbs/32_overview.ipynb #aadbb03b
-_BEFORE, _ENOUGH = 60, 8  # batches before that say what is usual, and how many it takes
+_LOOKED_AT = 60  # the last batches
+_ENOUGH = 8  # more than so many say what is usual
+_FEW = 100  # rows, of which a share says little
+_PARTS = {  # what is told of a batch: some of its rows, and of how many
+    "duplicates": lambda row: (row["rows_dropped"], row["rows_read"] - row["rows_bad"]),
+    "bad rows": lambda row: (row["rows_bad"], row["rows_read"]),
+}
 
 
-def usual_band(
-    shares: Sequence[float],  # of the batches before
-    rows: int,  # of the batch at hand
-) -> tuple[float, float] | None:  # from, to; None: nobody can say
-    """Give the range of usual shares: the median of the last 60 batches, and what scatters around it.
+def unlike_others(
+    rows: Sequence[Mapping[str, Any]],  # from `row_of`, in order
+) -> list[str]:  # a few words for each, the newest first
+    """Name the batches, of the last 60, whose share of duplicates or of bad rows is unlike the others'.
 
-    That is 4.5 times their median distance from it, and never less than chance alone does with so many rows.
-    None for a batch without rows, or with fewer than 8 batches before it.
+    That is more than twice their median, or less than half of it, by 1 % of the rows at least. Batches of
+    fewer than 100 rows are left out; 8 batches are too few to say.
     """
-    before = shares[-_BEFORE:]
-    if len(before) < _ENOUGH or not rows:
-        return None
-    middle = median(before)
-    by_chance = 3 * math.sqrt(middle * (1 - middle) / rows)
-    # of a normal scatter 4.5 times the median distance is three times the standard deviation
-    width = max(4.5 * median(abs(s - middle) for s in before), by_chance, 0.001)
-    return max(middle - width, 0.0), middle + width
+    rows, found = rows[-_LOOKED_AT:], []
+    for what, parts_of in _PARTS.items():
+        parts = enumerate(map(parts_of, rows))
+        shares = {x: part / whole for x, (part, whole) in parts if whole >= _FEW}
+        if len(shares) > _ENOUGH:
+            found += _far_from_median(shares, what)
+    return [f"{rows[x]['batch_id']} has {words}" for x, words in sorted(found, reverse=True)]
 
 
-@dataclass(frozen=True)
-class Shares:
-    "A share of the rows of each batch, and what was usual before it."
-
-    values: Sequence[float]
-    usual: Sequence[tuple[float, float] | None]
-
-    @classmethod
-    def of(cls, parts: Sequence[int], wholes: Sequence[int]) -> "Shares":
-        "From rows, and the rows of which they are a part."
-        values = [part / whole if whole else 0.0 for part, whole in zip(parts, wholes)]
-        usual = [usual_band(values[max(x - _BEFORE, 0) : x], whole) for x, whole in enumerate(wholes)]
-        return cls(values, usual)
-
-    def above(self) -> set[int]:
-        "The places of those above the band."
-        return {x for x, (value, span) in enumerate(zip(self.values, self.usual)) if span and value > span[1]}
-
-    def below(self) -> set[int]:
-        "The places of those below it."
-        return {x for x, (value, span) in enumerate(zip(self.values, self.usual)) if span and value < span[0]}
+def _far_from_median(shares: Mapping[int, float], what: str) -> Iterator[tuple[int, str]]:
+    "The places of those that are far from it, each with a few words."
+    middle = median(shares.values())
+    for x, value in shares.items():
+        if not middle / 2 - 0.01 <= value <= 2 * middle + 0.01:
+            yield x, f"{share(value, 1)} {what} (the median is {share(middle, 1)})"
 
 
 # %% ../nbs/32_overview.ipynb #7b1b7aaa
-_MOST, _LAST = 1000, 20  # batches that are drawn, and listed
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.2g} %"
-
-
-def _alerts(rows: Sequence[Mapping[str, Any]], copies: Shares, bad: Shares) -> list[str]:
-    "The batches that stand out, the newest first."
-    found = []
-    for what, shares, places in (
-        ("duplicates", copies, copies.above() | copies.below()),
-        ("bad rows", bad, bad.above()),
-    ):
-        for x in places:
-            low, high = shares.usual[x]
-            told = f"{_percent(shares.values[x])} {what} (usual: {_percent(low)} to {_percent(high)})"
-            found.append((x, f"{rows[x]['batch_id']}: {told}"))
-    return [words for _, words in sorted(found, reverse=True)]
-
-
-def _alert_section(found: Sequence[str]) -> str:
-    if not found:
-        return ""
-    shown = [*found[:10], *([f"and {grouped(len(found) - 10)} before"] if len(found) > 10 else [])]
-    number = counted(len(found), "share is", "shares are")
-    items = "".join(f"<li>{html.escape(words)}</li>" for words in shown)
-    return section(f"{number} outside of what is usual", f"<ul>{items}</ul>")
+_MOST = 1000  # batches that are drawn and listed
 
 
 def _sizes_chart(rows: Sequence[Mapping[str, Any]], ends: tuple[str, str]) -> Markup:
     sizes = [r["rows_read"] for r in rows]
-    title = f"The last batch has {counted(sizes[-1], 'row')}; half have {grouped(int(median(sizes)))} or more"
+    title = f"The last batch has {counted(sizes[-1], 'row')}"
     return timeline(title, sizes, lambda n: counted(int(n), "row"), ends)
 
 
-def _copies_chart(copies: Shares, ends: tuple[str, str]) -> Markup:
-    span = copies.usual[-1]
-    usual = f"; usual are {_percent(span[0])} to {_percent(span[1])} (grey)" if span else ""
-    title = f"{_percent(copies.values[-1])} of the good rows of the last batch are dropped{usual}"
-    odd = copies.above() | copies.below()
-    return timeline(title, copies.values, _percent, ends, odd=odd, usual=copies.usual)
-
-
-def _bad_chart(bad: Shares, ends: tuple[str, str]) -> Markup | None:
-    title = f"{_percent(bad.values[-1])} of the rows of the last batch are bad"
-    return timeline(title, bad.values, _percent, ends, odd=bad.above()) if any(bad.values) else None
+def _share_chart(rows: Sequence[Mapping[str, Any]], what: str, ends: tuple[str, str], title: str) -> Markup:
+    parts = map(_PARTS[what], rows)
+    values = [part / whole if whole else 0.0 for part, whole in parts]
+    return timeline(f"{share(values[-1], 1)} {title}", values, lambda value: share(value, 1), ends)
 
 
 def _seconds_chart(rows: Sequence[Mapping[str, Any]], ends: tuple[str, str]) -> Markup:
     took = [r["seconds"] for r in rows]
-    title = f"The last batch took {took[-1]:.1f} s; half took {median(took):.1f} s or more"
-    return timeline(title, took, lambda s: f"{s:.1f} s", ends)
+    return timeline(f"The last batch took {took[-1]:.1f} s", took, lambda s: f"{s:.1f} s", ends)
 
 
 def _back_chart(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
@@ -203,53 +158,66 @@ _HEAD = ("batch", "time", "read", "bad", "kept", "dropped", "of the good", "rena
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    "The last batches, the newest on top, each with a link to its page."
+    "All batches, the newest on top, each with a link to its page."
     lines = [
         (
             link(r["batch_id"], f"{r['batch_id']}/report.html"),
-            (r["etl_time"] or "-").replace("T", " ").rpartition(":")[0],
+            (r["etl_time"] or "").replace("T", " ").rpartition(":")[0] or "-",
             *(r[f"rows_{name}"] for name in ("read", "bad", "kept", "dropped")),
-            share(r["rows_dropped"], r["rows_read"] - r["rows_bad"]),
+            share(*_PARTS["duplicates"](r)),
             r["rows_renamed"],
             round(r["seconds"], 1),
         )
-        for r in reversed(rows[-_LAST:])
+        for r in reversed(rows)
     ]
     return f"<div style='overflow-x:auto;white-space:nowrap'>{html_table(lines, _HEAD)}</div>"
 
 
-def _charts(rows: Sequence[Mapping[str, Any]], copies: Shares, bad: Shares) -> dict[str, str | None]:
+def _parts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
     "The parts of the page, by heading."
-    ends = rows[0]["batch_id"], rows[-1]["batch_id"]
+    ends, has_bad = (rows[0]["batch_id"], rows[-1]["batch_id"]), any(r["rows_bad"] for r in rows)
+    of_good, of_all = (
+        "of the good rows of the last batch are dropped",
+        "of the rows of the last batch are bad",
+    )
     return {
         "Rows": _sizes_chart(rows, ends),
-        "Duplicates": _copies_chart(copies, ends),
-        "Bad rows": _bad_chart(bad, ends),
+        "Duplicates": _share_chart(rows, "duplicates", ends, of_good),
+        "Bad rows": _share_chart(rows, "bad rows", ends, of_all) if has_bad else None,
         "How far back": _back_chart(rows),
         "Seconds": _seconds_chart(rows, ends),
-        f"The last {min(len(rows), _LAST)}": _table(rows),
+        "One by one": _table(rows),
     }
 
 
 def index_html(
     rows: Sequence[Mapping[str, Any]],  # from `row_of`, in order
-    batches: int,  # how many there are, drawn or not
+    batches: int,  # how many there are, listed or not
 ) -> str:
     "Make the page of all batches: it stands alone."
     if not rows:
         return page("All batches", paragraph("There is no batch yet."))
-    read, bad, dropped = ([r[f"rows_{name}"] for r in rows] for name in ("read", "bad", "dropped"))
-    copies, bad = Shares.of(dropped, [a - b for a, b in zip(read, bad)]), Shares.of(bad, read)
-    shown = (section(title, chart) for title, chart in _charts(rows, copies, bad).items())
-    alerts = _alert_section(_alerts(rows, copies, bad))
-    return page("All batches", _said_of_all(rows, batches), alerts, *shown)
+    shown = (section(title, part) for title, part in _parts(rows).items())
+    return page("All batches", _said_of_all(rows, batches), _alert(rows), *shown)
 
 
 def _said_of_all(rows: Sequence[Mapping[str, Any]], batches: int) -> str:
     read, dropped, bad = (sum(r[f"rows_{name}"] for r in rows) for name in ("read", "dropped", "bad"))
-    last = f", of which the last {grouped(len(rows))} are shown" if len(rows) < batches else ""
+    last = ""
+    if len(rows) < batches:
+        last = f", of which the last {grouped(len(rows))} are shown"
     head = f"{counted(batches, 'batch', 'batches')}{last}: {counted(read, 'row')} read"
-    return paragraph(f"{head}, {grouped(dropped)} dropped ({share(dropped, read - bad)} of the good rows).")
+    of_good = share(dropped, read - bad)
+    return paragraph(f"{head}, {grouped(dropped)} dropped ({of_good} of the good rows).")
+
+
+def _alert(rows: Sequence[Mapping[str, Any]]) -> str:
+    "One line on the newest batches that are unlike the others, if there are such."
+    found = unlike_others(rows)
+    if len(found) > 3:
+        found = [*found[:3], f"and {grouped(len(found) - 3)} more"]
+    words = f"Unlike the others: {'; '.join(found)}."
+    return f"<p><b>{html.escape(words)}</b></p>" if found else ""
 
 
 # %% ../nbs/32_overview.ipynb #ad922703
@@ -267,34 +235,43 @@ def read_at_once(
         return list(pool.map(read_json, paths))
 
 
-def _read(output: str, names: Collection[str]) -> list[dict[str, Any]]:
-    return [row for row in read_at_once(f"{output}/metrics/{name}.json" for name in _drawn(names)) if row]
-
-
 def _drawn(names: Collection[str]) -> list[str]:
     "Leave out the micro-batches that are too old for the page: their stream has a thousand newer ones."
     there, parts = set(names), ((name, re.fullmatch("(.+-)([0-9]{9})", name)) for name in names)
     return [n for n, part in parts if not part or f"{part[1]}{int(part[2]) + _MOST:09d}" not in there]
 
 
-def _rows(output: str, names: Sequence[str], changed: Sequence[str] | None) -> list[dict[str, Any]]:
-    "The rows of the last batches, from the last page where that is enough."
-    noted = read_json(f"{output}/runs/index.json") if changed is not None else None
-    known = {row["batch_id"]: row for row in noted["rows"]} if noted else {}
-    new = set(changed or ()) - known.keys()
-    if not noted or noted["batches"] + len(new) != len(names):
-        return sorted(_read(output, names), key=_order)[-_MOST:]
-    known |= {row["batch_id"]: row for row in _read(output, changed)}
-    return sorted(known.values(), key=_order)[-_MOST:]
+def _read_rows(output: str) -> tuple[list[dict[str, Any]], int]:
+    "The rows of the last batches, and how many batches there are."
+    files = names_in(f"{output}/metrics")
+    names = [name.removesuffix(".json") for name in files if name.endswith(".json")]
+    found = read_at_once(f"{output}/metrics/{name}.json" for name in _drawn(names))
+    rows = sorted(filter(None, found), key=_order)[-_MOST:]
+    committed = [row for row in rows if row["status"] == "committed"]
+    return committed or rows, len(names)
 
 
-def write_index(
+def write_index(output: str) -> None:
+    "Write `runs/index.html` over all batches."
+    write_text(f"{output}/runs/index.html", index_html(*_read_rows(output)))
+
+
+def draw_pages(
     output: str,
-    changed: Sequence[str] | None = None,  # batches with a new row; None: read all
+    done: Iterable[str] = (),  # batches that have a page however old they are
 ) -> None:
-    "Write `runs/index.html` over all batches, and the rows that it shows as `runs/index.json`."
-    names = [n.removesuffix(".json") for n in names_in(f"{output}/metrics") if n.endswith(".json")]
-    rows = _rows(output, names, changed)
-    write_text(f"{output}/runs/index.json", json.dumps({"batches": len(names), "rows": rows}))
-    committed = [row for row in rows if row["status"] == "committed"] or rows
-    write_text(f"{output}/runs/index.html", index_html(committed, len(names)))
+    "Write the pages that are missing: those of the batches of `runs/index.html`, and with them that one."
+    rows, number = _read_rows(output)
+    names = sorted({*done, *(row["batch_id"] for row in rows)})
+    with ThreadPoolExecutor(16) as pool:
+        have = pool.map(_has_page, repeat(output), names)
+        missing = [name for name, is_there in zip(names, have) if not is_there]
+        if missing:
+            # first: if it ends here, pages are still missing, and the next time draws all
+            write_text(f"{output}/runs/index.html", index_html(rows, number))
+        list(pool.map(draw_page, repeat(output), missing))
+
+
+def _has_page(output: str, batch_id: str) -> bool:
+    fs, path = filesystem(f"{output}/runs/{batch_id}/report.html")
+    return fs.get_file_info(path).is_file

@@ -44,7 +44,7 @@ from dedup_nb.memory import (
     noted_output,
     record_output,
 )
-from .overview import write_index
+from .overview import draw_pages
 from .read import Source, explain_read_error, read_batch
 from .report import Progress, Summary
 from .resolve import met
@@ -432,14 +432,9 @@ def _all(job: Job, todo: Sequence[Batch], notes: Sequence[str], troubles: Sequen
         return Summary(done, job.output, notes, troubles)
     finally:
         remove_folder(looked_folder(job.output))
-        _draw_index(job, done)
-
-
-def _draw_index(job: Job, done: Sequence[Mapping[str, Any]]) -> None:
-    "Write the page of all batches; a stream does so when it ends."
-    if done and job.stream is None:
-        with suppress(Exception):  # people want this page, and no commit depends on it
-            write_index(job.output, [m["batch_id"] for m in done])
+        if job.stream is None:  # it draws when it ends
+            with suppress(Exception):  # people want pages, and no commit depends on them
+                draw_pages(job.output, [m["batch_id"] for m in done])
 
 
 def _folder_of(batch_id: str | None) -> str | None:

@@ -13,8 +13,6 @@ __all__ = [
     "report_html",
     "bad_examples",
     "draw_page",
-    "draw_with_neighbours",
-    "draw_pages",
     "Summary",
 ]
 
@@ -26,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 from .drawings import LATE, LATE_ID, stacked, waterfall
-from .files import files_below, filesystem, in_order, names_in, read_json, write_text
+from .files import filesystem, read_json, write_text
 from .page import BAD, DROPPED, NEW_ID, Markup, html_table, link, page, section
 from .words import counted, grouped, megabytes, said, share
 
@@ -262,15 +260,12 @@ def _most(numbers: Mapping[str, int]) -> list[str]:
     return sorted(numbers, key=lambda name: (-numbers[name], name))[:_SHOWN]
 
 
-def _earlier_table(m: Mapping[str, Any], pages: Sequence[str]) -> str | None:
+def _earlier_table(m: Mapping[str, Any]) -> str | None:
     "For which earlier batches rows were dropped."
     found = (m.get("cross_batch") or {}).get("dropped_for") or {}
     names = _most(found)
-    rows = [
-        (link(b, f"../{b}/report.html") if b in pages else b, found[b], share(found[b], sum(found.values())))
-        for b in names
-    ]
-    rest = sum(found.values()) - sum(found[b] for b in names)
+    rows = [(name, found[name], share(found[name], sum(found.values()))) for name in names]
+    rest = sum(found.values()) - sum(found[name] for name in names)
     if rest:
         others = counted(len(found) - len(names), "other batch", "other batches")
         rows.append((others, rest, share(rest, sum(found.values()))))
@@ -319,21 +314,6 @@ def _headline(m: Mapping[str, Any]) -> str:
     return f"<p><b>{html.escape(head)}</b></p>{f'<ul>{told}</ul>' if told else ''}"
 
 
-def _beside(batch_id: str, pages: Sequence[str]) -> list[str]:
-    "The batches before and after one, by name, of those that have a page."
-    place = in_order(batch_id)
-    return [b for b in pages if in_order(b) < place][-1:] + [b for b in pages if in_order(b) > place][:1]
-
-
-def _ways(batch_id: str, pages: Sequence[str]) -> str:
-    "Links to the pages of the batches before and after."
-    links = (
-        link(f"\u2190 {b}" if in_order(b) < in_order(batch_id) else f"{b} \u2192", f"../{b}/report.html")
-        for b in _beside(batch_id, pages)
-    )
-    return f"<nav>{''.join(links)}{link('all batches', '../index.html')}</nav>"
-
-
 def _bad_table(bad: Sequence[tuple[str, str]]) -> str | None:
     rows = [(what, _long(row)) for what, row in bad]
     return html_table(rows, ("for example", "the row")) if rows else None
@@ -342,20 +322,20 @@ def _bad_table(bad: Sequence[tuple[str, str]]) -> str | None:
 def report_html(
     m: Mapping[str, Any],  # from `metrics`
     bad: Sequence[tuple[str, str]] = (),  # examples, from `bad_examples`
-    pages: Sequence[str] = (),  # batches that have a page, sorted: those around it, and earlier ones
 ) -> str:
     "Make the report of one batch: a page that stands alone."
     c = m["counts"]
     parts = {
         "What became of the rows": fate_chart(m) if c["dropped"] + c["bad"] + c["renamed"] else None,
-        "Which earlier batches had them": _earlier_table(m, pages),
+        "Which earlier batches had them": _earlier_table(m),
         "The ids with most rows": _hot_table(m.get("hot_ids") or []),
         "What is wrong with bad rows": _bad_table(bad),
         "Where the time went": _seconds_chart(m["seconds"]),
         "More of this batch": _details(m),
     }
     shown = (section(title, part) for title, part in parts.items())
-    return page(f"Batch {m['batch_id']}", _ways(m["batch_id"], pages), _headline(m), *shown)
+    above = f"<nav>{link('all batches', '../index.html')}</nav>"
+    return page(f"Batch {m['batch_id']}", above, _headline(m), *shown)
 
 
 # %% ../nbs/32_report.ipynb #a7b3d52e
@@ -395,51 +375,15 @@ def bad_examples(
 
 
 # %% ../nbs/32_report.ipynb #c33bd404
-_NEAR = 5  # names on either side among which the next page is looked for
-
-
-def _pages_of(output: str, names: Sequence[str]) -> list[str]:
-    "Those of these batches that have a page."
-    fs, inner = filesystem(f"{output}/runs")
-    found = fs.get_file_info([f"{inner}/{name}/report.html" for name in names])
-    return [name for name, info in zip(names, found) if info.is_file]
-
-
-def _near(batch_id: str, names: Sequence[str]) -> list[str]:
-    "The names around one of them."
-    place = names.index(batch_id)
-    return [*names[max(place - _NEAR, 0) : place], *names[place + 1 : place + 1 + _NEAR]]
-
-
 def draw_page(
     output: str,
-    batch_id: str,  # of which metrics.json is there
-    names: Sequence[str] | None = None,  # what lies in runs/; None: look
-) -> list[str]:  # the batches that it links to
+    batch_id: str,  # nothing is drawn where its metrics.json is gone
+) -> None:
     "Write the page of a batch from its numbers and its bad rows."
     folder = f"{output}/runs/{batch_id}"
     m, record = read_json(f"{folder}/metrics.json"), read_json(f"{folder}/files.json") or {}
-    earlier = (m.get("cross_batch") or {}).get("dropped_for") or {}
-    near = _near(batch_id, names_in(f"{output}/runs") if names is None else names)
-    pages = _pages_of(output, sorted({*near, *_most(earlier)}, key=in_order))
-    write_text(f"{folder}/report.html", report_html(m, bad_examples(output, record.get("bad", [])), pages))
-    return _beside(batch_id, pages)
-
-
-def draw_with_neighbours(output: str, batch_id: str) -> None:
-    "Write the page of a batch, and those of the batches beside it, which link to it from now on."
-    for name in draw_page(output, batch_id):
-        draw_page(output, name)
-
-
-def draw_pages(output: str) -> None:
-    "Write the pages of all batches that have numbers, and no page yet."
-    paths = [f["path"].split("/") for f in files_below(f"{output}/runs")]
-    have = {name: {p[-2] for p in paths if p[-1] == name} for name in ("metrics.json", "report.html")}
-    missing = sorted(have["metrics.json"] - have["report.html"], key=in_order)
-    # once to have them, once more to link them with one another
-    for batch_id in missing * 2 if len(missing) > 1 else missing:
-        draw_page(output, batch_id, sorted(set().union(*have.values()), key=in_order))
+    if m:
+        write_text(f"{folder}/report.html", report_html(m, bad_examples(output, record.get("bad", []))))
 
 
 # %% ../nbs/32_report.ipynb #5000d5aa

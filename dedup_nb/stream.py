@@ -29,11 +29,11 @@ from dedup_nb.files import (
     spelled_time,
     write_text,
 )
-from .overview import write_index
+from .overview import draw_pages
 from .keys import check_columns, fit
 from .job import Stream
 from .pipeline import run
-from .report import Summary, draw_page, sum_in_words
+from .report import Summary, sum_in_words
 from .places import check_renames, recipe_of
 from .session import WHOLE_FILES, WRITING, held, reading
 from .state import id_of, text_of
@@ -89,7 +89,6 @@ _LINES = ("enriched_tsv", "json")  # formats of inputs that are lines
 _WAIT = 60  # minutes, for other runs on the manifest
 _FOLDER = "dedup_folder"  # marks a column that the name of a folder gave
 _HEARD = ("  waiting: ", "taken from the manifest: ")  # lines of a run that a stream says, too
-_PAGES = 20  # drawn when a stream ends: those of its last micro-batches
 
 
 @dataclass
@@ -222,14 +221,6 @@ class _Stream:
         for line in notes if notes != self.notes else ():
             self.say(f"   {line}")
         self.notes = notes
-
-    def draw_pages(self) -> None:
-        "Write the pages of the last micro-batches, and that of all."
-        names = names_in(f"{self.output}/runs")
-        for batch_id in self.done[-_PAGES:]:
-            draw_page(self.output, batch_id, names)
-        if self.done:
-            write_index(self.output, self.done)
 
 
 def _folder_columns(rows: DataFrame) -> tuple[str, ...]:
@@ -429,7 +420,7 @@ def follow(
         if not stream.stopped.is_set():
             stream.failure = stream.failure or _of_source(wrong)
     finally:
-        _draw(stream, say)
+        _draw(stream.output, say)
     if stream.failure:  # while it was stopped, too
         raise stream.failure
     return stream.done
@@ -452,12 +443,12 @@ def _of_source(wrong: StreamingQueryException) -> Exception:
     )
 
 
-def _draw(stream: _Stream, say: Callable[[str], None]) -> None:
+def _draw(output: str, say: Callable[[str], None]) -> None:
     "Draw the pages. What goes wrong with them must not hide what ended the stream."
     try:
-        stream.draw_pages()
+        draw_pages(output)
     except Exception as wrong:
-        say(f"The pages were not drawn: {first_line(wrong)} Draw them: dedup runs --pages")
+        say(f"The pages were not drawn: {first_line(wrong)} Draw them: dedup runs --output {output}")
 
 
 def _check_apart(config: Config, checkpoint: str | None) -> None:

@@ -8,13 +8,14 @@ import pytest
 from runs import TWO, go, write
 
 from dedup_nb import Config, overview
+from dedup_nb.cli import main
 from dedup_nb.drawings import waterfall
 from dedup_nb.errors import ConfigError
-from dedup_nb.files import names_in, read_json, write_text
+from dedup_nb.files import names_in, write_text
 from dedup_nb.history import forget, runs
-from dedup_nb.overview import looked_back, remove_row, row_file, row_of, write_index
+from dedup_nb.overview import draw_pages, looked_back, remove_row, row_file, row_of, write_index
 from dedup_nb.page import BAD, DROPPED
-from dedup_nb.report import bad_examples, draw_page, draw_pages, report_html
+from dedup_nb.report import bad_examples, report_html
 
 NONE = {"read": 5, "bad": 0, "kept": 5, "dropped": 0, "renamed": 0, "suspects": 0}
 PLAIN = {
@@ -71,12 +72,10 @@ def two(spark, tmp_path_factory):
     return go(spark, folder), folder / "out"
 
 
-@pytest.mark.long
-def test_the_pages_of_a_run_link_to_one_another(two):
+def test_a_run_draws_the_pages_of_its_batches(two):
     _, output = two
     first, second = ((output / f"runs/{b}/report.html").read_text() for b in "12")
-    assert 'href="../2/report.html"' in first and "../0/" not in first
-    assert second.count('href="../1/report.html"') == 2  # beside it, and as the one that had an event
+    assert all(page.count("href=") == page.count('href="../index.html"') == 1 for page in (first, second))
     assert "Which earlier batches had them" in second and "Which earlier batches" not in first
     assert "What is wrong with bad rows" in first and "bad rows" not in second
 
@@ -89,15 +88,20 @@ def test_the_hottest_ids_are_counted(two):
     ]
 
 
-def test_pages_that_are_missing_are_drawn_as_they_were(two):
+def test_pages_that_are_missing_are_drawn_as_they_were(two, capsys):
     _, output = two
-    pages = [output / f"runs/{b}/report.html" for b in "12"]
+    pages = [output / f"runs/{name}.html" for name in ("1/report", "2/report", "index")]
     drawn = [page.read_text() for page in pages]
+    for page in pages[1:]:
+        page.unlink()
+    pages[0].write_text("there")
+    draw_pages(str(output))
+    assert [page.read_text() for page in pages] == ["there", *drawn[1:]]
     for page in pages:
         page.unlink()
-    draw_pages(str(output))
-    assert [page.read_text() for page in pages] == drawn
-    assert draw_page(str(output), "1") == ["2"]
+    with pytest.raises(SystemExit) as end:
+        main(["runs", "--output", str(output)])
+    assert end.value.code == 0 and [page.read_text() for page in pages] == drawn
 
 
 # --- all batches
@@ -115,16 +119,22 @@ def rows_of_many(number, **odd):
     return made
 
 
-def test_the_page_of_all_names_what_stands_out(tmp_path):
+def test_the_page_of_all_lists_them_and_names_what_is_unlike_the_others(tmp_path):
     for path, text in rows_of_many(300, dropped_250=4000, bad_299=900).items():
         write_text(f"{tmp_path}/{path}", text)
     begun = time.monotonic()
     write_index(str(tmp_path))
     assert time.monotonic() - begun < 5
     page = (tmp_path / "runs/index.html").read_text()
-    assert "2 shares are outside of what is usual" in page and len(page) < 300_000
-    assert page.index("b0299: 9 % bad rows") < page.index("b0250: 40 % duplicates")
-    assert page.count("/report.html") == 20 and "100 % of what is dropped for earlier batches" in page
+    assert (
+        "Unlike the others: b0299 has 9 % bad rows (the median is 0.22 %); "
+        "b0250 has 40 % duplicates (the median is 4 %)." in page
+    )
+    assert (
+        len(page) < 300_000
+        and page.count("/report.html") == 300
+        and "100 % of what is dropped for earlier batches" in page
+    )
 
 
 def test_of_a_long_stream_the_last_rows_alone_are_read(tmp_path, monkeypatch):
@@ -135,7 +145,7 @@ def test_of_a_long_stream_the_last_rows_alone_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(overview, "read_json", lambda path: (read.append(Path(path).stem), real(path))[1])
     write_index(str(tmp_path))
     assert sorted(read) == [names[0], *names[-1000:]]
-    assert read_json(f"{tmp_path}/runs/index.json")["batches"] == 1011
+    assert "1 011 batches, of which the last 1 000 are shown" in (tmp_path / "runs/index.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -147,23 +157,18 @@ def test_of_an_output_without_a_manifest_the_last_batches_alone_are_read(
     for name in "1234":
         write_text(f"{tmp_path}/runs/{name}/metrics.json", json.dumps({**PLAIN, "batch_id": name}))
         write_text(f"{tmp_path}/runs/{name}/files.json", '{"status": "committed"}')
-    write_text(f"{tmp_path}/runs/index.json", "{}")
+    write_text(f"{tmp_path}/runs/index.html", "")
     read, real = set(), overview.read_json
     monkeypatch.setattr(overview, "read_json", lambda path: (read.add(Path(path).parent), real(path))[1])
     listed = runs(Config(output=str(tmp_path), manifest="none"), last=last)
     assert "".join(row[0] for row in listed.rows[1:]) == shown and len(read) == looked_at
 
 
-def test_a_run_adds_its_rows_to_the_page_of_all(tmp_path):
-    made, first = rows_of_many(12), None
-    for n, (path, text) in enumerate(made.items()):
+def test_the_page_of_all_is_that_of_the_rows(tmp_path):
+    for path, text in rows_of_many(12).items():
         write_text(f"{tmp_path}/{path}", text)
-        if n > 8:
-            write_index(str(tmp_path), [f"b{n:04d}"])
-            first = first or (tmp_path / "runs/index.json").read_text()
-    grown = (tmp_path / "runs/index.json").read_text()
     write_index(str(tmp_path))
-    assert (tmp_path / "runs/index.json").read_text() == grown != first
+    assert "b0003" in (tmp_path / "runs/index.html").read_text()
     remove_row(str(tmp_path), "b0003")
     assert "b0003" not in (tmp_path / "runs/index.html").read_text()
 
@@ -178,6 +183,14 @@ def test_metrics_are_one_table_with_one_row_a_batch(spark, two):
         assert r.rows_read == r.rows_bad + r.rows_kept + r.rows_dropped + r.rows_erased
         assert r.asDict() == row_of(m)
     assert 'href="2/report.html"' in (output / "runs/index.html").read_text()
+
+
+def test_a_batch_that_is_done_again_has_its_page_drawn_anew(spark, two):
+    _, output = two
+    page = output / "runs/1/report.html"
+    page.write_text("of the attempt before")
+    go(spark, output.parent, batch_id="1", rerun=True)
+    assert "Batch 1" in page.read_text()
 
 
 @pytest.mark.long

@@ -24,8 +24,8 @@ from dedup_nb.files import read_json
 from dedup_nb.history import forget, runs, runs_table
 from dedup_nb.ledger import Entry, holder_in_the_way, this_process
 from dedup_nb.manifest import Manifest
+from dedup_nb.overview import draw_pages
 from dedup_nb.places import Recipe
-from dedup_nb.report import draw_pages
 from dedup_nb.stream import _Stream, deduplicate_stream, follow, read_stream
 
 # id, fingerprint, second, n: copies, collisions, and copies of collisions, in the order of their times
@@ -533,11 +533,11 @@ def test_what_fails_while_a_stream_is_stopped_is_raised(spark, tmp_path, monkeyp
         time.sleep(1)
         raise RuntimeError("the disk is full")
 
-    def no_pages(self):
+    def no_pages(output):
         raise OSError("no pages")
 
     monkeypatch.setattr(_Stream, "_take", fail)
-    monkeypatch.setattr(_Stream, "draw_pages", no_pages)
+    monkeypatch.setattr("dedup_nb.stream.draw_pages", no_pages)
     with pytest.raises(RuntimeError, match="the disk is full"):
         follow(read_stream(spark, config), config, say=said.append)
     assert "stopping after the micro-batch at hand" in said
