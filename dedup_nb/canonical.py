@@ -97,7 +97,7 @@ def _in_line(schema: T.StructType, name: str) -> Value:
 
 # %% ../nbs/00_canonical.ipynb #27679d0b
 _IS_WHOLE = "abs({0}) < 9e18D and {0} = bigint({0})"
-_IS_LARGE = "abs({0}) >= 9e18D and abs({0}) < 1e38D"  # whole, too: a double has 53 bits
+_IS_LARGE = "abs({0}) >= 9e18D and abs({0}) <= 1e38D"  # whole, too: a double has 53 bits
 _ROUNDED = "format_string('%.14e', {0})"  # to 15 digits: every Java prints those alike
 
 
@@ -123,7 +123,7 @@ def _double_text(x: str) -> str:
 
 def _double_digits(x: str) -> str:
     decimal = f"try_cast({_ROUNDED.format(x)} as decimal(38, 18))"
-    is_short = f"not ({_IS_WHOLE.format(x)}) and abs({x}) < 1e20D and double({decimal}) = {x}"
+    is_short = f"not ({_IS_WHOLE.format(x)}) and abs({x}) < 9e18D and double({decimal}) = {x}"
     return f"if({is_short}, {_decimal_digits(decimal, T.DecimalType(38, 18))}, {_double_text(x)})"
 
 
@@ -143,7 +143,7 @@ def _decimal_text(x: str, kind: T.DecimalType) -> str:
 
 # %% ../nbs/00_canonical.ipynb #9f027e38
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
-_TOKENS = rf'(?s){_STRING}|-?[0-9][0-9.eE+-]*+|[^"0-9-]++|.'
+_TOKENS = rf"""(?s){_STRING}|'(?:[^'\\]++|\\.)*+'|-?[0-9][0-9.eE+-]*+|[^"'0-9-]++|."""
 _ODD_NUMBER = "^-?[0-9](?:[0-9.]*[eE]|[0-9.]{38})"
 _PERHAPS_ODD = r"[:\[,]\s*+-?+[0-9](?:[0-9.]{38}|[0-9.]*+[eE])"  # in an object or array
 _NUMBER = "^(-?)([0-9]+)(?:[.]([0-9]+))?(?:[eE]([+-]?[0-9]+))?$"
@@ -249,8 +249,9 @@ def _variant_id(x: str) -> str:
     # a text may begin like an object
     is_text = f"startswith(_dd_j, {literal(_QUOTE)})"
     other = _bound(_json_of(x), "_dd_j", f"if({is_text}, _dd_s, {_without_nulls('_dd_j')})")
+    is_marked = "startswith(_dd_s, char(0)) and substr(_dd_s, 2) rlike '^-?[0-9]'"
     may_be_object = "left(_dd_s, 1) in ('{', '[')"
-    cases = f"when {may_be_object} then {other} when startswith(_dd_s, char(0)) then substr(_dd_s, 2)"
+    cases = f"when {may_be_object} then {other} when {is_marked} then substr(_dd_s, 2)"
     return _bound(f"variant_get({x}, '$', 'string')", "_dd_s", f"case {cases} else _dd_s end")
 
 
@@ -261,7 +262,8 @@ def _read_again(value: Value) -> str:
 
 
 # %% ../nbs/00_canonical.ipynb #4734e31c
-_SINCE = "timestampdiff(microsecond, timestamp_ntz'1970-01-01 00:00:00', {})"
+_DAY = "bigint(unix_date(date({0}))) * 86400000000"
+_CLOCK = "hour({0}) * 3600000000 + minute({0}) * 60000000L + bigint(extract(second from {0}) * 1000000)"
 _ISO = (
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?"
     "(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?(?![^a]|a)"  # $ would take a line end behind it
@@ -273,24 +275,33 @@ def _plain(x: str, kind: T.StringType) -> str:
     return x if kind.isUTF8BinaryCollation() else f"collate({x}, 'UTF8_BINARY')"
 
 
+def _with_seconds(text: str) -> str:
+    "SQL for an ISO time that has seconds: Spark reads none without, if it has a zone."
+    return f"regexp_replace({text}, '^(.{{16}})(?![:0-9])', '$1:00')"
+
+
+def _micros_of_text(x: str) -> str:
+    written = f"replace({x}, ',', '.')"
+    text = _with_seconds(written)
+    has_zone = f"endswith({text}, 'Z') or locate('+', {text}, 11) > 0 or locate('-', {text}, 11) > 0"
+    zone = f"case when length({text}) = 10 then 'T00:00:00Z' when {has_zone} then '' else 'Z' end"
+    # a clock alone would be one of today
+    return f"if({written} rlike '{_ISO}', unix_micros(try_cast({text} || {zone} as timestamp_ltz)), null)"
+
+
 def micros_of(value: Value) -> str:  # SQL for bigint
     "SQL for a time as microseconds since 1970, UTC unless it says otherwise; null for what is no time."
     x, kind = value.sql, value.kind
     if isinstance(kind, T.TimestampType):
         return f"unix_micros({x})"
     if isinstance(kind, T.TimestampNTZType):
-        return _SINCE.format(x)
+        return f"({_DAY} + {_CLOCK})".format(x)  # timestampdiff would take the session's zone
     if isinstance(kind, T.DateType):
-        return _SINCE.format(f"cast({x} as timestamp_ntz)")
+        return _DAY.format(x)
     if isinstance(kind, T.VariantType):
         return _bound(as_text(value), "_dd_v", micros_of(Value("_dd_v", T.StringType())))
-    if not isinstance(kind, T.StringType):
-        return "cast(null as bigint)"
-    text = f"replace({_plain(x, kind)}, ',', '.')"
-    has_zone = f"endswith({text}, 'Z') or locate('+', {text}, 11) > 0 or locate('-', {text}, 11) > 0"
-    zone = f"case when length({text}) = 10 then 'T00:00:00Z' when {has_zone} then '' else 'Z' end"
-    # a clock alone would be one of today
-    return f"if({text} rlike '{_ISO}', unix_micros(try_cast({text} || {zone} as timestamp_ltz)), null)"
+    is_text = isinstance(kind, T.StringType)
+    return _micros_of_text(_plain(x, kind)) if is_text else "cast(null as bigint)"
 
 
 def _string_form(value: Value) -> str:
@@ -433,17 +444,17 @@ def _text_in_order(x: str, backwards: bool) -> str:
     is_real, micros = f"{x} rlike '{_REAL}'", micros_of(Value(x, T.StringType()))
     met = f"named_struct('real', {is_real}, 'micros', if({is_real}, null, {micros}))"
     parts = {
-        "kind": "case when p.real then 0 when p.micros is not null then 1 else 2 end",
-        "number": f"if(p.real, try_cast({x} as double), null)",
+        "kind": "case when _dd_p.real then 0 when _dd_p.micros is not null then 1 else 2 end",
+        "number": f"if(_dd_p.real, try_cast({x} as double), null)",
         # doubles are equal for numbers of 17 digits and more that are not
-        "exact": f"if(p.real, try_cast({x} as decimal(38, 9)), null)",
-        "micros": "p.micros",
-        "finer": f"if(p.real, null, rtrim('0', regexp_extract({x}, '[.,][0-9]{{6}}([0-9]+)', 1)))",
-        "text": f"if(p.real or p.micros is not null, null, {x})",
+        "exact": f"if(_dd_p.real, try_cast({x} as decimal(38, 9)), null)",
+        "micros": "_dd_p.micros",
+        "finer": f"if(_dd_p.real, null, rtrim('0', regexp_extract({x}, '[.,][0-9]{{6}}([0-9]+)', 1)))",
+        "text": f"if(_dd_p.real or _dd_p.micros is not null, null, {x})",
     }
     turned = {n: _TURNED[n].format(f"({part})") for n, part in parts.items()}
     members = ", ".join(f"'{n}', {part}" for n, part in (turned if backwards else parts).items())
-    return f"if({x} is null, null, {_bound(met, 'p', f'named_struct({members})')})"
+    return f"if({x} is null, null, {_bound(met, '_dd_p', f'named_struct({members})')})"
 
 
 _TURNED = dict.fromkeys(("kind", "number", "exact"), "-{0}") | {"micros": "~{0}"}

@@ -293,7 +293,8 @@ def other_id(
     looked_up: Column,  # from `looked_up_id`
 ) -> Column:  # text
     "The id that a row shows, if it is looked up under another one; else null."
-    if not _may_show_another(schema, keys):
+    # a line of enriched events says in its contexts what it came under
+    if not (_may_show_another(schema, keys) or is_enriched(schema.fieldNames())):
         return F.lit(None).cast("string")
     own = F.expr(own_id(schema, keys))
     return F.when(own != looked_up, own)

@@ -524,12 +524,15 @@ def _parsed_lines(lines: DataFrame, schema: T.StructType, texts: Sequence[str]) 
 _ALONE = f"coalesce({is_one_json_value(LINE, is_one_value(LINE, '_dd_parts.quick'))}, false)"
 
 
+_NO_TEXT = r'^-?[0-9][0-9.eE+-]*$|^[{\["]'  # as Spark's parser writes a value that was none
+
+
 def _with_digits(schema: T.StructType, rows: DataFrame, name: str) -> DataFrame:
     "An id that is text here has the digits that came: Spark's parser makes doubles of some."
     found = field_at(schema, name)
     if not found or not isinstance(found.kind, T.StringType):
         return rows
-    is_number = f"{found.sql} rlike '^-?[0-9][0-9.eE+-]*$'"
+    is_number = f"{found.sql} rlike {literal(_NO_TEXT)}"
     text = F.expr(f"if({is_number}, {id_of_line(LINE, [name], schema=schema)}, {found.sql})")
     return rows.withColumn(*with_value(schema, name, text))
 

@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 from conftest import CONFORMANCE
 from pyspark.sql import functions as F
+from runs import committed, go
 from spread import configured
 from test_read import ID, line, opened
 
@@ -561,6 +562,20 @@ def test_an_event_that_was_renamed_is_looked_up_by_the_id_that_it_came_with(judg
     text, original = list(FED_BACK.items())[i]
     row = judged[0][line(derived_contexts=text, app_id=f"fed {i}")]
     assert (row._own, row._dd_id, row.event_id) == (ID, original or ID, ID)
+
+
+def test_an_event_that_was_renamed_leaves_under_the_id_that_it_came_under(spark, tmp_path):
+    first, renamed = "11111111-1111-4111-8111-111111111111", "22222222-2222-5222-8222-222222222222"
+    fed_back = contexts(duplicate_of(first), schema=CONTEXTS)
+    lines = [
+        line(event_id=first, event_fingerprint="f", etl_tstamp="2026-11-20 10:00:00"),
+        line(event_id=renamed, event_fingerprint="g", derived_contexts=fed_back),
+    ]
+    (tmp_path / "in" / "run=1").mkdir(parents=True)
+    (tmp_path / "in" / "run=1" / "a.tsv").write_text("\n".join(lines))
+    go(spark, tmp_path, input_format="enriched_tsv")
+    kept = committed(spark, tmp_path / "out", "1").collect()
+    assert {(r.event_id, r.original_event_id) for r in kept} == {(first, None), (renamed, first)}
 
 
 def test_ids_are_found_before_and_after_decoding(judged):

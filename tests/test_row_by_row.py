@@ -35,6 +35,11 @@ SAME = {
         "timestamp_ltz'2026-03-29T01:30:00+01:00'",
         "timestamp_ntz'2026-03-29T00:30:00'",
     ],
+    "an hour that a zone does not have": [
+        "timestamp_ltz'2026-03-29T02:30:00Z'",
+        "timestamp_ntz'2026-03-29T02:30:00'",
+    ],
+    "a long double": ["9.00000000000001e18D", "cast('9000000000000010240' as decimal(20, 0))"],
     "midnight": ["date'2026-03-29'", "timestamp_ntz'2026-03-29T00:00:00'"],
     "a map": ["map('a', 1, 'b', 2)", "map('b', 2L, 'a', 1.0D)"],
     "a struct": [
@@ -65,7 +70,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Europe/Berlin"])
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_equal_values_have_one_text_and_different_values_have_two(spark, zone, ansi):
     values = [*(sql for sqls in SAME.values() for sql in sqls), *OTHERS]
@@ -209,6 +214,33 @@ LINES = [
     '{"id": {"x": 1, "w": 2}, "v": 0.1}',
     '{"id": "a", "v": 123456789012345678901234567890.123456789012345678901234567890}',
 ]
+
+
+def test_a_time_needs_no_seconds_and_a_column_may_have_any_name(spark):
+    times = ["2026-03-29T02:00:00Z", "2026-03-29T02:30", "2026-03-29T04:45+02:00", "2026-03-29T03:00"]
+    rows = [("a", t, (t,)) for t in times]
+    frame = spark.createDataFrame(rows, "event_id string, p string, q struct<real: string>")
+    for name in ("p", "q.real"):
+        for order, first in ((name, times[0]), (f"{name} desc", times[-1])):
+            kept = deduplicate(frame, order_by=order, missing_fingerprint="id").kept
+            assert [r.p for r in kept.collect()] == [first], order
+
+
+def test_text_of_a_line_stays_whatever_marks_its_strings(spark, tmp_path):
+    lines = [
+        "{'id':'a','v':'x:1e5'}",
+        "{'id':'a','v':'x:100000'}",
+        '{"id":1e400,"v":1}',
+        '{"id":1e401,"v":1}',
+    ]
+    (tmp_path / "a.json").write_text("\n".join(lines))
+    place, recipe = Input(str(tmp_path), "json"), Recipe(event_id=("id",), fingerprint_columns=("v",))
+    [batch] = find_batches(place).batches
+    source = read_batch(spark, batch, place, recipe, ids_of(recipe))
+    rows = source.decode(source.raw)
+    found = with_keys(rows, fit(recipe, source.schema)).collect()
+    assert len({r._dd_fp for r in found if r.id == "a"}) == 2
+    assert sorted(len(r.id) for r in found) == [1, 1, 5, 401]  # 1e401 is short
 
 
 def test_a_line_is_the_same_whatever_lines_stand_beside_it(spark, tmp_path):
