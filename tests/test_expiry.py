@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from killed_split import POINTS
 from pyspark.sql import functions as F
 
+from dedup_nb import expiry
 from dedup_nb.errors import BusyError, ConfigError, InputError, MissingColumnError
 from dedup_nb.expiry import OUTCOMES, Deduper, SplitStream, default_span, time_span
 from dedup_nb.keys import KEY, id_key
@@ -684,19 +685,19 @@ def test_a_driver_that_comes_late_takes_nothing_and_adds_nothing(spark, tmp_path
     folders = {outcome: str(tmp_path / outcome) for outcome in OUTCOMES}
     deduper = Deduper(key="key", event_time="time", expire_before=10, reference_instant=0)
     stream = SplitStream(deduper, rows, str(tmp_path / "state"), str(tmp_path), folders)
-    split_as = Deduper.split_as
+    split_batch = expiry._split_batch
 
     def split_late(*asked):
-        split = None if late == "looks" else split_as(*asked)
+        split = None if late == "looks" else split_batch(*asked)
         with monkeypatch.context() as other:
-            other.setattr(Deduper, "split_as", split_as)
-            stream._take(rows, 0)
-        return torn(split, words) if late == "fails" else split or split_as(*asked)
+            other.setattr(expiry, "_split_batch", split_batch)
+            expiry._take_batch(stream, rows, 0)
+        return torn(split, words) if late == "fails" else split or split_batch(*asked)
 
-    monkeypatch.setattr(Deduper, "split_as", split_late)
+    monkeypatch.setattr(expiry, "_split_batch", split_late)
     with pytest.raises(Exception, match=words) if words else nullcontext():
-        stream._take(rows, 0)
-    stream._take(rows, 0)
+        expiry._take_batch(stream, rows, 0)
+    expiry._take_batch(stream, rows, 0)
     found = {o: sorted(r.seq for r in spark.read.parquet(f).collect()) for o, f in folders.items()}
     assert found == {"unique": [1, 2], "duplicate": [3], "expired": []}
     assert not list(tmp_path.glob("*/.staging/*/*"))
@@ -759,7 +760,7 @@ def test_a_batch_that_was_given_up_is_committed_with_its_new_time(spark, tmp_pat
 
 def test_settings_that_differ_are_named_as_they_are_given(spark, tmp_path, monkeypatch):
     asked = dict(key="key", event_time="time", expire_before=10, bucket_span=5, reference_instant=0)
-    recipe = Marker(0, "recipe", "", {"deduper": Deduper(**asked)._recipe()})
+    recipe = Marker(0, "recipe", "", {"deduper": expiry._recipe_of(Deduper(**asked))})
     monkeypatch.setattr("dedup_nb.lake.LakeStore.markers", lambda self: [recipe, committed(0)])
     rows, state = spark.createDataFrame([(1, "a", 5)], SCHEMA), DedupState(str(tmp_path / "state"), spark)
     words = "scope was horizon, is now bucket; profile was -, is now apex"
