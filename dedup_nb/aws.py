@@ -68,15 +68,21 @@ def _from_base64(text: str) -> str:
     return base64.b64decode("".join(text.split()), altchars=url_safe, validate=True).decode()
 
 
+def _read_data(text: str) -> tuple[str, dict[str, Any]]:
+    "Where a configuration is, for messages, and its data, in any version."
+    where, found = _read_config(text)
+    is_one = isinstance(found, dict) and str(found.get("schema")).startswith(_VENDOR)
+    if not is_one or not isinstance(found.get("data"), dict):
+        wanted = f'{{"schema": "{_VENDOR}2-0-0", "data": {{...}}}}'
+        raise ConfigError(f"{where} is no configuration of Snowplow's manifest: wanted {wanted}.")
+    return where, found["data"]
+
+
 def snowplow_config(
     text: str,  # a file, base64, or the JSON itself
 ) -> Connection:
     "Read Snowplow's manifest configuration. Raises `ConfigError` that names fields and never shows a value."
-    where, found = _read_config(text)
-    data = found.get("data") if isinstance(found, dict) else None
-    if not isinstance(data, dict) or not str(found.get("schema")).startswith(_VENDOR):
-        wanted = f'{{"schema": "{_VENDOR}2-0-0", "data": {{...}}}}'
-        raise ConfigError(f"{where} is no configuration of Snowplow's manifest: wanted {wanted}.")
+    where, data = _read_data(text)
     values = {name: data.get(name) for name in ("dynamodbTable", "awsRegion")}
     auth = data.get("auth", data)  # before 2-0-0 the keys stand beside the table
     if auth is not None:

@@ -8,14 +8,14 @@ __all__ = ["Delta", "open_delta", "among"]
 # %% ../nbs/02_deltas.ipynb #7e959900
 import re, uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from .columns import quoted
 from .errors import BusyError, FormatError, InputError, MissingInputError, OutputError, did_you_mean
 from .files import absolute, escaped, names_in, remove_markers
-from .session import delta_settings, reading, tuned
+from .session import has_delta, reading, start_with_delta, tuned
 from .words import first_line
 
 # %% ../nbs/02_deltas.ipynb #c8adc1c8
@@ -199,20 +199,10 @@ def open_delta(
     return table
 
 
-def _has_delta(table: Delta) -> bool:
-    names = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
-    if any("delta" in (table.spark.conf.get(name, "") or "").lower() for name in names):
-        return True
-    with suppress(Exception):  # a platform may have it built in
-        return bool(table.detail())
-    return False
-
-
 def _check_delta(table: Delta) -> None:
     "Raise `InputError` where the session has no Delta."
-    if not _has_delta(table):
-        lines = "\n".join(f"  {name} = {value}" for name, value in delta_settings().items())
-        raise InputError(f"This Spark session has no Delta. Start it with these settings:\n{lines}")
+    if not has_delta(table.spark):
+        raise InputError(f"This Spark session has no Delta. {start_with_delta()}")
 
 
 def _kind_of(table: Delta) -> str | None:

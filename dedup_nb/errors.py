@@ -19,6 +19,7 @@ __all__ = [
     "BusyError",
     "did_you_mean",
     "require_columns",
+    "start_with",
 ]
 
 # %% ../nbs/00_errors.ipynb #1db0bbf7
@@ -156,3 +157,16 @@ def _nearest_column(name: str, present: Sequence[str]) -> str:
     "A hint: the column that is the last word of the name, as `id` for `event_id`, else the nearest spelling."
     alike = [c for c in present if c.lower() == name.lower().rpartition("_")[2]]
     return f" Did you mean {alike[0]}?" if alike else did_you_mean(name, present)
+
+
+# %% ../nbs/00_errors.ipynb #b8d2f634
+def start_with(
+    settings: Mapping[str, str],  # what a session of Spark lacks
+    otherwise: str = "",  # what else there is to do
+) -> str:
+    "Say with which settings and which package to start a session, as the end of an error message."
+    package = settings.get("spark.jars.packages")
+    lines = [f"Start it with these settings{otherwise}."]
+    if package:
+        lines[0] += f" The package {package} is missing: add it to those that you name (--packages A,B)."
+    return "\n  ".join(lines + [f"{name} = {value}" for name, value in settings.items()])

@@ -21,7 +21,7 @@ from .files import absolute, filesystem, names_in, remove_markers
 from .keys import KEY, id_key
 from .ledger import Claim, Entry, Ledger, ManifestError, Marker, this_process
 from .manifest import Look
-from .session import delta_settings, tuned
+from .session import start_with_delta, tuned
 from .words import first_line
 
 # %% ../nbs/21_lake.ipynb #73588119
@@ -470,10 +470,9 @@ def _explained(wrong: Exception, path: str) -> ManifestError:
     "Spark's error about the table in our words."
     text = str(wrong)
     if _NO_DELTA.search(text):
-        lines = "\n".join(f"  {name} = {value}" for name, value in delta_settings().items())
+        advice = start_with_delta(", or set manifest=none")
         return ManifestError(
-            "The lake manifest is a Delta table, and this Spark session has no Delta. "
-            f"Start it with these settings, or set manifest=none:\n{lines}"
+            f"The lake manifest is a Delta table, and this Spark session has no Delta. {advice}"
         )
     if _NO_TABLE.search(text):
         return ManifestError(

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from glob import escape, glob
 from typing import Any
-from .errors import AccessError, ConfigError, DedupError, keep_secret
+from .errors import AccessError, ConfigError, DedupError, keep_secret, start_with
 
 
 # %% ../nbs/00_s3.ipynb #4b9517a4
@@ -307,11 +307,8 @@ def _advice(kind: str, bucket: str, text: str) -> str:
 
 
 def _no_s3a(where: str) -> ConfigError:
-    lines = "\n".join(f"  {name} = {value}" for name, value in s3_settings([f"s3://{where}"]).items())
-    return ConfigError(
-        f"s3://{where} cannot be read: this Spark session has no S3A. Start it with these settings, "
-        f"or let the command build its own session:\n{lines}"
-    )
+    advice = start_with(s3_settings([f"s3://{where}"]), ", or let the command build its own session")
+    return ConfigError(f"s3://{where} cannot be read: this Spark session has no S3A. {advice}")
 
 
 def check_bucket(

@@ -7,6 +7,8 @@ __all__ = [
     "WHOLE_FILES",
     "WRITING",
     "delta_settings",
+    "start_with_delta",
+    "has_delta",
     "check_spark",
     "get_spark",
     "reading",
@@ -17,13 +19,13 @@ __all__ = [
 ]
 
 # %% ../nbs/00_session.ipynb #2e6feb06
-import os, re, shlex, sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os, sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from itertools import chain
 from threading import Lock
-from .errors import ConfigError
+from .errors import ConfigError, start_with
 from .s3 import s3_settings
 
 # %% ../nbs/00_session.ipynb #b2f86a48
@@ -71,6 +73,24 @@ def delta_settings() -> dict[str, str]:
     }
 
 
+def start_with_delta(
+    otherwise: str = "",  # what else there is to do
+) -> str:
+    "Say how to start a session that has Delta, as the end of an error message."
+    return start_with(delta_settings(), otherwise)
+
+
+def has_delta(
+    spark: "SparkSession",  # noqa: F821
+) -> bool:
+    "Does the session know Delta? It may have the settings without the package, or all of it built in."
+    try:
+        spark.sql("describe history delta.`/nothing` limit 1")
+    except Exception as wrong:
+        return "PARSE_SYNTAX_ERROR" not in str(wrong)
+    return True
+
+
 def check_spark() -> None:
     "Raise `ConfigError` where PySpark is missing or older than 4.0."
     try:
@@ -92,73 +112,13 @@ _PACKAGES = "spark.jars.packages"
 _LISTS = (_PACKAGES, "spark.sql.extensions")
 
 
-def _theirs() -> dict[str, str]:
-    "What the user's own configuration of Spark names: spark-defaults.conf, and PYSPARK_SUBMIT_ARGS above it."
-    flags = _flags(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
-    files = [value for flag, value in flags if flag == "--properties-file"] or [_defaults_file()]
-    pairs = [value.partition("=") for flag, value in flags if flag in ("--conf", "-c")]
-    packages = {_PACKAGES: value for flag, value in flags if flag == "--packages"}
-    return {**_properties(files[-1]), **{name: value for name, _, value in pairs}, **packages}
-
-
-def _flags(words: Sequence[str]) -> list[tuple[str, str]]:
-    "Each word as a flag with its value, be it `--flag value` or `--flag=value`."
-    parted = [(word.partition("="), after) for word, after in zip(words, [*words[1:], ""])]
-    return [(flag, value if equals else after) for (flag, equals, value), after in parted]
-
-
-def _defaults_file() -> str:
-    import pyspark
-
-    home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
-    return os.path.join(os.environ.get("SPARK_CONF_DIR") or f"{home}/conf", "spark-defaults.conf")
-
-
-def _properties(path: str) -> dict[str, str]:
-    "The settings of a file; none if it is not there."
-    with suppress(OSError):
-        text = Path(path).read_text(encoding="utf-8")
-        return dict(re.findall(r"^\s*(spark\.[^\s=:]+)[\s=:]+(.*?)\s*$", text, re.MULTILINE))
-    return {}
-
-
-def _joined(
-    ours: Mapping[str, str],
-    more: Mapping[str, str],  # of whoever calls: above all
-) -> dict[str, str]:
-    "Our settings as far as the user's configuration does not name them; lists are joined."
-    theirs = _theirs()
-    joined = {name: theirs[name] for name in _LISTS if name in theirs}
-    for name, value in (*ours.items(), *more.items()):
-        if name in _LISTS:
-            joined[name] = _longer(joined.get(name, ""), value)
-        elif name in more or name not in theirs:
-            joined[name] = more.get(name, value)
+def _joined(*parts: Mapping[str, str]) -> dict[str, str]:
+    "Settings, the later ones over those before them; lists are joined."
+    joined = {}
+    for name, value in chain.from_iterable(part.items() for part in parts):
+        before = joined.get(name) if name in _LISTS else None
+        joined[name] = f"{before},{value}" if before else value
     return joined
-
-
-def _longer(one: str, other: str) -> str:
-    "Two lists as one. A package that both name, in whatever version, is that of the first."
-    listed: dict[str, str] = {}
-    for part in filter(None, map(str.strip, f"{one},{other}".split(","))):
-        listed.setdefault(part.rpartition(":")[0] or part, part)
-    return ",".join(listed.values())
-
-
-@contextmanager
-def _launched_with(packages: str | None) -> Iterator[None]:
-    "Start Java with these packages: a --packages of PYSPARK_SUBMIT_ARGS would stand above all settings."
-    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
-    if not packages or not before:
-        yield
-        return
-    words = shlex.split(before)
-    words = words[:-1] if words[-1:] == ["pyspark-shell"] else words
-    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*words, "--packages", packages, "pyspark-shell"])
-    try:
-        yield
-    finally:
-        os.environ["PYSPARK_SUBMIT_ARGS"] = before
 
 
 # %% ../nbs/00_session.ipynb #fd5f0598
@@ -173,11 +133,30 @@ def _local() -> dict[str, str]:
     return _LOCAL | {name: f"{_LOCAL[name]} -XX:+UseParallelGC"}
 
 
-def _needed(delta: bool, addresses: Iterable[str | None]) -> dict[str, str]:
-    "What Delta and S3 need; the packages of both."
-    one, other = delta_settings() if delta else {}, s3_settings(addresses)
-    packages = _longer(one.get(_PACKAGES, ""), other.get(_PACKAGES, ""))
-    return one | other | ({_PACKAGES: packages} if packages else {})
+def _start(
+    settings: Mapping[str, str],
+    delta: bool,
+) -> "SparkSession":  # noqa: F821
+    "Start a local session. Raises `ConfigError` if its packages cannot be had."
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the first python3 in PATH
+    builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[*]")).appName("dedup_nb")
+    packages = settings.get(_PACKAGES)
+    try:
+        spark = builder.config(map=settings).getOrCreate()
+    except Exception as wrong:
+        if not packages:
+            raise
+        without = ", or do without a memory of earlier batches: manifest=none" if delta else ""
+        raise ConfigError(
+            f"Spark did not start with {packages}, which it fetches from Maven the first time. "
+            f"Check Java and the network{without}."
+        ) from wrong
+    if delta and not has_delta(spark):
+        spark.stop()
+        raise ConfigError(f"Spark started without Delta. {start_with_delta()}")
+    return spark
 
 
 def get_spark(
@@ -193,26 +172,8 @@ def get_spark(
         return active
     if "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ:
         return SparkSession.builder.getOrCreate()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the first python3 in PATH
-    builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[*]")).appName("dedup_nb")
-    wanted = _joined(_local() | _needed(delta, addresses), settings)
-    builder = builder.config(map=wanted)
-    packages = wanted.get(_PACKAGES)
-    try:
-        with _launched_with(packages):
-            return builder.getOrCreate()
-    except Exception as wrong:
-        if not packages:
-            raise
-        raise _not_started(packages, delta) from wrong
-
-
-def _not_started(packages: str, delta: bool) -> ConfigError:
-    without = ", or do without a memory of earlier batches: manifest=none" if delta else ""
-    return ConfigError(
-        f"Spark did not start with {packages}, which it fetches from Maven the first time. "
-        f"Check Java and the network{without}."
-    )
+    more = delta_settings() if delta else {}
+    return _start(_joined(_local(), more, s3_settings(addresses), settings), delta)
 
 
 # %% ../nbs/00_session.ipynb #06f4f18d

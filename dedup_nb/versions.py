@@ -17,7 +17,7 @@ from .columns import quoted
 from .deltas import Delta
 from .errors import DedupError, FormatError, InputError, MissingInputError
 from .files import Batch, InputFile, escaped, filesystem
-from .session import delta_settings, reading
+from .session import reading, start_with_delta
 from .words import counted, first_line, some_of
 
 
@@ -37,7 +37,10 @@ class AsOf:
         return {"version": self.version, "table_id": self.table_id, "is_whole": self.is_whole}
 
 
-_NO_DELTA = re.compile("DATA_SOURCE_NOT_FOUND|Failed to find.*delta|UNRESOLVED|UNSUPPORTED_DATASOURCE")
+# the last one is of `describe history ... limit`, a statement that only Delta knows
+_NO_DELTA = re.compile(
+    "DATA_SOURCE_NOT_FOUND|Failed to find.*delta|UNRESOLVED|UNSUPPORTED_DATASOURCE|near 'limit'"
+)
 
 
 @contextmanager
@@ -51,10 +54,9 @@ def read_as_delta(
         raise
     except Exception as wrong:
         if _NO_DELTA.search(str(wrong)):
-            lines = "\n".join(f"  {name} = {value}" for name, value in delta_settings().items())
+            advice = start_with_delta(", or read another format")
             raise InputError(
-                f"{path} is read as Delta, which this Spark session does not have. "
-                f"Start it with these settings, or read another format:\n{lines}"
+                f"{path} is read as Delta, which this Spark session does not have. {advice}"
             ) from None
         raise FormatError(
             f"{path} cannot be read as a Delta table: {first_line(wrong)} Check input and input_format."

@@ -56,7 +56,7 @@ from dedup_nb.files import (
     write_text,
 )
 from .places import Output
-from .session import reading
+from .session import has_delta, reading, start_with_delta
 from dedup_nb.shred import (
     LAYOUTS,
     WIDE_FOLDER,
@@ -365,6 +365,11 @@ def _check_for_delta(schema: T.StructType) -> None:
 
 def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:
     _check_for_delta(schema)
+    if not has_delta(spark):
+        advice = start_with_delta(", or choose another output_format")
+        raise OutputError(
+            f"output_format=delta needs Delta, which this Spark session does not have. {advice}"
+        )
     if not names_in(f"{path}/_delta_log"):
         return
     before = {f.name.lower(): f.dataType for f in spark.read.format("delta").load(path).schema.fields}

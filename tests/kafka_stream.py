@@ -14,7 +14,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import functions as F
 
-from dedup_nb.session import delta_settings, get_spark
+from dedup_nb.session import get_spark
 from dedup_nb.stream import deduplicate_stream
 
 PACKAGES = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0,org.apache.kafka:kafka_2.13:3.9.0"
@@ -80,8 +80,7 @@ def events(first, last):
 
 
 def main(folder):
-    packages = f"{delta_settings()['spark.jars.packages']},{PACKAGES}"
-    spark = get_spark(delta=True, settings={"spark.jars.packages": packages, "spark.master": "local[2]"})
+    spark = get_spark(delta=True, settings={"spark.jars.packages": PACKAGES, "spark.master": "local[2]"})
     jars = [j.removeprefix("file:") for j in spark.conf.get("spark.jars").split(",")]
     with broker(folder, [*jars, f"{Path(pyspark.__file__).parent}/jars/*"]) as address:
         kafka = {"kafka.bootstrap.servers": address}

@@ -1,6 +1,7 @@
 """Runs that get in each other's way, as processes of their own."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -114,5 +115,8 @@ def test_a_session_without_delta_is_told_the_lines_to_add(spark, tmp_path):
     write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1)]})
     with processes(tmp_path, ("a session without Delta",)) as [process]:
         code, said = ended(process)
-    assert code and "this Spark session has no Delta" in said and "spark.sql.extensions = io.delta" in said
+    assert code and re.search(
+        "this Spark session has no Delta.* package io.delta:.* is missing: add it", said
+    )
+    assert "spark.sql.extensions = io.delta" in said
     assert not (tmp_path / "out/events").exists() and not (tmp_path / "out/manifest").exists()

@@ -935,6 +935,37 @@ NEEDS_SPARK = [
 ]
 
 
+WITHOUT_DELTA = """
+from dedup_nb import Config, get_spark, run
+from dedup_nb.repair import repair
+one = dict(input="in", output="out", manifest="none")
+for work in (
+    lambda: get_spark(delta=True),
+    lambda: run(Config(**one, input_format="json", output_format="delta"), get_spark(), say=id),
+    lambda: run(Config(**one, input_format="delta"), get_spark(), say=id),
+    lambda: repair("./in", spark=get_spark()),
+):
+    try:
+        work()
+    except Exception as wrong:
+        print(type(wrong).__name__, wrong, end="---\\n")
+"""
+
+
+@pytest.mark.long
+def test_where_own_packages_leave_delta_out_it_is_said_which_one_is_missing(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").write_text('{"event_id": "a", "event_fingerprint": "f", "etl_tstamp": 1}')
+    env = {**os.environ, "PYSPARK_SUBMIT_ARGS": "--packages org.antlr:antlr4-runtime:4.13.1 pyspark-shell"}
+    env["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT)])
+    command = [sys.executable, "-c", WITHOUT_DELTA]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)
+    *told, rest = done.stdout.split("---\n")
+    kinds = ["ConfigError", "OutputError", "InputError", "InputError"]
+    assert [one.partition(" ")[0] for one in told] == kinds and not rest, done.stdout + done.stderr
+    assert all("The package io.delta:delta-spark_" in one and "(--packages A,B)" in one for one in told)
+
+
 @pytest.fixture(scope="module")
 def without_pyspark(tmp_path_factory):
     return without(["pyspark"], NEEDS_SPARK, tmp_path_factory.mktemp("without"))

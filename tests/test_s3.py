@@ -121,10 +121,9 @@ def test_the_command_alone_reads_and_writes_s3(gate, lake):
 
 
 @pytest.mark.long
-def test_the_least_policy_is_enough_and_no_key_is_shown(gate, lake, tmp_path, monkeypatch):
+def test_the_least_policy_is_enough_and_no_key_is_shown(gate, lake, monkeypatch):
     monkeypatch.setattr(gate, "denies", outside(policy_for(lake)))
-    (tmp_path / "spark-defaults.conf").write_text("spark.jars.packages org.antlr:antlr4-runtime:4.13.1\n")
-    done = dedup(lake, "run", "--json", SPARK_CONF_DIR=str(tmp_path))
+    done = dedup(lake, "run", "--json")
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)["counts"]
     assert [counts[name] for name in ("read", "bad", "kept", "dropped", "renamed")] == [5, 0, 4, 1, 1]
@@ -243,51 +242,13 @@ def test_what_spark_is_denied_is_said_too(gate, lake, monkeypatch):
     assert not [key for key in objects(lake, "out/") if "/manifest/" not in key]
 
 
-def theirs(monkeypatch, tmp_path, words, defaults=""):
-    "The user's own configuration of Spark."
-    (tmp_path / "spark-defaults.conf").write_text(defaults)
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", words)
-
-
 PACKAGES, EXTENSIONS = "spark.jars.packages", "spark.sql.extensions"
 
 
-@pytest.mark.parametrize(
-    "words, defaults, packages, memory",
-    [
-        ("", "", "d:d:1", "4g"),
-        (
-            "pyspark-shell",
-            f"# {PACKAGES} x:x:1\n{PACKAGES}   a:b:2\nspark.driver.memory=9g",
-            "a:b:2,d:d:1",
-            None,
-        ),
-        ("--packages a:b:2,d:d:9 pyspark-shell", f"{PACKAGES} c:c:3", "a:b:2,d:d:9", "4g"),
-        (f"--conf {PACKAGES}=a:b:2 --conf spark.driver.memory=9g", f"{PACKAGES} c:c:3", "a:b:2,d:d:1", None),
-        (f"--conf={PACKAGES}=a:b:2", "", "a:b:2,d:d:1", "4g"),
-    ],
-)
-def test_what_the_user_names_for_spark_stays_and_lists_grow(
-    monkeypatch, tmp_path, words, defaults, packages, memory
-):
-    theirs(monkeypatch, tmp_path, words, defaults)
-    joined = _joined(
-        {PACKAGES: "d:d:1", EXTENSIONS: "D", "spark.driver.memory": "4g"}, {"spark.master": "local"}
-    )
-    assert (joined[PACKAGES], joined.get("spark.driver.memory")) == (packages, memory)
-    assert (joined[EXTENSIONS], joined["spark.master"]) == ("D", "local")
-
-
-def test_a_file_that_is_named_stands_in_for_the_defaults_and_extensions_are_joined(monkeypatch, tmp_path):
-    (tmp_path / "mine.conf").write_text(f"{EXTENSIONS}: org.acme.More\nspark.ui.enabled true\n")
-    theirs(
-        monkeypatch, tmp_path, f"--properties-file {tmp_path}/mine.conf pyspark-shell", f"{PACKAGES} c:c:3"
-    )
-    joined = _joined(
-        {EXTENSIONS: "D", PACKAGES: "d:d:1", "spark.ui.enabled": "false"}, {"spark.ui.enabled": "no"}
-    )
-    assert joined == {EXTENSIONS: "org.acme.More,D", PACKAGES: "d:d:1", "spark.ui.enabled": "no"}
+def test_later_settings_go_over_those_before_and_lists_grow():
+    ours = {PACKAGES: "d:d:1", EXTENSIONS: "D", "spark.ui.enabled": "false"}
+    joined = _joined(ours, {}, {PACKAGES: "s:s:2"}, {PACKAGES: "a:b:3,c:c:4", "spark.ui.enabled": "no"})
+    assert joined == {PACKAGES: "d:d:1,s:s:2,a:b:3,c:c:4", EXTENSIONS: "D", "spark.ui.enabled": "no"}
 
 
 @pytest.mark.parametrize("scheme, tls", [("http", "false"), ("https", "true")])
@@ -442,7 +403,7 @@ def test_what_else_a_store_refuses_is_said_with_what_to_check(gate, lake, monkey
         ("s3a://b/k: NoAwsCredentialsException: + DefaultCredentialsProvider", "without AWS credentials"),
         (
             'No FileSystem for scheme "s3" s3://b/k',
-            "no S3A. Start it with .*\n  spark.jars.packages = org.apache.h",
+            "no S3A. Start it with .*:hadoop-aws:.* is missing: add .*\n  spark.jars.packages = org.apache.h",
         ),
     ],
 )
