@@ -37,7 +37,7 @@ from dedup_nb.canonical import (
     values_of,
     with_value,
 )
-from .columns import JSON, LINE, literal, quoted
+from .columns import JSON, LINE, literal, merge_types, quoted
 from .config import order_parts
 from dedup_nb.enriched import (
     CELLS,
@@ -250,28 +250,11 @@ _JSON = {"columnNameOfCorruptRecord": "_dd_corrupt", "timeZone": "UTC", "mode": 
 _MANY_FILES = 50  # above this many, JSON schemas are inferred in one go
 
 
-def _merged(one: T.DataType, other: T.DataType, column: str = "", first_wins: bool = False) -> T.DataType:
-    "The type that holds both; else the first if that wins, or `ValueError(column, one, other)`."
-    if one == other:
-        return one
-    if isinstance(one, T.StructType) and isinstance(other, T.StructType):
-        return _merged_fields(one, other, column, first_wins)
-    if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
-        return T.ArrayType(_merged(one.elementType, other.elementType, f"{column}[]", first_wins))
+def _number_of_both(column: str, one: T.DataType, other: T.DataType) -> T.DataType:
+    "The type of two that differ: a double for numbers. Raises `ValueError` for all others."
     if {type(one), type(other)} == {T.LongType, T.DoubleType}:
         return T.DoubleType()
-    if first_wins:
-        return one
     raise ValueError(column, one.simpleString(), other.simpleString())
-
-
-def _merged_fields(one: T.StructType, other: T.StructType, column: str, first_wins: bool) -> T.StructType:
-    "The fields of both; those that both have hold both."
-    found = {f.name: f.dataType for f in one.fields}
-    for f in other.fields:
-        before = found.get(f.name, f.dataType)
-        found[f.name] = _merged(before, f.dataType, f"{column}.{f.name}".lstrip("."), first_wins)
-    return T.StructType([T.StructField(name, kind) for name, kind in found.items()])
 
 
 def _merged_by_file(schemas: Sequence[tuple[str, T.StructType]], advice: str) -> T.StructType:
@@ -279,7 +262,7 @@ def _merged_by_file(schemas: Sequence[tuple[str, T.StructType]], advice: str) ->
     merged = T.StructType([])
     for path, schema in schemas:
         try:
-            merged = _merged(merged, schema)
+            merged = merge_types(merged, schema, _number_of_both)
         except ValueError as wrong:
             raise _disagreement(path, *wrong.args, advice) from None
     return merged
@@ -327,7 +310,7 @@ def _inferred_by_file(
     # Spark takes what is null throughout a file for text, which must not clash with another file's numbers
     by_file = [(f.path, _inferred(spark, [f], dropFieldIfAllNull="true")) for f in files]
     advice = "Set input_schema to say which it is (a string takes anything)."
-    return _merged(_merged_by_file(by_file, advice), everything, first_wins=True)
+    return merge_types(_merged_by_file(by_file, advice), everything, lambda _, one, other: one)
 
 
 def _id_columns(recipe: Recipe) -> list[str]:

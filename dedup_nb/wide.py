@@ -7,64 +7,41 @@ __all__ = ["found_types", "fitted_types", "columns_as_json", "columns_from_json"
 
 # %% ../nbs/16_wide.ipynb #e643618a
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, functions as F, types as T
+from .columns import merge_types
 from .errors import ConfigError
 from .shred import named_entities
 from .words import first_line
 
 # %% ../nbs/16_wide.ipynb #074912dc
-_TOKEN = re.compile(r"`(?:[^`]|``)*`|\w+|[<>:(),]")
-_SCALARS = {
-    "BIGINT": T.LongType(),
-    "DOUBLE": T.DoubleType(),
-    "BOOLEAN": T.BooleanType(),
-    "STRING": T.StringType(),
-    "VOID": T.NullType(),
-}
 _DIGITS = 15  # that a double surely holds
 _TEXT = T.StringType()
 _DUPLICATE = "contexts_com_snowplowanalytics_snowplow_duplicate_1"  # a column even where nothing was renamed
 _ORIGINAL_ID = T.ArrayType(T.StructType([T.StructField("originalEventId", _TEXT)]))
 
 
-def _parsed(tokens: Iterator[str]) -> T.DataType:
-    "The next type of a merged schema: OBJECT<name: type, ...>, ARRAY<type> or a scalar. Else `KeyError`."
-    word = next(tokens)
-    if word == "DECIMAL":
-        _, digits, *_ = (next(tokens) for _ in range(5))  # (digits,scale)
-        return _SCALARS["DOUBLE" if int(digits) <= _DIGITS else "no type"]
-    if word == "ARRAY":
-        next(tokens)
-        kind = T.ArrayType(_parsed(tokens))
-        next(tokens)
-        return kind
-    return _object(tokens) if word == "OBJECT" else _SCALARS[word]
+_WORD = re.compile(r"(`(?:[^`]|``)*`|\w+)(?=:)|DECIMAL\((\d+),\d+\)|OBJECT")
 
 
-def _object(tokens: Iterator[str]) -> T.StructType:
-    fields, name = [], ""
-    while name != ">":
-        name = next(tokens)
-        if name in ("<", ","):
-            name = next(tokens)
-        if name != ">":
-            next(tokens)
-            plain = name[1:-1].replace("``", "`") if name.startswith("`") else name
-            fields.append(T.StructField(plain, _parsed(tokens)))
-    # files hold no object without fields, and readers take names that differ in case alone for one
-    if not fields or len({f.name.lower() for f in fields}) < len(fields):
-        raise KeyError(name)
-    return T.StructType(fields)
+def _as_ddl(word: re.Match) -> str:
+    "A word of OBJECT<name: type, ...>, as variants have it: a name, or a type that DDL calls otherwise."
+    name, digits = word.groups()
+    if name:
+        return name if name.startswith("`") else f"`{name}`"  # 1e5 is a name, and for DDL a number
+    if digits:
+        return "DOUBLE" if int(digits) <= _DIGITS else "VARIANT"
+    return "STRUCT"
 
 
-def _type_of(merged: str) -> T.DataType:
-    "The type that a merged schema stands for; text where there is none."
-    try:
-        kind = _parsed(iter(_TOKEN.findall(merged)))
-    except KeyError:
-        return _TEXT
-    return kind if isinstance(kind, T.StructType) else _TEXT
+def _fits_files(kind: T.DataType) -> bool:
+    "Can files hold it? No object without fields, and readers take names that differ in case alone for one."
+    if isinstance(kind, T.ArrayType):
+        return _fits_files(kind.elementType)
+    if isinstance(kind, T.StructType):
+        names = {f.name.lower() for f in kind.fields}
+        return 0 < len(kind.fields) == len(names) and all(_fits_files(f.dataType) for f in kind.fields)
+    return not isinstance(kind, T.VariantType)
 
 
 def found_types(
@@ -77,8 +54,13 @@ def found_types(
     # a value with a key twice is no variant
     unread = F.expr("count_if(try_parse_json(x.data) is null) as unread")
     rows = items.where("x is not null").groupBy("x.key").agg(merged, unread).collect()  # as many as types
-    found = {r.key: _TEXT if r.unread else _type_of(r.merged) for r in rows}
-    return {_DUPLICATE: _ORIGINAL_ID, **{name: _listed(name, kind) for name, kind in found.items()}}
+    words = {r.key: "STRING" if r.unread else _WORD.sub(_as_ddl, r.merged) for r in rows}
+    ddl = ", ".join(f"{name}: {text}" for name, text in words.items())
+    found = {_DUPLICATE: _ORIGINAL_ID}
+    for f in T.DataType.fromDDL(f"struct<{ddl}>").fields:
+        fits = isinstance(f.dataType, T.StructType) and _fits_files(f.dataType)
+        found[f.name] = _listed(f.name, f.dataType) if fits else _TEXT
+    return found
 
 
 def _listed(name: str, kind: T.DataType) -> T.DataType:
@@ -87,32 +69,12 @@ def _listed(name: str, kind: T.DataType) -> T.DataType:
 
 
 # %% ../nbs/16_wide.ipynb #589a1ef6
-class _Unfit(Exception):
-    "No type of this column holds what was found."
-
-
-def _with_fields(was: T.DataType, now: T.DataType, grows: bool) -> T.DataType:
-    "A type with the fields that are new. Raises `_Unfit` where a value could not be told from none."
+def _first_of(_: str, was: T.DataType, now: T.DataType) -> T.DataType:
+    "The type of what was one thing and is another; one that no file holds if values would look like none."
     if isinstance(was, T.NullType) or isinstance(now, T.NullType):
         return now if isinstance(was, T.NullType) else was
-    if isinstance(was, T.ArrayType) and isinstance(now, T.ArrayType):
-        return T.ArrayType(_with_fields(was.elementType, now.elementType, grows))
-    if isinstance(was, T.StructType) and isinstance(now, T.StructType):
-        return _with_new_fields(was, now, grows)
-    if isinstance(was, (T.ArrayType, T.StructType)) or isinstance(now, (T.ArrayType, T.StructType)):
-        raise _Unfit
-    return was
-
-
-def _with_new_fields(was: T.StructType, now: T.StructType, grows: bool) -> T.StructType:
-    found = {f.name: f.dataType for f in was.fields}
-    for f in now.fields:
-        if f.name not in found and not grows:
-            raise _Unfit
-        found[f.name] = _with_fields(found.get(f.name, T.NullType()), f.dataType, grows)
-    if len({name.lower() for name in found}) < len(found):
-        raise _Unfit  # readers take such names for one
-    return T.StructType([T.StructField(name, kind) for name, kind in found.items()])
+    nested = (T.ArrayType, T.StructType)
+    return T.StructType([]) if isinstance(was, nested) or isinstance(now, nested) else was
 
 
 def _as_text(kind: T.DataType, only: type[T.DataType] = T.DataType) -> T.DataType:
@@ -165,10 +127,11 @@ def _fitted(was: T.DataType | None, now: T.DataType, grows: bool) -> T.DataType:
         return _as_text(now, T.NullType) if grows else _TEXT
     if isinstance(was, T.StringType) or isinstance(now, T.StringType):
         return _TEXT
-    try:
-        return _as_text(_with_fields(was, now, grows), T.NullType)
-    except _Unfit:
+    kind = merge_types(was, now, _first_of)
+    fields = _as_text(kind)
+    if not _fits_files(fields) or not (grows or fields == _as_text(was)):
         return _TEXT
+    return _as_text(kind, T.NullType)
 
 
 def fitted_types(
