@@ -2107,7 +2107,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'dedup_nb.wide._listed': ('wide.html#_listed', 'dedup_nb/wide.py'),
                                'dedup_nb.wide._loses': ('wide.html#_loses', 'dedup_nb/wide.py'),
                                'dedup_nb.wide._losing': ('wide.html#_losing', 'dedup_nb/wide.py'),
-                               'dedup_nb.wide._type_of': ('wide.html#_type_of', 'dedup_nb/wide.py'),
                                'dedup_nb.wide._values': ('wide.html#_values', 'dedup_nb/wide.py'),
                                'dedup_nb.wide.columns_as_json': ('wide.html#columns_as_json', 'dedup_nb/wide.py'),
                                'dedup_nb.wide.columns_from_json': ('wide.html#columns_from_json', 'dedup_nb/wide.py'),

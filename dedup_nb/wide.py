@@ -25,7 +25,7 @@ _WORD = re.compile(r"(`(?:[^`]|``)*`|\w+)(?=:)|DECIMAL\((\d+),\d+\)|OBJECT")
 
 
 def _as_ddl(word: re.Match) -> str:
-    "A name, or a type that DDL calls otherwise."
+    "A word of OBJECT<name: type, ...>, as variants have it: a name, or a type that DDL calls otherwise."
     name, digits = word.groups()
     if name:
         return name if name.startswith("`") else f"`{name}`"  # 1e5 is a name, and for DDL a number
@@ -44,12 +44,6 @@ def _fits_files(kind: T.DataType) -> bool:
     return not isinstance(kind, T.VariantType)
 
 
-def _type_of(merged: str) -> T.DataType:
-    "The type that a merged schema, OBJECT<name: type, ...>, stands for; text where there is none."
-    kind = T.DataType.fromDDL(_WORD.sub(_as_ddl, merged))
-    return kind if isinstance(kind, T.StructType) and _fits_files(kind) else _TEXT
-
-
 def found_types(
     events: DataFrame,  # enriched columns
     skip: Sequence[str] = (),  # as in `shred.shredded`
@@ -60,8 +54,13 @@ def found_types(
     # a value with a key twice is no variant
     unread = F.expr("count_if(try_parse_json(x.data) is null) as unread")
     rows = items.where("x is not null").groupBy("x.key").agg(merged, unread).collect()  # as many as types
-    found = {r.key: _TEXT if r.unread else _type_of(r.merged) for r in rows}
-    return {_DUPLICATE: _ORIGINAL_ID, **{name: _listed(name, kind) for name, kind in found.items()}}
+    words = {r.key: "STRING" if r.unread else _WORD.sub(_as_ddl, r.merged) for r in rows}
+    ddl = ", ".join(f"{name}: {text}" for name, text in words.items())
+    found = {_DUPLICATE: _ORIGINAL_ID}
+    for f in T.DataType.fromDDL(f"struct<{ddl}>").fields:
+        fits = isinstance(f.dataType, T.StructType) and _fits_files(f.dataType)
+        found[f.name] = _listed(f.name, f.dataType) if fits else _TEXT
+    return found
 
 
 def _listed(name: str, kind: T.DataType) -> T.DataType:
