@@ -98,16 +98,17 @@ def members_by_table(
     files: Iterable[Mapping[str, Any]],  # as in `files_by_table`
 ) -> dict[str, set[str]]:
     "Find the members of `data` by reading files back, of each folder as many as a table can have."
-    members, tables = defaultdict(set), files_by_table(files)
+    tables = files_by_table(files)
     paths = [f"{output}/{f['path']}" for table in tables if table != "events" for f in tables[table]]
     if not paths:
-        return members
+        return {}
     lines = reading(spark).text([*map(escaped, paths)])
     folder = F.regexp_replace(lines.metadataColumn("_metadata").getField("file_path"), "[^/]*$", "")
     found = lines.select(folder.alias("folder"), F.expr(_MEMBERS)).distinct()
     nth = F.row_number().over(Window.partitionBy("folder").orderBy("member"))
+    members: dict[str, set[str]] = {}
     for r in found.withColumn("nth", nth).where(F.col("nth") <= _MAX_MEMBERS).collect():
-        members[_table_of(unquote(r.folder))].add(r.member)
+        members.setdefault(_table_of(unquote(r.folder)), set()).add(r.member)
     return members
 
 
