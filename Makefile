@@ -9,7 +9,7 @@ DIR ?= samples_output
 DEMO := demo_output/runs/run_dedup
 TOOLS := .venv-recipes/bin
 # jars come once, before several workers want them at the same time
-FETCH := -c "from dedup_nb.session import get_spark; get_spark(delta=True).stop()"
+FETCH := -c "from dedup_nb import get_spark; get_spark(delta=True).stop()"
 CORE := rules run read enriched laws manifest stream
 
 .PHONY: setup demo test test-long test-spark41 recipes soak evidence bench samples export docs notebooks lock clean
@@ -28,8 +28,8 @@ $(STAMP): pyproject.toml constraints.txt .ci/check_java.sh
 
 demo: setup  ## run the job notebook on the sample batches, end with a summary
 	@mkdir -p demo_output/runs
-	@echo "Running nbs/run_dedup.ipynb by papermill on data_samples/"
-	@$(BIN)/papermill -p profile demo -p rerun true nbs/run_dedup.ipynb $(DEMO).ipynb 2>$(DEMO).log || { cat $(DEMO).log; exit 1; }
+	@echo "Running nbs/jobs/run_dedup.ipynb by papermill on data_samples/"
+	@$(BIN)/papermill -p profile demo -p rerun true nbs/jobs/run_dedup.ipynb $(DEMO).ipynb 2>$(DEMO).log || { cat $(DEMO).log; exit 1; }
 	@$(BIN)/dedup runs --output demo_output
 	@echo "Results are in demo_output: runs/index.html shows all batches, runs/run_dedup.ipynb is the executed notebook"
 
@@ -59,10 +59,10 @@ evidence: setup  ## run at scale what the project promises, print one table; som
 	@$(BIN)/python tests/evidence.py $(SHARE)
 
 bench: setup  ## measure against a plain Spark copy, in the benchmark notebook
-	@$(BIN)/papermill --log-output --no-progress-bar nbs/bench.ipynb bench_output.ipynb
+	@$(BIN)/papermill --log-output --no-progress-bar nbs/jobs/bench.ipynb bench_output.ipynb
 
 samples: setup  ## write ROWS sample events with known truth to DIR
-	@$(BIN)/python -c "from dedup_nb.session import get_spark; from dedup_nb.samples import write_samples; write_samples(get_spark(), '$(DIR)', events=$(ROWS), batches=1)"
+	@$(BIN)/python -c "from dedup_nb import get_spark; from dedup_nb.tools.samples import write_samples; write_samples(get_spark(), '$(DIR)', events=$(ROWS), batches=1)"
 	@echo "$(ROWS) events are in $(DIR)"
 
 export: setup  ## format the notebooks and tests, write the package from the notebooks

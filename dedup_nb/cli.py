@@ -5,14 +5,22 @@
 # %% auto #0
 __all__ = ["main"]
 
-# %% ../nbs/90_cli.ipynb #e79fe863
-import argparse, json, logging, os, signal, sys, tempfile, traceback
+# %% ../nbs/90_cli.ipynb #mv0000dd
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
-from .config import GROUPS, Config, default_text, kind_of, settings
-from .errors import ConfigError, DedupError, did_you_mean, masked
+
+from .base.config import GROUPS, Config, default_text, kind_of, settings
+from .base.errors import ConfigError, DedupError, did_you_mean, masked
 
 # %% ../nbs/90_cli.ipynb #a18dc076
 _FIND = (  # what leads to a manifest
@@ -411,7 +419,7 @@ def _answered(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0)
 
 
 def _run(args: argparse.Namespace, terminal: _Terminal) -> int:
-    from dedup_nb.pipeline import run
+    from dedup_nb.pipeline.run import run
 
     config = _config(args)
     more = dict(
@@ -448,8 +456,8 @@ def _wants_delta(config: Config) -> bool:
 
 def _of_stream(args: argparse.Namespace) -> Config:
     "The settings of a stream; what is wrong with them is said before Spark starts."
-    from dedup_nb.expiry import trigger_of
-    from dedup_nb.places import check_renames, recipe_of
+    from dedup_nb.base.config import check_renames, recipe_of
+    from dedup_nb.streams.deduper import trigger_of
 
     config = _config(args)
     trigger_of(args.available_now, args.trigger)
@@ -458,9 +466,9 @@ def _of_stream(args: argparse.Namespace) -> Config:
 
 
 def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
-    from dedup_nb.session import get_spark
-    from dedup_nb.stream import follow, read_stream
-    from dedup_nb.words import counted
+    from dedup_nb.base.errors import counted
+    from dedup_nb.base.spark import get_spark
+    from dedup_nb.streams.stream import follow, read_stream
 
     config, max_files = _of_stream(args), _whole("--max-files", args.max_files or "1000", "files")
     with _without_stops():
@@ -477,7 +485,7 @@ def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
 
 
 def _repair(args: argparse.Namespace, terminal: _Terminal) -> int:
-    from dedup_nb.repair import repair
+    from dedup_nb.warehouse.repair import repair
 
     config, names = _config(args), [name for name in _REPAIR if name != "mode"]
     given = {name: getattr(config, name) for name in names if config.source(name) != "default"}
@@ -497,7 +505,7 @@ def _with_root_id(word: str) -> tuple[str, str]:
 
 
 def _backfill(args: argparse.Namespace, terminal: _Terminal) -> int:
-    from dedup_nb.backfill import backfill
+    from dedup_nb.operate.backfill import backfill
 
     done = backfill(_config(args), say=terminal.say, force=args.force)
     if args.json:
@@ -506,15 +514,15 @@ def _backfill(args: argparse.Namespace, terminal: _Terminal) -> int:
 
 
 def _profile(args: argparse.Namespace, terminal: _Terminal) -> int:
-    from dedup_nb.profile import profile
+    from dedup_nb.distribution.profile import profile
 
     found = profile(_config(args), say=terminal.say)
     return _answered(args, found.numbers, found)
 
 
 def _plan(args: argparse.Namespace, terminal: _Terminal) -> int:
-    from dedup_nb.places import places_of
-    from dedup_nb.plan import plan_input, plan_workload
+    from dedup_nb.base.config import places_of
+    from dedup_nb.costs.plan import plan_input, plan_workload
 
     config = _config(args)
     shared = dict(
@@ -547,9 +555,9 @@ def _check_no_input(args: argparse.Namespace, config: Config) -> None:
 
 
 def _runs(args: argparse.Namespace, terminal: _Terminal) -> int:
-    from dedup_nb.files import absolute
-    from dedup_nb.history import runs
-    from dedup_nb.overview import draw_pages
+    from dedup_nb.base.storage import absolute
+    from dedup_nb.operate.history import runs
+    from dedup_nb.report.pages import draw_pages
 
     config = _config(args)
     answer = runs(config, last=_whole("--last", args.last, "batches"))
@@ -560,7 +568,7 @@ def _runs(args: argparse.Namespace, terminal: _Terminal) -> int:
 
 
 def _compare(args: argparse.Namespace, terminal: _Terminal) -> int:
-    from dedup_nb.compare import WAYS, compare_input
+    from dedup_nb.distribution.compare import WAYS, compare_input
 
     found = compare_input(_config(args), _listed(args.method) or WAYS)
     return _answered(args, found.rows, found)
@@ -571,7 +579,7 @@ def _listed(text: str | None) -> list[str]:
 
 
 def _sql(args: argparse.Namespace, terminal: _Terminal) -> int:
-    from dedup_nb.statements import warehouse_sql
+    from dedup_nb.warehouse.sql import warehouse_sql
 
     if not args.dialect or not args.table:
         raise ConfigError(
@@ -593,7 +601,7 @@ def _sql(args: argparse.Namespace, terminal: _Terminal) -> int:
 
 
 def _erase(args: argparse.Namespace, terminal: _Terminal) -> int:
-    from dedup_nb.erase import erase
+    from dedup_nb.operate.erase import erase
 
     what = dict(event_id=args.id, ids=args.ids, where=args.where)
     answer = erase(_config(args), **what, forget=args.forget, yes=args.yes)
@@ -622,7 +630,7 @@ def _whole(flag: str, text: str | None, what: str) -> int | None:
 
 
 def _iam(args: argparse.Namespace, terminal: _Terminal) -> int:
-    from dedup_nb.aws import iam_policy, s3_policy
+    from dedup_nb.dynamodb.connection import iam_policy, s3_policy
 
     purpose = vars(args)["for"] or "run"
     if purpose == "s3":
@@ -682,13 +690,13 @@ def _leave(code: int) -> NoReturn:
 
 
 def _do(args: argparse.Namespace, terminal: _Terminal) -> int:
-    from dedup_nb.s3 import s3_in_words
+    from dedup_nb.base.storage import s3_in_words
 
     try:
         with s3_in_words():
             return _DOES.get(args.command, _history)(args, terminal)
     except ModuleNotFoundError:
-        from dedup_nb.session import check_spark
+        from dedup_nb.base.spark import check_spark
 
         check_spark()  # says how to install it
         raise

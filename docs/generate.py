@@ -85,7 +85,7 @@ def picture(spark):
 
 def settings_page(page):
     "The page of settings, its tables made anew from the settings themselves."
-    from dedup_nb.config import settings_table
+    from dedup_nb.base.config import settings_table
 
     return page.split("\n## ")[0] + f"\n{settings_table()}\n"
 

@@ -89,7 +89,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def spark():
-    from dedup_nb.session import get_spark
+    from dedup_nb.base.spark import get_spark
 
     options = os.environ["SPARK_SUBMIT_OPTS"]
     os.environ["SPARK_SUBMIT_OPTS"] = f"{options} {LIGHT_FILES}"  # not for commands: S3 wants the others

@@ -19,8 +19,8 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 
-from dedup_nb.aws import Connection, new_client
-from dedup_nb.dynamodb import Table
+from dedup_nb.dynamodb.connection import Connection, new_client
+from dedup_nb.dynamodb.table import Table
 
 # the emulator deletes what has expired every 60 s
 SWEEPING = (

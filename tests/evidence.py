@@ -22,9 +22,9 @@ from conftest import CONFORMANCE
 from runs import SAMPLES, silent, write
 
 from dedup_nb import Config, run
-from dedup_nb.config import settings
-from dedup_nb.errors import DedupError
-from dedup_nb.session import get_spark
+from dedup_nb.base.config import settings
+from dedup_nb.base.errors import DedupError
+from dedup_nb.base.spark import get_spark
 
 HERE = Path(__file__).parent
 SEED = 20261124

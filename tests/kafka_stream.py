@@ -14,8 +14,8 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import functions as F
 
-from dedup_nb.session import get_spark
-from dedup_nb.stream import deduplicate_stream
+from dedup_nb.base.spark import get_spark
+from dedup_nb.streams.stream import deduplicate_stream
 
 PACKAGES = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0,org.apache.kafka:kafka_2.13:3.9.0"
 

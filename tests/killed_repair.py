@@ -7,9 +7,9 @@ import os
 import signal
 import sys
 
-from dedup_nb.deltas import Delta
-from dedup_nb.repair import repair
-from dedup_nb.session import get_spark
+from dedup_nb.base.spark import get_spark
+from dedup_nb.formats.delta import Delta
+from dedup_nb.warehouse.repair import repair
 
 number, table, entities = int(sys.argv[1]), *sys.argv[2:]
 real, writes = Delta._write, []

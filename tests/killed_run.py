@@ -10,10 +10,12 @@ import threading
 import time
 from pathlib import Path
 
-from dedup_nb import Config, finish, pipeline, run
-from dedup_nb.errors import DedupError
-from dedup_nb.manifest import Manifest
-from dedup_nb.session import get_spark
+from dedup_nb import Config, run
+from dedup_nb.base.errors import DedupError
+from dedup_nb.base.spark import get_spark
+from dedup_nb.manifest.protocol import Manifest
+from dedup_nb.pipeline import commit
+from dedup_nb.pipeline import run as pipeline
 
 point, source, output, *more = sys.argv[1:]
 
@@ -61,8 +63,8 @@ POINTS = {
         target=die_once_a_file_is_half_written, daemon=True
     ).start,
     "metrics are written, the commit is not": lambda: before(Manifest, "commit"),
-    "the manifest has the commit, files.json is not written": lambda: before(finish, "publish"),
-    "the commit is written, old files are not removed": lambda: before(finish, "remove_unlisted"),
+    "the manifest has the commit, files.json is not written": lambda: before(commit, "publish"),
+    "the commit is written, old files are not removed": lambda: before(commit, "remove_unlisted"),
     "halt before the commit": lambda: before(Manifest, "commit", halt),
 }
 

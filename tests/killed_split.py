@@ -11,16 +11,16 @@ from pathlib import Path
 from pyspark.sql import DataFrameWriter
 from pyspark.sql import functions as F
 
-from dedup_nb import expiry
-from dedup_nb.expiry import OUTCOMES, Deduper
-from dedup_nb.session import get_spark
-from dedup_nb.state import DedupState
+from dedup_nb.base.spark import get_spark
+from dedup_nb.streams import deduper
+from dedup_nb.streams.deduper import OUTCOMES, Deduper
+from dedup_nb.streams.deduper_state import DedupState
 
 POINTS = {  # what is called, for which words in its arguments, and whether it comes to its end
     "the first output is written": (DataFrameWriter, "parquet", "unique", True),
     "the outputs are written": (DedupState, "commit", "", False),
     "the state is committed": (DedupState, "commit", "", True),
-    "the first output is moved": (expiry, "move_files", "unique", True),
+    "the first output is moved": (deduper, "move_files", "unique", True),
 }
 SCHEMA = "seq int, key string, time bigint"
 

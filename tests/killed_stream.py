@@ -7,15 +7,17 @@ import os
 import signal
 import sys
 
-from dedup_nb import Config, finish, stream
-from dedup_nb.manifest import Manifest
-from dedup_nb.session import get_spark
+from dedup_nb import Config
+from dedup_nb.base.spark import get_spark
+from dedup_nb.manifest.protocol import Manifest
+from dedup_nb.pipeline import commit
+from dedup_nb.streams import stream
 
 POINTS = {
     "the rows are staged": (stream, "run", True),
     "the batch is claimed": (Manifest, "begin", False),
     "the manifest has it": (Manifest, "commit", False),
-    "the files are published": (finish, "publish", False),
+    "the files are published": (commit, "publish", False),
     "the batch is committed": (stream, "remove_folder", True),
 }
 

@@ -17,7 +17,7 @@ import yaml
 from conftest import ROOT
 from spread import SHORT_LIVED
 
-from dedup_nb.session import delta_settings
+from dedup_nb.base.spark import delta_settings
 
 RECIPES, SAMPLES = ROOT / "recipes", ROOT / "data_samples"
 BIN, TOOLS = Path(sys.executable).parent, ROOT / ".venv-recipes/bin"

@@ -101,12 +101,12 @@ def die_after(monkeypatch, where, name):
 
 def killed_erasure(spark, config, after, **asked):
     "An erasure that dies right after a step."
-    import dedup_nb.erase
+    import dedup_nb.operate.erase
 
     with pytest.MonkeyPatch.context() as m:
-        die_after(m, dedup_nb.erase, after)
+        die_after(m, dedup_nb.operate.erase, after)
         with pytest.raises(Killed):
-            dedup_nb.erase.erase(config, spark, yes=True, **asked)
+            dedup_nb.operate.erase.erase(config, spark, yes=True, **asked)
 
 
 def notebooks(pattern):

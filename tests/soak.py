@@ -91,9 +91,9 @@ def killed_until_done(source, output, instant, kills, done):
 
 
 def main(kills=200, seed=1):
-    from dedup_nb.lake import LakeStore
-    from dedup_nb.ledger import Ledger
-    from dedup_nb.session import get_spark
+    from dedup_nb.base.spark import get_spark
+    from dedup_nb.manifest.lake import LakeStore
+    from dedup_nb.manifest.ledger import Ledger
 
     pick, base, spark = (
         random.Random(seed),

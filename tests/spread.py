@@ -86,7 +86,7 @@ def through_connect(manifest, folder):
     from runs import TWO, config, on_dynamodb, stayed, write
 
     from dedup_nb import run
-    from dedup_nb.session import delta_settings
+    from dedup_nb.base.spark import delta_settings
 
     # the server that this starts reads its settings from here; one that runs elsewhere has Delta already
     os.environ["SPARK_CONF_DIR"] = str(folder)
@@ -111,7 +111,7 @@ def through_connect(manifest, folder):
 
 def repaired(spark, folder):
     "What stays of a table after its repair."
-    from dedup_nb.repair import repair
+    from dedup_nb.warehouse.repair import repair
 
     loaded = spark.read.parquet(f"{folder}/in").drop("run")
     loaded.write.format("delta").save(f"{folder}/loaded")

@@ -4,7 +4,6 @@ import csv
 import itertools
 import json
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -17,9 +16,9 @@ from pyspark.sql import functions as F
 from runs import DAY, SAMPLES, committed, files, go, on_dynamodb, record, shown, silent, write
 
 from dedup_nb import Config, run
-from dedup_nb.history import explain, runs
-from dedup_nb.keys import new_event_id
-from dedup_nb.report import Summary
+from dedup_nb.operate.history import explain, runs
+from dedup_nb.report.pages import Summary
+from dedup_nb.rules.keys import new_event_id
 
 
 def truth(batch):

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dedup_nb.claimant import Claimant
-from dedup_nb.claims import KNOWN, LATER, OWN, TAKEN, Claims
-from dedup_nb.dynamodb import Meter
-from dedup_nb.keys import STAYS
+from dedup_nb.dynamodb.claims import KNOWN, LATER, OWN, TAKEN, Claimant, Claims
+from dedup_nb.dynamodb.table import Meter
+from dedup_nb.rules.cross_batch import STAYS
 
 DAY = 86400
 X = "x"  # the id that all of them are after

@@ -14,10 +14,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from dedup_nb import __version__, errors, ledger, memory
+from dedup_nb import __version__
+from dedup_nb.base import errors
+from dedup_nb.base.config import GROUPS, Config, settings
 from dedup_nb.cli import main
-from dedup_nb.config import GROUPS, Config, settings
-from dedup_nb.report import Summary
+from dedup_nb.manifest import ledger
+from dedup_nb.pipeline import job
+from dedup_nb.report.pages import Summary
 
 # a Java that is not there: whoever starts Spark fails
 NO_SPARK = {"JAVA_HOME": "/nowhere", "PATH": ""}
@@ -170,7 +173,7 @@ def test_wrong_usage_is_exit_code_2_and_one_message(words, said, capsys):
 def test_what_would_rename_ids_of_several_columns_is_refused_before_spark_starts(
     command, capsys, monkeypatch
 ):
-    monkeypatch.setattr("dedup_nb.session.get_spark", lambda *_, **__: pytest.fail("Spark starts"))
+    monkeypatch.setattr("dedup_nb.base.spark.get_spark", lambda *_, **__: pytest.fail("Spark starts"))
     words = f"{command} --input in --output out --input-format json --event-id tenant,id"
     with pytest.raises(SystemExit) as end:
         main(words.split())
@@ -236,7 +239,7 @@ def test_a_missing_input_is_said_before_spark_starts():
         (errors.MissingColumnError, 2),
         (errors.FormatError, 2),
         (ledger.RecipeError, 2),
-        (memory.NoManifestError, 2),
+        (job.NoManifestError, 2),
         (errors.AlarmError, 3),
         (errors.BusyError, 4),
         (ledger.FencedError, 4),
@@ -248,7 +251,7 @@ def test_each_kind_of_error_has_its_exit_code(wrong, code, monkeypatch, capsys):
     def fail(*_, **__):
         raise wrong("what went wrong")
 
-    monkeypatch.setattr("dedup_nb.history.runs", fail)
+    monkeypatch.setattr("dedup_nb.operate.history.runs", fail)
     assert exit_code("runs --output out") == code
     said = capsys.readouterr().err
     named = f"dedup: {'DedupError: ' * (wrong is ZeroDivisionError)}{wrong.__name__}: what went wrong\n"
@@ -259,7 +262,7 @@ def test_each_kind_of_error_has_its_exit_code(wrong, code, monkeypatch, capsys):
 @pytest.mark.parametrize("troubles, code", [((), 0), (("Batch 1 is committed, and its input changed",), 1)])
 def test_what_was_left_out_shows_in_the_exit_code(troubles, code, monkeypatch, capsys):
     made = Summary([], "out", troubles=troubles)
-    monkeypatch.setattr("dedup_nb.pipeline.run", lambda *_, **__: made)
+    monkeypatch.setattr("dedup_nb.pipeline.run.run", lambda *_, **__: made)
     assert exit_code("run --input in --output out --json") == code
     assert json.loads(capsys.readouterr().out)["troubles"] == list(troubles)
     assert exit_code("run --input in --output out") == code
@@ -315,7 +318,9 @@ def test_an_input_that_is_set_for_other_commands_does_not_hinder_a_plan_from_num
 
 ENDING = """
 import sys
-from dedup_nb import cli, errors, plan
+from dedup_nb import cli
+from dedup_nb.base import errors
+from dedup_nb.costs import plan
 def answer(region, **_):
     if region == "fine": return plan.Plan({})
     raise {"broken": errors.InputError, "stop": KeyboardInterrupt, "bug": KeyError}[region]("AKIAABCDEFGH")
@@ -359,7 +364,7 @@ def test_with_json_only_json_goes_to_standard_output_even_when_that_is_closed():
     ],
 )
 def test_rows_that_an_abandoned_claim_may_have_put_into_a_table_are_said(made, before, table, monkeypatch):
-    from dedup_nb import history
+    from dedup_nb.operate import history
 
     put("out/runs/recipe.json", made)
     entry = SimpleNamespace(committed=before)
@@ -413,11 +418,11 @@ def test_runs_of_an_output_without_a_manifest(capsys):
 
 
 def test_runs_finds_the_table_that_the_output_is_noted_with(dynamodb):
-    from dedup_nb.aws import Connection
-    from dedup_nb.dynamo import DynamoStore
-    from dedup_nb.manifest import Manifest
-    from dedup_nb.memory import record_output
-    from dedup_nb.places import Memory
+    from dedup_nb.base.config import Memory
+    from dedup_nb.dynamodb.connection import Connection
+    from dedup_nb.dynamodb.store import DynamoStore
+    from dedup_nb.manifest.protocol import Manifest
+    from dedup_nb.pipeline.job import record_output
 
     memory = Memory("dynamodb", None, f"cli_{time.monotonic_ns()}", dynamodb, "us-east-1")
     record_output("out", {"output_format": "parquet"}, memory)

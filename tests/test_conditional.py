@@ -10,12 +10,12 @@ from urllib.request import Request, urlopen
 import boto3
 import pytest
 
-from dedup_nb import conditional, ledger
-from dedup_nb.conditional import ConditionalPuts, conditional_puts
-from dedup_nb.errors import BusyError
-from dedup_nb.lake import LakeStore
-from dedup_nb.ledger import RECIPE_DEFAULTS, ManifestError, Marker, this_process
-from dedup_nb.manifest import Manifest
+from dedup_nb.base.errors import BusyError
+from dedup_nb.manifest import ledger, lock
+from dedup_nb.manifest.lake import LakeStore
+from dedup_nb.manifest.ledger import RECIPE_DEFAULTS, ManifestError, Marker, this_process
+from dedup_nb.manifest.lock import ConditionalPuts, conditional_puts
+from dedup_nb.manifest.protocol import Manifest
 
 RECIPE = dict(RECIPE_DEFAULTS)
 
@@ -65,8 +65,8 @@ def objects(s3, path):
 
 def test_of_hosts_that_race_one_gets_the_place(s3, path, monkeypatch):
     hosts = threading.local()
-    monkeypatch.setattr(conditional, "this_process", lambda: on(hosts.name)())
-    monkeypatch.setattr(conditional, "_WAIT_S", 0)
+    monkeypatch.setattr(lock, "this_process", lambda: on(hosts.name)())
+    monkeypatch.setattr(lock, "_WAIT_S", 0)
     won, ready = [], threading.Barrier(8)
 
     def race(name):
@@ -88,13 +88,13 @@ def test_of_hosts_that_race_one_gets_the_place(s3, path, monkeypatch):
 def test_a_place_is_taken_again_after_a_lost_answer_and_over_from_the_dead(s3, path, monkeypatch):
     puts = ConditionalPuts(path)
     assert puts.take(claim()) and puts.take(claim(at="later"))
-    monkeypatch.setattr(conditional, "this_process", on("another host"))
-    monkeypatch.setattr(conditional, "_WAIT_S", 0)
+    monkeypatch.setattr(lock, "this_process", on("another host"))
+    monkeypatch.setattr(lock, "_WAIT_S", 0)
     assert puts.take(claim()) is False
-    monkeypatch.setattr(conditional, "_PATIENCE_S", -1)
+    monkeypatch.setattr(lock, "_PATIENCE_S", -1)
     with pytest.raises(BusyError, match="is being written to by process .* since .* Run again in a few min"):
         puts.take(claim())
-    monkeypatch.setattr(conditional, "_HELD_S", -1)
+    monkeypatch.setattr(lock, "_HELD_S", -1)
     assert puts.take(claim()) is True
     assert json.loads(_body(s3, path, 1))["host"] == "another host"
     monkeypatch.undo()
@@ -106,9 +106,9 @@ def _body(s3, path, seq):
 
 def test_a_dead_process_of_this_host_holds_no_place(s3, path, monkeypatch):
     gone = {**this_process(), "pid": 2**22 + 1}
-    monkeypatch.setattr(conditional, "this_process", lambda: gone)
+    monkeypatch.setattr(lock, "this_process", lambda: gone)
     assert ConditionalPuts(path).take(claim())
-    monkeypatch.setattr(conditional, "this_process", this_process)
+    monkeypatch.setattr(lock, "this_process", this_process)
     assert ConditionalPuts(path).take(claim()) is True
     assert json.loads(_body(s3, path, 1))["pid"] == os.getpid()
 
@@ -165,14 +165,14 @@ def test_a_claim_between_the_put_and_the_table_keeps_others_away(spark, s3, tmp_
     manifest(spark, tmp_path, path).give_up("nobody", "t")
     first = manifest(spark, tmp_path, path)
     first.commit(first.begin("monday", 0, {"token": "t1"}), None, {"pairs": 0})
-    monkeypatch.setattr(conditional, "this_process", on("another host"))
+    monkeypatch.setattr(lock, "this_process", on("another host"))
     assert ConditionalPuts(path).take(claim(3, "tuesday"))
-    monkeypatch.setattr(conditional, "this_process", this_process)
-    monkeypatch.setattr(conditional, "_WAIT_S", 0)
-    monkeypatch.setattr(conditional, "_PATIENCE_S", -1)
+    monkeypatch.setattr(lock, "this_process", this_process)
+    monkeypatch.setattr(lock, "_WAIT_S", 0)
+    monkeypatch.setattr(lock, "_PATIENCE_S", -1)
     with pytest.raises(BusyError, match="on another host"):
         first.begin("wednesday", 0, {"token": "t3"})
-    monkeypatch.setattr(conditional, "_HELD_S", -1)
+    monkeypatch.setattr(lock, "_HELD_S", -1)
     assert first.begin("wednesday", 0, {"token": "t3"}).seq == 3
 
 
@@ -220,7 +220,7 @@ def test_a_store_without_conditional_puts_has_one_host(
     here.commit(here.begin("monday", 0, {"token": "t1"}), nothing, {"pairs": 0})
     again = manifest(spark, tmp_path, path)
     again.commit(again.begin("tuesday", 0, {"token": "t2"}), nothing, {"pairs": 0})
-    for module in (conditional, ledger):
+    for module in (lock, ledger):
         monkeypatch.setattr(module.platform if module is ledger else module, *_elsewhere(module))
     with pytest.raises(BusyError, match="no conditional put .* the last to write .* process .*--force"):
         manifest(spark, tmp_path, path).begin("wednesday", 0, {"token": "t3"})

@@ -6,9 +6,19 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from dedup_nb.config import GROUPS, Config, parameters_in, settings, settings_table
-from dedup_nb.errors import ConfigError
-from dedup_nb.places import Limits, Recipe, limits_of, places_of, recipe_of
+from dedup_nb.base.config import (
+    GROUPS,
+    Config,
+    Limits,
+    Recipe,
+    limits_of,
+    parameters_in,
+    places_of,
+    recipe_of,
+    settings,
+    settings_table,
+)
+from dedup_nb.base.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)

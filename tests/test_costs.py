@@ -13,7 +13,9 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_nb.costs import (
+from dedup_nb.base.config import Input
+from dedup_nb.base.errors import ConfigError, InputError
+from dedup_nb.costs.estimate import (
     Units,
     Workload,
     capacity_usd,
@@ -23,9 +25,7 @@ from dedup_nb.costs import (
     month_of,
     usd,
 )
-from dedup_nb.errors import ConfigError, InputError
-from dedup_nb.places import Input
-from dedup_nb.plan import plan_input, plan_workload
+from dedup_nb.costs.plan import plan_input, plan_workload
 
 P = load_prices()
 SAMPLES = ROOT / "data_samples"
@@ -358,6 +358,6 @@ def test_an_input_that_cannot_be_planned_says_why():
 
 def test_a_plan_needs_no_spark():
     heavy = "('pyspark', 'matplotlib', 'pandas', 'boto3')"
-    code = f"import sys, dedup_nb.plan; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, dedup_nb.costs.plan; print([m for m in {heavy} if m in sys.modules])"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"

@@ -12,14 +12,14 @@ from pyspark.sql import functions as F
 from runs import DAY, STAYED, TWO, committed, config, files, go, record, shown, silent, stayed, write
 
 from dedup_nb import Config, run
-from dedup_nb.backfill import backfill
+from dedup_nb.base.errors import ConfigError, DedupError
 from dedup_nb.cli import main
-from dedup_nb.errors import ConfigError, DedupError
-from dedup_nb.history import expire, explain, forget, runs
-from dedup_nb.lake import LakeStore
-from dedup_nb.ledger import FencedError, ManifestError
-from dedup_nb.manifest import Manifest
-from dedup_nb.memory import existing_manifest, memory_of
+from dedup_nb.manifest.lake import LakeStore
+from dedup_nb.manifest.ledger import FencedError, ManifestError
+from dedup_nb.manifest.protocol import Manifest
+from dedup_nb.operate.backfill import backfill
+from dedup_nb.operate.history import expire, explain, forget, runs
+from dedup_nb.pipeline.job import existing_manifest, memory_of
 
 
 @pytest.fixture(scope="module")
@@ -494,17 +494,17 @@ def test_a_commit_whose_answer_is_lost_keeps_its_files(spark, two, monkeypatch):
 
 @pytest.mark.long
 def test_a_run_whose_claim_was_ended_writes_nothing_into_a_delta_table(spark, tmp_path, monkeypatch):
-    from dedup_nb import finish
+    from dedup_nb.pipeline import commit
 
     write(spark, tmp_path / "in", TWO)
     go(spark, tmp_path, output_format="delta", batch_id="1")
-    real = finish.check_shares
+    real = commit.check_shares
 
     def ended(*args):
         manifest_of(spark, tmp_path).abandon("2")
         return real(*args)
 
-    monkeypatch.setattr(finish, "check_shares", ended)
+    monkeypatch.setattr(commit, "check_shares", ended)
     with pytest.raises(FencedError, match="Batch 2 was taken over, or its claim ended"):
         go(spark, tmp_path, output_format="delta", batch_id="2")
     assert spark.read.format("delta").load(str(tmp_path / "out/events")).count() == 2

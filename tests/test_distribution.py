@@ -13,16 +13,26 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 from spread import configured
 
-from dedup_nb.charts import _distribution, conclusions
-from dedup_nb.config import Config
-from dedup_nb.copies import Compared, Ids, Subject, copies
-from dedup_nb.distribution import REASONS, WINDOWS, Measures, by_id, collisions, placed
-from dedup_nb.errors import ConfigError, MissingColumnError, MissingInputError
-from dedup_nb.keys import NAMESPACE, Keys, fit
-from dedup_nb.numbers import gaps, knee, numbers_of, quantiles, split_by, windows
-from dedup_nb.places import Recipe
-from dedup_nb.profile import Profile, profile, profile_events
-from dedup_nb.resolve import deduplicate
+from dedup_nb.base.config import Config, Recipe
+from dedup_nb.base.errors import ConfigError, MissingColumnError, MissingInputError
+from dedup_nb.distribution.copies import Compared, Ids, Subject, copies
+from dedup_nb.distribution.measures import (
+    REASONS,
+    WINDOWS,
+    Measures,
+    by_id,
+    collisions,
+    gaps,
+    knee,
+    numbers_of,
+    placed,
+    quantiles,
+    split_by,
+    windows,
+)
+from dedup_nb.distribution.profile import Profile, _distribution, conclusions, profile, profile_events
+from dedup_nb.rules.deduplicate import deduplicate
+from dedup_nb.rules.keys import NAMESPACE, Keys, fit
 
 HOUR, DAY = 3_600_000, 86_400_000
 COUNTS = ("events", "ids", "repeated_ids", "natural_excess", "synthetic_excess", "hottest_id_events", "bad")
@@ -252,7 +262,7 @@ def test_names_that_are_no_formulas_and_long_ones_can_be_drawn(samples):
 
 
 def test_without_matplotlib_the_page_has_words_and_tables(samples, monkeypatch):
-    monkeypatch.setattr("dedup_nb.profile.has_charts", lambda: False)
+    monkeypatch.setattr("dedup_nb.distribution.profile.has_charts", lambda: False)
     page = Structure(samples[0].html())
     assert page.seen["svg"] == 0 and page.seen["table"] == 12 and page.seen["h2"] == 10
 

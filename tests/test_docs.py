@@ -12,8 +12,8 @@ from conftest import ROOT
 from runs import TWO_DAYS, write
 
 from dedup_nb import __version__
+from dedup_nb.base.config import settings
 from dedup_nb.cli import main
-from dedup_nb.config import settings
 
 DOCS = [ROOT / "README.md", ROOT / "docs/operate.md"]
 DOCS += [p for p in sorted((ROOT / "docs").glob("*.md")) if p not in DOCS]
@@ -124,7 +124,7 @@ def test_the_three_lines_of_the_readme_run(spark):
 
 
 def test_the_figures_of_the_readme_are_those_of_the_benchmark():
-    cells = json.loads((ROOT / "nbs/bench.ipynb").read_text())["cells"]
+    cells = json.loads((ROOT / "nbs/jobs/bench.ipynb").read_text())["cells"]
     shown = "".join(
         "".join(o.get("text", o.get("data", {}).get("text/plain", "")))
         for c in cells

@@ -11,24 +11,21 @@ from emulator import Faults, a_name, a_table, items, ministack, refuse
 from pyspark.sql import functions as F
 from runs import STAYED, TWO, config, files, go, stayed, write
 
-from dedup_nb.aws import Connection, client_of
-from dedup_nb.claimant import Claimant
-from dedup_nb.claims import TAKEN, Claims
+from dedup_nb.base.config import Recipe
+from dedup_nb.base.errors import BusyError, DedupError
 from dedup_nb.cli import main
-from dedup_nb.cross_batch import cross_batch
-from dedup_nb.dynamo import DynamoStore
-from dedup_nb.dynamodb import DeniedError, Table
-from dedup_nb.errors import BusyError, DedupError
-from dedup_nb.history import forget
-from dedup_nb.keys import GONE, HEAD, RENAMED, STAYS, fit, id_key, pair_key, place_of, with_ids, with_keys
-from dedup_nb.ledger import ManifestError, Marker
-from dedup_nb.manifest import Manifest
-from dedup_nb.memory import recipe_record
-from dedup_nb.natural import natural
-from dedup_nb.places import Recipe
-from dedup_nb.keys import NAMESPACE
-from dedup_nb.synthetic import synthetic
-from dedup_nb.tables import create_table, log_item
+from dedup_nb.dynamodb.claims import TAKEN, Claimant, Claims
+from dedup_nb.dynamodb.connection import Connection, client_of
+from dedup_nb.dynamodb.store import DynamoStore
+from dedup_nb.dynamodb.table import DeniedError, Table, create_table, log_item
+from dedup_nb.manifest.ledger import ManifestError, Marker
+from dedup_nb.manifest.protocol import Manifest
+from dedup_nb.operate.history import forget
+from dedup_nb.pipeline.job import recipe_record
+from dedup_nb.rules.cross_batch import GONE, HEAD, RENAMED, STAYS, cross_batch, id_key, pair_key
+from dedup_nb.rules.keys import NAMESPACE, fit, place_of, with_ids, with_keys
+from dedup_nb.rules.natural import natural
+from dedup_nb.rules.synthetic import synthetic
 
 DAY = 86400
 START = 1_793_491_200  # 2026-11-01

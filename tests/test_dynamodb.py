@@ -14,7 +14,11 @@ import pytest
 from botocore.exceptions import CredentialRetrievalError, UnauthorizedSSOTokenError
 from emulator import Faults, a_client, a_name, a_table, items, refuse
 
-from dedup_nb.aws import (
+from dedup_nb.base.config import Memory
+from dedup_nb.base.errors import ConfigError
+from dedup_nb.cli import main
+from dedup_nb.dynamodb.claims import KNOWN, LATER, OWN, TAKEN, Claimant, Claims
+from dedup_nb.dynamodb.connection import (
     PURPOSES,
     Connection,
     client_of,
@@ -23,24 +27,21 @@ from dedup_nb.aws import (
     new_client,
     snowplow_config,
 )
-from dedup_nb.claimant import Claimant
-from dedup_nb.claims import KNOWN, LATER, OWN, TAKEN, Claims
-from dedup_nb.cli import main
-from dedup_nb.dynamodb import Pace, Table, in_parts
-from dedup_nb.errors import ConfigError
-from dedup_nb.keys import GONE, HEAD, RENAMED, STAYS
-from dedup_nb.ledger import FencedError, ManifestError, Marker
-from dedup_nb.places import Memory
-from dedup_nb.tables import (
+from dedup_nb.dynamodb.store import whole_ids
+from dedup_nb.dynamodb.table import (
+    Pace,
+    Table,
     check_table,
     create_table,
     described,
+    in_parts,
     log_item,
     log_marker,
     table_exists,
     write_rate,
 )
-from dedup_nb.tasks import whole_ids
+from dedup_nb.manifest.ledger import FencedError, ManifestError, Marker
+from dedup_nb.rules.cross_batch import GONE, HEAD, RENAMED, STAYS
 
 DAY = 86400
 NOW = 1_800_000_000
@@ -381,7 +382,7 @@ def test_a_table_that_is_deleted_under_way_fails_the_run_with_the_next_step(tabl
 @pytest.mark.parametrize("code", ["UnrecognizedClientException", "InvalidSignatureException"])
 def test_wrong_credentials_are_said_at_once(dynamodb, shared, monkeypatch, code):
     client = refuse(a_client(dynamodb), lambda operation: True, code)
-    monkeypatch.setattr("dedup_nb.aws.new_client", lambda connection: client)
+    monkeypatch.setattr("dedup_nb.dynamodb.connection.new_client", lambda connection: client)
     begun = time.monotonic()
     with pytest.raises(ManifestError, match="expired or invalid"):
         Table(Connection(shared.name, endpoint=dynamodb), client=client, patience_s=60).read([("a", "#")])

@@ -16,8 +16,9 @@ from spread import configured
 from test_read import ID, line, opened
 
 import dedup_nb
-from dedup_nb.config import Config
-from dedup_nb.enriched import (
+from dedup_nb.base.config import Config
+from dedup_nb.base.errors import ConfigError, OutputError
+from dedup_nb.formats.enriched import (
     ENRICHED,
     NAMES,
     REQUIRED,
@@ -33,7 +34,6 @@ from dedup_nb.enriched import (
     with_duplicate_context,
     with_line_ids,
 )
-from dedup_nb.errors import ConfigError, OutputError
 
 CONTEXTS = "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-0-1"
 UNSTRUCT = "iglu:com.snowplowanalytics.snowplow/unstruct_event/jsonschema/1-0-0"

@@ -23,14 +23,14 @@ from runs import (
 )
 
 from dedup_nb import Config, run
-from dedup_nb.dynamo import DynamoStore
-from dedup_nb.dynamodb import Table
-from dedup_nb.erase import _told_anew, erase
-from dedup_nb.errors import BusyError, ConfigError
-from dedup_nb.files import read_json
-from dedup_nb.history import explain, forget, runs
-from dedup_nb.memory import existing_manifest, memory_of
-from dedup_nb.places import Memory
+from dedup_nb.base.config import Memory
+from dedup_nb.base.errors import BusyError, ConfigError
+from dedup_nb.base.storage import read_json
+from dedup_nb.dynamodb.store import DynamoStore
+from dedup_nb.dynamodb.table import Table
+from dedup_nb.operate.erase import _told_anew, erase
+from dedup_nb.operate.history import explain, forget, runs
+from dedup_nb.pipeline.job import existing_manifest, memory_of
 
 ROWS = {**TWO, "1": [*TWO["1"], ("a", "f", 3, 9), (None, "f", 4, 8)]}
 
@@ -203,7 +203,7 @@ def test_a_run_that_begins_meanwhile_keeps_its_files(spark, two, tmp_path, monke
         _told_anew(there)
         go(spark, tmp_path)
 
-    monkeypatch.setattr("dedup_nb.erase._told_anew", then_a_run)
+    monkeypatch.setattr("dedup_nb.operate.erase._told_anew", then_a_run)
     with pytest.raises(BusyError, match="A run has begun since this erasure did"):
         erase(two, spark, event_id="a", yes=True)
     monkeypatch.undo()

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from emulator import a_table, items
-from runs import TWO, committed, config, files, go, on_dynamodb, record, silent, write
+from runs import TWO, committed, config, files, go, on_dynamodb, write
 
-from dedup_nb import Config, run
-from dedup_nb.erase import erase
-from dedup_nb.files import read_json
-from dedup_nb.history import explain, forget, runs
+from dedup_nb import Config
+from dedup_nb.base.storage import read_json
+from dedup_nb.operate.erase import erase
+from dedup_nb.operate.history import explain, forget, runs
 
 ROWS = {**TWO, "1": [*TWO["1"], ("a", "f", 3, 9), (None, "f", 4, 8)]}
 

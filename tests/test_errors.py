@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dedup_nb import errors
-from dedup_nb.aws import Connection, connection_of, snowplow_config
-from dedup_nb.config import Config
-from dedup_nb.errors import (
+from dedup_nb.base import errors
+from dedup_nb.base.config import Config, Memory, Recipe, places_of
+from dedup_nb.base.errors import (
     ConfigError,
     DedupError,
     MissingColumnError,
@@ -19,9 +18,9 @@ from dedup_nb.errors import (
     masked,
     require_columns,
 )
-from dedup_nb.keys import fit
-from dedup_nb.memory import check_output, noted_memory, record_output
-from dedup_nb.places import Memory, Recipe, places_of
+from dedup_nb.dynamodb.connection import Connection, connection_of, snowplow_config
+from dedup_nb.pipeline.job import check_output, noted_memory, record_output
+from dedup_nb.rules.keys import fit
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +138,7 @@ def test_an_output_that_cannot_be_written_is_named_and_no_file_in_it(tmp_path):
 
 
 def test_a_manifest_that_is_none_and_one_without_a_place():
-    from dedup_nb.memory import existing_manifest, manifest_path
+    from dedup_nb.pipeline.job import existing_manifest, manifest_path
 
     with pytest.raises(ConfigError, match="manifest=none has no ledger to look at"):
         existing_manifest(None, Memory("none"), "out")

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from killed_split import POINTS
 from pyspark.sql import functions as F
 
-from dedup_nb import expiry
-from dedup_nb.errors import BusyError, ConfigError, InputError, MissingColumnError
-from dedup_nb.expiry import OUTCOMES, Deduper, SplitStream, default_span, time_span
-from dedup_nb.keys import KEY, id_key
-from dedup_nb.lake import LakeStore, read_markers
-from dedup_nb.ledger import FencedError, Ledger, ManifestError, Marker, RecipeError, this_process
-from dedup_nb.manifest import Manifest
-from dedup_nb.state import DedupState, origin_of
+from dedup_nb.base.errors import BusyError, ConfigError, InputError, MissingColumnError
+from dedup_nb.manifest.lake import LakeStore, read_markers
+from dedup_nb.manifest.ledger import FencedError, Ledger, ManifestError, Marker, RecipeError, this_process
+from dedup_nb.manifest.protocol import Manifest
+from dedup_nb.rules.cross_batch import KEY, id_key
+from dedup_nb.streams import deduper
+from dedup_nb.streams.deduper import OUTCOMES, Deduper, SplitStream, default_span, time_span
+from dedup_nb.streams.deduper_state import DedupState, origin_of
 
 APEX = CONFORMANCE / "apex"
 CASES = sorted(p.name.removesuffix(".in.csv") for p in APEX.glob("*.in.csv"))
@@ -685,19 +685,19 @@ def test_a_driver_that_comes_late_takes_nothing_and_adds_nothing(spark, tmp_path
     folders = {outcome: str(tmp_path / outcome) for outcome in OUTCOMES}
     deduper = Deduper(key="key", event_time="time", expire_before=10, reference_instant=0)
     stream = SplitStream(deduper, rows, str(tmp_path / "state"), str(tmp_path), folders)
-    split_batch = expiry._split_batch
+    split_batch = deduper._split_batch
 
     def split_late(*asked):
         split = None if late == "looks" else split_batch(*asked)
         with monkeypatch.context() as other:
-            other.setattr(expiry, "_split_batch", split_batch)
-            expiry._take_batch(stream, rows, 0)
+            other.setattr(deduper, "_split_batch", split_batch)
+            deduper._take_batch(stream, rows, 0)
         return torn(split, words) if late == "fails" else split or split_batch(*asked)
 
-    monkeypatch.setattr(expiry, "_split_batch", split_late)
+    monkeypatch.setattr(deduper, "_split_batch", split_late)
     with pytest.raises(Exception, match=words) if words else nullcontext():
-        expiry._take_batch(stream, rows, 0)
-    expiry._take_batch(stream, rows, 0)
+        deduper._take_batch(stream, rows, 0)
+    deduper._take_batch(stream, rows, 0)
     found = {o: sorted(r.seq for r in spark.read.parquet(f).collect()) for o, f in folders.items()}
     assert found == {"unique": [1, 2], "duplicate": [3], "expired": []}
     assert not list(tmp_path.glob("*/.staging/*/*"))
@@ -706,7 +706,9 @@ def test_a_driver_that_comes_late_takes_nothing_and_adds_nothing(spark, tmp_path
 @pytest.mark.long
 def test_a_state_reads_its_markers_once(spark, tmp_path, monkeypatch):
     rows, reads = spark.createDataFrame([(1, "a", 5)], SCHEMA), []
-    monkeypatch.setattr("dedup_nb.lake.read_markers", lambda path: reads.append(path) or read_markers(path))
+    monkeypatch.setattr(
+        "dedup_nb.manifest.lake.read_markers", lambda path: reads.append(path) or read_markers(path)
+    )
     for batch in ("b1", "b2"):
         reads.clear()
         Deduper(key="key").split(rows, DedupState(str(tmp_path / "state"), spark), batch).commit()
@@ -726,7 +728,9 @@ def test_an_output_of_another_stream_is_left_alone(spark, tmp_path):
 
 
 def test_a_state_is_safe_from_two_hosts_where_a_manifest_is(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr("dedup_nb.memory.conditional_puts", lambda folder, log_store: f"puts of {folder}")
+    monkeypatch.setattr(
+        "dedup_nb.manifest.lake.conditional_puts", lambda folder, log_store: f"puts of {folder}"
+    )
     path = str(tmp_path / "state")
     assert DedupState(path, spark)._store.puts == f"puts of {path}"
 
@@ -748,7 +752,7 @@ def test_a_batch_that_was_given_up_is_committed_with_its_new_time(spark, tmp_pat
     assert [(r.batch_id, r.time) for r in seen.collect()] == [("b1", 1000 * second)]
     with monkeypatch.context() as elsewhere:
         far = {**this_process(), "host": "far"}
-        elsewhere.setattr("dedup_nb.manifest.this_process", lambda: far)
+        elsewhere.setattr("dedup_nb.manifest.protocol.this_process", lambda: far)
         Manifest(LakeStore(spark, state.path), state._ledger().recipe).begin(
             "b2", None, {"token": "t", "stream": "mine"}
         )
@@ -760,8 +764,8 @@ def test_a_batch_that_was_given_up_is_committed_with_its_new_time(spark, tmp_pat
 
 def test_settings_that_differ_are_named_as_they_are_given(spark, tmp_path, monkeypatch):
     asked = dict(key="key", event_time="time", expire_before=10, bucket_span=5, reference_instant=0)
-    recipe = Marker(0, "recipe", "", {"deduper": expiry._recipe_of(Deduper(**asked))})
-    monkeypatch.setattr("dedup_nb.lake.LakeStore.markers", lambda self: [recipe, committed(0)])
+    recipe = Marker(0, "recipe", "", {"deduper": deduper._recipe_of(Deduper(**asked))})
+    monkeypatch.setattr("dedup_nb.manifest.lake.LakeStore.markers", lambda self: [recipe, committed(0)])
     rows, state = spark.createDataFrame([(1, "a", 5)], SCHEMA), DedupState(str(tmp_path / "state"), spark)
     words = "scope was horizon, is now bucket; profile was -, is now apex"
     with pytest.raises(RecipeError, match=words):

@@ -6,10 +6,10 @@ import re
 import pytest
 from runs import config, go, on_dynamodb, silent
 
-from dedup_nb.backfill import backfill
-from dedup_nb.history import runs
-from dedup_nb.ledger import Ledger, Marker, RecipeError, other_kind
-from dedup_nb.manifest import Manifest
+from dedup_nb.manifest.ledger import Ledger, Marker, RecipeError, other_kind
+from dedup_nb.manifest.protocol import Manifest
+from dedup_nb.operate.backfill import backfill
+from dedup_nb.operate.history import runs
 
 
 def lines(folder, batch, *rows):

@@ -15,7 +15,7 @@ import nbformat
 import pytest
 from conftest import ROOT
 
-from dedup_nb.config import settings
+from dedup_nb.base.config import settings
 
 BIN = Path(sys.executable).parent
 NOTEBOOKS = sorted((ROOT / "nbs").glob("*.ipynb"))

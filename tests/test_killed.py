@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from runs import committed, record, silent
 
 from dedup_nb import Config, run
-from dedup_nb.lake import LakeStore
-from dedup_nb.ledger import Ledger
+from dedup_nb.manifest.lake import LakeStore
+from dedup_nb.manifest.ledger import Ledger
 
 POINTS = [
     "the batch is claimed",

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 from spread import configured
 
-from dedup_nb.cross_batch import to_remember
-from dedup_nb.keys import KEY, NAMESPACE, fit, id_key, pair_key, with_ids, with_keys
-from dedup_nb.natural import collapsed
-from dedup_nb.places import Recipe
-from dedup_nb.resolve import decide, deduplicate, kept_rows, met
+from dedup_nb.base.config import Recipe
+from dedup_nb.rules.cross_batch import KEY, id_key, pair_key, to_remember
+from dedup_nb.rules.deduplicate import decide, deduplicate, kept_rows, met
+from dedup_nb.rules.keys import NAMESPACE, fit, with_ids, with_keys
+from dedup_nb.rules.natural import collapsed
 
 COLUMNS = ["event_id", "event_fingerprint", "etl_tstamp", "collector_tstamp", "app"]
 WIDE = [*COLUMNS, "original_event_id"]

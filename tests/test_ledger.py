@@ -8,10 +8,10 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from dedup_nb.choose import choose_batches, compare_with_commits, record_input
-from dedup_nb.errors import BusyError, ConfigError
-from dedup_nb.files import Batch, InputFile, spelled_time
-from dedup_nb.ledger import (
+from dedup_nb.base.config import Limits, Recipe
+from dedup_nb.base.errors import BusyError, ConfigError, minute, utc
+from dedup_nb.formats.batches import Batch, InputFile, spelled_time
+from dedup_nb.manifest.ledger import (
     FORMAT,
     FencedError,
     Ledger,
@@ -21,11 +21,10 @@ from dedup_nb.ledger import (
     agreed,
     this_process,
 )
-from dedup_nb.manifest import Look, Manifest, check_rerun
-from dedup_nb.memory import recipe_record
-from dedup_nb.places import Limits, Recipe
-from dedup_nb.scan import time_of_batch
-from dedup_nb.words import minute, utc
+from dedup_nb.manifest.protocol import Look, Manifest, check_rerun
+from dedup_nb.pipeline.decide import time_of_batch
+from dedup_nb.pipeline.job import recipe_record
+from dedup_nb.pipeline.todo import choose_batches, compare_with_commits, record_input
 
 DAY = 86400
 RECIPE = recipe_record(Recipe(missing_fingerprint="surrogate", retention_days=10), "lower")
@@ -87,7 +86,7 @@ def elsewhere(monkeypatch):
     "Claims seem to come from another host or process for a while."
 
     def claimed_by(**who):
-        monkeypatch.setattr("dedup_nb.manifest.this_process", lambda: {**this_process(), **who})
+        monkeypatch.setattr("dedup_nb.manifest.protocol.this_process", lambda: {**this_process(), **who})
 
     return claimed_by
 

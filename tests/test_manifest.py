@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import functions as F
 from runs import config, silent
 
-from dedup_nb.history import forget
-from dedup_nb.keys import HEAD, RENAMED, STAYS, id_key, pair_key
-from dedup_nb.lake import LakeStore, read_markers
-from dedup_nb.ledger import FORMAT, ManifestError, Marker
-from dedup_nb.manifest import Manifest
-from dedup_nb.memory import recipe_record
-from dedup_nb.places import Recipe
+from dedup_nb.base.config import Recipe
+from dedup_nb.manifest.lake import LakeStore, read_markers
+from dedup_nb.manifest.ledger import FORMAT, ManifestError, Marker
+from dedup_nb.manifest.protocol import Manifest
+from dedup_nb.operate.history import forget
+from dedup_nb.pipeline.job import recipe_record
+from dedup_nb.rules.cross_batch import HEAD, RENAMED, STAYS, id_key, pair_key
 
 DAY = 86400
 T = 20_777 * DAY  # 2026-11-20
@@ -82,7 +82,7 @@ def test_the_story_of_three_batches(lake, spark, tmp_path, monkeypatch):
     assert known(m, T + 10 * DAY, TWIN, "ORDER 7", "a'\\%ü") == [(ODD, FIRST)]
     assert known(m, T + 10 * DAY + 1, "a'\\%ü", "order 7") == [(ODD, FIRST), ("two", RENAMED)]
     with monkeypatch.context() as small:
-        small.setattr("dedup_nb.lake._MANY", 0)  # first ask which eras have the ids
+        small.setattr("dedup_nb.manifest.lake._MANY", 0)  # first ask which eras have the ids
         assert known(m, T + 10 * DAY + 1, TWIN) == known(m, T, "new") == []
         assert known(m, T + 10 * DAY + 1, "new", "order 7") == [(ODD, FIRST), ("two", RENAMED)]
 
@@ -110,7 +110,7 @@ def test_the_story_of_three_batches(lake, spark, tmp_path, monkeypatch):
 def test_the_table_stays_small_and_lets_what_expired_go(lake, monkeypatch):
     "Eras of two batches, of which two become one."
     for name, value in {"_PLACES": 4, "_ERAS": 2, "_LAST": 3}.items():
-        monkeypatch.setattr(f"dedup_nb.lake.{name}", value)
+        monkeypatch.setattr(f"dedup_nb.manifest.lake.{name}", value)
     m = lake()
     commit(m, "b0", T, ("gone after a rerun", "f", FIRST), ("stays", "f", FIRST))
     commit(m, "b0", T + 5, ("stays", "f", FIRST), rerun=True)
@@ -130,7 +130,7 @@ def test_the_table_stays_small_and_lets_what_expired_go(lake, monkeypatch):
 @pytest.mark.long
 def test_of_eras_that_became_one_nothing_goes_while_one_batch_of_them_lives(lake, monkeypatch):
     for name, value in {"_PLACES": 4, "_ERAS": 2, "_LAST": 3}.items():
-        monkeypatch.setattr(f"dedup_nb.lake.{name}", value)
+        monkeypatch.setattr(f"dedup_nb.manifest.lake.{name}", value)
     m, long_ago = lake(), T - 200 * DAY
     for n in range(6):
         commit(m, f"b{n}", long_ago if n < 2 else T, (f"id{n}", "f", FIRST))

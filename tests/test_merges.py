@@ -11,7 +11,8 @@ import pytest
 from conftest import CONFORMANCE, ROOT
 from pyspark.sql import functions as F
 
-from dedup_nb.changes import (
+from dedup_nb.base.errors import BusyError, ConfigError, InputError, MissingColumnError
+from dedup_nb.merges.change_log import (
     Coalescing,
     Collapsing,
     Latest,
@@ -20,9 +21,7 @@ from dedup_nb.changes import (
     check_log,
     explain_merge,
 )
-from dedup_nb.errors import BusyError, ConfigError, InputError, MissingColumnError
-from dedup_nb.merges import (
-    MergeTable,
+from dedup_nb.merges.engines import (
     coalescing,
     collapsing,
     final,
@@ -31,6 +30,7 @@ from dedup_nb.merges import (
     replacing,
     versioned_collapsing,
 )
+from dedup_nb.merges.merge_table import MergeTable
 
 RECORDED = CONFORMANCE / "clickhouse"
 FAMILIES = ["rmt", "rmt_ver", "rmt_ver_del", "cmt_ok", "cmt_chaos", "vcmt_ok", "vcmt_chaos"]

@@ -5,38 +5,35 @@ import json
 import boto3
 import pytest
 
-from dedup_nb.choose import compare_with_commits, record_input
-from dedup_nb.config import Config
-from dedup_nb.errors import AccessError, BusyError, InputError, MissingInputError, OutputError
-from dedup_nb.files import (
+from dedup_nb.base.config import Config, Input, Memory
+from dedup_nb.base.errors import AccessError, BusyError, InputError, MissingInputError, OutputError
+from dedup_nb.base.storage import (
     files_below,
     filesystem,
-    find_batches,
     has_files,
+    move_files,
     names_in,
     read_json,
     remove_file,
-    move_files,
     remove_folder,
     write_text,
 )
-from dedup_nb.finish import publish_pending
-from dedup_nb.history import runs
-from dedup_nb.ledger import Ledger, Marker
-from dedup_nb.memory import check_output, forget_output, noted_memory, record_output
-from dedup_nb.places import Input, Memory
-from dedup_nb.read import check_format
-from dedup_nb.write import (
-    AREAS,
-    Attempt,
+from dedup_nb.formats.batches import find_batches
+from dedup_nb.formats.reading import check_format
+from dedup_nb.manifest.ledger import Ledger, Marker
+from dedup_nb.operate.history import runs
+from dedup_nb.pipeline.commit import (
     check_alone,
     commit_record,
     committed_files,
     discard,
-    files_of,
     publish,
+    publish_pending,
     remove_unlisted,
 )
+from dedup_nb.pipeline.job import check_output, forget_output, noted_memory, record_output
+from dedup_nb.pipeline.todo import compare_with_commits, record_input
+from dedup_nb.pipeline.write import AREAS, Attempt, files_of
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import pytest
 from runs import TWO, go, killed_erasure, record, write
 
 from dedup_nb import Config
-from dedup_nb.erase import erase
-from dedup_nb.errors import ConfigError, DedupError, OutputError
-from dedup_nb.files import read_json
+from dedup_nb.base.errors import ConfigError, DedupError, OutputError
+from dedup_nb.base.storage import read_json
+from dedup_nb.operate.erase import erase
 
 TABLE = "shop.events"
 
@@ -56,7 +56,7 @@ def test_a_run_that_died_after_the_table_was_changed_is_run_again(spark, shop, m
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dedup_nb.finish._commit", die)
+        patch.setattr("dedup_nb.pipeline.commit._commit", die)
         with pytest.raises(KeyboardInterrupt):
             go(spark, shop, output_table=TABLE)
     go(spark, shop, output_table=TABLE)

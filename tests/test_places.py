@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from dedup_nb import memory
-from dedup_nb.config import Config
-from dedup_nb.errors import ConfigError, InputError, MissingInputError
-from dedup_nb.files import (
+from dedup_nb.base.config import Config, Input, Limits, Memory, limits_of
+from dedup_nb.base.errors import ConfigError, InputError, MissingInputError
+from dedup_nb.base.storage import (
     absolute,
     canonical,
     escaped,
     filesystem,
-    find_batches,
     in_order,
-    is_asked_for,
     is_inside,
     loader_url,
     names_in,
     write_text,
 )
-from dedup_nb.memory import (
+from dedup_nb.formats.batches import find_batches, is_asked_for
+from dedup_nb.pipeline import job
+from dedup_nb.pipeline.commit import publish
+from dedup_nb.pipeline.job import (
     check_output,
     door,
     forget_output,
@@ -31,8 +31,6 @@ from dedup_nb.memory import (
     noted_output,
     record_output,
 )
-from dedup_nb.places import Input, Limits, Memory, limits_of
-from dedup_nb.write import publish
 
 
 @pytest.fixture(autouse=True)
@@ -154,7 +152,7 @@ def test_a_password_in_the_endpoint_stays_out_of_files():
 def test_a_note_that_is_as_it_should_be_costs_no_look_at_all_batches(here, monkeypatch):
     made_with = {"output_format": "parquet", "event_id": ("a", "b")}
     record_output("out", made_with, Memory("lake"))
-    monkeypatch.setattr(memory, "names_in", lambda path: pytest.fail(f"{path} was listed"))
+    monkeypatch.setattr(job, "names_in", lambda path: pytest.fail(f"{path} was listed"))
     for commits in (False, True):
         record_output("out", made_with, Memory("lake"), commits=commits)
 

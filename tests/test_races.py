@@ -14,8 +14,8 @@ import pytest
 from runs import go, shown, write
 from spread import kill_group
 
-from dedup_nb.lake import LakeStore
-from dedup_nb.ledger import Ledger
+from dedup_nb.manifest.lake import LakeStore
+from dedup_nb.manifest.ledger import Ledger
 
 pytestmark = pytest.mark.long
 FIRST = {"0": [("z", "f", 0, 0)]}

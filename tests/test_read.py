@@ -14,23 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from spread import configured
 
-from dedup_nb.enriched import NAMES
-from dedup_nb.errors import ConfigError, FormatError, InputError, MissingColumnError, MissingInputError
-from dedup_nb.files import (
-    Batch,
-    InputFile,
-    absolute,
-    canonical,
-    filesystem,
-    find_batches,
-    is_asked_for,
-    is_inside,
-    late_id,
-    loader_url,
-)
-from dedup_nb.places import Input, Limits, Recipe
-from dedup_nb.keys import ids_of
-from dedup_nb.read import check_format, explain_read_error, format_of, read_batch, wrong_line
+from dedup_nb.base.config import Input, Limits, Recipe
+from dedup_nb.base.errors import ConfigError, FormatError, InputError, MissingColumnError, MissingInputError
+from dedup_nb.base.storage import absolute, canonical, filesystem, is_inside, loader_url
+from dedup_nb.formats.batches import Batch, InputFile, find_batches, is_asked_for, late_id
+from dedup_nb.formats.enriched import NAMES
+from dedup_nb.formats.reading import check_format, explain_read_error, format_of, read_batch, wrong_line
+from dedup_nb.rules.keys import ids_of
 
 ID = "83c1293c-9788-5607-a11c-f291161a7a5a"
 MARK = b"\xef\xbb\xbf"  # what some editors put at the beginning of a file

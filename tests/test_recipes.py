@@ -13,7 +13,7 @@ from commands import blocks, checked, inline, words_of
 from conftest import ROOT
 
 from dedup_nb import __version__
-from dedup_nb.config import Config, settings
+from dedup_nb.base.config import Config, settings
 
 FOLDER = ROOT / "recipes"
 FILES = sorted(p for p in FOLDER.rglob("*") if p.is_file() and p.suffix not in (".pyc", ".whl"))
@@ -89,7 +89,7 @@ def test_the_commands_are_found():
 
 
 def test_a_wrong_flag_in_a_recipe_is_found():
-    from dedup_nb.errors import ConfigError
+    from dedup_nb.base.errors import ConfigError
 
     for line in ("dedup run --imput x", "dedup rnu", "dedup run --manifest lakes"):
         [words] = lists_of_text(line)

@@ -13,10 +13,7 @@ from pyspark.sql import functions as F
 from runs import SAMPLES, silent
 
 from dedup_nb import Config, deduplicate, run
-from dedup_nb.cli import main
-from dedup_nb.deltas import Delta
-from dedup_nb.enriched import NAMES
-from dedup_nb.errors import (
+from dedup_nb.base.errors import (
     BusyError,
     ConfigError,
     FormatError,
@@ -25,7 +22,10 @@ from dedup_nb.errors import (
     MissingInputError,
     OutputError,
 )
-from dedup_nb.repair import repair
+from dedup_nb.cli import main
+from dedup_nb.formats.delta import Delta
+from dedup_nb.formats.enriched import NAMES
+from dedup_nb.warehouse.repair import repair
 
 SCHEMA = "event_id string, event_fingerprint string, day int, n int"
 EIGHT = [
@@ -345,7 +345,7 @@ def test_a_repair_that_may_be_alive_elsewhere_is_let_be(spark, tmp_path, monkeyp
     elsewhere = {"host": "another", "pid": 1, "started": "1", "at": "2026-11-01T00:00:00+00:00"}
     with monkeypatch.context() as patch:
         die_at(patch, 2)
-        patch.setattr("dedup_nb.repair.this_process", lambda: elsewhere)
+        patch.setattr("dedup_nb.warehouse.repair.this_process", lambda: elsewhere)
         with pytest.raises(Died):
             go(spark, path)
     with pytest.raises(BusyError, match="is at work: process 1 on another since 2026-11-01"):
@@ -552,14 +552,14 @@ def test_a_repair_whose_version_is_gone_is_put_back(spark, tmp_path, monkeypatch
     frame(spark, EIGHT[:1]).write.format("delta").mode("append").save(path)
     said = []
     with monkeypatch.context() as patch:
-        patch.setattr("dedup_nb.repair.open_loaded", _gone_once())
+        patch.setattr("dedup_nb.warehouse.repair.open_loaded", _gone_once())
         done = repair(path, spark=spark, say=said.append)
     assert "It could not be finished, and is put back: no such file" in said[1]
     assert done.counts["left"] == 5 and numbers(spark, path) == [1, 3, 5, 8]
 
 
 def _gone_once():
-    from dedup_nb.fates import open_loaded
+    from dedup_nb.warehouse.decisions import open_loaded
 
     times = []
 
@@ -584,7 +584,7 @@ def test_duplicates_belong_to_one_table(spark, tmp_path):
 @pytest.mark.long
 def test_many_ids_are_written_with_the_whole_table(spark, tmp_path, monkeypatch):
     path, entities = with_entities(spark, tmp_path)
-    monkeypatch.setattr("dedup_nb.repair._MANY", 1)
+    monkeypatch.setattr("dedup_nb.warehouse.repair._MANY", 1)
     done = go(spark, path, None, entities)
     assert numbers(spark, path) == [1, 3, 5, 6, 8] and links(spark, f"{tmp_path}/link") == STAYING
     assert done.counts == dict(before=10, without_id=0, left=5, renamed=0, after=5)

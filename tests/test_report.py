@@ -8,14 +8,21 @@ import pytest
 from runs import TWO, go, write
 
 from dedup_nb import Config, overview
+from dedup_nb.base.errors import ConfigError
+from dedup_nb.base.storage import names_in, write_text
 from dedup_nb.cli import main
-from dedup_nb.drawings import waterfall
-from dedup_nb.errors import ConfigError
-from dedup_nb.files import names_in, write_text
-from dedup_nb.history import forget, runs
-from dedup_nb.overview import draw_pages, looked_back, remove_row, row_file, row_of, write_index
-from dedup_nb.page import BAD, DROPPED
-from dedup_nb.report import bad_examples, report_html
+from dedup_nb.operate.history import forget, runs
+from dedup_nb.report.page import BAD, DROPPED, waterfall
+from dedup_nb.report.pages import (
+    bad_examples,
+    draw_pages,
+    looked_back,
+    remove_row,
+    report_html,
+    row_file,
+    row_of,
+    write_index,
+)
 
 NONE = {"read": 5, "bad": 0, "kept": 5, "dropped": 0, "renamed": 0, "suspects": 0}
 PLAIN = {

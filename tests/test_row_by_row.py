@@ -10,14 +10,14 @@ from pyspark.sql import functions as F
 from runs import committed, go
 from spread import configured
 
-from dedup_nb.canonical import canonical_row
-from dedup_nb.errors import InputError, MissingColumnError, OutputError
-from dedup_nb.files import find_batches
-from dedup_nb.keys import fit, ids_of, with_ids, with_keys
-from dedup_nb.places import Input, Output, Recipe
-from dedup_nb.read import read_batch
-from dedup_nb.resolve import deduplicate
-from dedup_nb.write import check_columns_fit
+from dedup_nb.base.canonical import canonical_row
+from dedup_nb.base.config import Input, Output, Recipe
+from dedup_nb.base.errors import InputError, MissingColumnError, OutputError
+from dedup_nb.formats.batches import find_batches
+from dedup_nb.formats.reading import read_batch
+from dedup_nb.pipeline.write import check_columns_fit
+from dedup_nb.rules.deduplicate import deduplicate
+from dedup_nb.rules.keys import fit, ids_of, with_ids, with_keys
 
 # --- one number, one text ----------------------------------------------------------------------------------
 

@@ -31,38 +31,39 @@ from test_laws import (
     surrogate_of,
 )
 
-from dedup_nb.canonical import field_at, micros_of
-from dedup_nb.cross_batch import cross_batch
-from dedup_nb.errors import ConfigError, InputError, MissingColumnError
-from dedup_nb.keys import (
-    ELSEWHERE,
-    GONE,
-    HEAD,
+from dedup_nb.base.canonical import field_at, micros_of
+from dedup_nb.base.config import Output, Recipe
+from dedup_nb.base.errors import ConfigError, InputError, MissingColumnError
+from dedup_nb.base.spark import check_spark, get_spark, tuned
+from dedup_nb.pipeline.decide import differing_words
+from dedup_nb.pipeline.write import check_columns_fit
+from dedup_nb.rules.cross_batch import ELSEWHERE, GONE, HEAD, RENAMED, STAYS, cross_batch, id_key, pair_key
+from dedup_nb.rules.deduplicate import (
+    VERDICTS,
+    Deduplicated,
+    decide,
+    deduplicate,
+    dropped_rows,
+    kept_rows,
+    met,
+)
+from dedup_nb.rules.keys import (
     NAMESPACE,
-    RENAMED,
-    STAYS,
     check_columns,
     fed_back,
     fingerprint_of,
     fit,
     hash_of,
-    id_key,
     looked_up_id,
     new_event_id,
     own_id,
-    pair_key,
     place_of,
     suspect_ids,
     with_ids,
     with_keys,
 )
-from dedup_nb.natural import collapsed, natural
-from dedup_nb.places import Output, Recipe
-from dedup_nb.resolve import VERDICTS, Deduplicated, decide, deduplicate, dropped_rows, kept_rows, met
-from dedup_nb.session import check_spark, get_spark, tuned
-from dedup_nb.stages import differing_words
-from dedup_nb.synthetic import synthetic
-from dedup_nb.write import check_columns_fit
+from dedup_nb.rules.natural import collapsed, natural
+from dedup_nb.rules.synthetic import synthetic
 
 STRATEGIES = ["rename_later", "rename_all", "quarantine", "delete_all", "off"]
 

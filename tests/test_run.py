@@ -8,9 +8,8 @@ from pyspark.sql import functions as F
 from runs import committed, files, go, rows, silent, write
 from spread import COMPILED, configured
 
-from dedup_nb import Config, deduplicate, pipeline, run
-from dedup_nb.enriched import NAMES
-from dedup_nb.errors import (
+from dedup_nb import Config, deduplicate, run
+from dedup_nb.base.errors import (
     AlarmError,
     BusyError,
     ConfigError,
@@ -20,8 +19,10 @@ from dedup_nb.errors import (
     MissingColumnError,
     OutputError,
 )
-from dedup_nb.finish import check_conservation
-from dedup_nb.write import Attempt, commit_record, discard, files_of, publish
+from dedup_nb.formats.enriched import NAMES
+from dedup_nb.pipeline import run as pipeline
+from dedup_nb.pipeline.commit import check_conservation, commit_record, discard, publish
+from dedup_nb.pipeline.write import Attempt, files_of
 
 EVENTS = [  # 7 rows = 1 bad + 4 kept + 2 dropped
     ("a", "f1", "2026-11-20 10:00:00", "/home"),
@@ -125,7 +126,7 @@ def test_a_delta_output_replaces_only_its_own_batch_and_nothing_after_an_alarm(
 def test_enriched_tsv_out_is_131_columns_and_reads_back_as_the_same_events(spark, tmp_path):
     from runs import SAMPLES
 
-    from dedup_nb.enriched import decoded
+    from dedup_nb.formats.enriched import decoded
 
     batch = sorted(SAMPLES.glob("run=*"))[0].name.removeprefix("run=")
     this = dict(input_format="enriched_tsv", batch_id=batch)
@@ -145,7 +146,7 @@ def test_enriched_tsv_out_is_131_columns_and_reads_back_as_the_same_events(spark
 @pytest.mark.long
 def test_lines_that_go_on_as_lines_keep_their_text(spark, tmp_path):
     "Which way a line went does not show: a suspect keeps its cells as they came, like any other."
-    from dedup_nb.enriched import NAMES
+    from dedup_nb.formats.enriched import NAMES
 
     def line(i, second, **cells):
         event_id = f"0000000{i}-AAAA-4AAA-8AAA-AAAAAAAAAAAA"
@@ -341,7 +342,7 @@ def test_of_events_that_differ_in_their_text_alone_the_same_line_stays(spark, tm
 
 @pytest.mark.long
 def test_more_suspects_than_can_be_broadcast_are_joined_by_shuffle(spark, source, tmp_path, monkeypatch):
-    monkeypatch.setattr("dedup_nb.scan.BROADCAST_LIMIT", 1)
+    monkeypatch.setattr("dedup_nb.pipeline.decide.BROADCAST_LIMIT", 1)
     said = []
     assert run(alone(source, tmp_path), spark, say=said.append).counts == COUNTS
     assert any("too many to broadcast" in line for line in said)
@@ -420,9 +421,9 @@ def test_a_rerun_gives_the_same_rows_and_replaces_its_own_files_only(spark, sour
 
 @pytest.mark.long
 def test_a_run_that_was_overtaken_commits_nothing(spark, source, tmp_path, monkeypatch):
-    from dedup_nb import finish
+    from dedup_nb.pipeline import commit
 
-    real, nested = finish.check_shares, []
+    real, nested = commit.check_shares, []
 
     def overtaken(*args):
         if not nested:
@@ -430,7 +431,7 @@ def test_a_run_that_was_overtaken_commits_nothing(spark, source, tmp_path, monke
             one(spark, source, tmp_path)
         return real(*args)
 
-    monkeypatch.setattr(finish, "check_shares", overtaken)
+    monkeypatch.setattr(commit, "check_shares", overtaken)
     with pytest.raises(BusyError, match="Another run has written batch in"):
         one(spark, source, tmp_path)
     assert committed(spark, tmp_path, "in").count() == 4

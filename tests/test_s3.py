@@ -18,14 +18,15 @@ import pytest
 from emulator import answer, gate_to, ministack
 from runs import TWO
 
-from dedup_nb import s3
-from dedup_nb.aws import s3_policy
-from dedup_nb.errors import AccessError, ConfigError
-from dedup_nb.files import find_batches, remove_folder
-from dedup_nb.memory import check_output
-from dedup_nb.places import Input
-from dedup_nb.read import check_format
-from dedup_nb.session import _joined
+from dedup_nb.base import storage
+from dedup_nb.base.config import Input
+from dedup_nb.base.errors import AccessError, ConfigError
+from dedup_nb.base.spark import _joined
+from dedup_nb.base.storage import remove_folder
+from dedup_nb.dynamodb.connection import s3_policy
+from dedup_nb.formats.batches import find_batches
+from dedup_nb.formats.reading import check_format
+from dedup_nb.pipeline.job import check_output
 
 SECRET = "a secret that is never seen"
 
@@ -256,7 +257,7 @@ def test_an_endpoint_is_that_of_spark_too(monkeypatch, scheme, tls):
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"{scheme}://store.example:9000")
     monkeypatch.setenv("AWS_REGION", "eu-north-1")
-    made = s3.s3_settings(["s3n://one/a", "s3://two", "/data"])
+    made = storage.s3_settings(["s3n://one/a", "s3://two", "/data"])
     own = {
         n.removeprefix("spark.hadoop.fs.s3a."): v
         for n, v in made.items()
@@ -288,14 +289,14 @@ def test_a_profile_gives_endpoint_region_and_keys(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_PROFILE", "lab")
-    made = s3.s3_settings(["s3://lake"])
+    made = storage.s3_settings(["s3://lake"])
     assert made["spark.hadoop.fs.s3a.endpoint"] == "http://lab:9"
-    assert made["spark.hadoop.fs.s3a.endpoint.region"] == s3.s3_files("lake").region == "eu-central-1"
+    assert made["spark.hadoop.fs.s3a.endpoint.region"] == storage.s3_files("lake").region == "eu-central-1"
     monkeypatch.setenv("AWS_PROFILE", "none")
     with pytest.raises(
         ConfigError, match=r"configuration cannot be used for S3: .*\(none\).* Correct AWS_PROFILE"
     ):
-        s3.s3_client()
+        storage.s3_client()
 
 
 def test_a_bucket_of_aws_is_reached_in_its_own_region(monkeypatch):
@@ -307,14 +308,16 @@ def test_a_bucket_of_aws_is_reached_in_its_own_region(monkeypatch):
         assert request.url == "https://far.s3.amazonaws.com/"
         return answer(request, 403, b"", **{"x-amz-bucket-region": "ap-south-1"})
 
-    s3.s3_client().meta.events.register("before-send.s3.HeadBucket", elsewhere)
-    assert s3.s3_settings(["s3://far/in"])["spark.hadoop.fs.s3a.bucket.far.endpoint.region"] == "ap-south-1"
-    assert s3.s3_files("far").region == "ap-south-1"
+    storage.s3_client().meta.events.register("before-send.s3.HeadBucket", elsewhere)
+    assert (
+        storage.s3_settings(["s3://far/in"])["spark.hadoop.fs.s3a.bucket.far.endpoint.region"] == "ap-south-1"
+    )
+    assert storage.s3_files("far").region == "ap-south-1"
 
 
 def refused(act):
     "What is said of a refusal; nothing was written on the way."
-    with pytest.raises(AccessError) as told, s3.s3_in_words():
+    with pytest.raises(AccessError) as told, storage.s3_in_words():
         act()
     assert told.value.exit_code == 2 and str(told.value).endswith(("committed.", "written."))
     return str(told.value)
@@ -408,13 +411,15 @@ def test_what_else_a_store_refuses_is_said_with_what_to_check(gate, lake, monkey
     ],
 )
 def test_a_refusal_of_any_client_is_understood(text, words):
-    said = s3.s3_refusal(OSError(text))
+    said = storage.s3_refusal(OSError(text))
     assert said.exit_code == 2 and re.search(f"^s3://b.*{words}", str(said), re.DOTALL)
 
 
 def test_a_refusal_without_a_bucket_is_of_the_one_at_hand():
     text = "AccessDeniedException: out/x/: PUT 0-byte object  on out/x/: (Service: S3, Status Code: 403)"
-    assert re.search("^s3://b/out/x cannot.*s3:PutObject", str(s3.s3_refusal(OSError(text), "s3a://b/out")))
+    assert re.search(
+        "^s3://b/out/x cannot.*s3:PutObject", str(storage.s3_refusal(OSError(text), "s3a://b/out"))
+    )
 
 
 def test_errors_of_others_stay_as_they_are():
@@ -423,7 +428,7 @@ def test_errors_of_others_stay_as_they_are():
         "s3://lake/in has no batch",
         "(AccessDeniedException) PartiQLInsert",
     ):
-        assert s3.s3_refusal(OSError(text)) is None
+        assert storage.s3_refusal(OSError(text)) is None
 
 
 def test_the_least_policy_names_what_is_on_s3_alone():

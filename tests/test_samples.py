@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import functions as F
 from spread import COMPILED, configured
 
-from dedup_nb.enriched import ENRICHED, NAMES, REQUIRED
-from dedup_nb.errors import ConfigError
-from dedup_nb.samples import KINDS, sample_rows, truth, write_samples
+from dedup_nb.base.errors import ConfigError
+from dedup_nb.formats.enriched import ENRICHED, NAMES, REQUIRED
+from dedup_nb.tools.samples import KINDS, sample_rows, truth, write_samples
 
 SAMPLES = Path(__file__).resolve().parents[1] / "data_samples"
 KIND_OF = dict(ENRICHED)

@@ -11,20 +11,21 @@ import pytest
 from pyspark.sql import functions as F
 from runs import SAMPLES, TWO, TWO_DAYS, files, go, silent, write
 
-from dedup_nb.changes import Latest
 from dedup_nb import deduplicate
-from dedup_nb.errors import ConfigError, ConservationError, InputError
-from dedup_nb.compare import compare
-from dedup_nb.expiry import Deduper
-from dedup_nb.memory import lake_store
-from dedup_nb.ledger import Ledger, Marker
-from dedup_nb.merges import MergeTable, final
-from dedup_nb.profile import profile_events
-from dedup_nb.repair import repair
-from dedup_nb.resolve import decide
-from dedup_nb.session import WRITING, tuned
-from dedup_nb.state import DedupState
-from dedup_nb.stream import deduplicate_stream
+from dedup_nb.base.errors import ConfigError, ConservationError, InputError
+from dedup_nb.base.spark import WRITING, tuned
+from dedup_nb.distribution.compare import compare
+from dedup_nb.distribution.profile import profile_events
+from dedup_nb.manifest.lake import lake_store
+from dedup_nb.manifest.ledger import Ledger, Marker
+from dedup_nb.merges.change_log import Latest
+from dedup_nb.merges.engines import final
+from dedup_nb.merges.merge_table import MergeTable
+from dedup_nb.rules.deduplicate import decide
+from dedup_nb.streams.deduper import Deduper
+from dedup_nb.streams.deduper_state import DedupState
+from dedup_nb.streams.stream import deduplicate_stream
+from dedup_nb.warehouse.repair import repair
 
 
 @contextmanager
@@ -147,8 +148,10 @@ def test_a_file_that_a_reader_passes_over_is_missed_in_the_counts(spark, tmp_pat
     write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1), ("b", "f", 1, 2)]})
     write(spark, tmp_path / "in", {"1": [("c", "f", 1, 3)]})
     lost = next(p for p in (tmp_path / "in/run=1").glob("*.parquet") if pq.read_metadata(p).num_rows == 1)
-    monkeypatch.setattr("dedup_nb.read.reading", lambda spark: spark.read.options(ignoreMissingFiles="true"))
-    monkeypatch.setattr("dedup_nb.pipeline.check_columns", lambda *_: lost.unlink())
+    monkeypatch.setattr(
+        "dedup_nb.formats.reading.reading", lambda spark: spark.read.options(ignoreMissingFiles="true")
+    )
+    monkeypatch.setattr("dedup_nb.pipeline.run.check_columns", lambda *_: lost.unlink())
     with pytest.raises(ConservationError, match="2 rows were read, but the footers .* have 3"):
         go(spark, tmp_path)
     assert not [f for f in files(tmp_path / "out") if f.startswith("events/")]

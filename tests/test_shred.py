@@ -6,9 +6,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from dedup_nb.enriched import ENRICHED, decoded, with_line_ids
-from dedup_nb.errors import ConfigError, MissingColumnError
-from dedup_nb.shred import (
+from dedup_nb.base.errors import ConfigError, MissingColumnError
+from dedup_nb.formats.enriched import ENRICHED, decoded, with_line_ids
+from dedup_nb.formats.shred import (
     ATOMIC,
     LAYOUTS,
     entities_of,

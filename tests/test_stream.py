@@ -16,17 +16,19 @@ from killed_stream import POINTS
 from pyspark.sql import functions as F
 from runs import SCHEMA, silent
 
-from dedup_nb import Config, finish, memory, run
-from dedup_nb.enriched import ENRICHED
-from dedup_nb.errors import ConfigError, FormatError, InputError, MissingColumnError
-from dedup_nb.expiry import trigger_of
-from dedup_nb.files import read_json
-from dedup_nb.history import forget, runs, runs_table
-from dedup_nb.ledger import Entry, holder_in_the_way, this_process
-from dedup_nb.manifest import Manifest
-from dedup_nb.overview import draw_pages
-from dedup_nb.places import Recipe
-from dedup_nb.stream import _Stream, deduplicate_stream, follow, read_stream
+from dedup_nb import Config, run
+from dedup_nb.base.config import Recipe
+from dedup_nb.base.errors import ConfigError, FormatError, InputError, MissingColumnError
+from dedup_nb.base.storage import read_json
+from dedup_nb.formats.enriched import ENRICHED
+from dedup_nb.manifest import lake
+from dedup_nb.manifest.ledger import Entry, holder_in_the_way, this_process
+from dedup_nb.manifest.protocol import Manifest
+from dedup_nb.operate.history import forget, runs, runs_table
+from dedup_nb.pipeline import commit, job
+from dedup_nb.report.pages import draw_pages
+from dedup_nb.streams.deduper import trigger_of
+from dedup_nb.streams.stream import _Stream, deduplicate_stream, follow, read_stream
 
 # id, fingerprint, second, n: copies, collisions, and copies of collisions, in the order of their times
 ROWS = [(f"i{n * 7 % 5}", f"f{n * 11 % 3}", n, n) for n in range(12)] + [("alone", "f", 12, 12)]
@@ -74,8 +76,8 @@ def cut(spark, folder, places):
 @pytest.mark.parametrize("synthetic", ["rename_later", "quarantine"])
 def test_a_stream_keeps_what_one_batch_keeps(spark, tmp_path, synthetic, monkeypatch):
     cut(spark, tmp_path, [5, 9])
-    said, opened, store = [], [], memory.lake_store
-    monkeypatch.setattr(memory, "lake_store", lambda *asked: (opened.append(asked), store(*asked))[1])
+    said, opened, store = [], [], job.lake_store
+    monkeypatch.setattr(job, "lake_store", lambda *asked: (opened.append(asked), store(*asked))[1])
     go(spark, tmp_path, said.append, synthetic=synthetic)
     assert kept(spark, tmp_path / "out") == in_one(spark, tmp_path, synthetic=synthetic)
     assert [line.partition(":")[0] for line in said] == [f"web-{n:09d}" for n in range(3)]
@@ -403,7 +405,7 @@ def test_an_output_from_a_backup_loses_nothing_in_silence(spark, tmp_path):
 def test_a_commit_whose_files_are_published_by_the_next_start(spark, tmp_path, monkeypatch):
     "Nothing is amiss then: a line as ever, and no word of files that changed."
     land(spark, tmp_path / "in", ROWS, 0)
-    monkeypatch.setattr(finish, "publish", lambda *asked: 1 / 0)
+    monkeypatch.setattr(commit, "publish", lambda *asked: 1 / 0)
     with pytest.raises(Exception, match="ZeroDivision"):
         go(spark, tmp_path)
     monkeypatch.undo()
@@ -502,8 +504,8 @@ def test_a_stop_ends_the_wait_for_another_run(spark, tmp_path):
     "What a stream waits for is said, and what it takes from the manifest."
     land(spark, tmp_path / "in", ROWS, 0)
     config = Config(input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="parquet")
-    store = memory.lake_store(spark, f"{config.output}/manifest")
-    recipe = memory.recipe_record(Recipe(missing_fingerprint="id"), "as it is") | {"retention_days": 30}
+    store = lake.lake_store(spark, f"{config.output}/manifest")
+    recipe = job.recipe_record(Recipe(missing_fingerprint="id"), "as it is") | {"retention_days": 30}
     other, said = Manifest(store, recipe), []
     other.begin("other", None, {"token": "t"})
 
@@ -537,7 +539,7 @@ def test_what_fails_while_a_stream_is_stopped_is_raised(spark, tmp_path, monkeyp
         raise OSError("no pages")
 
     monkeypatch.setattr(_Stream, "_take", fail)
-    monkeypatch.setattr("dedup_nb.stream.draw_pages", no_pages)
+    monkeypatch.setattr("dedup_nb.streams.stream.draw_pages", no_pages)
     with pytest.raises(RuntimeError, match="the disk is full"):
         follow(read_stream(spark, config), config, say=said.append)
     assert "stopping after the micro-batch at hand" in said

@@ -11,14 +11,14 @@ from pyspark.sql import functions as F
 from runs import files, record, rows, silent
 from test_shred import envelope, item, line_of, lines_of
 
-from dedup_nb import Config, run, write
-from dedup_nb.enriched import decoded, with_line_ids
-from dedup_nb.errors import ConfigError, ConservationError, OutputError
-from dedup_nb.finish import publish_pending
-from dedup_nb.ledger import Ledger
-from dedup_nb.shred import LAYOUTS
-from dedup_nb.stages import check_entities
-from dedup_nb.wide import columns_as_json, columns_from_json, fitted_types
+from dedup_nb import Config, run
+from dedup_nb.base.errors import ConfigError, ConservationError, OutputError
+from dedup_nb.formats.enriched import decoded, with_line_ids
+from dedup_nb.formats.shred import LAYOUTS
+from dedup_nb.formats.wide_rows import columns_as_json, columns_from_json, fitted_types
+from dedup_nb.manifest.ledger import Ledger
+from dedup_nb.pipeline import write
+from dedup_nb.pipeline.commit import check_entities, publish_pending
 
 A, B, C = (f"0000000{n}-0000-4000-8000-000000000000" for n in (1, 2, 3))
 PAGES = envelope(
@@ -168,7 +168,7 @@ def test_what_a_loader_is_told_is_said_again_if_a_run_died_before(spark, source)
     (staged / "commit.json").write_text(json.dumps({**stays, "loader": loader}))
     message.unlink()
     (out / "runs/1/files.json").unlink()
-    from dedup_nb.lake import LakeStore
+    from dedup_nb.manifest.lake import LakeStore
 
     assert publish_pending(str(out), Ledger(LakeStore(spark, f"{out}/manifest").markers())) == ["1"]
     assert message.read_text() == before and record(out, "1") == stays

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from runs import silent
 
-from dedup_nb import Config, pipeline, run
-from dedup_nb.deltas import Delta
-from dedup_nb.errors import ConfigError
-from dedup_nb.files import Batch, escaped
-from dedup_nb.history import forget
-from dedup_nb.session import get_spark
-from dedup_nb.versions import added_between, table_rows
+from dedup_nb import Config, run
+from dedup_nb.base.errors import ConfigError
+from dedup_nb.base.spark import get_spark
+from dedup_nb.base.storage import escaped
+from dedup_nb.formats.batches import Batch
+from dedup_nb.formats.delta import Delta, added_between, table_rows
+from dedup_nb.operate.history import forget
+from dedup_nb.pipeline import run as pipeline
 
 COLUMNS = "event_id string, n int"
 

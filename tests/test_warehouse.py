@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from postgres import postgres
 from runs import rows, silent
 
+from dedup_nb.base.errors import ConfigError, MissingColumnError
 from dedup_nb.cli import main
-from dedup_nb.errors import ConfigError, MissingColumnError
-from dedup_nb.repair import repair
-from dedup_nb.resolve import deduplicate
-from dedup_nb.warehouse import compare, split_events, warehouse_sql
+from dedup_nb.distribution.compare import compare
+from dedup_nb.rules.deduplicate import deduplicate
+from dedup_nb.warehouse.repair import repair
+from dedup_nb.warehouse.sql import split_events, warehouse_sql
 
 COLUMNS = ["event_id", "event_fingerprint", "seq", "page"]
 SCHEMA = "event_id string, event_fingerprint string, seq int, page string"

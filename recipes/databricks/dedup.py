@@ -11,7 +11,7 @@
 # COMMAND ----------
 
 from dedup_nb import Config, run
-from dedup_nb.errors import DedupError
+from dedup_nb.base.errors import DedupError
 
 # COMMAND ----------
 
