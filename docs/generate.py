@@ -1,12 +1,15 @@
-"""Writes what is generated in the documents: before_after.svg, and the tables of settings.md.
+"""Writes what is generated: before_after.svg, the tables of settings.md, and the table of chapters in nbs/README.md.
 
 python docs/generate.py        (make docs does it; a test compares)
 """
 
+import json
+import re
 from html import escape
 from pathlib import Path
 
 DOCS = Path(__file__).parent
+NOTEBOOKS = DOCS.parent / "nbs"
 ROWS = [
     ("a", "f1", "10:00:00", "/home"),
     ("b", "f2", "10:00:01", "/cart"),
@@ -90,10 +93,47 @@ def settings_page(page):
     return page.split("\n## ")[0] + f"\n{settings_table()}\n"
 
 
+CHAPTERS = {  # folders of nbs/, in the order of the story
+    "01_distribution": "how duplicated, and why",
+    "02_rules": "one verdict for each pair of an id and a fingerprint",
+    "03_manifest": "what earlier batches had",
+    "04_dynamodb": "the same, pair by pair on DynamoDB",
+    "05_costs": "dollars before the run",
+    "06_pipeline": "batches, one commit each",
+    "07_operate": "look after an output",
+    "08_streams": "the same on a stream; expiry by time",
+    "09_merges": "merge engines as functions",
+    "10_warehouse": "what is loaded already",
+    "base": "what everything stands on",
+    "formats": "what is read and written",
+    "report": "pages from numbers",
+    "tools": "samples with known truth",
+    "jobs": "run by papermill, exported to no module",
+}
+
+
+def notebook_row(path):
+    "A notebook as a row of the table: its title, and the line below that."
+    cells = json.loads(path.read_text())["cells"]
+    title = next("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    name, line = re.match(r"# (.*)\n+> (.*)", title).groups()
+    return f"| [{name}]({path.relative_to(NOTEBOOKS)}) | {line} |"
+
+
+def chapters_page(page):
+    "The page of the notebooks, its tables made anew from the notebooks themselves."
+    tables = []
+    for folder, job in CHAPTERS.items():
+        rows = map(notebook_row, sorted((NOTEBOOKS / folder).glob("*.ipynb")))
+        tables.append("\n".join([f"## {folder}: {job}", "", "| | |", "|---|---|", *rows]))
+    return page.split("\n## ")[0] + "\n" + "\n\n".join(tables) + "\n"
+
+
 def write():
     from dedup_nb import get_spark
 
     (DOCS / "before_after.svg").write_text(picture(get_spark()))
+    (NOTEBOOKS / "README.md").write_text(chapters_page((NOTEBOOKS / "README.md").read_text()))
     (DOCS / "settings.md").write_text(settings_page((DOCS / "settings.md").read_text()))
 
 

@@ -109,8 +109,8 @@ def killed_erasure(spark, config, after, **asked):
             dedup_nb.operate.erase.erase(config, spark, yes=True, **asked)
 
 
-def notebooks(pattern):
-    return sorted((ROOT / "nbs").glob(f"{pattern}.ipynb"))
+def notebooks(*patterns):
+    return sorted(path for pattern in patterns for path in (ROOT / "nbs").glob(f"{pattern}.ipynb"))
 
 
 def runs_through(path):

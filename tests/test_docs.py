@@ -112,6 +112,8 @@ def test_what_is_generated_is_as_committed(spark):
     assert made["picture"](spark) == (ROOT / "docs/before_after.svg").read_text(), "make docs"
     page = (ROOT / "docs/settings.md").read_text()
     assert made["settings_page"](page) == page, "make docs"
+    chapters = (ROOT / "nbs/README.md").read_text()
+    assert made["chapters_page"](chapters) == chapters, "make docs"
 
 
 def test_the_three_lines_of_the_readme_run(spark):

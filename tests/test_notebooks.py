@@ -11,7 +11,7 @@ from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 from runs import TWO_DAYS, files, write
 
-NOTEBOOKS = sorted((ROOT / "nbs").glob("[0-9t]*.ipynb"))  # the numbered ones, and the tutorial
+NOTEBOOKS = [p for p in sorted((ROOT / "nbs").rglob("*.ipynb")) if p.parent.name != "jobs"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -33,7 +33,7 @@ def test_make_notebooks_runs_every_notebook_but_the_jobs():
 @pytest.mark.parametrize("name", [pytest.param("run_backfill", marks=pytest.mark.long), "run_profile"])
 def test_a_job_notebook_does_its_job(spark, tmp_path, monkeypatch, name):
     write(spark, tmp_path / "in", TWO_DAYS)
-    notebook = load_notebook_node(str(ROOT / "nbs" / f"{name}.ipynb"))
+    notebook = load_notebook_node(str(ROOT / "nbs/jobs" / f"{name}.ipynb"))
     asked = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out"), "input_format": "parquet"}
     code = [c.source for c in parameterize_notebook(notebook, asked).cells if c.cell_type == "code"]
     monkeypatch.chdir(tmp_path)

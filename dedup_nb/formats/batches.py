@@ -253,7 +253,7 @@ def asked_batches(
     batches: Sequence[Batch],  # all that were found, oldest first
     limits: Limits,
 ) -> list[Batch]:
-    "Keep the batches that the limits let through. Raises `ConfigError` if `skip_batches` names one that is not there."
+    "Keep the batches that the limits let through. Raises `ConfigError` where `skip_batches` names none."
     ids = [b.batch_id for b in batches]
     unknown = sorted(set(limits.skip_batches) - set(ids))
     if unknown and limits.batch_id is None:
