@@ -9,7 +9,7 @@ import pytest
 
 from dedup_nb.dynamodb.claims import KNOWN, LATER, OWN, TAKEN, Claimant, Claims
 from dedup_nb.dynamodb.table import Meter
-from dedup_nb.rules.cross_batch import STAYS
+from dedup_nb.rules.cross_batch import Fate
 
 DAY = 86400
 X = "x"  # the id that all of them are after
@@ -41,7 +41,7 @@ class Steps:
             self.choose()
 
 
-class Memory:
+class ManifestSettings:
     "A table as a dictionary. Each item of a call is a step; if an answer is lost, the call is repeated."
 
     def __init__(self, rows, steps=None, me=None, lost=0.0):
@@ -163,20 +163,22 @@ def play(before, actors, seed, heads=True):
     "The rows at the end, and the answers of each actor."
     rows = {}
     for one in before:
-        one.claims(Memory(rows), heads)
+        one.claims(ManifestSettings(rows), heads)
     over = any(a.more is OVER for a in actors)
     lost, sweep = (0.2 if seed % 2 else 0.0), over and seed % 4 == 1
     steps, results = Steps(seed, len(actors) + sweep), [None] * len(actors)
 
     def act(n):
         try:
-            results[n] = actors[n].claims(Memory(rows, steps, n, lost), heads, read_first=seed % 3 == 0)
+            results[n] = actors[n].claims(
+                ManifestSettings(rows, steps, n, lost), heads, read_first=seed % 3 == 0
+            )
         finally:
             steps.done(n)
 
     def sweeper():  # deletes what is over and nobody rests on, as a release or forget would
         try:
-            Memory(rows, steps, len(actors)).delete(list(rows), "old@1")
+            ManifestSettings(rows, steps, len(actors)).delete(list(rows), "old@1")
         finally:
             steps.done(len(actors))
 
@@ -199,7 +201,7 @@ def ids_of(actor, answers):
     known = {a.fingerprint: a for a in answers if a.kind == KNOWN}
     stay = [p for p in dict.fromkeys(actor.prints) if p not in taken]
     new = stay if any(a.kind == KNOWN and a.of_id for a in answers) else stay[1:]
-    gone = {p: (known[p].run, X if known[p].fate & 3 == STAYS else f"{X}/{p}") for p in taken}
+    gone = {p: (known[p].run, X if known[p].fate & 3 == Fate.STAYS else f"{X}/{p}") for p in taken}
     return {p: f"{X}/{p}" if p in new else X for p in stay}, gone
 
 
@@ -234,7 +236,7 @@ def check_again(actors, rows, results, heads, read_first):
     for actor, result in zip(actors, results):
         if any(a.more is OVER for a in actors) and any(x.run == "old@1" for x in result):
             continue
-        again = actor.claims(Memory(rows), heads, read_first)
+        again = actor.claims(ManifestSettings(rows), heads, read_first)
         assert kept(again) == kept(result), "a rerun disagrees"
         if heads and actor.more is not KEEPS_IDS:
             assert ids_of(actor, again)[0] == ids_of(actor, result)[0], "a rerun gives other ids"

@@ -418,13 +418,13 @@ def test_runs_of_an_output_without_a_manifest(capsys):
 
 
 def test_runs_finds_the_table_that_the_output_is_noted_with(dynamodb):
-    from dedup_nb.base.config import Memory
+    from dedup_nb.base.config import ManifestSettings
     from dedup_nb.dynamodb.connection import Connection
     from dedup_nb.dynamodb.store import DynamoStore
     from dedup_nb.manifest.protocol import Manifest
     from dedup_nb.pipeline.job import record_output
 
-    memory = Memory("dynamodb", None, f"cli_{time.monotonic_ns()}", dynamodb, "us-east-1")
+    memory = ManifestSettings("dynamodb", None, f"cli_{time.monotonic_ns()}", dynamodb, "us-east-1")
     record_output("out", {"output_format": "parquet"}, memory)
     store = DynamoStore(None, Connection(memory.table, memory.region, dynamodb), "out/manifest", create=True)
     manifest = Manifest(store, {"format": 2, "retention_days": 180})

@@ -436,7 +436,7 @@ def test_a_run_does_what_was_forecast(spark, mixed, missing, strategy):
 
 
 @pytest.fixture(scope="module")
-def bare(spark):
+def without_helper_columns(spark):
     rows = [("x", "/home", "Firefox"), ("x", "/cart", "Firefox"), *[("y", "/home", "Opera")] * 2]
     monday = spark.createDataFrame(rows, "order_id string, page string, useragent string")
     tuesday = spark.createDataFrame([("z", "/home"), ("", "/home")], "order_id string, page string")

@@ -22,7 +22,7 @@ from dedup_nb.manifest.ledger import ManifestError, Marker
 from dedup_nb.manifest.protocol import Manifest
 from dedup_nb.operate.history import forget
 from dedup_nb.pipeline.job import recipe_record
-from dedup_nb.rules.cross_batch import GONE, HEAD, RENAMED, STAYS, cross_batch, id_key, pair_key
+from dedup_nb.rules.cross_batch import Fate, cross_batch, id_key, pair_key
 from dedup_nb.rules.keys import NAMESPACE, fit, place_of, with_ids, with_keys
 from dedup_nb.rules.natural import natural
 from dedup_nb.rules.synthetic import synthetic
@@ -274,7 +274,7 @@ def pairs(spark, *rows):
 
 
 def firsts(spark, *ids):
-    return pairs(spark, *((i, "f", STAYS | HEAD) for i in ids))
+    return pairs(spark, *((i, "f", Fate.STAYS | Fate.HEAD) for i in ids))
 
 
 def claimed(m, spark, batch, day, *ids, **more):
@@ -304,8 +304,10 @@ def table_of(m):
 def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, tmp_path):
     said = []
     m = opened(dynamodb, None, spark, tmp_path, said, tasks=2, on_driver=100, max_wcu=4000)
-    rows = [(f"id{n}", "f", STAYS | HEAD) for n in range(600)] + [("only", None, STAYS | HEAD)]
-    rows += [("hot", "f0", GONE | HEAD)] + [("hot", f"f{n}", GONE) for n in range(1, 200)]
+    rows = [(f"id{n}", "f", Fate.STAYS | Fate.HEAD) for n in range(600)] + [
+        ("only", None, Fate.STAYS | Fate.HEAD)
+    ]
+    rows += [("hot", "f0", Fate.GONE | Fate.HEAD)] + [("hot", f"f{n}", Fate.GONE) for n in range(1, 200)]
     one = begin(m, "one", 1)
     assert m.known(one, pairs(spark, *rows)).keys.count() == 0
     m.commit(one, pairs(spark, *rows), {"counts": {}})
@@ -313,8 +315,8 @@ def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, t
     assert (used["claimed"], used["own"], used["duplicate"]) == (801, 0, 0)
     assert used["requests"] <= 1001 / 20 and used["write_units"] == 1001, "200 fates differ from their place"
     there = items(table_of(m))
-    assert (there["hot", "#"]["first"], there["hot", "#"]["fate"]) == ("f0", str(GONE | HEAD))
-    assert there["hot", "f7"]["fate"] == str(GONE)
+    assert (there["hot", "#"]["first"], there["hot", "#"]["fate"]) == ("f0", str(Fate.GONE | Fate.HEAD))
+    assert there["hot", "f7"]["fate"] == str(Fate.GONE)
     assert said[0].strip() == "801 pairs to claim at 4 000 write units a second: about a second"
     told = "claimed 801, own 0, duplicate 0, expired 0, throttled 0, retried 0; "
     assert said[1].strip().startswith(told)
@@ -322,7 +324,11 @@ def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, t
     asked = pairs(spark, ("hot", "f7", 0), ("hot", "f0", 0), ("id3", "g", 0), ("id3", "f", 0))
     named = asked.select("pair", F.concat("event_id", "event_fingerprint").alias("named"))
     found = m.known(begin(m, "two", 2), asked.where("event_fingerprint <> 'f'")).keys.join(named, "pair")
-    expected = {("hotf7", GONE, "one"), ("hotf0", GONE | HEAD, "one"), ("id3f", STAYS | HEAD, "one")}
+    expected = {
+        ("hotf7", Fate.GONE, "one"),
+        ("hotf0", Fate.GONE | Fate.HEAD, "one"),
+        ("id3f", Fate.STAYS | Fate.HEAD, "one"),
+    }
     assert {(r.named, r.fate, r.batch_id) for r in found.collect()} == expected
 
 
@@ -478,7 +484,7 @@ def test_forget_deletes_the_rows_of_a_batch_and_is_finished_by_the_next_if_it_is
     spark, manifest, tmp_path, listed
 ):
     m = manifest
-    rows = pairs(spark, ("a", "f", STAYS | HEAD), ("a", "g", RENAMED))
+    rows = pairs(spark, ("a", "f", Fate.STAYS | Fate.HEAD), ("a", "g", Fate.RENAMED))
     claim = begin(m, "one", 1)
     m.known(claim, rows)
     m.commit(claim, rows, {})
@@ -492,7 +498,9 @@ def test_forget_deletes_the_rows_of_a_batch_and_is_finished_by_the_next_if_it_is
 
 def with_two(m, spark):
     "Two ids with two fingerprints each, and another one, committed; a batch that was killed and given up."
-    rows = pairs(spark, *((i, f, STAYS | HEAD if f == "f" else RENAMED) for i in "ab" for f in "fg"))
+    rows = pairs(
+        spark, *((i, f, Fate.STAYS | Fate.HEAD if f == "f" else Fate.RENAMED) for i in "ab" for f in "fg")
+    )
     claim = begin(m, "one", 1)
     m.known(claim, rows.unionByName(firsts(spark, "c")))
     m.commit(claim, rows.unionByName(firsts(spark, "c")), {})

@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import CredentialRetrievalError, UnauthorizedSSOTokenError
 from emulator import Faults, a_client, a_name, a_table, items, refuse
 
-from dedup_nb.base.config import Memory
+from dedup_nb.base.config import ManifestSettings
 from dedup_nb.base.errors import ConfigError
 from dedup_nb.cli import main
 from dedup_nb.dynamodb.claims import KNOWN, LATER, OWN, TAKEN, Claimant, Claims
@@ -41,7 +41,7 @@ from dedup_nb.dynamodb.table import (
     write_rate,
 )
 from dedup_nb.manifest.ledger import FencedError, ManifestError, Marker
-from dedup_nb.rules.cross_batch import GONE, HEAD, RENAMED, STAYS
+from dedup_nb.rules.cross_batch import Fate
 
 DAY = 86400
 NOW = 1_800_000_000
@@ -195,8 +195,8 @@ def test_a_batch_that_the_original_claimed_gets_our_name_and_can_be_committed(ta
         put(table, "a", fingerprint, NOW)
     assert own(claim(table, who("b", 1, heads=False), ("a", "fg"))) == {("a", "f"), ("a", "g")}
     assert {item["run"] for item in items(table).values()} == {"b@1"}
-    assert table.mark({("a", "g"): RENAMED}, "b@1") == set()
-    assert table.mark({("a", "g"): STAYS}, "c@2") == {("a", "g")}
+    assert table.mark({("a", "g"): Fate.RENAMED}, "b@1") == set()
+    assert table.mark({("a", "g"): Fate.STAYS}, "c@2") == {("a", "g")}
 
 
 @pytest.mark.parametrize(
@@ -450,7 +450,7 @@ def kept_ids(ids, answers):
         stay = [p for p in prints if p not in taken]
         new = stay if any(a.of_id for a in there.values()) else stay[1:]
         kept |= {(i, p): f"{i}/{p}" if p in new else i for p in stay}
-        gone |= {(i, p): i if there[p].fate & 3 == STAYS else f"{i}/{p}" for p in taken}
+        gone |= {(i, p): i if there[p].fate & 3 == Fate.STAYS else f"{i}/{p}" for p in taken}
     return kept, gone
 
 
@@ -674,7 +674,7 @@ def all_that_a_run_does(table):
         claim(table, who("one", 1, heads=heads), ("a", "fg"), ("b", "f"))
         later = who("two", 2, 1, heads=heads, dead=frozenset({"one@1"}))
         claim(table, later, ("a", "fh"), ("b", "g"), read_first=True)
-    table.mark({("a", "#"): GONE | HEAD}, "two@2")
+    table.mark({("a", "#"): Fate.GONE | Fate.HEAD}, "two@2")
     table.delete([("a", "h")], "two@2")
     table.log_after("0")
 
@@ -734,7 +734,7 @@ def test_all_versions_are_read_from_files_base64_and_json(tmp_path, version, dat
 
 
 def test_our_own_settings_go_over_those_of_the_configuration():
-    over = Memory(storage_config=coded("1-0-0", OLD), table="mine", endpoint="http://x")
+    over = ManifestSettings(storage_config=coded("1-0-0", OLD), table="mine", endpoint="http://x")
     found = connection_of(over)
     assert (found.table, found.region, found.endpoint) == ("mine", "eu-west-1", "http://x")
     assert found.secret_key == "hunter2secret" and "hunter2" not in f"{over}{found}"
@@ -756,7 +756,7 @@ def test_our_own_settings_go_over_those_of_the_configuration():
 )
 def test_a_configuration_that_does_not_fit_is_named_without_what_it_holds(text, words):
     with pytest.raises(ConfigError, match=words) as wrong:
-        connection_of(Memory(storage_config=text))
+        connection_of(ManifestSettings(storage_config=text))
     assert "hunter2" not in str(wrong.value)
     assert wrong.value.__context__ is None or wrong.value.__suppress_context__
 
@@ -772,4 +772,4 @@ def test_an_address_or_region_that_is_none_is_named(more):
 
 def test_a_run_without_a_table_name_is_refused():
     with pytest.raises(ConfigError, match="manifest=dynamodb needs a table"):
-        connection_of(Memory())
+        connection_of(ManifestSettings())

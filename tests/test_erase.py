@@ -23,7 +23,7 @@ from runs import (
 )
 
 from dedup_nb import Config, run
-from dedup_nb.base.config import Memory
+from dedup_nb.base.config import ManifestSettings
 from dedup_nb.base.errors import BusyError, ConfigError
 from dedup_nb.base.storage import read_json
 from dedup_nb.dynamodb.store import DynamoStore
@@ -253,7 +253,7 @@ def test_what_cannot_be_done_is_said(spark, two, tmp_path):
         erase(Config(output=str(tmp_path), manifest="none"), spark, event_id="a", forget=True)
     with pytest.raises(ConfigError, match="Wanted an output with batches"):
         erase(Config(output=str(tmp_path), manifest="none"), spark, event_id="a")
-    manifest = existing_manifest(spark, Memory("lake"), two.output)
+    manifest = existing_manifest(spark, ManifestSettings("lake"), two.output)
     manifest.begin("3", None, {"token": "t"})
     with pytest.raises(BusyError, match="Batch 3 is claimed by"):
         erase(two, spark, event_id="a", yes=True)

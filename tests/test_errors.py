@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dedup_nb.base import errors
-from dedup_nb.base.config import Config, Memory, Recipe, places_of
+from dedup_nb.base.config import Config, ManifestSettings, Recipe, places_of
 from dedup_nb.base.errors import (
     ConfigError,
     DedupError,
@@ -141,6 +141,6 @@ def test_a_manifest_that_is_none_and_one_without_a_place():
     from dedup_nb.pipeline.job import existing_manifest, manifest_path
 
     with pytest.raises(ConfigError, match="manifest=none has no ledger to look at"):
-        existing_manifest(None, Memory("none"), "out")
+        existing_manifest(None, ManifestSettings("none"), "out")
     with pytest.raises(ConfigError, match="--output DIR"):
-        manifest_path(Memory(), None)
+        manifest_path(ManifestSettings(), None)

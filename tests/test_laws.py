@@ -19,9 +19,9 @@ from spread import configured
 
 from dedup_nb.base.config import Recipe
 from dedup_nb.rules.cross_batch import KEY, id_key, pair_key, to_remember
-from dedup_nb.rules.deduplicate import decide, deduplicate, kept_rows, met
+from dedup_nb.rules.deduplicate import decide, deduplicate, kept_rows, with_decisions
 from dedup_nb.rules.keys import NAMESPACE, fit, with_ids, with_keys
-from dedup_nb.rules.natural import collapsed
+from dedup_nb.rules.natural import distinct_with_counts
 
 COLUMNS = ["event_id", "event_fingerprint", "etl_tstamp", "collector_tstamp", "app"]
 WIDE = [*COLUMNS, "original_event_id"]
@@ -152,7 +152,7 @@ def without_a_column(seed):
 
 def came_again(rows, seed):
     "Some rows come as what they were renamed to, with the id that they had first; some name another event."
-    pick, kinds = random.Random(seed), [fed_back, fed_back, own_original, *[not_renamed] * 5]
+    pick, kinds = random.Random(seed), [is_reingested, is_reingested, own_original, *[not_renamed] * 5]
     return [r | pick.choice(kinds)(r) for r in rows]
 
 
@@ -165,7 +165,7 @@ def own_original(row):
     return {"original_event_id": "id1"}
 
 
-def fed_back(row):
+def is_reingested(row):
     event_id, fingerprint = row["event_id"], row["event_fingerprint"]
     if not event_id or not fingerprint:
         return {"original_event_id": event_id}  # says the same, or nothing
@@ -304,10 +304,10 @@ def kept_of_batches(spark, batches, strategy):
     ddl, memory = f"{key}, fate int, batch_id string, seq bigint, of_id boolean", []
     event_id = F.col("_dd_id")
     for seq, rows in enumerate(batches):
-        suspects = collapsed(with_keys(with_ids(frame_of(spark, rows), keys), keys)).cache()
+        suspects = distinct_with_counts(with_keys(with_ids(frame_of(spark, rows), keys), keys)).cache()
         known = spark.createDataFrame(memory, ddl)
         decisions = decide(suspects, strategy, batch_id=str(seq), known=known).cache()
-        kept = kept_rows(met(suspects, decisions), COLUMNS, keys.id)
+        kept = kept_rows(with_decisions(suspects, decisions), COLUMNS, keys.id)
         found += Counter(r[0] for r in kept.select(F.to_json(F.struct("*"), JSON)).collect())
         pairs = suspects.select(*id_key(event_id), pair_key(event_id, F.col("_dd_fp"))).distinct()
         for r in to_remember(pairs, decisions, known).collect():

@@ -21,7 +21,7 @@ from dedup_nb.manifest.ledger import (
     agreed,
     this_process,
 )
-from dedup_nb.manifest.protocol import Look, Manifest, check_rerun
+from dedup_nb.manifest.protocol import Lookup, Manifest, check_rerun
 from dedup_nb.pipeline.decide import time_of_batch
 from dedup_nb.pipeline.job import recipe_record
 from dedup_nb.pipeline.todo import choose_batches, compare_with_commits, record_input
@@ -55,7 +55,7 @@ class Dictionary:
     def known(self, claim, pairs, retention_s, number=None):
         earlier = [e for e in claim.ledger.committed() if e.first_seq < claim.sees]
         live = [e for e in earlier if None in (e.etl, claim.etl) or e.etl + retention_s >= claim.etl]
-        return Look({e.batch_id for e in live if self.keys[e.batch_id] & set(pairs)})
+        return Lookup({e.batch_id for e in live if self.keys[e.batch_id] & set(pairs)})
 
     def gone(self, ledger, retention_s):
         return ledger.expired()

@@ -17,11 +17,11 @@ from dedup_nb.manifest.ledger import FORMAT, ManifestError, Marker
 from dedup_nb.manifest.protocol import Manifest
 from dedup_nb.operate.history import forget
 from dedup_nb.pipeline.job import recipe_record
-from dedup_nb.rules.cross_batch import HEAD, RENAMED, STAYS, id_key, pair_key
+from dedup_nb.rules.cross_batch import Fate, id_key, pair_key
 
 DAY = 86400
 T = 20_777 * DAY  # 2026-11-20
-FIRST = STAYS | HEAD
+FIRST = Fate.STAYS | Fate.HEAD
 RECIPE = recipe_record(Recipe(missing_fingerprint="surrogate", retention_days=10), "lower")
 
 
@@ -76,15 +76,15 @@ def test_the_story_of_three_batches(lake, spark, tmp_path, monkeypatch):
     taken = Marker(claim.seq, "claim", "three", {"token": "u", "etl": T})
     assert not other.store.append(taken) and states(other) == {ODD: "committed", "two": "claimed"}
     alive = ("order 7", "f", FIRST, ODD, 1)
-    m.commit(claim, keys(spark, ("order 7", "g", RENAMED), alive), {"pairs": 1})
+    m.commit(claim, keys(spark, ("order 7", "g", Fate.RENAMED), alive), {"pairs": 1})
 
     # ids match as they are; what a later batch keeps alive lives as long as that one
     assert known(m, T + 10 * DAY, TWIN, "ORDER 7", "a'\\%ü") == [(ODD, FIRST)]
-    assert known(m, T + 10 * DAY + 1, "a'\\%ü", "order 7") == [(ODD, FIRST), ("two", RENAMED)]
+    assert known(m, T + 10 * DAY + 1, "a'\\%ü", "order 7") == [(ODD, FIRST), ("two", Fate.RENAMED)]
     with monkeypatch.context() as small:
         small.setattr("dedup_nb.manifest.lake._MANY", 0)  # first ask which eras have the ids
         assert known(m, T + 10 * DAY + 1, TWIN) == known(m, T, "new") == []
-        assert known(m, T + 10 * DAY + 1, "new", "order 7") == [(ODD, FIRST), ("two", RENAMED)]
+        assert known(m, T + 10 * DAY + 1, "new", "order 7") == [(ODD, FIRST), ("two", Fate.RENAMED)]
 
     # what is forgotten goes, with what others kept alive of it
     m.forget(ODD)
@@ -116,12 +116,12 @@ def test_the_table_stays_small_and_lets_what_expired_go(lake, monkeypatch):
     commit(m, "b0", T + 5, ("stays", "f", FIRST), rerun=True)
     assert stored(m) == ["b0"] and known(m, T, "gone after a rerun", "stays") == [("b0", FIRST)]
     for n in range(1, 9):
-        commit(m, f"b{n}", T + 4 * n * DAY, (f"id{n}", "f", FIRST), ("all", f"f{n}", STAYS))
+        commit(m, f"b{n}", T + 4 * n * DAY, (f"id{n}", "f", FIRST), ("all", f"f{n}", Fate.STAYS))
     now = m.store.table().where("kind = 'key'")
     assert now.select(F.input_file_name()).distinct().count() < 5
     gone = m.ledger().expired()
     assert gone and set(stored(m)).isdisjoint(gone) and set(stored(m)) >= {"b6", "b7", "b8"}
-    assert known(m, T + 36 * DAY, "all", "id7") == [("b7", STAYS), ("b7", FIRST), ("b8", STAYS)]
+    assert known(m, T + 36 * DAY, "all", "id7") == [("b7", Fate.STAYS), ("b7", FIRST), ("b8", Fate.STAYS)]
     old = [b for b in stored(m) if b != "b8"]
     assert set(m.expire(T + 42 * DAY)) >= set(old) and set(stored(m)) == {"b8"}
     assert set(states(lake()).values()) == {"committed"} and len(states(lake())) == 9

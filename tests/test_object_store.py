@@ -5,7 +5,7 @@ import json
 import boto3
 import pytest
 
-from dedup_nb.base.config import Config, Input, Memory
+from dedup_nb.base.config import Config, Input, ManifestSettings
 from dedup_nb.base.errors import AccessError, BusyError, InputError, MissingInputError, OutputError
 from dedup_nb.base.storage import (
     files_below,
@@ -191,7 +191,7 @@ def test_commits_that_were_not_published_are_published_by_the_next_run(s3, lake)
 
 
 def test_what_is_noted_of_an_output_and_its_inputs_is_found_again(s3, lake):
-    root, table = f"s3://{lake}/out", Memory("dynamodb", None, "events", None, "us-east-1")
+    root, table = f"s3://{lake}/out", ManifestSettings("dynamodb", None, "events", None, "us-east-1")
     made_with = {"input_format": "json", "event_id": ("event_id",), "output_format": "parquet"}
     check_output(root, made_with)
     assert objects(s3, lake) == set()
@@ -218,7 +218,7 @@ def test_runs_of_an_output_without_a_manifest_are_listed(s3, lake):
     counts = {"read": 3, "bad": 1, "kept": 1, "dropped": 1}
     m = {"batch_id": "1", "attempt": "a1", "status": "committed", "etl_time": None, "counts": counts}
     write_text(f"{root}/runs/1/metrics.json", json.dumps(m))
-    record_output(root, {}, Memory("none"))
+    record_output(root, {}, ManifestSettings("none"))
     assert [(r["batch_id"], r["counts"]) for r in runs(Config(output=root)).data] == [("1", counts)]
 
 

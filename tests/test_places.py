@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dedup_nb.base.config import Config, Input, Limits, Memory, limits_of
+from dedup_nb.base.config import Config, Input, Limits, ManifestSettings, limits_of
 from dedup_nb.base.errors import ConfigError, InputError, MissingInputError
 from dedup_nb.base.storage import (
     absolute,
@@ -24,12 +24,12 @@ from dedup_nb.pipeline import job
 from dedup_nb.pipeline.commit import publish
 from dedup_nb.pipeline.job import (
     check_output,
-    door,
     forget_output,
     memory_of,
     noted_memory,
     noted_output,
     record_output,
+    resolve_settings,
 )
 
 
@@ -96,76 +96,78 @@ def test_what_a_run_writes_may_not_lie_in_its_input(name, spellings, here):
     for path in (source, *others):
         given = {"input": source, "output": "out", name: f"{path.rstrip('/')}/below"}
         with pytest.raises(ConfigError, match=f"The {name} .* lies in it, and would be read by the next run"):
-            door(Config(**given), "run")
-    door(Config(input=source, output="out"), "run")
-    door(Config(input="in", output="in", input_format="table"), "run")  # a table is no folder
+            resolve_settings(Config(**given), "run")
+    resolve_settings(Config(input=source, output="out"), "run")
+    resolve_settings(Config(input="in", output="in", input_format="table"), "run")  # a table is no folder
 
 
 def test_a_link_is_another_spelling(here):
     Path("in").mkdir()
     os.symlink("in", "link")
     with pytest.raises(ConfigError, match="lies in it"):
-        door(Config(input="in", output="link/out"), "run")
+        resolve_settings(Config(input="in", output="link/out"), "run")
 
 
 def test_the_door_resolves_paths_and_says_what_is_missing(here):
-    places, limits = door(Config(input="in", output="out/", etl_time="1970-01-02", rerun=True), "run")
+    places, limits = resolve_settings(
+        Config(input="in", output="out/", etl_time="1970-01-02", rerun=True), "run"
+    )
     assert (places.input.path, places.output.path) == ("in", f"{here}/out")
     assert (limits.etl_s, limits.rerun) == (86400, True)
     with pytest.raises(ConfigError, match="A backfill needs input and output. Give --input DIR"):
-        door(Config(), "backfill")
+        resolve_settings(Config(), "backfill")
 
 
 # --- the manifest that an output is noted with
 
 
-DYNAMO = Memory("dynamodb", None, "events", "http://host:8000", "east")
+DYNAMO = ManifestSettings("dynamodb", None, "events", "http://host:8000", "east")
 
 
 @pytest.mark.parametrize(
     "noted, given, expected",
     [
-        (None, {}, Memory("lake")),
-        (Memory("lake", "/keys"), {}, Memory("lake", "/keys")),
-        (Memory("none"), {}, Memory("none")),
+        (None, {}, ManifestSettings("lake")),
+        (ManifestSettings("lake", "/keys"), {}, ManifestSettings("lake", "/keys")),
+        (ManifestSettings("none"), {}, ManifestSettings("none")),
         (DYNAMO, {}, DYNAMO),
         (DYNAMO, {"aws_region": "west"}, replace(DYNAMO, region="west")),
         (DYNAMO, {"max_wcu": 5}, replace(DYNAMO, max_wcu=5)),
-        (DYNAMO, {"manifest": "lake"}, Memory("lake")),
-        (DYNAMO, {"manifest_path": "/keys"}, Memory("lake", "/keys")),
-        (DYNAMO, {"manifest": "dynamodb", "dynamodb_table": "t"}, Memory("dynamodb", None, "t")),
+        (DYNAMO, {"manifest": "lake"}, ManifestSettings("lake")),
+        (DYNAMO, {"manifest_path": "/keys"}, ManifestSettings("lake", "/keys")),
+        (DYNAMO, {"manifest": "dynamodb", "dynamodb_table": "t"}, ManifestSettings("dynamodb", None, "t")),
     ],
 )  # fmt: skip
 def test_an_output_knows_its_manifest_unless_somebody_names_one(noted, given, expected):
     if noted:
         record_output("out", {"output_format": "parquet"}, noted)
     assert noted_memory("out") == noted and memory_of(Config(output="out", **given)) == expected
-    assert door(Config(input="in", output="out", **given), "run")[0].memory == expected
+    assert resolve_settings(Config(input="in", output="out", **given), "run")[0].memory == expected
 
 
 def test_a_password_in_the_endpoint_stays_out_of_files():
-    record_output("out", {}, Memory("dynamodb", None, "events", "http://me:pass@host:8000"))
+    record_output("out", {}, ManifestSettings("dynamodb", None, "events", "http://me:pass@host:8000"))
     text = Path("out/runs/recipe.json").read_text()
     assert noted_memory("out").endpoint == "http://host:8000" and "pass" not in text and "me:" not in text
 
 
 def test_a_note_that_is_as_it_should_be_costs_no_look_at_all_batches(here, monkeypatch):
     made_with = {"output_format": "parquet", "event_id": ("a", "b")}
-    record_output("out", made_with, Memory("lake"))
+    record_output("out", made_with, ManifestSettings("lake"))
     monkeypatch.setattr(job, "names_in", lambda path: pytest.fail(f"{path} was listed"))
     for commits in (False, True):
-        record_output("out", made_with, Memory("lake"), commits=commits)
+        record_output("out", made_with, ManifestSettings("lake"), commits=commits)
 
 
 def test_an_output_is_bound_to_its_recipe_by_a_commit_alone(here):
     one = {"input_format": "json", "event_id": ("event_id",), "output_format": "parquet"}
     other = {**one, "event_id": ("tenant", "id"), "output_format": "json"}
-    record_output("out", one, Memory())
+    record_output("out", one, ManifestSettings())
     check_output("out", other)  # what failed binds nobody
-    record_output("out", other, Memory())
+    record_output("out", other, ManifestSettings())
     forget_output("out", None)
     assert [*Path("out/runs").iterdir()] == []
-    record_output("out", one, Memory())
+    record_output("out", one, ManifestSettings())
     publish("out", {"batch_id": "0", "entries": [], "status": "decided"})
     check_output("out", other)  # nor does a run that only decided
     publish("out", {"batch_id": "1", "entries": []})
@@ -190,16 +192,16 @@ def test_an_output_of_release_0_1_0_is_gone_on_with(here):
 
 
 def test_the_note_of_an_output_follows_its_manifest(here):
-    filled = Memory("dynamodb", table="events")  # by a backfill, which commits no files
+    filled = ManifestSettings("dynamodb", table="events")  # by a backfill, which commits no files
     record_output("out", {"event_id": ("event_id",)}, filled)
     before = noted_output("out")
     record_output("out", {"event_id": ("event_id",), "output_format": "json"}, filled)
     forget_output("out", before)  # that run failed
     assert noted_output("out") == before and noted_memory("out").table == "events"
     publish("out", {"batch_id": "1", "entries": []})
-    record_output("out", {"output_format": "delta"}, Memory("lake"))  # a claim
+    record_output("out", {"output_format": "delta"}, ManifestSettings("lake"))  # a claim
     assert noted_memory("out").kind == "dynamodb"
-    record_output("out", {"output_format": "delta"}, Memory("lake"), commits=True)
+    record_output("out", {"output_format": "delta"}, ManifestSettings("lake"), commits=True)
     assert noted_output("out") == {"event_id": ["event_id"], "manifest": "lake"}
 
 

@@ -163,7 +163,9 @@ def test_of_an_output_without_a_manifest_the_last_batches_alone_are_read(
     tmp_path, monkeypatch, last, shown, looked_at
 ):
     for name in "1234":
-        write_text(f"{tmp_path}/runs/{name}/metrics.json", json.dumps({**PLAIN, "batch_id": name, "attempt": "t"}))
+        write_text(
+            f"{tmp_path}/runs/{name}/metrics.json", json.dumps({**PLAIN, "batch_id": name, "attempt": "t"})
+        )
         write_text(f"{tmp_path}/runs/{name}/files.json", '{"status": "committed", "attempt": "t"}')
     write_text(f"{tmp_path}/runs/index.html", "")
     read, real = set(), pages.read_json

@@ -34,10 +34,10 @@ from test_laws import (
 from dedup_nb.base.canonical import field_at, micros_of
 from dedup_nb.base.config import Output, Recipe
 from dedup_nb.base.errors import ConfigError, InputError, MissingColumnError
-from dedup_nb.base.spark import check_spark, get_spark, tuned
+from dedup_nb.base.spark import check_spark, get_spark, temporary_conf
 from dedup_nb.pipeline.decide import differing_words
 from dedup_nb.pipeline.write import check_columns_fit
-from dedup_nb.rules.cross_batch import ELSEWHERE, GONE, HEAD, RENAMED, STAYS, cross_batch, id_key, pair_key
+from dedup_nb.rules.cross_batch import Fate, cross_batch, id_key, pair_key
 from dedup_nb.rules.deduplicate import (
     VERDICTS,
     Deduplicated,
@@ -45,15 +45,15 @@ from dedup_nb.rules.deduplicate import (
     deduplicate,
     dropped_rows,
     kept_rows,
-    met,
+    with_decisions,
 )
 from dedup_nb.rules.keys import (
     NAMESPACE,
     check_columns,
-    fed_back,
     fingerprint_of,
     fit,
     hash_of,
+    is_reingested,
     looked_up_id,
     new_event_id,
     own_id,
@@ -62,7 +62,7 @@ from dedup_nb.rules.keys import (
     with_ids,
     with_keys,
 )
-from dedup_nb.rules.natural import collapsed, natural
+from dedup_nb.rules.natural import distinct_with_counts, natural
 from dedup_nb.rules.synthetic import synthetic
 
 STRATEGIES = ["rename_later", "rename_all", "quarantine", "delete_all", "off"]
@@ -135,11 +135,11 @@ def results(spark, one_partition):
     "What each strategy makes of the rows, step by step as a run does it."
     events, keys = frame_of(spark, ROWS, WIDE), fit(Recipe(), WIDE)
     rows = with_ids(events, keys).cache()
-    suspects = collapsed(with_keys(rows.where("_dd_id is not null"), keys)).cache()
+    suspects = distinct_with_counts(with_keys(rows.where("_dd_id is not null"), keys)).cache()
     found = {}
     for strategy in STRATEGIES:
         decisions = decide(suspects, strategy, batch_id="day1").cache()
-        together = met(suspects, decisions)
+        together = with_decisions(suspects, decisions)
         found[strategy] = Deduplicated(
             kept_rows(together, WIDE, keys.id),
             dropped_rows(together),
@@ -655,15 +655,15 @@ def test_a_frame_that_is_not_of_spark_is_refused_with_what_to_do(events):
 # --- earlier batches ---------------------------------------------------------------------------------------
 
 KNOWN = [  # id, fingerprint (None: only the id), what became of it, batch, number
-    ("a", "f", STAYS | HEAD, "monday", 1),
-    ("b", "h", STAYS | HEAD, "monday", 1),
-    ("c", "x", STAYS | HEAD, "monday", 1),
-    ("c", "f", RENAMED, "monday", 1),
-    ("d", "f", GONE | HEAD, "monday", 1),
-    ("e", "f", ELSEWHERE | HEAD, "monday", 1),
-    ("g", "f", STAYS | HEAD, "tuesday", 2),
-    ("g", "f", STAYS | HEAD, "monday", 1),
-    ("u", None, STAYS | HEAD, "monday", 1),
+    ("a", "f", Fate.STAYS | Fate.HEAD, "monday", 1),
+    ("b", "h", Fate.STAYS | Fate.HEAD, "monday", 1),
+    ("c", "x", Fate.STAYS | Fate.HEAD, "monday", 1),
+    ("c", "f", Fate.RENAMED, "monday", 1),
+    ("d", "f", Fate.GONE | Fate.HEAD, "monday", 1),
+    ("e", "f", Fate.ELSEWHERE | Fate.HEAD, "monday", 1),
+    ("g", "f", Fate.STAYS | Fate.HEAD, "tuesday", 2),
+    ("g", "f", Fate.STAYS | Fate.HEAD, "monday", 1),
+    ("u", None, Fate.STAYS | Fate.HEAD, "monday", 1),
 ]
 TODAY = [
     ("a", "f", 1),
@@ -774,7 +774,11 @@ def test_ids_are_text_and_what_came_renamed_is_looked_up_by_its_first_id(spark):
     one, both = (
         fit(Recipe(event_id=names, missing_fingerprint="id"), frame.schema) for names in (("i",), ("i", "n"))
     )
-    parts = [F.expr(own_id(frame.schema, one)), looked_up_id(frame.schema, one), fed_back(frame.schema, one)]
+    parts = [
+        F.expr(own_id(frame.schema, one)),
+        looked_up_id(frame.schema, one),
+        is_reingested(frame.schema, one),
+    ]
     again = new("o", "surrogate-id")
     assert [tuple(r) for r in frame.select(*parts, F.expr(own_id(frame.schema, both))).collect()] == [
         (again, "o", True, f"{again}/1"),
@@ -789,13 +793,13 @@ def test_ids_are_text_and_what_came_renamed_is_looked_up_by_its_first_id(spark):
 def test_a_session_of_somebody_else_is_tuned_while_a_run_works(spark):
     name = "spark.sql.codegen.maxFields"
     with configured(spark, {name: "100"}):
-        with pytest.raises(ZeroDivisionError), tuned(spark):
+        with pytest.raises(ZeroDivisionError), temporary_conf(spark):
             assert spark.conf.get(name) == "300"
             1 / 0
         assert spark.conf.get(name) == "100"
-    with configured(spark, {name: "500"}), tuned(spark):
+    with configured(spark, {name: "500"}), temporary_conf(spark):
         assert spark.conf.get(name) == "500"
-    with tuned(object()):
+    with temporary_conf(object()):
         pass  # one that has no settings, or none for us
 
 

@@ -13,7 +13,7 @@ from runs import SAMPLES, TWO, TWO_DAYS, files, go, silent, write
 
 from dedup_nb import deduplicate
 from dedup_nb.base.errors import ConfigError, ConservationError, InputError
-from dedup_nb.base.spark import WRITING, tuned
+from dedup_nb.base.spark import WRITING, temporary_conf
 from dedup_nb.distribution.compare import compare
 from dedup_nb.distribution.profile import profile_events
 from dedup_nb.manifest.lake import lake_store
@@ -263,7 +263,7 @@ def test_a_session_that_keeps_its_settings_is_refused_or_said(refused):
         def set(self, name, value):
             raise RuntimeError("CANNOT_MODIFY_CONFIG")
 
-    asked = tuned(SimpleNamespace(conf=Conf()))
+    asked = temporary_conf(SimpleNamespace(conf=Conf()))
     if refused in WRITING:
         with asked as note:
             assert note == f"{refused}=INT96: other readers show far years wrong"

@@ -19,7 +19,7 @@ __all__ = [
     "Recipe",
     "Input",
     "Output",
-    "Memory",
+    "ManifestSettings",
     "Places",
     "Limits",
     "recipe_of",
@@ -721,7 +721,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Memory:
+class ManifestSettings:
     "Where earlier batches are remembered."
 
     kind: str = "lake"  # lake, dynamodb, none
@@ -740,7 +740,7 @@ class Places:
 
     input: Input
     output: Output
-    memory: Memory
+    memory: ManifestSettings
 
 
 @dataclass(frozen=True)
@@ -787,7 +787,7 @@ def places_of(config: Config) -> Places:
     return Places(
         Input(c.input, c.input_format, c.input_schema, *where, output.has_entities),
         output,
-        Memory(
+        ManifestSettings(
             kind=c.manifest,
             path=c.manifest_path,
             table=c.dynamodb_table,

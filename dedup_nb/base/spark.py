@@ -18,12 +18,12 @@ __all__ = [
     "reading",
     "check_whole",
     "held",
-    "tuned",
-    "beside",
+    "temporary_conf",
+    "run_in_parallel",
     "quoted",
     "literal",
     "named",
-    "bare",
+    "without_helper_columns",
     "is_text",
     "merge_types",
     "persisted",
@@ -287,7 +287,7 @@ def held(
 
 
 @contextmanager
-def tuned(
+def temporary_conf(
     spark: "SparkSession",  # noqa: F821
     more: Mapping[str, str] = {},  # settings for this output
 ) -> Iterator[str | None]:  # what to say where the session keeps its settings to itself
@@ -311,7 +311,7 @@ def tuned(
 
 # %% ../../nbs/base/40_spark.ipynb #7904c8e9
 @contextmanager
-def beside(
+def run_in_parallel(
     spark: "SparkSession",  # noqa: F821
     *works: Callable[[], None],
 ) -> Iterator[None]:
@@ -358,7 +358,7 @@ def named(column: str) -> Column:
 _OWN = ("id", "line", "json", "look", "good", "own", "fp", "at", "n", "reason")
 
 
-def bare(frame: DataFrame) -> DataFrame:
+def without_helper_columns(frame: DataFrame) -> DataFrame:
     "The frame without our own columns. To drop some is less to say to the JVM than to name all that stay."
     return frame.drop("_dd", *(f"_dd_{name}" for name in _OWN))
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from ..base.config import Config, Recipe, check_renames, limits_of, places_of, recipe_of
 from ..base.errors import ConfigError, counted, did_you_mean, grouped, text_table
-from ..base.spark import get_spark, named, tuned
+from ..base.spark import get_spark, named, temporary_conf
 from ..formats.batches import asked_batches, find_batches
 from ..formats.reading import read_batch
 from dedup_nb.rules.keys import (
@@ -251,5 +251,5 @@ def compare_input(
     if recipe.synthetic != config.synthetic:
         note = "dedup_nb: with synthetic=quarantine, as nobody can rename ids of several columns."
     spark = spark or get_spark(config.input_format in ("delta", "table"), addresses=[config.input])
-    with tuned(spark):
+    with temporary_conf(spark):
         return Comparison(_compared(read_events(spark, config), ways, recipe), note)

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ..base.canonical import field_at
 from ..base.config import Config, Input, Limits, Recipe, limits_of, places_of, recipe_of
 from ..base.errors import ConfigError, DedupError, counted, grouped, share
-from ..base.spark import get_spark, persisted, reading, tuned
+from ..base.spark import get_spark, persisted, reading, temporary_conf
 from ..base.storage import absolute, check_writable, escaped, remove_folder, s3_in_words, write_text
 from dedup_nb.distribution.copies import (
     DAY,
@@ -713,7 +713,7 @@ def _opened(
 ) -> Iterator[tuple[list[OneBatch], _Stage]]:
     "The batches, and where frames are kept meanwhile."
     spark = spark or get_spark(place.format == "delta", addresses=[place.path, output])
-    with tuned(spark), _in_our_words(batches), _staging(output) as stage:
+    with temporary_conf(spark), _in_our_words(batches), _staging(output) as stage:
         sources = [read_batch(spark, b, place, recipe, ids_of(recipe)) for b in batches]
         yield [open_source(b.batch_id, source, recipe) for b, source in zip(batches, sources)], stage
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from .table import Item, Key, Table
 from ..manifest.ledger import fenced
-from ..rules.cross_batch import HEAD, RENAMED, STAYS
+from ..rules.cross_batch import Fate
 
 
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #0efdc2a1
@@ -240,7 +240,7 @@ class _Rows:
         head = item["fingerprint"] == FIRST
         if head and self.who.remembers(item):
             fingerprint = item.get("first")
-        usual = STAYS | HEAD if head or not self.who.heads else RENAMED
+        usual = Fate.STAYS | Fate.HEAD if head or not self.who.heads else Fate.RENAMED
         fate, run = item.get("fate", usual), item.get("run")
         return Answer(KNOWN, event_id, fingerprint, fate, run, int(item.get("etlTime", 0)))
 
@@ -460,7 +460,9 @@ class _Pairs:
     def _wanted(self, event_id: str, prints: Sequence[str | None], others: Sequence[Item]) -> dict[Key, Item]:
         "The rows that this run would write: the first of an id that nobody has, the others as later ones."
         keys = dict.fromkeys(self.rows.tail(event_id, p) for p in prints)
-        return {key: self.who.item(key, fate=RENAMED if n or others else None) for n, key in enumerate(keys)}
+        return {
+            key: self.who.item(key, fate=Fate.RENAMED if n or others else None) for n, key in enumerate(keys)
+        }
 
     def _of_id(
         self, event_id: str, prints: Sequence[str | None], held: Mapping[Key, Item], others: Sequence[Item]
@@ -476,13 +478,13 @@ class _Pairs:
     def _of_pair(self, event_id: str, p: str | None, item: Item) -> list[Answer]:
         if self.who.judge(item) != "own":
             return [Answer(TAKEN, event_id, p), self.rows.known(event_id, item, p)]
-        return [Answer(OWN if item.get("fate", HEAD) & HEAD else LATER, event_id, p)]
+        return [Answer(OWN if item.get("fate", Fate.HEAD) & Fate.HEAD else LATER, event_id, p)]
 
     def _others(self, event_id: str, prints: Sequence[str | None], rows: Sequence[Item]) -> list[Item]:
         "Live rows of other batches under an id; a rerun sees later ones only if it was not the first itself."
         mine = {self.rows.tail(event_id, p) for p in prints}
         own = [r for r in rows if _key(r) in mine and self.who.judge(r) == "own"]
-        was_first = any(r.get("fate", HEAD) & HEAD for r in own) or not own
+        was_first = any(r.get("fate", Fate.HEAD) & Fate.HEAD for r in own) or not own
         live = [r for r in rows if self.who.judge(r) == "live"]
         return [r for r in live if _key(r) in mine or not (was_first and self.who.came_later(r))]
 

@@ -29,7 +29,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..base.config import Memory
+from ..base.config import ManifestSettings
 from ..base.errors import ConfigError, did_you_mean, keep_secret, masked
 from ..base.storage import bucket_and_key, is_s3
 
@@ -102,7 +102,7 @@ def snowplow_config(
 
 
 def connection_of(
-    memory: Memory,  # the settings of the manifest
+    memory: ManifestSettings,  # the settings of the manifest
 ) -> Connection:
     "Where a run's table is. Raises `ConfigError` if nobody names one."
     base = snowplow_config(memory.storage_config) if memory.storage_config else Connection("")
@@ -116,7 +116,7 @@ def connection_of(
     return found
 
 
-def region_of(memory: Memory) -> str | None:
+def region_of(memory: ManifestSettings) -> str | None:
     "The region of the settings, else of Snowplow's configuration, the environment or AWS; None if none."
     theirs = snowplow_config(memory.storage_config).region if memory.storage_config else None
     named = memory.region or theirs or os.environ.get("AWS_REGION")

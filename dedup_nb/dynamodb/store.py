@@ -11,7 +11,7 @@ __all__ = [
     "removing",
     "key_column",
     "Gathered",
-    "Crew",
+    "ClaimExecutor",
     "DynamoStore",
 ]
 
@@ -70,8 +70,8 @@ from dedup_nb.dynamodb.table import (
     write_rate,
 )
 from ..manifest.ledger import Claim, Entry, FencedError, Ledger, ManifestError, Marker, fenced
-from ..manifest.protocol import Look
-from ..rules.cross_batch import HEAD, KEY, RENAMED, STAYS, id_key, pair_key
+from ..manifest.protocol import Lookup
+from ..rules.cross_batch import KEY, Fate, id_key, pair_key
 
 # %% ../../nbs/04_dynamodb/40_store.ipynb #919c604d
 ANSWERS = (
@@ -238,7 +238,7 @@ def _order(frame: DataFrame) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Crew:
+class ClaimExecutor:
     "Sends keys to the table: few by the driver itself, many by tasks."
 
     spark: SparkSession
@@ -367,7 +367,7 @@ class DynamoStore:
     exclusive: bool = False
     texts: bool = True
     _table: Table | None = field(default=None, repr=False)
-    _crew: Crew | None = field(default=None, repr=False)
+    _crew: ClaimExecutor | None = field(default=None, repr=False)
     _log: list[Marker] = field(default_factory=list, repr=False)
     _told: list[str] = field(default_factory=list, repr=False)
     _layout: str | None = field(default=None, repr=False)
@@ -406,7 +406,7 @@ class DynamoStore:
         self.connection = replace(self.connection, region=table.client.meta.region_name)
         self.max_wcu = self.max_wcu or write_rate(description)
         limits = (self.max_wcu, self.patience_s, self.tasks, self.on_driver)
-        self._table, self._crew = table, Crew(self.spark, self.connection, *limits)
+        self._table, self._crew = table, ClaimExecutor(self.spark, self.connection, *limits)
         self._probe()
 
     def _probe(self) -> None:
@@ -476,21 +476,21 @@ class DynamoStore:
 
     # -- claims --
 
-    def known(self, claim: Claim, pairs: DataFrame, retention_s: int, number: int | None = None) -> Look:
+    def known(self, claim: Claim, pairs: DataFrame, retention_s: int, number: int | None = None) -> Lookup:
         """Claim the pairs of a batch, and find what other batches have of their ids. The answers are files.
 
         pairs: `event_id`, `event_fingerprint` (null: only the id), one row per pair; `place`, if there,
         orders the pairs of an id. Once per call; a repeated one asks the table again.
         """
         if not self._is_ready():
-            return Look(_known(self.spark.createDataFrame([], ANSWERS)))
+            return Lookup(_known(self.spark.createDataFrame([], ANSWERS)))
         who = self._claimant(claim, retention_s)
         order = [c for c in ("place", "pair") if c in pairs.columns]
         asked = self._crew.gathered(pairs.select("event_id", "event_fingerprint", *order))
         path = self._claim(claim, who, asked, tells=who.writes)
         if who.writes:
             self.say(f"  {self.summary(claim)}")
-        return Look(_known(self._crew.answers(path)), self.used(claim))
+        return Lookup(_known(self._crew.answers(path)), self.used(claim))
 
     def _claim(self, claim: Claim, who: Claimant, pairs: Gathered, tells: bool = False) -> str:
         "Claim pairs, and count what that took. Returns the folder of the answers."
@@ -712,7 +712,7 @@ class DynamoStore:
         found = []
         for item in (r for r in items if r.get("run") not in over):
             at_head = item["fingerprint"] == FIRST
-            usual = STAYS | HEAD if at_head or self.layout == "pairs" else RENAMED
+            usual = Fate.STAYS | Fate.HEAD if at_head or self.layout == "pairs" else Fate.RENAMED
             pair = item.get("first") if at_head else item["fingerprint"]
             found.append(
                 {
@@ -800,9 +800,9 @@ def _odd_fates(
 ) -> DataFrame:  # eventId, fingerprint, fate
     "The fates that the place of a row does not say: a head stays under its id, a tail under a new one."
     new = keys.where("origin is null").select(*[F.col(c).alias(f"_{c}") for c in (*KEY, "pair", "fate")])
-    usual = f"if(kind = {LATER}, {RENAMED}, {STAYS | HEAD})"
+    usual = f"if(kind = {LATER}, {Fate.RENAMED}, {Fate.STAYS | Fate.HEAD})"
     same = F.expr(f"hi = _hi and lo = _lo and packed = _packed and pair <=> _pair and _fate <> {usual}")
-    plain = f"_fate = {STAYS | HEAD}"
+    plain = f"_fate = {Fate.STAYS | Fate.HEAD}"
     # both joins have a small side: odd fates, and later pairs
     odd = own.join(new.where(f"not {plain}"), same)
     odd = odd.unionAll(own.where(f"kind = {LATER}").join(new.where(plain), same))

@@ -6,7 +6,7 @@
 __all__ = [
     "Delta",
     "open_delta",
-    "among",
+    "hash_filter",
     "AsOf",
     "read_as_delta",
     "version_of",
@@ -39,7 +39,7 @@ from dedup_nb.base.errors import (
     first_line,
     some_of,
 )
-from ..base.spark import has_delta, quoted, reading, start_with_delta, tuned
+from ..base.spark import has_delta, quoted, reading, start_with_delta, temporary_conf
 from ..base.storage import absolute, escaped, filesystem, names_in, remove_markers
 from .batches import Batch, InputFile
 
@@ -189,7 +189,7 @@ class Delta:
     def _write(self, writer: Any, note: str) -> None:
         writer = writer.format("delta").option("userMetadata", note)
         try:
-            with tuned(self.spark, _FREE):
+            with temporary_conf(self.spark, _FREE):
                 writer.save(absolute(self.name)) if self.is_path else writer.saveAsTable(self.name)
             if self.is_path:
                 remove_markers(f"{absolute(self.name)}/_delta_log/_staged_commits")
@@ -261,7 +261,7 @@ _HASHES = "dedup_nb_hashes"  # the variable, and the view that fills it
 
 
 @contextmanager
-def among(
+def hash_filter(
     hashes: DataFrame,  # one column of bigint, without repeats
     number: int,  # how many
     value: str,  # SQL for bigint: the hash of a row

@@ -21,11 +21,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..base.errors import first_line
-from ..base.spark import literal, quoted, start_with_delta, tuned
+from ..base.spark import literal, quoted, start_with_delta, temporary_conf
 from ..base.storage import absolute, filesystem, names_in, remove_markers
 from .ledger import Claim, Entry, Ledger, ManifestError, Marker, this_process
 from .lock import ConditionalPuts, check_one_host, conditional_puts
-from .protocol import Look
+from .protocol import Lookup
 from ..rules.cross_batch import KEY, id_key
 
 # %% ../../nbs/03_manifest/40_lake.ipynb #73588119
@@ -91,7 +91,7 @@ def _tuned(does: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(does)
     def within(store: "LakeStore", *given: Any) -> Any:
-        with tuned(store.spark):
+        with temporary_conf(store.spark):
             return does(store, *given)
 
     return within
@@ -185,18 +185,18 @@ class LakeStore:
         "All keys, as rows of the table."
         return self.table().where("kind = 'key'")
 
-    def known(self, claim: Claim, pairs: DataFrame, retention_s: int, number: int | None = None) -> Look:
+    def known(self, claim: Claim, pairs: DataFrame, retention_s: int, number: int | None = None) -> Lookup:
         "What earlier batches have of these ids, as far as it lives at the time of the batch; one join."
         live = [e for e in claim.ledger.committed() if _is_seen(e, claim, retention_s)]
         if not live:
-            return Look(_nothing(self.spark))
+            return Lookup(_nothing(self.spark))
         number = pairs.count() if number is None else number
         ids = _ids_of(pairs, number)
         keys = self._in_eras(claim, min(e.first_seq for e in live))
         keys = _where_met(keys, ids) if _is_few(number, live) else keys
         found = _as_seen(keys, claim, retention_s).join(ids, _same_id(), "left_semi")
         whose = ("coalesce(origin, batch_id) as batch_id", "coalesce(origin_seq, seq) as seq")
-        return Look(found.selectExpr(*KEY, "pair", "fate", *whose, "true as of_id"))
+        return Lookup(found.selectExpr(*KEY, "pair", "fate", *whose, "true as of_id"))
 
     def _in_eras(self, claim: Claim, oldest: int) -> DataFrame:
         "The keys of the eras from that of the place `oldest` on."

@@ -17,17 +17,17 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from ..base.config import Config, Input, Memory
+from ..base.config import Config, Input, ManifestSettings
 from ..base.errors import ConfigError, InputError, counted, grouped, share, some_of, utc
 from ..base.storage import absolute, remove_folder, s3_in_words, write_text
 from ..formats.batches import Batch, find_batches
 from ..formats.reading import Source, explain_read_error, read_batch
 from ..pipeline.commit import check_all_read, committed_files
 from ..pipeline.decide import Scan, scan_keys, sums_of, time_of_batch
-from ..pipeline.job import Job, door, open_job, record_output
+from ..pipeline.job import Job, open_job, record_output, resolve_settings
 from ..pipeline.todo import choose_batches, compare_with_commits, record_input
 from ..pipeline.write import Attempt
-from ..rules.cross_batch import ELSEWHERE, HEAD, KEY, RENAMED, STAYS, keys_of_new_ids
+from ..rules.cross_batch import KEY, Fate, keys_of_new_ids
 from ..rules.keys import Keys, check_columns, fit, ids_of, new_event_id
 
 
@@ -35,10 +35,10 @@ from ..rules.keys import Keys, check_columns, fit, ids_of, new_event_id
 def _archived(pairs: DataFrame, known: DataFrame) -> DataFrame:
     "The key rows of an archived batch."
     made = new_event_id(F.col("event_id"), F.col("event_fingerprint"))
-    fate = F.expr(f"if(own is null, {STAYS}, if(own = made, {RENAMED}, {ELSEWHERE}))")
-    first = F.expr(f"if(struct(place, pair) = head and taken is null, {HEAD}, 0)")
+    fate = F.expr(f"if(own is null, {Fate.STAYS}, if(own = made, {Fate.RENAMED}, {Fate.ELSEWHERE}))")
+    first = F.expr(f"if(struct(place, pair) = head and taken is null, {Fate.HEAD}, 0)")
     keyed = _new_pairs(pairs, known).withColumn("made", made).withColumn("fate", fate + first)
-    new = ("own as event_id", "event_fingerprint", f"{STAYS | HEAD} as fate")
+    new = ("own as event_id", "event_fingerprint", f"{Fate.STAYS | Fate.HEAD} as fate")
     renamed = keyed.where("own is not null").selectExpr(*new)
     return keys_of_new_ids(renamed).unionByName(keyed.select(*KEY, "pair", "fate"), True)
 
@@ -213,7 +213,7 @@ def backfill(
     Per batch: batch_id, etl_time; rows: the good ones; pairs; repeats: copies within the batch; known: rows
     of pairs that earlier runs had; new: pairs; used: units and requests, with DynamoDB.
     """
-    places, limits = door(config, "backfill")
+    places, limits = resolve_settings(config, "backfill")
     _check_has_manifest(places.memory)
     listed = find_batches(places.input, limits.batch_id)
     found, left = _as_committed(listed.batches, places.input)
@@ -238,7 +238,7 @@ def _case(source: Input) -> str | None:
     return "lower" if source.format == "enriched_tsv" else None
 
 
-def _check_has_manifest(memory: Memory) -> None:
+def _check_has_manifest(memory: ManifestSettings) -> None:
     if memory.kind == "none":
         raise ConfigError(
             "A backfill fills a manifest, but manifest=none. Set manifest=lake or manifest=dynamodb."

@@ -33,7 +33,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ..base.canonical import id_of_line, id_text, values_of
-from ..base.config import Config, Memory, Recipe
+from ..base.config import Config, ManifestSettings, Recipe
 from dedup_nb.base.errors import (
     BusyError,
     ConfigError,
@@ -44,7 +44,7 @@ from dedup_nb.base.errors import (
     some_of,
     utc,
 )
-from ..base.spark import ORIGINAL, get_spark, literal, quoted, reading, tuned
+from ..base.spark import ORIGINAL, get_spark, literal, quoted, reading, temporary_conf
 from dedup_nb.base.storage import (
     absolute,
     escaped,
@@ -697,7 +697,7 @@ def erase(
     asked = asked_ids(event_id, ids, where)
     request = sha256_of(json.dumps([sorted(asked), where]))
     there, manifest = _opened(config, spark, forget)
-    with tuned(there.spark, TUNED.get(there.format, {})):
+    with temporary_conf(there.spark, TUNED.get(there.format, {})):
         killed = _killed(there, manifest, request if forget else None, yes)
         there = replace(there)  # its commits are read anew
         wanted = wanted_in(there, asked, where)
@@ -764,7 +764,7 @@ def _carried_out(
     return _done(there, proof, manifest.store.remove_ids(wanted.ids) if noted["forget"] else None)
 
 
-def _session(output: str, memory: Memory) -> SparkSession:
+def _session(output: str, memory: ManifestSettings) -> SparkSession:
     "A session for what an output is made of."
     format = (noted_output(absolute(output)) or {}).get("output_format")
     needs_delta = memory.kind == "lake" or format in ("delta", "table")

@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ..base.config import Config, Memory
+from ..base.config import Config, ManifestSettings
 from ..base.errors import ConfigError, counted, duration, grouped, minute, share, text_table, utc
 from ..base.spark import get_spark, reading
 from ..base.storage import absolute, escaped, has_files, names_in, remove_folder
@@ -37,7 +37,7 @@ from dedup_nb.pipeline.job import (
 )
 from ..report.page import html_table
 from ..report.pages import draw_page, read_at_once, remove_row
-from ..rules.cross_batch import ELSEWHERE, GONE, HEAD, RENAMED, STAYS
+from ..rules.cross_batch import Fate
 
 
 # %% ../../nbs/07_operate/10_history.ipynb #2e5f3547
@@ -58,7 +58,7 @@ class Reply:
         return f"<pre>{html.escape(self.text)}</pre>"
 
 
-def _checked(config: Config) -> Memory:
+def _checked(config: Config) -> ManifestSettings:
     "Where the manifest is. That there is none, or no output, is said before Spark starts."
     memory = memory_of(config)
     check_exists(memory, config.output)
@@ -245,7 +245,7 @@ def runs(
     return runs_table([_without_erased(t, proofs) for t in told] if proofs else told)
 
 
-def _ledger(config: Config, memory: Memory, spark: SparkSession | None) -> Ledger:
+def _ledger(config: Config, memory: ManifestSettings, spark: SparkSession | None) -> Ledger:
     "The ledger of a manifest; a lake table is read without Spark where that can be done."
     quick = memory.kind == "lake" and not spark
     markers = read_markers(manifest_path(memory, config.output)) if quick else None
@@ -260,10 +260,10 @@ _DID = {
     "drop": "dropped",
 }
 _FATE = {
-    STAYS: "under its own id",
-    RENAMED: "under a new id",
-    GONE: "with nothing of it kept",
-    ELSEWHERE: "under the id that it came with",
+    Fate.STAYS: "under its own id",
+    Fate.RENAMED: "under a new id",
+    Fate.GONE: "with nothing of it kept",
+    Fate.ELSEWHERE: "under the id that it came with",
 }
 _SCHEMA = (
     "event_id string, event_fingerprint string, copies bigint, verdict string, reason string, "
@@ -335,7 +335,7 @@ def _with_run(key: Mapping[str, Any], entry: Entry | None) -> dict[str, Any]:
     "A key with its fate in words, and the run that claimed it."
     by = (entry.committed or {}) if entry else {}
     known = {name: by.get(name) for name in ("token", "pid", "host")}
-    return {**key, "fate": _FATE[key["fate"] & 3], "first": bool(key["fate"] & HEAD), **known}
+    return {**key, "fate": _FATE[key["fate"] & 3], "first": bool(key["fate"] & Fate.HEAD), **known}
 
 
 def _claimed(c: Mapping[str, Any]) -> str:
@@ -414,7 +414,7 @@ def _told_story(
 
 def _is_plain(claim: Mapping[str, Any]) -> bool:
     "Is this the claim of an event that was kept as it came?"
-    kept = claim["first"] and claim["fate"] == _FATE[STAYS]
+    kept = claim["first"] and claim["fate"] == _FATE[Fate.STAYS]
     return kept and not claim["open"] and not claim["keeps_alive_of"]
 
 

@@ -17,10 +17,10 @@ __all__ = [
     "check_some_good",
     "check_shares",
     "metrics",
-    "Opened",
-    "Looked",
-    "Moved",
-    "Worked",
+    "OpenBatch",
+    "EarlierBatches",
+    "Decisions",
+    "BatchResult",
     "finish",
     "publish_pending",
 ]
@@ -76,7 +76,7 @@ from dedup_nb.pipeline.write import (
     NOTED_COLUMNS,
     Attempt,
     EventsTable,
-    Kept,
+    KeptWriter,
     count_by_folder,
     count_rows,
     delta_files,
@@ -86,7 +86,7 @@ from dedup_nb.pipeline.write import (
 )
 from ..report.pages import looked_back, row_file, sum_in_words
 from ..rules.cross_batch import to_remember
-from ..rules.keys import Keys, gathered
+from ..rules.keys import Keys, in_one_partition_if_small
 
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #fdb578c5
@@ -219,7 +219,7 @@ def check_entities(
 
 def count_written(
     spark: SparkSession,
-    kept: Kept,
+    kept: KeptWriter,
     files: Mapping[str, Sequence[Mapping[str, Any]]],  # of each area
 ) -> dict[str, int]:
     "The rows of the written files: bad, kept, dropped. Raises as `check_entities` does."
@@ -320,13 +320,13 @@ def metrics(
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #9026953f
 @dataclass(frozen=True)
-class Opened:
+class OpenBatch:
     "A batch with its rows, its keys, and where its kept rows go."
 
     batch: Batch
     source: Source
     keys: Keys
-    kept: Kept
+    kept: KeptWriter
     earlier: str | None  # the attempt that was committed when this one began
     erased: DataFrame | None = None  # what proofs of erasures say of it, see `erased.find_erased`
 
@@ -337,7 +337,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Looked:
+class EarlierBatches:
     "What the manifest says of a batch."
 
     claim: Claim
@@ -347,7 +347,7 @@ class Looked:
 
 
 @dataclass(frozen=True)
-class Moved:
+class Decisions:
     "What the stages of a batch decided and counted."
 
     decisions: DataFrame  # one row per pair of the suspects (staged)
@@ -359,20 +359,20 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Worked:
+class BatchResult:
     "A batch after all its stages, before its commit."
 
-    opened: Opened
+    opened: OpenBatch
     scan: Scan
     etl: int | None  # time of the batch
-    looked: Looked | None  # None: no manifest
-    moved: Moved
+    looked: EarlierBatches | None  # None: no manifest
+    moved: Decisions
 
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #d87fe5fc
 def finish(
     job: Job,
-    work: Worked,
+    work: BatchResult,
     progress: Progress,
 ) -> dict[str, Any]:  # the metrics
     "Count, check, record, commit, in this order."
@@ -389,7 +389,7 @@ def finish(
     return _published(job, work, files, m)
 
 
-def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, Any]) -> dict[str, Any]:
+def _published(job: Job, work: BatchResult, files: Mapping[str, Any], m: dict[str, Any]) -> dict[str, Any]:
     "Commit, tell loaders of it, and remove what no commit lists."
     record = _record_of(job, work, files, m)
     areas = own_areas(job.places.output.format)
@@ -402,7 +402,7 @@ def _published(job: Job, work: Worked, files: Mapping[str, Any], m: dict[str, An
     return m
 
 
-def _record_of(job: Job, work: Worked, files: Mapping[str, Any], m: Mapping[str, Any]) -> dict[str, Any]:
+def _record_of(job: Job, work: BatchResult, files: Mapping[str, Any], m: Mapping[str, Any]) -> dict[str, Any]:
     "What is published of the batch once it is committed."
     record = commit_record(work.opened.attempt, files, _status(job) | {"counts": m["counts"]})
     if job.applies and job.places.output.has_entities:
@@ -411,7 +411,9 @@ def _record_of(job: Job, work: Worked, files: Mapping[str, Any], m: Mapping[str,
     return record
 
 
-def _for_loaders(job: Job, work: Worked, files: Mapping[str, Any], m: Mapping[str, Any]) -> dict[str, Any]:
+def _for_loaders(
+    job: Job, work: BatchResult, files: Mapping[str, Any], m: Mapping[str, Any]
+) -> dict[str, Any]:
     "What the record of a batch holds beside the files, where entities are written apart."
     kept = work.opened.kept
     batch_id, events = work.opened.batch.batch_id, files["events"]
@@ -422,7 +424,7 @@ def _for_loaders(job: Job, work: Worked, files: Mapping[str, Any], m: Mapping[st
     return {"loader": {**noted, **told}, "wide_columns": kept.wide.columns}
 
 
-def _tally(job: Job, work: Worked, written: int) -> Tally:
+def _tally(job: Job, work: BatchResult, written: int) -> Tally:
     "The counts of all rows. A task that was lost, and done again, may have counted its rows twice."
     tally = work.moved.tally
     if job.manifest or not job.applies or written == tally.read:
@@ -431,7 +433,7 @@ def _tally(job: Job, work: Worked, written: int) -> Tally:
     return Tally(read, read - tally.bad)
 
 
-def _counted(job: Job, work: Worked, files: Mapping[str, Any]) -> dict[str, int]:
+def _counted(job: Job, work: BatchResult, files: Mapping[str, Any]) -> dict[str, int]:
     "The counts of the batch, checked against the written files and the limits."
     decided, kept = work.moved.decided, work.opened.kept
     written = count_written(job.spark, kept, files) if job.applies else {}
@@ -452,7 +454,7 @@ def _status(job: Job) -> dict[str, str]:
     return told | ({"output_table": output.table} if output.table else {})
 
 
-def _replace_in_table(job: Job, work: Worked) -> list[dict[str, Any]]:
+def _replace_in_table(job: Job, work: BatchResult) -> list[dict[str, Any]]:
     "Put the staged rows into the table, after all checks: what is in it cannot be taken back."
     claim, kept = work.looked and work.looked.claim, work.opened.kept
     if claim and not job.manifest.is_open(claim.batch_id, claim.token):
@@ -486,14 +488,14 @@ def _write_record(attempt: Attempt, m: Mapping[str, Any]) -> None:
 
 
 def _commit(
-    job: Job, work: Worked, record: Mapping[str, Any], m: dict[str, Any]
+    job: Job, work: BatchResult, record: Mapping[str, Any], m: dict[str, Any]
 ) -> dict[str, Any]:  # the metrics, with what the commit itself took
     "Commit the batch in the manifest, if there is one: its keys, and what a later run wants to know."
     attempt, looked = work.opened.attempt, work.looked
     if looked is None:
         return m
     write_text(f"{attempt.staging}/commit.json", json.dumps(record))
-    pairs = gathered(work.scan.pairs, work.scan.tally.good)
+    pairs = in_one_partition_if_small(work.scan.pairs, work.scan.tally.good)
     keys = to_remember(pairs, work.moved.decisions, looked.known)
     job.manifest.commit(looked.claim, keys, _told(job, work, m))
     used = dict(job.manifest.store.used(looked.claim))
@@ -502,7 +504,7 @@ def _commit(
     return {**m, "used": used}
 
 
-def _told(job: Job, work: Worked, m: Mapping[str, Any]) -> dict[str, Any]:
+def _told(job: Job, work: BatchResult, m: Mapping[str, Any]) -> dict[str, Any]:
     "What the ledger keeps of a commit."
     batch = work.opened.batch
     return {
@@ -523,7 +525,7 @@ def _told(job: Job, work: Worked, m: Mapping[str, Any]) -> dict[str, Any]:
 # %% ../../nbs/06_pipeline/60_commit.ipynb #f2ef4e5f
 def _metrics(
     job: Job,
-    work: Worked,
+    work: BatchResult,
     counts: Mapping[str, int],
     files: Mapping[str, list[dict[str, Any]]],
     progress: Progress,
@@ -546,7 +548,7 @@ def _metrics(
     )
 
 
-def _about(job: Job, work: Worked) -> dict[str, Any]:
+def _about(job: Job, work: BatchResult) -> dict[str, Any]:
     "What else the record says of a batch."
     looked = work.looked
     return {
@@ -575,7 +577,7 @@ def _entities(types: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _across(work: Worked) -> dict[str, Any]:
+def _across(work: BatchResult) -> dict[str, Any]:
     "What the manifest changed."
     looked = work.looked
     asked = {"pairs": work.scan.number, "known_keys": looked.found, **work.moved.decided.cross}
@@ -585,12 +587,12 @@ def _across(work: Worked) -> dict[str, Any]:
     return {**asked, "looked_back": back, **late}
 
 
-def _for_newer(work: Worked) -> int:
+def _for_newer(work: BatchResult) -> int:
     dropped_for = work.moved.decided.cross["dropped_for"]
     return sum(dropped_for.get(batch_id, 0) for batch_id in work.looked.newer)
 
 
-def _own_originals(opened: Opened) -> str | None:
+def _own_originals(opened: OpenBatch) -> str | None:
     "Say it if a column of the input has the name under which we keep the id that an event came with."
     if ORIGINAL not in opened.source.columns or len(opened.keys.id) > 1:
         return None
@@ -603,7 +605,7 @@ def _own_originals(opened: Opened) -> str | None:
     )
 
 
-def _notes(job: Job, work: Worked) -> list[str]:
+def _notes(job: Job, work: BatchResult) -> list[str]:
     "What people should know of the rows."
     keys, moved, notes = work.opened.keys, work.moved, []
     if moved.tally.read and not moved.tally.good:
@@ -630,7 +632,7 @@ def _of_erased(decided: Decided) -> list[str]:
     return [said] if rows else []
 
 
-def _notes_of_claim(job: Job, work: Worked) -> list[str]:
+def _notes_of_claim(job: Job, work: BatchResult) -> list[str]:
     "What people should know of the time of the batch, and of its claim."
     looked, claim, notes = work.looked, work.looked.claim, []
     if claim.etl is None:

@@ -42,14 +42,14 @@ from ..base.errors import OF_ALL_COPIES, counted, grouped, share
 from ..base.spark import LINE, PLAIN_JSON
 from ..formats.batches import spelled_time
 from ..formats.reading import Source
-from .write import Attempt, Kept
+from .write import Attempt, KeptWriter
 from ..rules.cross_batch import KEY, id_key, pair_key
 from ..rules.deduplicate import decide
 from dedup_nb.rules.keys import (
     BROADCAST_LIMIT,
     Keys,
     claimed_fingerprint,
-    gathered,
+    in_one_partition_if_small,
     other_id,
     place_of,
     rows_of,
@@ -57,7 +57,7 @@ from dedup_nb.rules.keys import (
     suspect_ids,
     with_keys,
 )
-from ..rules.natural import collapsed
+from ..rules.natural import distinct_with_counts
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #c919bd46
@@ -217,8 +217,8 @@ def _scanned(
     "Stage the keys, and ask all else of them."
     staged, total = _staged_keys(rows, hours, attempt)
     tally = Tally(total["rows"], total["good"])
-    good = gathered(staged.where("_dd_good").select(*columns), tally.good)
-    repeated = attempt.stage(_repeated(gathered(staged, tally.read)), "repeated")
+    good = in_one_partition_if_small(staged.where("_dd_good").select(*columns), tally.good)
+    repeated = attempt.stage(_repeated(in_one_partition_if_small(staged, tally.read)), "repeated")
     ids, found, pairs = repeated.select("_dd_hash"), attempt.staged_rows("repeated"), _one_each(good)
     more = total["checksum"], _kind_of(keys, total)
     scan = Scan(ids, found, _found(total), tally.read, tally, good, pairs, tally.good, *more)
@@ -242,7 +242,7 @@ def _staged_keys(
 
 def _with_repeats(scan: Scan, repeated: DataFrame, columns: Sequence[str]) -> Scan:
     "The pairs of a batch in which ids repeat. Most ids have one row: only the others are brought together."
-    several = gathered(repeated.where("several").select("_dd_hash"), scan.found)
+    several = in_one_partition_if_small(repeated.where("several").select("_dd_hash"), scan.found)
     alone = scan.pairs.join(several, "_dd_hash", "left_anti")
     together = _brought_together(scan.keys.join(several, "_dd_hash", "left_semi"), columns)
     # the checksum of all rows has a pair as often as it came
@@ -296,7 +296,7 @@ def stage_suspects(
     ids: DataFrame,
     few: bool,
     attempt: Attempt,
-    kept: Kept | None,  # where they will go; None: nothing is to move, the keys are enough
+    kept: KeptWriter | None,  # where they will go; None: nothing is to move, the keys are enough
     unique: bool,  # may a row be a pair of its own? Then equal rows are told by a number, not by their place
 ) -> tuple[DataFrame, DataFrame, Tally]:
     "Stage the rows of the suspect ids: the good ones, with their keys, and those that are no events."
@@ -315,13 +315,13 @@ def stage_suspects(
 def _told_apart(staged: DataFrame, number: int, unique: bool, lines: bool) -> DataFrame:
     "Put the line, and the place in the staged files, last in the order: equal rows need no collapsing then."
     if unique:
-        return collapsed(gathered(staged, number))
+        return distinct_with_counts(in_one_partition_if_small(staged, number))
     file = staged.metadataColumn("_metadata")  # the events may have a column of this name
     at = F.concat(F.hex(F.xxhash64(file.getField("file_name"))), file.getField("row_index").cast("string"))
     line = [F.hex(F.xxhash64(LINE))] if lines else []
     row = F.concat("_dd_at.row", *line, at)
     apart = F.col("_dd_at").withField("row", row)
-    return gathered(staged.withColumns({"_dd_at": apart, "_dd_n": F.expr("1L")}), number)
+    return in_one_partition_if_small(staged.withColumns({"_dd_at": apart, "_dd_n": F.expr("1L")}), number)
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #400295b5
@@ -363,7 +363,7 @@ def decide_staged(
     def decided(name: str, taken: DataFrame | None = None) -> tuple[DataFrame, Decided]:
         asked = dict(unique=keys.unique, batch_id=attempt.batch_id, known=known, taken=taken)
         staged = attempt.stage(decide(suspects, strategy, **asked), name)
-        staged = gathered(staged, attempt.staged_rows(name))
+        staged = in_one_partition_if_small(staged, attempt.staged_rows(name))
         return staged, count_decisions(staged)
 
     decisions, numbers = decided("decisions")

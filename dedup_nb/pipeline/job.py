@@ -18,7 +18,7 @@ __all__ = [
     "put_back_output",
     "forget_output",
     "noted_memory",
-    "door",
+    "resolve_settings",
     "memory_of",
     "id_case",
     "Stream",
@@ -42,7 +42,7 @@ from pyspark.sql import SparkSession
 from dedup_nb.base.config import (
     Config,
     Limits,
-    Memory,
+    ManifestSettings,
     Places,
     Recipe,
     check_renames,
@@ -51,7 +51,7 @@ from dedup_nb.base.config import (
     recipe_of,
 )
 from ..base.errors import ConfigError, InputError, did_you_mean, megabytes, said, utc_now
-from ..base.spark import get_spark, quoted, tuned
+from ..base.spark import get_spark, quoted, temporary_conf
 from dedup_nb.base.storage import (
     absolute,
     check_writable,
@@ -77,7 +77,7 @@ from .write import TUNED
 
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #80830511
-def manifest_path(memory: Memory, output: str | None) -> str:
+def manifest_path(memory: ManifestSettings, output: str | None) -> str:
     "Where the lake manifest of an output lies, or the files of its claims on DynamoDB."
     if not memory.path and not output:
         raise ConfigError("Name the output whose manifest is meant: --output DIR.")
@@ -96,7 +96,7 @@ def recipe_record(
 
 def _store(
     spark: SparkSession,
-    memory: Memory,
+    memory: ManifestSettings,
     folder: str,
     renames: bool,
     force: bool,
@@ -123,7 +123,7 @@ def _store(
 
 def open_manifest(
     spark: SparkSession,
-    memory: Memory,
+    memory: ManifestSettings,
     output: str | None,
     recipe: Recipe,
     id_case: str | None,
@@ -153,7 +153,7 @@ def _check_agreed(name: str, differ: Sequence[str], rerun: bool, force: bool) ->
         raise another_recipe(name, differ, rerun)
 
 
-def _folder(memory: Memory, output: str | None, applies: bool) -> str:
+def _folder(memory: ManifestSettings, output: str | None, applies: bool) -> str:
     leaves_nothing = memory.kind == "dynamodb" and not applies
     return looked_folder(output) if leaves_nothing else manifest_path(memory, output)
 
@@ -189,7 +189,7 @@ def _not_there(name: str) -> NoManifestError:
     )
 
 
-def check_exists(memory: Memory, output: str | None) -> None:
+def check_exists(memory: ManifestSettings, output: str | None) -> None:
     """Check without Spark that there is an output with a manifest, or at least with records.
 
     Raises `ConfigError` if no run has left anything in the output, `NoManifestError` without a lake manifest.
@@ -219,7 +219,7 @@ def _check_made(output: str) -> None:
 
 def existing_manifest(
     spark: SparkSession,
-    memory: Memory,
+    memory: ManifestSettings,
     output: str | None,
     say: Callable[[str], None] = print,
 ) -> Manifest:
@@ -283,7 +283,7 @@ def check_output(
 def record_output(
     output: str,
     made_with: Mapping[str, Any],
-    memory: Memory,
+    memory: ManifestSettings,
     *,
     commits: bool = False,  # is the run about to commit? One that only claims changes no note that binds
 ) -> None:
@@ -302,14 +302,14 @@ def record_output(
 _WHERE = ("manifest", "manifest_path", "table", "region", "endpoint")
 
 
-def _where(memory: Memory) -> dict[str, str | None]:
+def _where(memory: ManifestSettings) -> dict[str, str | None]:
     where = {"manifest": memory.kind}
     if memory.kind == "dynamodb":
         where |= _table_of(memory)
     return where | ({"manifest_path": memory.path} if memory.path else {})
 
 
-def _table_of(memory: Memory) -> dict[str, str | None]:
+def _table_of(memory: ManifestSettings) -> dict[str, str | None]:
     "Where the table is, be it that Snowplow's configuration says so; without a user or a password."
     from dedup_nb.dynamodb.connection import connection_of
 
@@ -343,13 +343,13 @@ def forget_output(output: str, before: Mapping[str, Any] | None) -> None:
             put_back_output(output, before, noted_output(output))
 
 
-def noted_memory(output: str) -> Memory | None:
+def noted_memory(output: str) -> ManifestSettings | None:
     "Where the manifest of an output is, if a run has noted it."
     noted = noted_output(output) or {}
     if "manifest" not in noted:
         return None
     names = {"table": "table", "region": "region", "endpoint": "endpoint", "path": "manifest_path"}
-    return Memory(noted["manifest"], **{name: noted.get(key) for name, key in names.items()})
+    return ManifestSettings(noted["manifest"], **{name: noted.get(key) for name, key in names.items()})
 
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #e808ba02
@@ -362,7 +362,7 @@ _MEMORY_SETTINGS = {
 }
 
 
-def door(
+def resolve_settings(
     config: Config,
     what: str,  # run, backfill: for messages
 ) -> tuple[Places, Limits]:
@@ -389,7 +389,7 @@ def door(
     return replace(places, output=output, memory=memory_of(config)), limits_of(config)
 
 
-def memory_of(config: Config) -> Memory:
+def memory_of(config: Config) -> ManifestSettings:
     "The manifest that the settings name, else the one that the output is noted with."
     given = places_of(config).memory
     if config.output is None or _MEMORY_SETTINGS & set(config.sources):
@@ -501,7 +501,7 @@ def open_job(
     Raises `RecipeError` if the manifest was made with another recipe.
     """
     spark = spark or get_spark(_has_delta(places), addresses=_addresses(places))
-    with tuned(spark, TUNED.get(places.output.format, {})) as hint:
+    with temporary_conf(spark, TUNED.get(places.output.format, {})) as hint:
         job = Job(spark, recipe_of(config), places, limits, None, config.chosen(), say, live, stream, hint)
         yield job if places.memory.kind == "none" else _with_manifest(job, id_case, force)
 

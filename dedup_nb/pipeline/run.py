@@ -27,7 +27,7 @@ from dedup_nb.base.errors import (
     megabytes,
     some_of,
 )
-from ..base.spark import beside
+from ..base.spark import run_in_parallel
 from dedup_nb.base.storage import (
     files_below,
     has_files,
@@ -42,10 +42,10 @@ from ..formats.reading import Source, explain_read_error, read_batch
 from ..manifest.ledger import Claim, FencedError, Ledger, ManifestError, who
 from ..manifest.protocol import check_rerun
 from dedup_nb.pipeline.commit import (
-    Looked,
-    Moved,
-    Opened,
-    Worked,
+    BatchResult,
+    Decisions,
+    EarlierBatches,
+    OpenBatch,
     check_some_good,
     committed_files,
     discard,
@@ -77,20 +77,20 @@ from dedup_nb.pipeline.job import (
     Progress,
     Stream,
     check_output,
-    door,
     forget_output,
     id_case,
     looked_folder,
     noted_output,
     open_job,
     record_output,
+    resolve_settings,
 )
 from .todo import Chosen, choose_batches, compare_with_commits, parts_of_table
 from dedup_nb.pipeline.write import (
     AREAS,
     Attempt,
     EventsTable,
-    Kept,
+    KeptWriter,
     all_staying,
     check_columns_fit,
     staying,
@@ -101,12 +101,12 @@ from dedup_nb.pipeline.write import (
     write_verdicts,
 )
 from ..report.pages import Summary, draw_pages
-from ..rules.deduplicate import met
-from ..rules.keys import Keys, check_columns, fit, gathered, ids_of
+from ..rules.deduplicate import with_decisions
+from ..rules.keys import Keys, check_columns, fit, ids_of, in_one_partition_if_small
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #c00e2f12
-def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | None]:
+def _scan(job: Job, opened: OpenBatch, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
     progress.begin("manifest" if job.manifest else "suspects")
     timed = job.limits.etl_s is None and spelled_time(opened.batch.batch_id) is None
@@ -119,12 +119,14 @@ def _scan(job: Job, opened: Opened, progress: Progress) -> tuple[Scan, int | Non
     return scan, time_of_batch(job.limits.etl_s, opened.batch.batch_id, scan.hours)
 
 
-def _check_some_good(job: Job, opened: Opened, tally: Tally) -> None:
+def _check_some_good(job: Job, opened: OpenBatch, tally: Tally) -> None:
     if job.applies:
         check_some_good(tally, opened.source, opened.batch.batch_id, job.places.input.format, job.limits)
 
 
-def _look_back(job: Job, opened: Opened, scan: Scan, etl: int | None, progress: Progress) -> Looked:
+def _look_back(
+    job: Job, opened: OpenBatch, scan: Scan, etl: int | None, progress: Progress
+) -> EarlierBatches:
     "Claim the batch, or only look if nothing is to be applied, and ask what earlier batches had."
     claim = _claimed(job, opened, scan, etl)
     keys = job.manifest.known(claim, scan.pairs, scan.number).keys
@@ -133,10 +135,12 @@ def _look_back(job: Job, opened: Opened, scan: Scan, etl: int | None, progress: 
     earlier = f"{counted(found, 'key')} of their ids known from earlier batches"
     progress.done("manifest", f"{counted(scan.number, 'pair')}, {earlier}")
     # joins with what is surely empty cost nothing
-    return Looked(claim, gathered(known, found) if found else known.limit(0), found, _newer(claim))
+    return EarlierBatches(
+        claim, in_one_partition_if_small(known, found) if found else known.limit(0), found, _newer(claim)
+    )
 
 
-def _claimed(job: Job, opened: Opened, scan: Scan, etl: int | None) -> Claim:
+def _claimed(job: Job, opened: OpenBatch, scan: Scan, etl: int | None) -> Claim:
     manifest, batch_id = job.manifest, opened.batch.batch_id
     info = {"token": opened.attempt.token, "fingerprints": scan.fingerprints}
     if job.stream:
@@ -171,9 +175,9 @@ class _Moving:
     "The stages of one batch that decide and write."
 
     job: Job
-    opened: Opened
+    opened: OpenBatch
     scan: Scan
-    looked: Looked | None
+    looked: EarlierBatches | None
     progress: Progress
 
     @property
@@ -181,25 +185,25 @@ class _Moving:
         "What earlier batches had; None if nothing, or nobody knows."
         return self.looked.known if self.looked and self.looked.found else None
 
-    def moved(self) -> Moved:
+    def moved(self) -> Decisions:
         "Decide on the suspects; write what stays and what goes."
         ids, few = self._suspect_ids()
         if self.job.applies:
             return self._applied(ids, few)
         d = self._decided(ids, few)
         write_verdicts(d.decisions, self.opened.attempt)
-        return Moved(d.decisions, d.counts, d.tally, hottest_ids(d.decisions))
+        return Decisions(d.decisions, d.counts, d.tally, hottest_ids(d.decisions))
 
-    def _applied(self, ids: DataFrame, few: bool) -> Moved:
+    def _applied(self, ids: DataFrame, few: bool) -> Decisions:
         d = self._decided(ids, few)
         self.progress.done("resolve", resolved_words(d.counts))
         self.progress.begin("clean")
-        rows, hot = met(d.suspects, d.decisions), []
+        rows, hot = with_decisions(d.suspects, d.decisions), []
         find_hot = lambda: hot.extend(hottest_ids(d.decisions))
-        with beside(self.job.spark, *self._works(d, rows, ids, few), find_hot):
+        with run_in_parallel(self.job.spark, *self._works(d, rows, ids, few), find_hot):
             said = self._differing(d), without_id_words(d.unfit, self.opened.keys)
         self.progress.done("clean", clean_words(d.tally, d.counts))
-        return Moved(d.decisions, d.counts, d.tally, hot, *said)
+        return Decisions(d.decisions, d.counts, d.tally, hot, *said)
 
     def _suspect_ids(self) -> tuple[DataFrame, bool]:
         "The ids to look at, and whether they are few enough to be sent to every worker."
@@ -239,7 +243,7 @@ class _Moving:
         if self._keeps_all:
             marked = marked.where("reason = 'erased'")
         staged = attempt.stage(marked, "decisions_erased")
-        staged = gathered(staged, attempt.staged_rows("decisions_erased"))
+        staged = in_one_partition_if_small(staged, attempt.staged_rows("decisions_erased"))
         return staged, count_decisions(staged)
 
     @property
@@ -291,16 +295,16 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         return finish(job, work, progress)
 
 
-def _worked(job: Job, opened: Opened, progress: Progress) -> Worked:
+def _worked(job: Job, opened: OpenBatch, progress: Progress) -> BatchResult:
     "All stages up to the commit."
     scan, etl = _scan(job, opened, progress)
     scan = scan if opened.erased is None else _with_erased(scan, opened)
     looked = _look_back(job, opened, scan, etl, progress) if job.manifest else None
     moved = _Moving(job, opened, scan, looked, progress).moved()
-    return Worked(opened, scan, etl, looked, moved)
+    return BatchResult(opened, scan, etl, looked, moved)
 
 
-def _with_erased(scan: Scan, opened: Opened) -> Scan:
+def _with_erased(scan: Scan, opened: OpenBatch) -> Scan:
     "The scan with a look at what was erased; what left the manifest for it does not come back."
     attempt = opened.attempt
     named = attempt.stage(erased_ids(opened.source, opened.keys, opened.erased), "erased")
@@ -309,7 +313,7 @@ def _with_erased(scan: Scan, opened: Opened) -> Scan:
     return replace(scan, ids=ids, found=attempt.staged_rows("looked_at"), pairs=pairs)
 
 
-def _opened(job: Job, batch: Batch, attempt: Attempt, progress: Progress) -> Opened:
+def _opened(job: Job, batch: Batch, attempt: Attempt, progress: Progress) -> OpenBatch:
     "Open a batch; whatever does not fit is said before any work."
     earlier = committed_files(job.output, batch.batch_id) or {}
     _check_not_applied(job, batch, earlier)
@@ -317,9 +321,9 @@ def _opened(job: Job, batch: Batch, attempt: Attempt, progress: Progress) -> Ope
     source, keys = _read(job, batch)
     columns = counted(len(source.columns), "column")
     progress.done("read", f"{_size_of(batch, source)}, {columns}")
-    kept = Kept(attempt, job.places.output, earlier)
+    kept = KeptWriter(attempt, job.places.output, earlier)
     erased = find_erased(job.spark, job.output, batch.batch_id, job.manifest)
-    return Opened(batch, source, keys, kept, earlier.get("attempt"), erased)
+    return OpenBatch(batch, source, keys, kept, earlier.get("attempt"), erased)
 
 
 def _size_of(batch: Batch, source: Source) -> str:
@@ -428,7 +432,7 @@ def run(
     and committed ones whose input changed, are left out and named in the summary's `troubles`. Raises
     `DedupError` and its kinds.
     """
-    places, limits = door(config, "run")
+    places, limits = resolve_settings(config, "run")
     found = find_batches(places.input, _folder_of(limits.batch_id))
     more = dict(id_case=id_case(places.input.format), force=force, say=say, live=live, stream=stream)
     with open_job(config, places, limits, spark, **more) as job:

@@ -20,7 +20,7 @@ __all__ = [
     "write_delta",
     "delta_files",
     "check_columns_fit",
-    "Kept",
+    "KeptWriter",
     "write_verdicts",
     "write_dropped",
     "staying",
@@ -56,7 +56,16 @@ from dedup_nb.base.errors import (
     first_line,
     some_of,
 )
-from ..base.spark import LINE, ORIGINAL, beside, has_delta, named, quoted, reading, start_with_delta
+from dedup_nb.base.spark import (
+    LINE,
+    ORIGINAL,
+    has_delta,
+    named,
+    quoted,
+    reading,
+    run_in_parallel,
+    start_with_delta,
+)
 from dedup_nb.base.storage import (
     escaped,
     files_below,
@@ -81,7 +90,7 @@ from dedup_nb.formats.shred import (
     wide_row,
 )
 from ..formats.wide_rows import columns_as_json, columns_from_json, fitted_types, given_columns
-from ..rules.cross_batch import KEY, STAYS, fate_of, id_key
+from ..rules.cross_batch import KEY, Fate, fate_of, id_key
 from ..rules.deduplicate import VERDICTS, clean_rows, dropped_rows, kept_lines, kept_rows
 from ..rules.keys import Keys, rows_of
 
@@ -557,7 +566,7 @@ def _check_delta(spark: SparkSession, schema: T.StructType, path: str) -> None:
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #mv000006
-class Kept:
+class KeptWriter:
     "Where kept rows go: to files at once, or aside, for the one transaction of a table."
 
     def __init__(
@@ -590,7 +599,7 @@ class Kept:
 
     def _write_tables(self, rows: DataFrame, lines: DataFrame) -> None:
         "Write the tables, and count apart from it what has to be in them."
-        with beside(rows.sparkSession, partial(self._count_types, lines)):
+        with run_in_parallel(rows.sparkSession, partial(self._count_types, lines)):
             if self.output.wide_schema:
                 self.wide = write_wide(rows, self.attempt, self.output, self.committed)
             else:
@@ -625,18 +634,18 @@ def write_dropped(
     write_rows(_emptied(gone, "dedup.reason", columns) if erased else gone, attempt, "dropped")
 
 
-def staying(rows: DataFrame, source: Source, keys: Keys, kept: Kept) -> DataFrame:
+def staying(rows: DataFrame, source: Source, keys: Keys, kept: KeptWriter) -> DataFrame:
     "The suspect rows that stay, of those that `resolve.met` gives; or their lines."
     return kept_lines(rows) if kept.takes_lines(source) else kept_rows(rows, source.columns, keys.id)
 
 
-def all_staying(suspects: DataFrame, source: Source, kept: Kept) -> DataFrame:
+def all_staying(suspects: DataFrame, source: Source, kept: KeptWriter) -> DataFrame:
     "All suspect rows, as they are, or their lines: with `natural=off` none goes."
     line = with_small_id(F.col(LINE)).alias("value")
     return suspects.select(line) if kept.takes_lines(source) else clean_rows(suspects, source.columns)
 
 
-def write_kept(source: Source, ids: DataFrame, few: bool, stay: DataFrame, kept: Kept) -> None:
+def write_kept(source: Source, ids: DataFrame, few: bool, stay: DataFrame, kept: KeptWriter) -> None:
     "Write the rows that are sure straight to the output, and with them the suspects that stay."
     lines = kept.takes_lines(source)
     rows = source.lines() if lines else source.plain()
@@ -656,7 +665,7 @@ def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) 
     "Under delete_all, list the loaded events whose ids collide now: this run cannot delete them."
     collided = decisions.where("reason = 'synthetic_cross_batch'").select("event_id").distinct()
     ids = collided.select("event_id", *id_key(F.col("event_id")))
-    loaded = known.where(fate_of("fate") == STAYS).join(ids, KEY)
+    loaded = known.where(fate_of("fate") == Fate.STAYS).join(ids, KEY)
     rows = loaded.selectExpr("event_id", "batch_id as loaded_in_batch", "'synthetic_cross_batch' as reason")
     if not rows.isEmpty():
         write_rows(rows.distinct(), attempt, "retractions")

@@ -5,11 +5,7 @@
 # %% auto #0
 __all__ = [
     "KEY",
-    "STAYS",
-    "RENAMED",
-    "GONE",
-    "ELSEWHERE",
-    "HEAD",
+    "Fate",
     "id_key",
     "pair_key",
     "fate_of",
@@ -20,6 +16,8 @@ __all__ = [
 ]
 
 # %% ../../nbs/02_rules/30_cross_batch.ipynb #mv00004a
+from enum import IntFlag
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -28,8 +26,16 @@ from .keys import new_event_id, stands_in
 # %% ../../nbs/02_rules/30_cross_batch.ipynb #d7cdc26e
 _CANONICAL = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\\z"
 KEY = ["hi", "lo", "packed"]  # the columns of an id; with `pair`, those of a pair
-STAYS, RENAMED, GONE, ELSEWHERE = range(4)  # what became of a pair
-HEAD = 4  # added for the first pair of an id
+
+
+class Fate(IntFlag):
+    "What became of a pair."
+
+    STAYS = 0  # under its own id
+    RENAMED = 1  # under a new id
+    GONE = 2  # it was quarantined or deleted
+    ELSEWHERE = 3  # in favour of a pair of an earlier batch
+    HEAD = 4  # added for the first pair of an id
 
 
 def _bits(hex16: Column) -> Column:
@@ -75,7 +81,7 @@ def cross_batch(
     by_id = known.where("of_id").groupBy(*KEY).agg(F.expr(f"{first}.batch_id as id_seen_in_batch"))
     met = _keyed(pairs).join(by_pair, [*KEY, "pair"], "left").join(by_id, KEY, "left")
     fate = fate_of("_dd_seen.fate")
-    loaded = F.when(fate == STAYS, F.col("_dd_id")).when(fate == RENAMED, F.col("_dd_made"))
+    loaded = F.when(fate == Fate.STAYS, F.col("_dd_id")).when(fate == Fate.RENAMED, F.col("_dd_made"))
     met = met.withColumn("known_event_id", loaded).withColumn("seen_in_batch", F.col("_dd_seen.batch_id"))
     return met.select(*pairs.columns, "seen_in_batch", "known_event_id", "id_seen_in_batch")
 
@@ -98,9 +104,9 @@ def _became(decisions: DataFrame) -> DataFrame:
     event_id = F.col("event_id")
     own = F.when(F.col("ordinal") == 0, pair_key(event_id, F.col("_dd_fp"))).alias("pair")
     made = new_event_id(event_id, F.col("name")).alias("made")
-    fate = F.expr(f"""case when not stays then {GONE} when kept_event_id = event_id then {STAYS}
-                           when kept_event_id = made then {RENAMED} else {ELSEWHERE} end""")
-    place = F.expr(f"if(is_later, 0, {HEAD})")
+    fate = F.expr(f"""case when not stays then {Fate.GONE} when kept_event_id = event_id then {Fate.STAYS}
+                           when kept_event_id = made then {Fate.RENAMED} else {Fate.ELSEWHERE} end""")
+    place = F.expr(f"if(is_later, 0, {Fate.HEAD})")
     fresh = decisions.select("*", made, own, *id_key(event_id)).withColumn("fate", fate + place)
     return fresh.groupBy(*KEY, "pair").agg(F.expr("max(fate) as fate"), F.expr("max(seen_in_batch) as seen"))
 
@@ -111,7 +117,7 @@ def new_ids(
     "The ids that this batch gives to renamed events, or leaves to those that came renamed."
     # an event that was erased had one, too
     given = "if(reason = 'erased', new_event_id, if(stays, kept_event_id, null)) as given"
-    fate = f"if(stays, {STAYS | HEAD}, {GONE | HEAD}) as fate"
+    fate = f"if(stays, {Fate.STAYS | Fate.HEAD}, {Fate.GONE | Fate.HEAD}) as fate"
     names = ("given as event_id", "if(ordinal = 0, _dd_fp, null) as event_fingerprint", fate)
     return decisions.selectExpr("*", given).where("given <> event_id").selectExpr(*names)
 
@@ -129,7 +135,7 @@ def to_remember(
     became = _became(decisions).select(*[F.col(c).alias(f"_{c}") for c in (*KEY, "pair", "fate", "seen")])
     same = F.expr("hi = _hi and lo = _lo and packed = _packed and pair <=> _pair")
     new = pairs.select(*KEY, "pair").join(became, same, "left").where("_seen is null")
-    fate = f"coalesce(_fate, {STAYS | HEAD}) as fate"
+    fate = f"coalesce(_fate, {Fate.STAYS | Fate.HEAD}) as fate"
     own, given = new.selectExpr(*KEY, "pair", fate), keys_of_new_ids(new_ids(decisions))
     return given.unionByName(own, True).unionByName(_kept_alive(decisions, known), True)
 
@@ -149,7 +155,7 @@ def _kept_alive(decisions: DataFrame, known: DataFrame) -> DataFrame:
     "The first pairs of the ids that this batch renames because of earlier ones."
     collided = decisions.where("verdict = 'rename' and id_seen_in_batch is not null")
     ids = collided.select(*id_key(F.col("event_id"))).distinct()
-    heads = known.where(F.col("fate").bitwiseAND(F.lit(HEAD)) > 0).join(ids, KEY, "left_semi")
+    heads = known.where(F.col("fate").bitwiseAND(F.lit(Fate.HEAD)) > 0).join(ids, KEY, "left_semi")
     first = heads.groupBy(*KEY).agg(F.min(F.struct("seq", "pair", "fate", "batch_id")).alias("head"))
     whose = ("head.batch_id as origin", "head.seq as origin_seq")
     return first.selectExpr(*KEY, "head.pair", "head.fate", *whose)

@@ -6,7 +6,7 @@
 __all__ = [
     "VERDICTS",
     "decide",
-    "met",
+    "with_decisions",
     "kept_rows",
     "kept_lines",
     "clean_rows",
@@ -26,21 +26,21 @@ from pyspark.sql import types as T
 from ..base.canonical import field_at, with_value
 from ..base.config import Config, check_renames, recipe_of, settings
 from ..base.errors import OF_ALL_COPIES, ConfigError, InputError
-from ..base.spark import LINE, ORIGINAL, bare, is_text, named
+from ..base.spark import LINE, ORIGINAL, is_text, named, without_helper_columns
 from ..formats.enriched import renamed_line, with_duplicate_context
 from .cross_batch import cross_batch
 from dedup_nb.rules.keys import (
     BROADCAST_LIMIT,
     Keys,
     check_columns,
-    fed_back,
     fit,
+    is_reingested,
     rows_of,
     suspect_ids,
     with_ids,
     with_keys,
 )
-from .natural import collapsed, each_its_own, natural
+from .natural import distinct_with_counts, natural, number_unfingerprinted
 from .synthetic import nothing_seen, synthetic
 
 # %% ../../nbs/02_rules/50_deduplicate.ipynb #b4f23501
@@ -67,7 +67,7 @@ def decide(
     "Decide what happens to every pair of the suspect rows."
     pairs = natural(suspects)
     if unique:
-        pairs = each_its_own(pairs, batch_id)
+        pairs = number_unfingerprinted(pairs, batch_id)
     pairs = nothing_seen(pairs) if known is None else cross_batch(pairs, known)
     return synthetic(pairs, strategy, batch_id, taken)
 
@@ -76,7 +76,7 @@ def decide(
 _CONTEXTS = "derived_contexts"  # where a renamed enriched event says how it came
 
 
-def met(
+def with_decisions(
     suspects: DataFrame,  # wide rows with keys, see `natural.collapsed`
     decisions: DataFrame,  # one row per pair
 ) -> DataFrame:  # the rows with the decision of their pair in the struct `_dd`
@@ -136,8 +136,8 @@ def _with_original(rows: DataFrame, columns: list[str], original: Column) -> Dat
         # an empty text is none, as where the row is looked up
         typed = F.coalesce(original.cast(rows.schema[ORIGINAL].dataType), ORIGINAL)
         carried = F.when(named(ORIGINAL) != "", named(ORIGINAL)).otherwise(typed)
-        return bare(rows.withColumn(ORIGINAL, carried))
-    return bare(rows.withColumn(ORIGINAL, original))
+        return without_helper_columns(rows.withColumn(ORIGINAL, carried))
+    return without_helper_columns(rows.withColumn(ORIGINAL, original))
 
 
 def dropped_rows(
@@ -155,7 +155,7 @@ def dropped_rows(
     )
     dedup = F.expr("""named_struct('reason', _dd_reason, 'kept_event_id', _dd.kept_event_id,
                                    'kept_in_batch', _dd.kept_in_batch)""")
-    return bare(exploded.withColumn("dedup", dedup))
+    return without_helper_columns(exploded.withColumn("dedup", dedup))
 
 
 # %% ../../nbs/02_rules/50_deduplicate.ipynb #cc8a6297
@@ -230,7 +230,7 @@ def deduplicate(
     suspects, clean = _parted(rows.where("_dd_id is not null"), columns, keys, recipe.natural != "off")
     # few of their columns are needed here: equal rows are brought together after it
     decisions = decide(suspects, recipe.synthetic, unique=keys.unique, batch_id=config.batch_id)
-    resolved = met(collapsed(suspects), decisions)
+    resolved = with_decisions(distinct_with_counts(suspects), decisions)
     kept = clean_rows(clean, columns).unionByName(kept_rows(resolved, columns, keys.id))
     return Deduplicated(kept, dropped_rows(resolved), bad, _verdicts(decisions))
 
@@ -243,7 +243,7 @@ def _parted(good: DataFrame, columns: list[str], keys: Keys, look: bool) -> tupl
     "The rows of suspect ids, with keys, and all other rows. With `natural=off` none is suspect."
     if not look:
         return with_keys(good.limit(0), keys), good
-    ids = suspect_ids(good.select("_dd_id", fed_back(good.schema, keys).alias("_dd_look")))
+    ids = suspect_ids(good.select("_dd_id", is_reingested(good.schema, keys).alias("_dd_look")))
     few = ids.limit(BROADCAST_LIMIT + 1).count() <= BROADCAST_LIMIT
     suspects = with_keys(rows_of(good, ids, broadcast=few), keys)
     return suspects, rows_of(good, ids, inside=False, broadcast=few)

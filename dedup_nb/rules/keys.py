@@ -14,12 +14,12 @@ __all__ = [
     "check_column_names",
     "own_id",
     "looked_up_id",
-    "fed_back",
+    "is_reingested",
     "other_id",
     "ids_of",
     "with_ids",
     "suspect_ids",
-    "gathered",
+    "in_one_partition_if_small",
     "rows_of",
     "new_event_id",
     "hash_of",
@@ -276,7 +276,7 @@ def looked_up_id(
     return F.when(own.isNotNull() & original.isNotNull() & is_ours, original).otherwise(own)
 
 
-def fed_back(schema: T.StructType, keys: Keys) -> Column:  # boolean, never null
+def is_reingested(schema: T.StructType, keys: Keys) -> Column:  # boolean, never null
     "Does a row show another id than it is looked up under?"
     return F.coalesce(other_id(schema, keys, looked_up_id(schema, keys)).isNotNull(), F.lit(False))
 
@@ -300,7 +300,7 @@ def ids_of(recipe: Recipe) -> Callable[[T.StructType, Sequence[str]], RowIds]:
     def fitted(schema: T.StructType, folders: Sequence[str]) -> RowIds:
         keys = fit(recipe, schema, folders)
         looks = _may_show_another(schema, keys)
-        return RowIds(keys.id, partial(looked_up_id, keys=keys), partial(fed_back, keys=keys), looks)
+        return RowIds(keys.id, partial(looked_up_id, keys=keys), partial(is_reingested, keys=keys), looks)
 
     return fitted
 
@@ -327,7 +327,7 @@ def suspect_ids(
     return counted.agg(F.expr(many)).where("suspect").select("_dd_hash")
 
 
-def gathered(
+def in_one_partition_if_small(
     rows: DataFrame,
     number: int,  # of rows
 ) -> DataFrame:

@@ -27,7 +27,7 @@ from pyspark.sql.streaming import StreamingQuery
 from ..base.canonical import Value, canonical_form, field_at, micros_of
 from ..base.config import order_parts
 from ..base.errors import ConfigError, InputError, MissingColumnError, counted, did_you_mean
-from ..base.spark import PLAIN_JSON, let_go, quoted, tuned
+from ..base.spark import PLAIN_JSON, let_go, quoted, temporary_conf
 from ..base.storage import absolute, move_files, read_json, remove_folder, write_text
 from ..rules.cross_batch import KEY, id_key
 from ..rules.keys import hash_of, order_value
@@ -987,7 +987,7 @@ def _take_batch(stream: SplitStream, rows: DataFrame, number: int) -> None:
     "Commit a micro-batch that is not committed yet, and publish it."
     state = DedupState(stream.state, rows.sparkSession)
     if state.commit_of(stream.checkpoint, number) is None:
-        with tuned(rows.sparkSession):
+        with temporary_conf(rows.sparkSession):
             _commit_micro_batch(stream, rows, state, number)
     # it may be that of another driver, which was quicker
     _publish(stream, f"{number:09d}", state.commit_of(stream.checkpoint, number)["attempt"])

@@ -34,8 +34,8 @@ from ..base.spark import persisted, quoted, reading
 from ..base.storage import absolute, names_in
 from ..formats.delta import Delta
 from ..pipeline.commit import committed_files
-from ..rules.cross_batch import ELSEWHERE, STAYS, id_key, pair_key
-from ..rules.deduplicate import decide, dropped_rows, kept_rows, met
+from ..rules.cross_batch import Fate, id_key, pair_key
+from ..rules.deduplicate import decide, dropped_rows, kept_rows, with_decisions
 from dedup_nb.rules.keys import (
     BROADCAST_LIMIT,
     Keys,
@@ -49,7 +49,7 @@ from dedup_nb.rules.keys import (
     suspect_ids,
     with_keys,
 )
-from ..rules.natural import collapsed
+from ..rules.natural import distinct_with_counts
 
 # %% ../../nbs/10_warehouse/10_decisions.ipynb #e3dfa51d
 _STRATEGIES = {"move": "quarantine", "rename": "rename_later", "delete": "delete_all"}
@@ -195,7 +195,7 @@ def _known(older: DataFrame, keys: Keys) -> DataFrame:
     "Rows that stay whatever comes, in the form of what earlier batches had."
     pair = pair_key(F.col("_dd_id"), F.col("_dd_fp"))
     pair = F.when(~stands_in("_dd_fp"), pair) if keys.unique else pair
-    fate = F.expr(f"if(_dd_own is null, {STAYS}, {ELSEWHERE})").alias("fate")
+    fate = F.expr(f"if(_dd_own is null, {Fate.STAYS}, {Fate.ELSEWHERE})").alias("fate")
     whose = (F.lit("older rows").alias("batch_id"), F.lit(0).alias("seq"), F.lit(True).alias("of_id"))
     return older.select(*id_key(F.col("_dd_id")), pair.alias("pair"), fate, *whose)
 
@@ -248,7 +248,7 @@ def fates_of(
     if look.asked.from_date:
         older = suspects.where(f"not ({look.recent})")
         known = _known(older, look.keys)
-    rows = persisted(met(collapsed(recent), _decided(recent, look, known)))
+    rows = persisted(with_decisions(distinct_with_counts(recent), _decided(recent, look, known)))
     changes = f"{_COPIES} > 1 or not ({_STAYS}) or {_NEW_ID} is not null"
     changing = persisted(rows.where(changes).select(F.expr(f"{_HASH} as _dd_hash")).distinct())
     return _put(look, _of_ids(rows, changing), older, (changing, rows, suspects))

@@ -25,7 +25,7 @@ from ..formats.enriched import ENRICHED
 from ..formats.shred import ATOMIC
 from ..rules.deduplicate import deduplicate
 from ..rules.keys import Keys, check_columns, fit, own_id, rows_of, suspect_ids, with_keys
-from ..rules.natural import collapsed
+from ..rules.natural import distinct_with_counts
 
 
 # %% ../../nbs/10_warehouse/30_sql.ipynb #548aa6df
@@ -720,7 +720,7 @@ def _repeated(events: DataFrame, settings: dict[str, Any]) -> tuple[DataFrame, D
     check_columns(events.schema, recipe, keys)
     rows = events.withColumn("_dd_id", F.expr(own_id(events.schema, keys)))
     ids = suspect_ids(rows.where("_dd_id is not null").select("_dd_id", F.lit(False).alias("_dd_look")))
-    once = collapsed(with_keys(rows_of(rows, ids, broadcast=False), keys))
+    once = distinct_with_counts(with_keys(rows_of(rows, ids, broadcast=False), keys))
     return once, rows_of(rows, ids, inside=False, broadcast=False)
 
 
