@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from .base.config import GROUPS, Config, default_text, kind_of, settings
-from .base.errors import ConfigError, DedupError, did_you_mean, masked
+from .base.errors import ConfigError, DedupError, did_you_mean, lines_shown, masked
 
 # %% ../nbs/90_cli.ipynb #a18dc076
 _FIND = (  # what leads to a manifest
@@ -386,31 +386,6 @@ def _unknown(command: str, word: str) -> str:
 _LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j")  # of PySpark
 
 
-class _Terminal:
-    "Where our own lines go."
-
-    def __init__(self, to_stderr: bool):
-        self.to_stderr = to_stderr
-
-    @property
-    def out(self) -> Any:
-        return sys.stderr if self.to_stderr else sys.stdout
-
-    def say(self, line: str) -> None:
-        print(line, file=self.out, flush=True)
-
-    def live(self, text: str) -> None:
-        "Show a line that the next one replaces."
-        with suppress(OSError, ValueError):
-            self.out.write(f"\r\x1b[2K{text}")
-            self.out.flush()
-
-    @property
-    def liveliness(self) -> Callable[[str], None] | None:
-        "`live`, on a terminal."
-        return self.live if self.out is not None and self.out.isatty() else None
-
-
 # %% ../nbs/90_cli.ipynb #f167b060
 def _answered(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0) -> int:
     "Print the result, for programs or for people."
@@ -418,14 +393,13 @@ def _answered(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0)
     return code
 
 
-def _run(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _run(args: argparse.Namespace) -> int:
+    from dedup_nb.pipeline.job import RunOptions
     from dedup_nb.pipeline.run import run
 
     config = _config(args)
-    more = dict(
-        force=args.force, late_files=args.late_files, accept_empty_manifest=args.accept_empty_manifest
-    )
-    summary = run(config, say=terminal.say, live=terminal.liveliness, **more)
+    options = RunOptions(args.force, args.late_files, args.accept_empty_manifest)
+    summary = run(config, options=options)
     numbers = {
         "counts": summary.counts,
         "output": summary.output,
@@ -465,7 +439,7 @@ def _of_stream(args: argparse.Namespace) -> Config:
     return config
 
 
-def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _stream(args: argparse.Namespace) -> int:
     from dedup_nb.base.errors import counted
     from dedup_nb.base.spark import get_spark
     from dedup_nb.streams.stream import follow, read_stream
@@ -477,14 +451,14 @@ def _stream(args: argparse.Namespace, terminal: _Terminal) -> int:
             addresses=(config.input, config.output, config.manifest_path, args.checkpoint),
         )
     events = read_stream(spark, config, max_files)
-    more = dict(trigger=args.trigger, available_now=args.available_now, say=terminal.say)
+    more = dict(trigger=args.trigger, available_now=args.available_now)
     made = follow(events, config, args.checkpoint, args.name or "stream", **more)
     number = counted(len(made), "micro-batch", "micro-batches")
     told = {"batches": made, "output": config.output}
     return _answered(args, told, f"{number} committed; dedup runs --output {told['output']} lists them.")
 
 
-def _repair(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _repair(args: argparse.Namespace) -> int:
     from dedup_nb.warehouse.repair import repair
 
     config, names = _config(args), [name for name in _REPAIR if name != "mode"]
@@ -492,9 +466,7 @@ def _repair(args: argparse.Namespace, terminal: _Terminal) -> int:
     more = dict(strategy=args.strategy or "move", from_date=args.from_date, retractions=args.retractions)
     more["take_over"] = args.take_over
     entities = dict(_with_root_id(word.strip()) for word in (args.entities or "").split(",") if word.strip())
-    report = repair(
-        args.table, args.duplicates, entities, mode=config.mode, say=terminal.say, **more, **given
-    )
+    report = repair(args.table, args.duplicates, entities, mode=config.mode, **more, **given)
     return _answered(args, report.data, report)
 
 
@@ -504,23 +476,23 @@ def _with_root_id(word: str) -> tuple[str, str]:
     return (table, column) if colon and "/" not in column else (word, "root_id")
 
 
-def _backfill(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _backfill(args: argparse.Namespace) -> int:
     from dedup_nb.operate.backfill import backfill
 
-    done = backfill(_config(args), say=terminal.say, force=args.force)
+    done = backfill(_config(args), force=args.force)
     if args.json:
         print(json.dumps(done))
     return 1 if done.troubles else 0
 
 
-def _profile(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _profile(args: argparse.Namespace) -> int:
     from dedup_nb.distribution.profile import profile
 
-    found = profile(_config(args), say=terminal.say)
+    found = profile(_config(args))
     return _answered(args, found.numbers, found)
 
 
-def _plan(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _plan(args: argparse.Namespace) -> int:
     from dedup_nb.base.config import places_of
     from dedup_nb.costs.plan import plan_input, plan_workload
 
@@ -554,7 +526,7 @@ def _check_no_input(args: argparse.Namespace, config: Config) -> None:
         )
 
 
-def _runs(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _runs(args: argparse.Namespace) -> int:
     from dedup_nb.base.storage import absolute
     from dedup_nb.operate.history import runs
     from dedup_nb.report.pages import draw_pages
@@ -567,7 +539,7 @@ def _runs(args: argparse.Namespace, terminal: _Terminal) -> int:
     return _answered(args, answer.data, answer)
 
 
-def _compare(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _compare(args: argparse.Namespace) -> int:
     from dedup_nb.distribution.compare import WAYS, compare_input
 
     found = compare_input(_config(args), _listed(args.method) or WAYS)
@@ -578,7 +550,7 @@ def _listed(text: str | None) -> list[str]:
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
-def _sql(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _sql(args: argparse.Namespace) -> int:
     from dedup_nb.warehouse.sql import warehouse_sql
 
     if not args.dialect or not args.table:
@@ -600,7 +572,7 @@ def _sql(args: argparse.Namespace, terminal: _Terminal) -> int:
     return _answered(args, {"sql": script}, script.rstrip())
 
 
-def _erase(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _erase(args: argparse.Namespace) -> int:
     from dedup_nb.operate.erase import erase
 
     what = dict(event_id=args.id, ids=args.ids, where=args.where)
@@ -608,7 +580,7 @@ def _erase(args: argparse.Namespace, terminal: _Terminal) -> int:
     return _answered(args, answer.data, answer)
 
 
-def _history(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _history(args: argparse.Namespace) -> int:
     "The commands that ask the manifest, or keep it in order."
     from dedup_nb import history
 
@@ -629,7 +601,7 @@ def _whole(flag: str, text: str | None, what: str) -> int | None:
         raise ConfigError(f"{flag} {text}: wanted a whole number of {what}.") from None
 
 
-def _iam(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _iam(args: argparse.Namespace) -> int:
     from dedup_nb.dynamodb.connection import iam_policy, s3_policy
 
     purpose = vars(args)["for"] or "run"
@@ -647,7 +619,7 @@ def _iam(args: argparse.Namespace, terminal: _Terminal) -> int:
 
 
 # %% ../nbs/90_cli.ipynb #142cebc8
-_DOES: Mapping[str, Callable[[argparse.Namespace, _Terminal], int]] = {
+_DOES: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "run": _run,
     "runs": _runs,
     "stream": _stream,
@@ -689,12 +661,12 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _do(args: argparse.Namespace, terminal: _Terminal) -> int:
+def _do(args: argparse.Namespace) -> int:
     from dedup_nb.base.storage import s3_in_words
 
     try:
         with s3_in_words():
-            return _DOES.get(args.command, _history)(args, terminal)
+            return _DOES.get(args.command, _history)(args)
     except ModuleNotFoundError:
         from dedup_nb.base.spark import check_spark
 
@@ -704,9 +676,9 @@ def _do(args: argparse.Namespace, terminal: _Terminal) -> int:
 
 def _done(args: argparse.Namespace) -> int:
     "Do what a command says; its exit code."
-    terminal = _Terminal(to_stderr=getattr(args, "json", False))
     try:
-        return _do(args, terminal)
+        with lines_shown(sys.stderr if getattr(args, "json", False) else None):
+            return _do(args)
     except DedupError as wrong:
         return _failed(wrong)
     except KeyboardInterrupt:

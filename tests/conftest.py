@@ -117,3 +117,12 @@ def conformance():
     if not CONFORMANCE.is_dir():
         pytest.skip("the peers' recorded cases are not here")
     return CONFORMANCE
+
+
+@pytest.fixture
+def said():
+    "The lines that the package logs during a test."
+    from runs import heard
+
+    with heard() as lines:
+        yield lines

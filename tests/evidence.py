@@ -19,7 +19,7 @@ from pathlib import Path
 
 import soak
 from conftest import CONFORMANCE
-from runs import SAMPLES, silent, write
+from runs import SAMPLES, write
 
 from dedup_nb import Config, run
 from dedup_nb.base.config import settings
@@ -103,7 +103,7 @@ def ran(place, lines):
     (place / "in" / "run=1").mkdir(parents=True)
     (place / "in" / "run=1" / "lines").write_text("\n".join(lines) + "\n", encoding="utf-8")
     asked = dict(input=str(place / "in"), output=str(place / "out"), output_format="enriched_tsv")
-    done = run(Config(**asked, manifest="none"), get_spark(), say=silent)
+    done = run(Config(**asked, manifest="none"), get_spark())
     written = [line for path in (place / "out" / "events").rglob("part-*") for line in lines_of(path)]
     return done.batches[0]["counts"], ids_of(written)
 
@@ -184,9 +184,7 @@ def combined(base, share):
         output = base / "combined-out"
         shutil.rmtree(output, ignore_errors=True)
         try:
-            for m in run(
-                Config(input=str(base / "combined"), output=str(output), **chosen), spark, say=silent
-            ).batches:
+            for m in run(Config(input=str(base / "combined"), output=str(output), **chosen), spark).batches:
                 c = m["counts"]
                 wrong += c["read"] != c["bad"] + c["kept"] + c["dropped"]
             ran += 1
@@ -206,7 +204,7 @@ def small(base, share):
     config = Config(
         input=str(base / "small"), output=str(base / "small-out"), input_format="parquet", max_batches=number
     )
-    done = run(config, spark, say=silent)
+    done = run(config, spark)
     took = [m["seconds"]["total"] for m in done.batches]
     dropped, tenth = sum(m["counts"]["dropped"] for m in done.batches), max(1, number // 10)
     early, late = statistics.median(took[tenth : 2 * tenth]), statistics.median(took[-tenth:])

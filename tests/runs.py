@@ -1,9 +1,11 @@
 """What tests of whole runs share: small batches, a quiet run, and what it left."""
 
 import json
+import logging
 import os
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from conftest import ROOT
 from pyspark.sql import functions as F
 
 from dedup_nb import Config, run
+from dedup_nb.pipeline.job import RunOptions
 
 SAMPLES = ROOT / "data_samples"
 SCHEMA = "event_id string, event_fingerprint string, t int, n int"
@@ -24,8 +27,27 @@ TWO_DAYS = {
 STAYED = {"1": [("a", 1), ("b", 2)], "2": [("c", 5), ("new of a", 4)]}
 
 
-def silent(line):
-    pass
+class _Listener(logging.Handler):
+    def __init__(self, tell):
+        super().__init__()
+        self.tell = tell
+
+    def emit(self, record):
+        self.tell(record.getMessage())
+
+
+@contextmanager
+def heard(tell=None):
+    "Give each line that the package logs meanwhile to a function, else to the list that is yielded."
+    log, lines = logging.getLogger("dedup_nb"), []
+    listener, before = _Listener(tell or lines.append), log.level
+    log.addHandler(listener)
+    log.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        log.removeHandler(listener)
+        log.setLevel(before)
 
 
 def write(spark, folder, batches, first=1_763_000_000):
@@ -42,9 +64,9 @@ def config(folder, **more):
     return Config(**{**plain, **more})
 
 
-def go(spark, folder, *, say=silent, force=False, late_files=False, accept_empty_manifest=False, **more):
-    flags = dict(force=force, late_files=late_files, accept_empty_manifest=accept_empty_manifest)
-    return run(config(folder, **more), spark, say=say, **flags)
+def go(spark, folder, *, force=False, late_files=False, accept_empty_manifest=False, **more):
+    options = RunOptions(force, late_files, accept_empty_manifest)
+    return run(config(folder, **more), spark, options)
 
 
 def record(output, batch):

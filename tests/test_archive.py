@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from conftest import ROOT
 from pyspark.sql import functions as F
-from runs import DAY, SAMPLES, committed, files, go, on_dynamodb, record, shown, silent, write
+from runs import DAY, SAMPLES, committed, files, go, heard, on_dynamodb, record, shown, write
 
 from dedup_nb import Config, run
 from dedup_nb.operate.history import explain, runs
@@ -59,7 +59,7 @@ def samples(request, spark, tmp_path_factory):
         return Summary(metrics, str(output)), output, Config(output=str(output))
     output = tmp_path_factory.mktemp("samples") / "out"
     where = {"output": str(output), **on_dynamodb(request.getfixturevalue("dynamodb"), "samples")}
-    return run(Config(input=str(SAMPLES), **where), spark, say=silent), output, Config(**where)
+    return run(Config(input=str(SAMPLES), **where), spark), output, Config(**where)
 
 
 def test_the_demo_says_what_it_did(demo):
@@ -138,7 +138,7 @@ def test_explain_tells_the_story_of_an_id(spark, samples):
 
 @pytest.mark.long
 def test_the_samples_without_a_memory_meet_their_truth(spark, tmp_path):
-    summary = run(Config(input=str(SAMPLES), output=str(tmp_path), manifest="none"), spark, say=silent)
+    summary = run(Config(input=str(SAMPLES), output=str(tmp_path), manifest="none"), spark)
     for m in summary.batches:
         good = [r for r in truth(m["batch_id"]) if r["fate_alone"] != "bad"]
         assert fates(spark, tmp_path, m["batch_id"]) == Counter(
@@ -193,8 +193,8 @@ def archive(request, spark, tmp_path_factory):
         frame = spark.createDataFrame(far, "event_id string, event_fingerprint string, n int")
         frame = frame.withColumn("etl_tstamp", F.expr("timestamp '9999-12-31 23:59:59'"))
         frame.coalesce(1).write.parquet(str(folder / "in/run=09_far"))
-    said = []
-    return folder, go(spark, folder, say=said.append, max_bad_share=1), said
+    with heard() as said:
+        return folder, go(spark, folder, max_bad_share=1), said
 
 
 def renamed_id(spark):

@@ -139,7 +139,7 @@ def test_who_needs_conditional_puts(monkeypatch):
 
 def manifest(spark, tmp_path, path, force=False):
     store = LakeStore(spark, str(tmp_path / "manifest"), force=force, puts=ConditionalPuts(path))
-    return Manifest(store, RECIPE, say=lambda line: None)
+    return Manifest(store, RECIPE)
 
 
 @pytest.fixture

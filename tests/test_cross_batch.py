@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
-from runs import DAY, STAYED, TWO, committed, config, files, go, record, shown, silent, stayed, write
+from runs import DAY, STAYED, TWO, committed, config, files, go, record, shown, stayed, write
 
 from dedup_nb import Config, run
 from dedup_nb.base.errors import ConfigError, DedupError
@@ -122,10 +122,9 @@ def test_a_rerun_that_would_no_longer_see_a_batch_for_which_it_dropped_rows_is_r
 # --- folders that change ---
 
 
-def test_late_files_are_reported_and_become_a_batch_of_their_own(spark, two):
+def test_late_files_are_reported_and_become_a_batch_of_their_own(spark, two, said):
     write(spark, two / "in", {"1": [("a", "f", 3, 6), ("d", "f", 3, 7)]})
-    said = []
-    summary = go(spark, two, say=said.append)
+    summary = go(spark, two)
     assert summary.batches == [] and "Nothing" in str(summary)
     assert any(
         "Batch 1 is committed" in line and "1 new file" in line and "--late-files" in line for line in said
@@ -168,13 +167,12 @@ def test_a_committed_file_that_is_gone_or_another_is_named_and_the_others_go_on(
 
 
 @pytest.mark.long
-def test_a_first_folder_without_files_binds_nobody(spark, tmp_path):
+def test_a_first_folder_without_files_binds_nobody(spark, tmp_path, said):
     "It has no columns, and the first batch says what stands in for missing fingerprints."
     (tmp_path / "in/run=1").mkdir(parents=True)
     frame = spark.createDataFrame([("a", 1), ("a", 2)], "event_id string, n int")
     frame.write.parquet(str(tmp_path / "in/run=2"))
-    said = []
-    first = go(spark, tmp_path, say=said.append)
+    first = go(spark, tmp_path)
     assert [m["counts"]["kept"] for m in first.batches] == [1]
     assert "without files, left for a later run: 1" in said
     assert [m["batch_id"] for m in go(spark, tmp_path).batches] == ["1"]
@@ -275,14 +273,13 @@ def test_a_manifest_that_does_not_know_the_events_beside_it_is_refused(spark, tw
 
 
 @pytest.mark.long
-def test_an_empty_manifest_beside_events_is_refused_until_it_is_filled_or_accepted(spark, two):
+def test_an_empty_manifest_beside_events_is_refused_until_it_is_filled_or_accepted(spark, two, said):
     shutil.rmtree(two / "out/manifest")
     write(spark, two / "in", {"3": [("a", "f", 3, 6), ("e", "f", 3, 7)]})
     words = r"is empty, but .*events of 2 batches \(1, 2\).*dedup backfill.*--accept-empty-manifest"
     with pytest.raises(ManifestError, match=words):
         go(spark, two, batch_id="3")
-    said = []
-    filled = backfill(config(two, until="2"), spark, say=said.append)
+    filled = backfill(config(two, until="2"), spark)
     assert [tuple(f[n] for n in ("rows", "pairs", "repeats", "known")) for f in filled] == [
         (2, 2, 0, 0),
         (3, 3, 0, 1),
@@ -290,22 +287,22 @@ def test_an_empty_manifest_beside_events_is_refused_until_it_is_filled_or_accept
     assert any(
         "2 of 2 2: 3 events, 0 copies among them (0 %), 1 known from earlier runs" in line for line in said
     )
-    assert backfill(config(two, until="2"), spark, say=said.append) == [] and "Nothing to do" in said[-1]
+    assert backfill(config(two, until="2"), spark) == [] and "Nothing to do" in said[-1]
     with pytest.raises(ManifestError, match="by a backfill, so it is loaded already"):
         go(spark, two, batch_id="1", rerun=True)
     assert go(spark, two).counts["dropped"] == 1 and "committed (backfill)" in str(runs(config(two), spark))
 
 
 @pytest.mark.long
-def test_a_backfill_from_an_output_takes_what_its_commits_list_and_knows_renamed_events(spark, two):
+def test_a_backfill_from_an_output_takes_what_its_commits_list_and_knows_renamed_events(spark, two, said):
     shutil.copytree(two / "out/events/batch_id=1", two / "out/events/batch_id=9")
     stray = next((two / "out/events/batch_id=2").glob("*.parquet"))
     shutil.copy(stray, stray.with_name("part-stray.parquet"))
-    said, archive = [], str(two / "out/events")
+    archive = str(two / "out/events")
     loaded = Config(
         input=archive, output=str(two / "new"), input_format="parquet", batch_pattern="batch_id=*"
     )
-    filled = backfill(loaded, spark, say=said.append)
+    filled = backfill(loaded, spark)
     assert [(m["batch_id"], m["rows"]) for m in filled] == [("1", 2), ("2", 2)]
     assert "Left out, as no run has committed what lies there: 9." in "".join(said)
     story = explain("a", Config(output=str(two / "new"), input_format="parquet"), spark).data["claims"]
@@ -313,18 +310,16 @@ def test_a_backfill_from_an_output_takes_what_its_commits_list_and_knows_renamed
     # what was loaded under a new id is known under both
     fed_back = next(r.event_id for r in committed(spark, two / "out", "2").collect() if r.original_event_id)
     write(spark, two / "in", {"7": [("a", "g", 9, 1), (fed_back, "g", 9, 2), ("q", "f", 9, 3)]})
-    later = run(
-        config(two, output=str(two / "new"), batch_id="7"), spark, say=silent, accept_empty_manifest=True
-    )
+    later = run(config(two, output=str(two / "new"), batch_id="7"), spark, accept_empty_manifest=True)
     assert later.counts["dropped"] + later.counts["renamed"] == 2
 
 
 def test_a_backfill_of_another_format_or_without_a_column_fills_nothing(spark, two):
     new = dict(output=str(two / "new"))
     with pytest.raises(DedupError, match="payload_hsh"):
-        backfill(config(two, event_fingerprint="payload_hsh", **new), spark, say=silent)
+        backfill(config(two, event_fingerprint="payload_hsh", **new), spark)
     with pytest.raises(DedupError, match="is Parquet, but input_format is enriched_tsv"):
-        backfill(Config(input=str(two / "out/events/batch_id=1"), batch_id="1", **new), spark, say=silent)
+        backfill(Config(input=str(two / "out/events/batch_id=1"), batch_id="1", **new), spark)
     assert not files(two / "new/manifest")
 
 
@@ -341,12 +336,12 @@ def test_a_loaded_table_fills_the_manifest_day_by_day_under_the_ids_its_events_c
     )
     frame.withColumn("etl_tstamp", F.to_timestamp("etl_tstamp")).createOrReplaceTempView("loaded")
     source = Config(input="loaded", output=str(tmp_path / "out"), input_format="table")
-    done = backfill(source, spark, say=silent)
+    done = backfill(source, spark)
     assert [(d["batch_id"], d["rows"], d["repeats"]) for d in done] == [
         ("loaded@2026-11-01", 2, 0),
         ("loaded@2026-11-02", 2, 1),
     ]
-    assert backfill(source, spark, say=silent) == []
+    assert backfill(source, spark) == []
 
 
 # --- by hand ---
@@ -416,7 +411,7 @@ def test_two_inputs_with_the_same_batch_names_may_not_share_a_manifest(spark, tw
     with pytest.raises(
         ManifestError, match="has a batch 1 with other files, committed from .*Name the batches"
     ):
-        run(config(two, input=str(two / "other"), **elsewhere), spark, say=silent)
+        run(config(two, input=str(two / "other"), **elsewhere), spark)
 
 
 # --- what stands in the way ---
@@ -434,7 +429,7 @@ def test_a_manifest_that_cannot_be_used_stops_the_run_before_anything(spark, two
 
 
 @pytest.mark.long
-def test_a_run_that_is_killed_after_its_commit_is_published_by_the_next(spark, two):
+def test_a_run_that_is_killed_after_its_commit_is_published_by_the_next(spark, two, said):
     "kill -9 between the commit in the manifest and files.json; test_killed has the other points."
     write(spark, two / "in", {"3": [("a", "f", 3, 1), ("q", "f", 3, 2)]})
     point = "the manifest has the commit, files.json is not written"
@@ -443,8 +438,7 @@ def test_a_run_that_is_killed_after_its_commit_is_published_by_the_next(spark, t
     assert done.returncode == -9, done.stderr[-2000:]
     assert not (two / "out/runs/3/files.json").exists() and states(spark, two)["3"] == "committed"
     # named by its id it is committed already, and finished all the same
-    said = []
-    assert go(spark, two, batch_id="3", say=said.append).batches == []
+    assert go(spark, two, batch_id="3").batches == []
     assert any("published now" in line for line in said) and shown(spark, two / "out", "3") == [("q", 2)]
     assert not list((two / "out/.staging").rglob("*.parquet"))
 
@@ -529,7 +523,7 @@ def test_a_batch_id_may_hold_signs_but_no_path(spark, tmp_path):
     write(spark, tmp_path / "in", {"x": [("a", "f", 1, 1)]})
 
     def one(batch_id):
-        return run(config(tmp_path, input=str(tmp_path / "in/run=x"), batch_id=batch_id), spark, say=silent)
+        return run(config(tmp_path, input=str(tmp_path / "in/run=x"), batch_id=batch_id), spark)
 
     for batch_id in ("../../evil", "a/b", "it's", ".."):
         with pytest.raises(DedupError, match="batch_id cannot be part of a folder name"):

@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 from pyspark.sql import Row
 from pyspark.sql import functions as F
+from runs import heard
 from spread import configured
 
 from dedup_nb.base.config import Config, Recipe
@@ -42,10 +43,6 @@ def headline(found):
     return {name: found.numbers[name] for name in COUNTS}
 
 
-def quietly(line):
-    pass
-
-
 # the samples, with known truth
 
 
@@ -60,7 +57,7 @@ def planted():
 def samples(spark, tmp_path_factory):
     output = tmp_path_factory.mktemp("profile")
     config = Config(input=str(ROOT / "data_samples"), output=str(output))
-    return profile(config, spark, say=quietly), output
+    return profile(config, spark), output
 
 
 def more(planted, reasons, *kinds):
@@ -308,11 +305,12 @@ def week(spark, tmp_path_factory):
         events(spark, rows).coalesce(1).write.parquet(f"{folder}/in/run={name}")
     (folder / "in" / "run=a wed").mkdir()
     config = Config(input=f"{folder}/in", output=f"{folder}/out", input_format="parquet")
-    tracker, said = spark.sparkContext.statusTracker(), []
+    tracker = spark.sparkContext.statusTracker()
     before = len(tracker.getJobIdsForGroup(None))
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
-        found = profile(config, spark, say=said.append)
+        with heard() as said:
+            found = profile(config, spark)
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     return found, len(tracker.getJobIdsForGroup(None)) - before, said
@@ -658,4 +656,4 @@ def test_a_column_that_was_named_must_be_there(spark, column):
 )
 def test_batches_that_are_not_there_are_named(spark, wrong, words):
     with pytest.raises(ConfigError, match=words):
-        profile(Config(input=str(ROOT / "data_samples"), output="out", **wrong), spark, say=quietly)
+        profile(Config(input=str(ROOT / "data_samples"), output="out", **wrong), spark)

@@ -36,12 +36,11 @@ def at(day):
     return START + day * DAY
 
 
-def opened(endpoint, name=None, spark=None, folder="unused", said=None, recipe=RECIPE, **more):
+def opened(endpoint, name=None, spark=None, folder="unused", recipe=RECIPE, **more):
     "A manifest in a table, which is made if it is not there."
     more = {"create": True, "patience_s": 20, "max_wcu": 100_000, "now": lambda: at(0), **more}
-    say = said.append if said is not None else lambda line: None
-    store = DynamoStore(spark, Connection(name or a_name(), None, endpoint), str(folder), say=say, **more)
-    return Manifest(store, recipe, say=say)
+    store = DynamoStore(spark, Connection(name or a_name(), None, endpoint), str(folder), **more)
+    return Manifest(store, recipe)
 
 
 def begin(m, batch, day, **more):
@@ -580,11 +579,11 @@ def as_snowplow(endpoint, name):
 
 
 def test_a_run_on_dynamodb_does_what_one_on_the_lake_does_and_leaves_no_secret(
-    spark, dynamodb, tmp_path, capsys
+    spark, dynamodb, tmp_path, capsys, said
 ):
     write(spark, tmp_path / "in", TWO)
-    said, there = [], as_snowplow(dynamodb, a_name())
-    summary = go(spark, tmp_path, say=said.append, **there)
+    there = as_snowplow(dynamodb, a_name())
+    summary = go(spark, tmp_path, **there)
     assert stayed(spark, tmp_path) == STAYED
     assert "is laid out as Snowplow does, a row per pair" in str(summary)
     told = "\n".join(said)

@@ -18,7 +18,6 @@ from runs import (
     killed_erasure,
     on_dynamodb,
     record,
-    silent,
     write,
 )
 
@@ -336,7 +335,7 @@ FORMATS = ["delta", "json", "enriched_tsv", "shredded", "wide_row"]
 def test_every_output_format(spark, tmp_path, output_format):
     more = dict(input=str(ROOT / "data_samples"), output=str(tmp_path / "out"), output_format=output_format)
     asked = Config(**more)
-    run(asked, spark, say=silent)
+    run(asked, spark)
     rows = spark.read.parquet(f"{tmp_path}/out/verdicts").where(
         "new_event_id is not null and reason = 'synthetic'"
     )

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from runs import config, go, on_dynamodb, silent
+from runs import config, go, on_dynamodb
 
 from dedup_nb.manifest.ledger import Ledger, Marker, RecipeError, other_kind
 from dedup_nb.manifest.protocol import Manifest
@@ -108,10 +108,10 @@ def test_with_force_it_goes_on_and_is_recorded(spark, tmp_path):
 
 def test_a_backfill_notes_the_kind_too(spark, tmp_path):
     lines(tmp_path, "1", *WITH)
-    backfill(config(tmp_path, input_format="json"), spark, say=silent)
+    backfill(config(tmp_path, input_format="json"), spark)
     lines(tmp_path, "2", *WITHOUT)
     with pytest.raises(RecipeError, match=NONE_HERE):
-        backfill(config(tmp_path, input_format="json"), spark, say=silent)
+        backfill(config(tmp_path, input_format="json"), spark)
     with pytest.raises(RecipeError, match=NONE_HERE):
         go(spark, tmp_path, input_format="json", mode="decide")
 

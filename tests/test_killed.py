@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
-from runs import committed, record, silent
+from runs import committed, record
 
 from dedup_nb import Config, run
 from dedup_nb.manifest.lake import LakeStore
@@ -29,7 +29,7 @@ def content(spark, output, area):
 
 
 def again(spark, source, output, **more):
-    return run(Config(input=source, output=output, input_format="parquet", **more), spark, say=silent)
+    return run(Config(input=source, output=output, input_format="parquet", **more), spark)
 
 
 @pytest.fixture(scope="module")

@@ -149,15 +149,15 @@ def test_a_second_run_is_refused_with_the_holder_and_the_next_command(make, stor
     assert begin(make(), "two").seq == 2
 
 
-def test_a_second_run_waits_for_the_first(make):
-    m, told = make(), []
+def test_a_second_run_waits_for_the_first(make, said):
+    m = make()
     first = begin(m, "one")
     late = threading.Timer(0.1, lambda: m.commit(first, {"a"}, {}))
     late.start()
-    waiting = replace(make(wait_minutes=0.005), say=told.append)
+    waiting = make(wait_minutes=0.005)
     second = begin(waiting, "two")
     late.join()
-    assert waiting.known(second, ["a"]).keys == {"one"} and told[0].startswith("  waiting: batch one is")
+    assert waiting.known(second, ["a"]).keys == {"one"} and said[0].startswith("  waiting: batch one is")
 
 
 def test_whoever_has_the_place_has_it_and_the_other_tries_the_next(make, store):

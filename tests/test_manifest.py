@@ -9,7 +9,7 @@ from hashlib import sha256
 
 import pytest
 from pyspark.sql import functions as F
-from runs import config, silent
+from runs import config
 
 from dedup_nb.base.config import Recipe
 from dedup_nb.manifest.lake import LakeStore, read_markers
@@ -38,7 +38,7 @@ def keys(spark, *rows):
 @pytest.fixture
 def lake(spark, tmp_path):
     "Open the manifest of this test, again and again, as separate runs would."
-    return lambda: Manifest(LakeStore(spark, str(tmp_path / "manifest")), RECIPE, say=silent)
+    return lambda: Manifest(LakeStore(spark, str(tmp_path / "manifest")), RECIPE)
 
 
 def commit(manifest, batch, etl, *rows, **more):

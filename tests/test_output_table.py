@@ -152,8 +152,8 @@ spark = get_spark(delta=True, settings=more)
 spark.sql("create schema ice.shop")
 config = dict(input=f"{place}/in", output=f"{place}/out", input_format="parquet")
 config["output_table"] = "ice.shop.events"
-run(Config(**config), spark, say=lambda line: None)
-run(Config(**config, batch_id="1", rerun=True), spark, say=lambda line: None)
+run(Config(**config), spark)
+run(Config(**config, batch_id="1", rerun=True), spark)
 rows = spark.table("ice.shop.events").orderBy("n").collect()
 print(json.dumps([(r.n, r.batch_id) for r in rows]))
 """

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
-from runs import SAMPLES, silent
+from runs import SAMPLES, heard
 
 from dedup_nb import Config, deduplicate, run
 from dedup_nb.base.errors import (
@@ -54,7 +54,7 @@ def made(spark, folder, rows=EIGHT, **options):
 
 
 def go(spark, path, *args, **more):
-    return repair(path, *args, spark=spark, say=silent, **more)
+    return repair(path, *args, spark=spark, **more)
 
 
 def numbers(spark, path):
@@ -300,9 +300,9 @@ def test_a_repair_that_died_is_finished_by_the_next_one(spark, tmp_path, monkeyp
         die_at(patch, step)
         with pytest.raises(Died):
             go(spark, path, None, entities)
-    said = []
     go(spark, path, mode="decide")
-    repair(path, spark=spark, say=said.append, strategy="rename" if step > 1 else "move", entities=entities)
+    with heard() as said:
+        repair(path, spark=spark, strategy="rename" if step > 1 else "move", entities=entities)
     assert [line.partition(" is ")[0] for line in said] == (
         [f"The repair of {path} decided on version 0"] if step > 1 else []
     )
@@ -422,7 +422,8 @@ def test_ids_that_nothing_keeps_are_said_before_they_are_replaced(spark, tmp_pat
     path, said = f"{tmp_path}/events", []
     alter = f"ALTER TABLE delta.`{path}` ADD COLUMNS (original_event_id STRING)"
     version = lambda line: said.append((line.rpartition("first: ")[2], Delta(spark, path).version()))
-    done = repair(path, strategy="rename", spark=spark, say=version)
+    with heard(version):
+        done = repair(path, strategy="rename", spark=spark)
     assert said == ([] if column else [(alter, 0)]) and done.counts["renamed"] == 1
     assert (alter in str(done)) == (done.data["note"] is not None) == (not column)
     kept = spark.read.format("delta").load(path).where("n = 4").first().asDict()
@@ -550,10 +551,9 @@ def test_a_repair_whose_version_is_gone_is_put_back(spark, tmp_path, monkeypatch
             go(spark, path)
     spark.sql(f"optimize delta.`{path}`")
     frame(spark, EIGHT[:1]).write.format("delta").mode("append").save(path)
-    said = []
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, heard() as said:
         patch.setattr("dedup_nb.warehouse.repair.open_loaded", _gone_once())
-        done = repair(path, spark=spark, say=said.append)
+        done = repair(path, spark=spark)
     assert "It could not be finished, and is put back: no such file" in said[1]
     assert done.counts["left"] == 5 and numbers(spark, path) == [1, 3, 5, 8]
 
@@ -618,7 +618,7 @@ def test_retractions_of_a_run_are_applied(spark, tmp_path):
         batch.withColumn("etl_tstamp", at).coalesce(1).write.parquet(f"{tmp_path}/in/run={name}")
     out = f"{tmp_path}/out"
     asked = dict(input_format="parquet", output_format="delta", synthetic="delete_all")
-    run(Config(input=f"{tmp_path}/in", output=out, **asked), spark, say=silent)
+    run(Config(input=f"{tmp_path}/in", output=out, **asked), spark)
     assert numbers(spark, f"{out}/events") == [1, 2, 4]
     done = go(spark, None, f"{tmp_path}/gone", retractions=out)
     assert numbers(spark, f"{out}/events") == [2, 4] and done.counts["left"] == 1
@@ -678,7 +678,7 @@ def test_samples_that_were_loaded_three_times(spark, tmp_path):
     names = "event_id event_fingerprint etl_tstamp collector_tstamp v_collector v_etl page_url contexts"
     day = day.select(*names.split(), "derived_contexts")
     day.union(day).union(day).write.format("delta").save(f"{tmp_path}/samples")
-    repair(f"{tmp_path}/samples", strategy="rename", mode="apply", spark=spark, say=silent)
+    repair(f"{tmp_path}/samples", strategy="rename", mode="apply", spark=spark)
     once = deduplicate(day, synthetic="rename_later").kept
     loaded = spark.read.format("delta").load(f"{tmp_path}/samples").where("event_id is not null")
     assert loaded.count() == once.count() == loaded.select("event_id").distinct().count()

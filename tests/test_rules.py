@@ -946,8 +946,8 @@ from dedup_nb.repair import repair
 one = dict(input="in", output="out", manifest="none")
 for work in (
     lambda: get_spark(delta=True),
-    lambda: run(Config(**one, input_format="json", output_format="delta"), get_spark(), say=id),
-    lambda: run(Config(**one, input_format="delta"), get_spark(), say=id),
+    lambda: run(Config(**one, input_format="json", output_format="delta"), get_spark()),
+    lambda: run(Config(**one, input_format="delta"), get_spark()),
     lambda: repair("./in", spark=get_spark()),
 ):
     try:

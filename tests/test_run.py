@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
-from runs import committed, files, go, rows, silent, write
+from runs import committed, files, go, heard, rows, write
 from spread import COMPILED, configured
 
 from dedup_nb import Config, deduplicate, run
@@ -60,7 +60,7 @@ def alone(source, output, **more):
 
 
 def one(spark, source, output, **more):
-    return run(alone(source, output, **more), spark, say=silent)
+    return run(alone(source, output, **more), spark)
 
 
 def test_rows_that_a_lost_task_counted_twice_are_counted_again(spark, source, tmp_path, monkeypatch):
@@ -254,9 +254,8 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
 def test_a_delta_table_with_another_type_is_said_before_the_work(spark, source, events, tmp_path):
     one(spark, source, tmp_path / "out", output_format="delta")
     events.limit(1).withColumn("page_url", F.lit(1)).write.parquet(str(tmp_path / "other"))
-    said = []
-    with pytest.raises(OutputError, match="page_url") as wrong:
-        run(alone(tmp_path / "other", tmp_path / "out", output_format="delta"), spark, say=said.append)
+    with pytest.raises(OutputError, match="page_url") as wrong, heard() as said:
+        run(alone(tmp_path / "other", tmp_path / "out", output_format="delta"), spark)
     assert (
         "int" in str(wrong.value)
         and "string" in str(wrong.value)
@@ -341,10 +340,11 @@ def test_of_events_that_differ_in_their_text_alone_the_same_line_stays(spark, tm
 
 
 @pytest.mark.long
-def test_more_suspects_than_can_be_broadcast_are_joined_by_shuffle(spark, source, tmp_path, monkeypatch):
+def test_more_suspects_than_can_be_broadcast_are_joined_by_shuffle(
+    spark, source, tmp_path, monkeypatch, said
+):
     monkeypatch.setattr("dedup_nb.pipeline.decide.BROADCAST_LIMIT", 1)
-    said = []
-    assert run(alone(source, tmp_path), spark, say=said.append).counts == COUNTS
+    assert run(alone(source, tmp_path), spark).counts == COUNTS
     assert any("too many to broadcast" in line for line in said)
 
 

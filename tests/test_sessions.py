@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
-from runs import SAMPLES, TWO, TWO_DAYS, files, go, silent, write
+from runs import SAMPLES, TWO, TWO_DAYS, files, go, write
 
 from dedup_nb import deduplicate
 from dedup_nb.base.errors import ConfigError, ConservationError, InputError
@@ -128,7 +128,7 @@ def test_streams_dedupers_tables_and_repairs_write_such_times(spark, tmp_path):
     rows.write.parquet(places["in"])
     events = spark.readStream.schema(rows.schema).parquet(places["in"])
     with session(spark, **INT96):
-        more = dict(available_now=True, manifest="none", say=silent)
+        more = dict(available_now=True, manifest="none")
         deduplicate_stream(events, places["stream"], **more).awaitTermination()
         outputs = dict(unique=f"{places['split']}/unique", duplicate=f"{places['split']}/duplicate")
         checkpoint = str(tmp_path / "checkpoint")
@@ -139,7 +139,7 @@ def test_streams_dedupers_tables_and_repairs_write_such_times(spark, tmp_path):
     with session(spark, **{"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
         rows.write.format("delta").save(places["table"])
     with session(spark, **INT96):
-        repair(places["table"], spark=spark, say=silent)
+        repair(places["table"], spark=spark)
     for name in ("stream", "split", "state", "merged", "table", "duplicated_table"):
         assert parquet_files(tmp_path / name) and not int96(tmp_path / name), name
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from killed_stream import POINTS
 from pyspark.sql import functions as F
-from runs import SCHEMA, silent
+from runs import SCHEMA, heard
 
 from dedup_nb import Config, run
 from dedup_nb.base.config import Recipe
@@ -41,11 +41,11 @@ def land(spark, folder, rows, number):
     frame.coalesce(1).write.parquet(f"{folder}/{number:03d}")
 
 
-def go(spark, folder, say=silent, **more):
+def go(spark, folder, **more):
     "Take what is there, a file at a time, until the end or a failure."
     events = read_stream(spark, Config(input=str(folder / "in"), input_format="parquet"), max_files=1)
     more = {"name": "web", "available_now": True, **more}
-    query = deduplicate_stream(events, str(folder / "out"), say=say, **more)
+    query = deduplicate_stream(events, str(folder / "out"), **more)
     query.awaitTermination()
 
 
@@ -62,7 +62,7 @@ def in_one(spark, folder, **more):
     whole = dict(
         input=str(folder / "whole"), batch_id="whole", batch_pattern="none=*", input_format="parquet"
     )
-    run(Config(output=str(folder / "one"), manifest="none", **whole, **more), spark, say=silent)
+    run(Config(output=str(folder / "one"), manifest="none", **whole, **more), spark)
     return kept(spark, folder / "one")
 
 
@@ -76,9 +76,10 @@ def cut(spark, folder, places):
 @pytest.mark.parametrize("synthetic", ["rename_later", "quarantine"])
 def test_a_stream_keeps_what_one_batch_keeps(spark, tmp_path, synthetic, monkeypatch):
     cut(spark, tmp_path, [5, 9])
-    said, opened, store = [], [], job.lake_store
+    opened, store = [], job.lake_store
     monkeypatch.setattr(job, "lake_store", lambda *asked: (opened.append(asked), store(*asked))[1])
-    go(spark, tmp_path, said.append, synthetic=synthetic)
+    with heard() as said:
+        go(spark, tmp_path, synthetic=synthetic)
     assert kept(spark, tmp_path / "out") == in_one(spark, tmp_path, synthetic=synthetic)
     assert [line.partition(":")[0] for line in said] == [f"web-{n:09d}" for n in range(3)]
     assert len(opened) == 1, "what the manifest had is not read again for each micro-batch"
@@ -90,7 +91,8 @@ def test_a_stream_keeps_what_one_batch_keeps(spark, tmp_path, synthetic, monkeyp
     (tmp_path / "out/checkpoints/web/commits/2").unlink()
     (tmp_path / "out/checkpoints/web/commits/.2.crc").unlink(missing_ok=True)
     before = kept(spark, tmp_path / "out")
-    go(spark, tmp_path, said.append, synthetic=synthetic)
+    with heard() as said:
+        go(spark, tmp_path, synthetic=synthetic)
     assert said[-1] == "web-000000002: committed before, passed by"
     assert kept(spark, tmp_path / "out") == before
 
@@ -149,7 +151,7 @@ def test_a_record_is_one_line_whatever_it_holds(spark, tmp_path):
     values = [('{"event_id":"a",\n "n":1}\n',), ('{"event_id":"b"}\r\n',), (None,)]
     spark.createDataFrame(values, "text string").coalesce(1).write.parquet(str(tmp_path / "in"))
     lines = read_stream(spark, Config(input=str(tmp_path / "in"), input_format="parquet"))
-    more = dict(manifest="none", input_format="json", available_now=True, say=silent)
+    more = dict(manifest="none", input_format="json", available_now=True)
     with pytest.raises(ConfigError, match="Give input_schema, such as 'event_id string"):
         deduplicate_stream(lines.selectExpr("text as value"), str(tmp_path / "out"), **more)
     more["input_schema"] = "event_id string, n int"
@@ -164,10 +166,10 @@ def test_a_command_that_follows_says_what_went_wrong(spark, tmp_path):
     asked = dict(input=str(tmp_path / "in"), input_format="parquet", event_id="other")
     config = Config(output=str(tmp_path / "out"), **asked)
     with pytest.raises(MissingColumnError, match="other"):
-        follow(read_stream(spark, config), config, available_now=True, say=silent)
+        follow(read_stream(spark, config), config, available_now=True)
     inside = Config(output=str(tmp_path / "in/out"), **asked)
     with pytest.raises(ConfigError, match="lies in the input"):
-        follow(read_stream(spark, inside), inside, available_now=True, say=silent)
+        follow(read_stream(spark, inside), inside, available_now=True)
 
 
 def test_a_micro_batch_is_run_by_its_stream_alone(spark, tmp_path):
@@ -176,7 +178,7 @@ def test_a_micro_batch_is_run_by_its_stream_alone(spark, tmp_path):
     (tmp_path / "out/runs/stream.json").write_text('{"name": "web"}')
     asked = dict(input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="parquet")
     with pytest.raises(ConfigError, match="of the stream web"):
-        run(Config(batch_id="web-000000003", **asked), spark, say=silent)
+        run(Config(batch_id="web-000000003", **asked), spark)
 
 
 def test_a_stream_takes_its_own_claim_over_from_any_host():
@@ -275,7 +277,7 @@ def test_a_command_gives_the_pattern_of_the_batches(spark, tmp_path):
     spark.sql("select 'a' as event_id, 1 as n").write.parquet(str(tmp_path / "in/dt=1/hour=2"))
     asked = dict(input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="parquet")
     config = Config(batch_pattern="dt=*/hour=*", manifest="none", **asked)
-    follow(read_stream(spark, config), config, available_now=True, say=silent)
+    follow(read_stream(spark, config), config, available_now=True)
     [file] = Path(config.output).glob("events/*/*.parquet")
     assert spark.read.parquet(str(file)).columns == ["event_id", "n", "original_event_id"]
 
@@ -291,7 +293,7 @@ def test_a_delta_table_is_watched(spark, tmp_path):
             spark.createDataFrame(part, SCHEMA).withColumn("etl_tstamp", F.timestamp_seconds("t")).drop("t")
         )
         frame.coalesce(1).write.format("delta").mode("append").save(config.input)
-    made = follow(read_stream(spark, config), config, available_now=True, say=silent)
+    made = follow(read_stream(spark, config), config, available_now=True)
     there = len({(r[0], r[1]) for r in ROWS})
     assert len(made) == 1 and len(kept(spark, tmp_path / "out")) == there
     # what is added since is the next batch, whatever was compacted meanwhile
@@ -299,11 +301,11 @@ def test_a_delta_table_is_watched(spark, tmp_path):
     frame.where("event_id is not null").limit(1).withColumn("event_id", F.lit("new")).write.format(
         "delta"
     ).mode("append").save(config.input)
-    assert len(follow(read_stream(spark, config), config, available_now=True, say=silent)) == 1
+    assert len(follow(read_stream(spark, config), config, available_now=True)) == 1
     assert len(kept(spark, tmp_path / "out")) == there + 1
     spark.sql(f"delete from delta.`{config.input}` where event_id = 'new'")
     with pytest.raises(InputError, match="rows changed or deleted since the last micro-batch"):
-        follow(read_stream(spark, config), config, available_now=True, say=silent)
+        follow(read_stream(spark, config), config, available_now=True)
 
 
 def test_what_a_stream_cannot_do_is_said_before_it_starts(spark, tmp_path):
@@ -343,13 +345,13 @@ ID = "00000000-0000-4000-8000-{:012d}".format
 
 
 @pytest.mark.long
-def test_after_the_first_a_micro_batch_may_hold_bad_rows_alone(spark, tmp_path):
+def test_after_the_first_a_micro_batch_may_hold_bad_rows_alone(spark, tmp_path, said):
     "Whatever they look like: a line of JSON is no reason to end a stream of enriched events."
-    source, output, said = tmp_path / "in", tmp_path / "out", []
+    source, output = tmp_path / "in", tmp_path / "out"
 
     def take():
         events = read_stream(spark, Config(input=str(source)))
-        more = dict(manifest="none", available_now=True, say=said.append)
+        more = dict(manifest="none", available_now=True)
         deduplicate_stream(events, str(output), **more).awaitTermination()
 
     lines_arrive(source, 0, enriched(ID(1), 1), enriched(ID(2), 2))
@@ -369,7 +371,7 @@ def test_after_the_first_a_micro_batch_may_hold_bad_rows_alone(spark, tmp_path):
 def test_a_first_micro_batch_without_an_event_binds_nobody(spark, tmp_path):
     lines_arrive(tmp_path / "in", 0, "no event", "none either")
     events = read_stream(spark, Config(input=str(tmp_path / "in")))
-    more = dict(manifest="none", available_now=True, say=silent)
+    more = dict(manifest="none", available_now=True)
     with pytest.raises(Exception, match="Is input_format=enriched_tsv right"):
         deduplicate_stream(events, str(tmp_path / "out"), name="wrong", **more).awaitTermination()
     lines_arrive(tmp_path / "in", 1, enriched(ID(1), 1))
@@ -410,8 +412,9 @@ def test_a_commit_whose_files_are_published_by_the_next_start(spark, tmp_path, m
         go(spark, tmp_path)
     monkeypatch.undo()
     asked = dict(input=str(tmp_path / "in"), input_format="parquet")
-    config, said = Config(output=str(tmp_path / "out"), **asked), []
-    made = follow(read_stream(spark, config), config, name="web", available_now=True, say=said.append)
+    config = Config(output=str(tmp_path / "out"), **asked)
+    with heard() as said:
+        made = follow(read_stream(spark, config), config, name="web", available_now=True)
     assert made == ["web-000000000"] and said[1].startswith("web-000000000: 13 rows read")
     assert [line for line in said[2:] if "died" not in line] == []
     assert kept(spark, tmp_path / "out") == in_one(spark, tmp_path)
@@ -490,7 +493,8 @@ def test_a_stream_ends_after_the_micro_batch_at_hand(spark, tmp_path):
         if line.startswith("stream-"):
             threading.Timer(1.0, signal.raise_signal, [signal.SIGTERM]).start()
 
-    made = follow(read_stream(spark, config), config, trigger="1 second", say=say)
+    with heard(say):
+        made = follow(read_stream(spark, config), config, trigger="1 second")
     assert made == ["stream-000000000"] and said[-1] == "stopping after the micro-batch at hand"
     page = tmp_path / "out/runs/stream-000000000/report.html"
     drawn = page.read_text()
@@ -515,13 +519,14 @@ def test_a_stop_ends_the_wait_for_another_run(spark, tmp_path):
             threading.Timer(0.5, signal.raise_signal, [signal.SIGTERM]).start()
 
     begun = time.monotonic()
-    assert follow(read_stream(spark, config), config, say=say) == []
+    with heard(say):
+        assert follow(read_stream(spark, config), config) == []
     assert time.monotonic() - begun < 30
     assert said[1].startswith("taken from the manifest: retention_days=30")
     assert said[2].startswith("  waiting: batch other is claimed by")
     assert said[3:] == ["stopping after the micro-batch at hand"]
     other.give_up("other", "t")
-    assert follow(read_stream(spark, config), config, available_now=True, say=silent) == ["stream-000000000"]
+    assert follow(read_stream(spark, config), config, available_now=True) == ["stream-000000000"]
 
 
 def test_what_fails_while_a_stream_is_stopped_is_raised(spark, tmp_path, monkeypatch):
@@ -540,8 +545,8 @@ def test_what_fails_while_a_stream_is_stopped_is_raised(spark, tmp_path, monkeyp
 
     monkeypatch.setattr(_Stream, "_take", fail)
     monkeypatch.setattr("dedup_nb.streams.stream.draw_pages", no_pages)
-    with pytest.raises(RuntimeError, match="the disk is full"):
-        follow(read_stream(spark, config), config, say=said.append)
+    with pytest.raises(RuntimeError, match="the disk is full"), heard(said.append):
+        follow(read_stream(spark, config), config)
     assert "stopping after the micro-batch at hand" in said
     assert said[-1].startswith("The pages were not drawn: no pages")
 
@@ -552,8 +557,8 @@ def test_what_is_watched_is_said(spark, tmp_path):
     config, said = Config(input=str(tmp_path / "in"), output=str(tmp_path / "out")), []
     events = read_stream(spark, config)
     for folder in ("in", "in/run=*"):
-        with pytest.raises(ConfigError, match="makes no name"):
-            follow(events, config, name="a/b", say=said.append)
+        with pytest.raises(ConfigError, match="makes no name"), heard(said.append):
+            follow(events, config, name="a/b")
         assert said[-1].startswith(f"Watching {tmp_path / folder}: ")
         lines_arrive(tmp_path / "in/run=1", 0, "a line")
 

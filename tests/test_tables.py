@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
-from runs import files, record, rows, silent
+from runs import files, record, rows
 from test_shred import envelope, item, line_of, lines_of
 
 from dedup_nb import Config, run
@@ -55,7 +55,7 @@ def go(spark, folder, **more):
     plain = dict(
         input=str(folder / "in"), output=str(folder / "out"), output_format="shredded", manifest="none"
     )
-    [m] = run(Config(**{**plain, **more}), spark, say=silent).batches
+    [m] = run(Config(**{**plain, **more}), spark).batches
     return m
 
 
@@ -192,7 +192,7 @@ def test_a_killed_run_tells_the_loader_at_the_next_start(spark, tmp_path):
     assert done.returncode == -9 and not message.exists()
     more = dict(input_format="parquet", output_format="shredded")
     again = Config(input=str(tmp_path / "in"), output=str(tmp_path / "out"), **more)
-    assert run(again, spark, say=silent).batches == []
+    assert run(again, spark).batches == []
     assert json.loads(message.read_text())["data"]["count"] == {"good": 3, "bad": 1}
     assert sum(map(len, found(tmp_path).values())) == 10
 
@@ -380,7 +380,7 @@ def test_wide_rows_have_typed_columns_that_grow_and_do_not_break(spark, tmp_path
         text = line_of(event_id=f"{batch}{A[1:]}", event_fingerprint="f", contexts=contexts)
         (path / "part-0.txt").write_text(text + "\n")
     plain = dict(input=str(tmp_path / "in"), output=str(tmp_path / "out"), output_format="wide_row")
-    done = run(Config(**plain, wide_row_schema="infer"), spark, say=silent).batches
+    done = run(Config(**plain, wide_row_schema="infer"), spark).batches
     types = [dict(wide(spark, tmp_path, b).dtypes)[WIDE] for b in batches]
     grown = "array<struct<id:string,n:bigint,more:boolean>>"
     assert types == ["array<struct<id:string,n:bigint>>", grown, "string", grown]
@@ -389,7 +389,7 @@ def test_wide_rows_have_typed_columns_that_grow_and_do_not_break(spark, tmp_path
     assert json.loads(wide(spark, tmp_path, "3").first()[WIDE]) == [{"id": "p3", "n": "many"}]
     assert wide(spark, tmp_path, "4").first()[WIDE] is None
     before = rows(wide(spark, tmp_path, "1"))
-    run(Config(**plain, wide_row_schema="infer", rerun=True, batch_id="1"), spark, say=silent)
+    run(Config(**plain, wide_row_schema="infer", rerun=True, batch_id="1"), spark)
     assert rows(wide(spark, tmp_path, "1")) == before
     assert dict(wide(spark, tmp_path, "1").dtypes)[WIDE] == types[0]
     assert json.loads((tmp_path / "out/runs/wide_columns.json").read_text())[WIDE]["type"] == "array"

@@ -6,7 +6,6 @@ from datetime import date, datetime
 from pathlib import Path
 
 import pytest
-from runs import silent
 
 from dedup_nb import Config, run
 from dedup_nb.base.errors import ConfigError
@@ -37,7 +36,7 @@ def taken(table, **more):
     force = more.pop("force", False)
     home = table.name.rpartition("/")[0]
     asked = dict(input=table.name, output=f"{home}/clean", input_format="delta", order_by="n") | more
-    done = run(Config(**asked), table.spark, say=silent, force=force)
+    done = run(Config(**asked), table.spark, force=force)
     return [(m["batch_id"], m["counts"]["read"], m["counts"]["kept"]) for m in done.batches]
 
 
@@ -329,9 +328,9 @@ def test_a_table_by_name(spark, tmp_path):
     asked = dict(input=table, output=str(tmp_path / "out"), input_format="table", order_by="n")
     names = []
     for more in ("('b', 2)", "('c', 3), ('b', 4)"):
-        names += [m["batch_id"] for m in run(Config(**asked), get_spark(), say=silent).batches]
+        names += [m["batch_id"] for m in run(Config(**asked), get_spark()).batches]
         spark.sql(f"insert into {table} values {more}")
-    done = run(Config(**asked), spark, say=silent)
+    done = run(Config(**asked), spark)
     assert [*names, done.batches[0]["batch_id"]] == ["events", "events-v2-2", "events-v3-3"]
     assert done.counts["read"] == 2 and done.counts["kept"] == 1
     spark.sql("drop schema versions cascade")

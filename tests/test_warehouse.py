@@ -11,7 +11,7 @@ import sqlglot
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from postgres import postgres
-from runs import rows, silent
+from runs import rows
 
 from dedup_nb.base.errors import ConfigError, MissingColumnError
 from dedup_nb.cli import main
@@ -230,7 +230,7 @@ def by_repair(spark, folder, events, gone, **more):
     dedup = "struct<reason: string, kept_event_id: string, version: bigint>"
     before = spark.createDataFrame([(*row[:-1], None) for row in gone], f"{SCHEMA}, dedup {dedup}")
     before.write.format("delta").save(f"{folder}/duplicated_events")
-    repair(f"{folder}/events", spark=spark, say=silent, order_by=["seq"], **more)
+    repair(f"{folder}/events", spark=spark, order_by=["seq"], **more)
     stay, left = (
         spark.read.format("delta").load(f"{folder}/{name}") for name in ("events", "duplicated_events")
     )

@@ -300,6 +300,11 @@ class Config:
         )
 
     @classmethod
+    def for_frames(cls, **settings: Any) -> "Config":
+        "Make a `Config` for work on frames: rows are columns already, and nothing is remembered."
+        return cls.passed(**{"input_format": "table", "manifest": "none", **settings})
+
+    @classmethod
     def _gathered(cls, found: Mapping[str, tuple[Any, str]]) -> "Config":
         "Build from name -> (value, where it came from); unknown names join the list of mistakes."
         known = {s.name for s in settings()}

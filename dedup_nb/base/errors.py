@@ -6,6 +6,7 @@
 __all__ = [
     "WHY_DROPPED",
     "OF_ALL_COPIES",
+    "NO_BAR",
     "keep_secret",
     "masked",
     "DedupError",
@@ -32,16 +33,22 @@ __all__ = [
     "first_line",
     "utc",
     "minute",
-    "text_table",
     "utc_now",
+    "text_table",
+    "lines_shown",
+    "progress_bar",
 ]
 
 # %% ../../nbs/base/10_errors.ipynb #mv00000a
+import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from difflib import get_close_matches
+from typing import Any, TextIO
 from urllib.parse import quote_plus
 
 # %% ../../nbs/base/10_errors.ipynb #6cbb10ae
@@ -292,6 +299,10 @@ def minute(
     return "-" if text is None else text[:-4].replace("T", " ")
 
 
+def utc_now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 # %% ../../nbs/base/10_errors.ipynb #04d28cd9
 def text_table(
     rows: Sequence[Sequence[str]],  # the first one is the head
@@ -308,6 +319,65 @@ def text_table(
     return "\n".join(map(line, rows))
 
 
-# %% ../../nbs/base/10_errors.ipynb #mv000001
-def utc_now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+# %% ../../nbs/base/10_errors.ipynb #6f505c4d
+class _Printed(logging.Handler):
+    "Prints what is logged; above a bar, where one is drawn."
+
+    def __init__(self, file: TextIO | None):
+        super().__init__()
+        self.file = file
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            from tqdm import tqdm
+        except ModuleNotFoundError:
+            return print(record.getMessage(), file=self.file, flush=True)
+        tqdm.write(record.getMessage(), file=self.file)
+
+
+@contextmanager
+def lines_shown(
+    file: TextIO | None = None,  # None: standard output
+) -> Iterator[None]:
+    "Print the lines that the package logs, unless the program has set a level for them."
+    log = logging.getLogger("dedup_nb")
+    if log.isEnabledFor(logging.INFO):
+        yield
+        return
+    before, handler = (log.level, log.propagate), _Printed(file)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False  # or whoever listens to warnings alone would have the lines twice
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
+
+
+class _NoBar:
+    "Stands in for a bar where tqdm is not installed."
+
+    def update(self, n: float = 1) -> None: ...
+    def set_description(self, desc: str | None = None) -> None: ...
+    def close(self) -> None: ...
+
+
+NO_BAR = _NoBar()
+
+
+def progress_bar(
+    total: int,
+    what: str,  # stands before the bar
+) -> Any:  # a bar of tqdm: update, set_description, close
+    "Draw a bar on a terminal or in a notebook; nothing elsewhere, and nothing without tqdm."
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a notebook without widgets gets a bar of text
+            from tqdm.auto import tqdm
+            from tqdm.notebook import tqdm_notebook
+    except ModuleNotFoundError:
+        return NO_BAR
+    disable = False if issubclass(tqdm, tqdm_notebook) else None  # None: unless it is a terminal
+    return tqdm(total=total, desc=what, leave=False, disable=disable)

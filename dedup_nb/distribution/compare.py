@@ -168,7 +168,7 @@ def compare(
     Columns: way, rows (with an id), kept, lost (events), twice, arbitrary (ids), and up to three ids of
     each: lost_ids, twice_ids, arbitrary_ids. Raises `ConfigError`, `MissingColumnError` or `InputError`.
     """
-    recipe = _that_fits(recipe_of(Config.passed(**{"input_format": "table", "manifest": "none", **settings})))
+    recipe = _that_fits(recipe_of(Config.for_frames(**settings)))
     return events.sparkSession.createDataFrame(_compared(events, ways, recipe), _ROW)
 
 

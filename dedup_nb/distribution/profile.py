@@ -8,6 +8,7 @@ __all__ = ["Numbers", "time_text", "conclusions", "charts", "Profile", "profile_
 # %% ../../nbs/01_distribution/30_profile.ipynb #mv00005e
 import html
 import json
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..base.canonical import field_at
 from ..base.config import Config, Input, Limits, Recipe, limits_of, places_of, recipe_of
-from ..base.errors import ConfigError, DedupError, counted, grouped, share
+from ..base.errors import ConfigError, DedupError, counted, grouped, lines_shown, share
 from ..base.spark import get_spark, persisted, reading, temporary_conf
 from ..base.storage import absolute, check_writable, escaped, remove_folder, s3_in_words, write_text
 from dedup_nb.distribution.copies import (
@@ -643,7 +644,7 @@ def profile_events(
 
     Raises `ConfigError`, `MissingColumnError` or `InputError` before any work.
     """
-    config = Config.passed(**{"input_format": "table", "manifest": "none", **settings})
+    config = Config.for_frames(**settings)
     batches = events if isinstance(events, Mapping) else {"all": events}
     if not batches:
         raise ConfigError("There is nothing to profile: wanted a frame, or frames by name, a batch each.")
@@ -653,6 +654,9 @@ def profile_events(
 
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #c2d12642
+_LOG = logging.getLogger(__name__)
+
+
 def _check_given(config: Config) -> None:
     missing = [name for name in ("input", "output") if getattr(config, name) is None]
     if missing:
@@ -662,9 +666,7 @@ def _check_given(config: Config) -> None:
         )
 
 
-def _batches(
-    source: Input, limits: Limits, say: Callable[[str], None]
-) -> tuple[list[Batch], tuple[str, ...]]:
+def _batches(source: Input, limits: Limits) -> tuple[list[Batch], tuple[str, ...]]:
     "The batches that are asked for, oldest first, and which folders are left out."
     found = find_batches(source, limits.batch_id)
     # a look moves nothing, so it may be long
@@ -673,7 +675,7 @@ def _batches(
         why = " ".join([*found.unfit, "See since, until and skip_batches."])
         raise ConfigError(f"No batch is left to profile. {why}")
     for line in found.notes:
-        say(f"  note: {line}")
+        _LOG.info("  note: %s", line)
     return asked, found.unfit
 
 
@@ -723,24 +725,23 @@ def _leave(found: Profile, output: str) -> None:
     write_text(f"{output}/profile.html", found.html())
 
 
-def _steps(say: Callable[[str], None]) -> Callable[[str, str], None]:
-    "Say each step as it ends, with its time: `1 of 3 read: 3 batches, 2.5 s`."
+def _steps() -> Callable[[str, str], None]:
+    "Log each step as it ends, with its time: `1 of 3 read: 3 batches, 2.5 s`."
     ends = [time.monotonic()]
 
     def step(name: str, what: str) -> None:
         ends.append(time.monotonic())
-        say(f"  {len(ends) - 1} of 3 {name}: {what}, {ends[-1] - ends[-2]:.1f} s")
+        _LOG.info("  %s of 3 %s: %s, %.1f s", len(ends) - 1, name, what, ends[-1] - ends[-2])
 
     return step
 
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #dfe6ca7d
 @s3_in_words()
+@lines_shown()
 def profile(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
-    *,
-    say: Callable[[str], None] = print,  # where the progress lines go
 ) -> Profile:
     """Profile all batches of the input, and leave `profile.json` and `profile.html` in the output.
 
@@ -748,8 +749,8 @@ def profile(
     """
     _check_given(config)
     place, recipe = places_of(config).input, recipe_of(config)
-    step, output = _steps(say), absolute(config.output)
-    batches, unfit = _batches(place, limits_of(config), say)
+    step, output = _steps(), absolute(config.output)
+    batches, unfit = _batches(place, limits_of(config))
     with _opened(spark, output, batches, place, recipe) as (opened, stage):
         step("read", counted(len(opened), "batch", "batches"))
         found = _profiled(opened, recipe, config.chosen(), stage, unfit)

@@ -17,6 +17,7 @@ __all__ = [
 
 # %% ../../nbs/04_dynamodb/40_store.ipynb #mv000081
 import json
+import logging
 import os
 import re
 import time
@@ -343,6 +344,7 @@ def _summed(rows: DataFrame) -> Counter:
 
 
 # %% ../../nbs/04_dynamodb/40_store.ipynb #757e8c7b
+_LOG = logging.getLogger(__name__)
 _LAST, _TIDY_EVERY = 16, 64  # commits
 _OF_PAIRS = ("claimed", "own", "duplicate", "expired", "throttled", "retried")  # counters of a claim
 
@@ -359,7 +361,6 @@ class DynamoStore:
     as_snowplow: bool = False  # lay an empty table out as Snowplow does: a row per pair, no heads
     renames: bool = True  # does a pair that is renamed keep the first one of its id alive?
     force: bool = False  # commit although others yielded to pairs that the batch no longer has
-    say: Callable[[str], None] = print
     tasks: int | None = None  # claiming at once; else the cores of the session
     on_driver: int = 2000  # up to so many pairs are claimed by the driver itself
     patience_s: float = 300  # how long the table may be busy without any progress
@@ -489,7 +490,7 @@ class DynamoStore:
         asked = self._crew.gathered(pairs.select("event_id", "event_fingerprint", *order))
         path = self._claim(claim, who, asked, tells=who.writes)
         if who.writes:
-            self.say(f"  {self.summary(claim)}")
+            _LOG.info("  %s", self.summary(claim))
         return Lookup(_known(self._crew.answers(path)), self.used(claim))
 
     def _claim(self, claim: Claim, who: Claimant, pairs: Gathered, tells: bool = False) -> str:
@@ -511,7 +512,7 @@ class DynamoStore:
 
     def _tell(self, total: int) -> None:
         rate, took = grouped(int(self.max_wcu)), duration(total / self.max_wcu)
-        self.say(f"  {counted(total, 'pair')} to claim at {rate} write units a second: about {took}")
+        _LOG.info("  %s to claim at %s write units a second: about %s", counted(total, "pair"), rate, took)
 
     def _claimant(self, claim: Claim, retention_s: int) -> Claimant:
         "Who claims: an attempt that the ledger knows, or one that only looks."

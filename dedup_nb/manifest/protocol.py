@@ -6,6 +6,7 @@
 __all__ = ["Lookup", "Store", "Manifest", "check_rerun"]
 
 # %% ../../nbs/03_manifest/20_protocol.ipynb #mv00006a
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -95,6 +96,7 @@ class Store(Protocol):
 
 
 # %% ../../nbs/03_manifest/20_protocol.ipynb #ed5e6a72
+_LOG = logging.getLogger(__name__)
 _TRIES = 50  # at one place of the ledger
 
 
@@ -110,7 +112,6 @@ class Manifest:
     recipe: Mapping[str, Any]  # agreed with what is recorded
     limits: Limits = Limits()
     force: bool = False  # go on with another recipe, and record it
-    say: Callable[[str], None] = print
     pause: Callable[[float], Any] = time.sleep  # seconds, between two looks at a claim that is in the way
 
     @property
@@ -148,7 +149,7 @@ class Manifest:
             if time.monotonic() >= end:
                 raise BusyError(held)
             if held != told:
-                self.say(f"  waiting: {held}")
+                _LOG.info("  waiting: %s", held)
             told = held
             self.pause(min(5.0, max(0.2, end - time.monotonic())))
 

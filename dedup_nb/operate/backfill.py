@@ -7,10 +7,11 @@ __all__ = ["Filled", "backfill"]
 
 # %% ../../nbs/07_operate/30_backfill.ipynb #mv0000b1
 import json
+import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,20 +19,22 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ..base.config import Config, Input, ManifestSettings
-from ..base.errors import ConfigError, InputError, counted, grouped, share, some_of, utc
+from ..base.errors import ConfigError, InputError, counted, grouped, lines_shown, share, some_of, utc
 from ..base.storage import absolute, remove_folder, s3_in_words, write_text
 from ..formats.batches import Batch, find_batches
 from ..formats.reading import Source, explain_read_error, read_batch
 from ..pipeline.commit import check_all_read, committed_files
 from ..pipeline.decide import Scan, scan_keys, sums_of, time_of_batch
-from ..pipeline.job import Job, open_job, record_output, resolve_settings
+from ..pipeline.job import Job, RunOptions, open_job, record_output, resolve_settings
 from ..pipeline.todo import choose_batches, compare_with_commits, record_input
 from ..pipeline.write import Attempt
 from ..rules.cross_batch import KEY, Fate, keys_of_new_ids
 from ..rules.keys import Keys, check_columns, fit, ids_of, new_event_id
 
-
 # %% ../../nbs/07_operate/30_backfill.ipynb #b8b1f65c
+_LOG = logging.getLogger(__name__)
+
+
 def _archived(pairs: DataFrame, known: DataFrame) -> DataFrame:
     "The key rows of an archived batch."
     made = new_event_id(F.col("event_id"), F.col("event_fingerprint"))
@@ -131,7 +134,7 @@ def _fill_days(job: Job, batch: Batch, scan: Scan, etl: int | None) -> Iterator[
         if not committed:
             yield _fill(job, part, replace(scan, pairs=pairs), midnight)
         elif pairs.count() != committed["pairs"]:
-            job.say(_changed(part.batch_id))
+            _LOG.warning(_changed(part.batch_id))
 
 
 def _day_of(batch: Batch, midnight: int) -> Batch:
@@ -205,7 +208,6 @@ def backfill(
     config: Config,  # input, output, since, until, skip_batches, ...
     spark: SparkSession | None = None,
     *,
-    say: Callable[[str], None] = print,
     force: bool = False,  # go on with another recipe than the manifest's
 ) -> Filled:
     """Fill the manifest from archived runs, oldest first.
@@ -219,7 +221,8 @@ def backfill(
     found, left = _as_committed(listed.batches, places.input)
     # history is taken whole: max_batches is for what a run moves
     limits = replace(limits, rerun=False, max_batches=len(found))
-    with open_job(config, places, limits, spark, id_case=_case(places.input), force=force, say=say) as job:
+    case, options = _case(places.input), RunOptions(force=force)
+    with lines_shown(), open_job(config, places, limits, spark, id_case=case, options=options) as job:
         todo, changed = _todo(job, found, (*listed.unfit, *listed.notes, *_left_out(left)))
         return Filled(_fill_all(job, todo), [*listed.unfit, *changed])
 
@@ -229,7 +232,7 @@ def _todo(job: Job, found: Sequence[Batch], notes: Sequence[str]) -> tuple[list[
     ledger, advice = job.manifest.ledger(), "To fill them in as well: dedup forget, then backfill again."
     chosen = compare_with_commits(found, ledger, job.output, advice=advice)
     for line in (*notes, *chosen.notes, *chosen.troubles.values()):
-        job.say(f"  {line}")
+        _LOG.info("  %s", line)
     return choose_batches(chosen.batches, job.limits, ledger), list(chosen.troubles.values())
 
 
@@ -248,7 +251,7 @@ def _check_has_manifest(memory: ManifestSettings) -> None:
 def _fill_all(job: Job, todo: Sequence[Batch]) -> list[dict[str, Any]]:
     "One run of the archive after the other."
     if not todo:
-        job.say("Nothing to do: no run of the archive is left to fill in.")
+        _LOG.info("Nothing to do: no run of the archive is left to fill in.")
         return []
     record_output(job.output, {"event_id": job.recipe.event_id}, job.places.memory)
     done = []
@@ -257,7 +260,7 @@ def _fill_all(job: Job, todo: Sequence[Batch]) -> list[dict[str, Any]]:
         for m in _filled(job, batch):
             done.append(m)
             _record(m, batch, job.output, time.monotonic() - start)
-            job.say(f"  {n} of {len(todo)} {m['batch_id']}: {_words(m)}")
+            _LOG.info("  %s of %s %s: %s", n, len(todo), m["batch_id"], _words(m))
     return done
 
 

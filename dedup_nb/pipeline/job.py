@@ -22,6 +22,7 @@ __all__ = [
     "memory_of",
     "id_case",
     "Stream",
+    "RunOptions",
     "Job",
     "open_job",
     "Progress",
@@ -29,8 +30,8 @@ __all__ = [
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #mv00008d
 import json
+import logging
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -50,7 +51,15 @@ from dedup_nb.base.config import (
     places_of,
     recipe_of,
 )
-from ..base.errors import ConfigError, InputError, did_you_mean, megabytes, said, utc_now
+from dedup_nb.base.errors import (
+    NO_BAR,
+    ConfigError,
+    InputError,
+    did_you_mean,
+    progress_bar,
+    said,
+    utc_now,
+)
 from ..base.spark import get_spark, quoted, temporary_conf
 from dedup_nb.base.storage import (
     absolute,
@@ -75,8 +84,10 @@ from dedup_nb.manifest.ledger import (
 from ..manifest.protocol import Manifest, Store
 from .write import TUNED
 
-
 # %% ../../nbs/06_pipeline/10_job.ipynb #80830511
+_LOG = logging.getLogger(__name__)
+
+
 def manifest_path(memory: ManifestSettings, output: str | None) -> str:
     "Where the lake manifest of an output lies, or the files of its claims on DynamoDB."
     if not memory.path and not output:
@@ -100,7 +111,6 @@ def _store(
     folder: str,
     renames: bool,
     force: bool,
-    say: Callable[[str], None],
 ) -> Store:
     if memory.kind == "lake":
         return lake_store(spark, folder, force)
@@ -117,7 +127,6 @@ def _store(
         as_snowplow=memory.storage_config is not None,
         renames=renames,
         force=force,
-        say=say,
     )
 
 
@@ -131,7 +140,6 @@ def open_manifest(
     limits: Limits = Limits(),
     applies: bool = True,  # False: nothing is left behind, answers of the table included
     force: bool = False,  # go on with another recipe, and record it
-    say: Callable[[str], None] = print,
     store: Store | None = None,  # of this manifest, opened before
 ) -> tuple[Manifest, Recipe]:  # the manifest, and the recipe with what was taken from it
     """Open the manifest of a run; it is made at the first claim.
@@ -139,13 +147,15 @@ def open_manifest(
     Raises `RecipeError` with the difference if it was made with another recipe. What nobody gave is taken
     from it, and said.
     """
-    store = store or _store(spark, memory, _folder(memory, output, applies), recipe.renames, force, say)
+    is_new = store is None
+    store = store or _store(spark, memory, _folder(memory, output, applies), recipe.renames, force)
     ledger = Ledger(store.markers())
     mine = recipe_record(recipe, id_case)
     merged, differ, taken = agreed(ledger.recipe if ledger.is_bound else None, mine, recipe.given)
     _check_agreed(store.name, differ, limits.rerun, force)
-    _say_taken(taken, say)
-    return Manifest(store, merged, limits, force, say), _with(recipe, merged)
+    if is_new:
+        _log_taken(taken)
+    return Manifest(store, merged, limits, force), _with(recipe, merged)
 
 
 def _check_agreed(name: str, differ: Sequence[str], rerun: bool, force: bool) -> None:
@@ -158,10 +168,10 @@ def _folder(memory: ManifestSettings, output: str | None, applies: bool) -> str:
     return looked_folder(output) if leaves_nothing else manifest_path(memory, output)
 
 
-def _say_taken(taken: Mapping[str, Any], say: Callable[[str], None]) -> None:
+def _log_taken(taken: Mapping[str, Any]) -> None:
     if taken:
         listed = ", ".join(f"{name}={said(value)}" for name, value in taken.items())
-        say(f"taken from the manifest: {listed}")
+        _LOG.info("taken from the manifest: %s", listed)
 
 
 def _with(recipe: Recipe, recorded: Mapping[str, Any]) -> Recipe:
@@ -221,7 +231,6 @@ def existing_manifest(
     spark: SparkSession,
     memory: ManifestSettings,
     output: str | None,
-    say: Callable[[str], None] = print,
 ) -> Manifest:
     """Open a manifest to look at it or to tidy it, with its own recipe.
 
@@ -233,12 +242,12 @@ def existing_manifest(
         )
     folder = manifest_path(memory, output)
     by_hand = memory.kind == "lake"  # whoever looks after a manifest may do so from any host
-    store = _store(spark, replace(memory, create_table=False), folder, True, by_hand, say)
+    store = _store(spark, replace(memory, create_table=False), folder, True, by_hand)
     recipe = Ledger(store.markers()).recipe
     if recipe is None:
         raise _not_there(store.name if memory.kind == "dynamodb" else folder)
     agreed(recipe, {}, ())  # raises if a newer release wrote it
-    return Manifest(store, recipe, say=say)
+    return Manifest(store, recipe)
 
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #505e428e
@@ -419,6 +428,16 @@ class Stream:
 
 
 @dataclass(frozen=True)
+class RunOptions:
+    "What a caller asks beside the settings."
+
+    force: bool = False  # go on with another recipe than the manifest's, and record it
+    late_files: bool = False  # take files that came into committed folders, as batches of their own
+    accept_empty_manifest: bool = False  # begin without memory although events are there
+    stream: Stream | None = None  # that the batch is part of; it draws its pages itself
+
+
+@dataclass(frozen=True)
 class Job:
     "What a run was asked for, resolved at the door."
 
@@ -428,10 +447,13 @@ class Job:
     limits: Limits
     manifest: Manifest | None
     settings: Mapping[str, Any]  # those that are not at their default, for the record
-    say: Callable[[str], None] = print
-    live: Callable[[str], None] | None = None  # shows a line that the next one replaces
-    stream: Stream | None = None  # that the batch is part of; it draws its pages itself
+    options: RunOptions = RunOptions()
     hint: str | None = None  # what to say of the session
+
+    @property
+    def stream(self) -> Stream | None:
+        "The stream that the batch is part of."
+        return self.options.stream
 
     @property
     def output(self) -> str:
@@ -490,11 +512,8 @@ def open_job(
     limits: Limits,
     spark: SparkSession | None = None,  # else the active session, or a local one
     *,
-    id_case: str | None,  # how the input writes its ids, see `memory.id_case`; None: nobody can say
-    force: bool = False,  # go on with another recipe than the manifest's, and record it
-    say: Callable[[str], None] = print,
-    live: Callable[[str], None] | None = None,
-    stream: Stream | None = None,
+    id_case: str | None,  # how the input writes its ids, see `id_case`; None: nobody can say
+    options: RunOptions = RunOptions(),
 ) -> Iterator[Job]:
     """Open the session and the manifest; the session has the settings that the work needs meanwhile.
 
@@ -502,14 +521,14 @@ def open_job(
     """
     spark = spark or get_spark(_has_delta(places), addresses=_addresses(places))
     with temporary_conf(spark, TUNED.get(places.output.format, {})) as hint:
-        job = Job(spark, recipe_of(config), places, limits, None, config.chosen(), say, live, stream, hint)
-        yield job if places.memory.kind == "none" else _with_manifest(job, id_case, force)
+        job = Job(spark, recipe_of(config), places, limits, None, config.chosen(), options, hint)
+        yield job if places.memory.kind == "none" else _with_manifest(job, id_case)
 
 
-def _with_manifest(job: Job, id_case: str | None, force: bool) -> Job:
+def _with_manifest(job: Job, id_case: str | None) -> Job:
     "The same job with its manifest, and the recipe that both agree on."
     memory, stream = job.places.memory, job.stream
-    more = dict(limits=job.limits, applies=job.applies, force=force, say=job.say)
+    more = dict(limits=job.limits, applies=job.applies, force=job.options.force)
     more["store"] = stream.store if stream else None
     manifest, agreed = open_manifest(job.spark, memory, job.output, job.recipe, id_case, **more)
     if stream:
@@ -528,49 +547,35 @@ def _addresses(places: Places) -> tuple[str | None, ...]:
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #46fd8dfd
 class Progress:
-    "Say one line as each stage ends, keep the times, and show what is at work."
+    "Log one line as each stage ends, keep the times, and show a bar meanwhile."
 
     def __init__(
         self,
         stages: int,  # how many there will be
-        say: Callable[[str], None] = print,  # where finished lines go
-        # shows a line that the next one replaces; "" takes it away
-        live: Callable[[str], None] | None = None,
-        written: Callable[[], int] = lambda: 0,  # bytes that the stage at work has written
+        what: str = "",  # stands before the bar: the batch
+        *,
+        quiet: bool = False,  # a batch of a stream has one line, said by the stream
     ):
-        self.stages, self.say, self.live, self.written = stages, say, live, written
+        self.stages, self.what, self.level = stages, what, logging.DEBUG if quiet else logging.INFO
         self.seconds: dict[str, float] = {}
         self.started_at = utc_now()
-        self._since, self._stage, self._end = time.monotonic(), "", threading.Event()
+        self._since = time.monotonic()
 
     def __enter__(self) -> "Progress":
-        if self.live:
-            threading.Thread(target=self._show, daemon=True).start()
+        self._bar = NO_BAR if self.level == logging.DEBUG else progress_bar(self.stages, self.what)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._end.set()
-        if self.live:
-            self.live("")
+        self._bar.close()
 
     def begin(self, stage: str) -> None:
         "Name the stage that is at work now."
-        self._stage = stage
+        self._bar.set_description(f"{self.what} {stage}")
 
     def done(self, stage: str, what: str) -> None:
         "Close a stage: `3 of 7 natural: 20 000 in, 180 dropped (0.9 % of them), 4.1 s`."
         now = time.monotonic()
-        self.seconds[stage], self._since, self._stage = round(now - self._since, 3), now, ""
-        if self.live:
-            self.live("")
-        self.say(f"  {len(self.seconds)} of {self.stages} {stage}: {what}, {self.seconds[stage]:.1f} s")
-
-    def _show(self) -> None:
-        "Keep the line of the stage at work up to date."
-        while not self._end.wait(1.0):
-            stage, took = self._stage, time.monotonic() - self._since
-            if stage and took > 1:
-                with suppress(Exception):  # a folder may go while it is listed
-                    size = self.written()
-                    wrote = f", {megabytes(size)} written" if size >= 1e6 else ""
-                    self.live(f"  {len(self.seconds) + 1} of {self.stages} {stage} ... {took:.0f} s{wrote}")
+        self.seconds[stage], self._since = round(now - self._since, 3), now
+        number = f"{len(self.seconds)} of {self.stages}"
+        _LOG.log(self.level, "  %s %s: %s, %.1f s", number, stage, what, self.seconds[stage])
+        self._bar.update()

@@ -6,6 +6,7 @@
 __all__ = ["process", "run"]
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #mv0000a5
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,18 +19,20 @@ from pyspark.sql import functions as F
 
 from ..base.config import Config
 from dedup_nb.base.errors import (
+    NO_BAR,
     ConfigError,
     DedupError,
     counted,
     first_line,
     grouped,
+    lines_shown,
     masked,
     megabytes,
+    progress_bar,
     some_of,
 )
 from ..base.spark import run_in_parallel
 from dedup_nb.base.storage import (
-    files_below,
     has_files,
     names_in,
     read_json,
@@ -75,7 +78,7 @@ from .erased import erased_ids, find_erased, mark_erased, without_forgotten
 from dedup_nb.pipeline.job import (
     Job,
     Progress,
-    Stream,
+    RunOptions,
     check_output,
     forget_output,
     id_case,
@@ -87,7 +90,6 @@ from dedup_nb.pipeline.job import (
 )
 from .todo import Chosen, choose_batches, compare_with_commits, parts_of_table
 from dedup_nb.pipeline.write import (
-    AREAS,
     Attempt,
     EventsTable,
     KeptWriter,
@@ -104,8 +106,10 @@ from ..report.pages import Summary, draw_pages
 from ..rules.deduplicate import with_decisions
 from ..rules.keys import Keys, check_columns, fit, ids_of, in_one_partition_if_small
 
-
 # %% ../../nbs/06_pipeline/70_run.ipynb #c00e2f12
+_LOG = logging.getLogger(__name__)
+
+
 def _scan(job: Job, opened: OpenBatch, progress: Progress) -> tuple[Scan, int | None]:
     "The narrow scan, and the time of the batch."
     progress.begin("manifest" if job.manifest else "suspects")
@@ -284,9 +288,10 @@ class _Moving:
 def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     "Take one batch through all stages, and commit it."
     attempt = Attempt.new(job.output, batch.batch_id)
-    job.say(f"batch {batch.batch_id}")
-    stages = 5 + 2 * job.applies + (job.manifest is not None)
-    progress = Progress(stages, job.say, job.live, lambda: _written(attempt))
+    progress = Progress(
+        5 + 2 * job.applies + (job.manifest is not None), batch.batch_id, quiet=job.stream is not None
+    )
+    _LOG.log(progress.level, "batch %s", batch.batch_id)
     with progress, _tidied(job, batch, attempt):
         job = job.agreed()
         opened = _opened(job, batch, attempt, progress)
@@ -352,14 +357,6 @@ def _check_not_applied(job: Job, batch: Batch, earlier: Mapping[str, Any]) -> No
         )
 
 
-def _written(attempt: Attempt) -> int:
-    "Bytes that an attempt has written so far; not asked of an object store."
-    if ":" in attempt.output:
-        return 0
-    folders = (attempt.staging, *(attempt.folder(area) for area in AREAS))
-    return sum(f["bytes"] for folder in folders for f in files_below(folder))
-
-
 @contextmanager
 def _tidied(job: Job, batch: Batch, attempt: Attempt) -> Iterator[None]:
     "On failure remove what this attempt wrote, and say in our words what Spark says in its own."
@@ -418,13 +415,7 @@ def _overtaken(job: Job, attempt: Attempt) -> DedupError | None:
 def run(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
-    *,
-    say: Callable[[str], None] = print,  # where the progress lines go
-    live: Callable[[str], None] | None = None,  # shows a line that the next one replaces
-    force: bool = False,  # go on with another recipe than the manifest's, and record it
-    late_files: bool = False,  # take files that came into committed folders, as batches of their own
-    accept_empty_manifest: bool = False,  # begin without memory although events are there
-    stream: Stream | None = None,  # that the batch is part of
+    options: RunOptions = RunOptions(),
 ) -> Summary:  # counts and metrics per batch
     """Read batches, deduplicate them, write, check and commit: one batch after the other, oldest first.
 
@@ -434,11 +425,11 @@ def run(
     """
     places, limits = resolve_settings(config, "run")
     found = find_batches(places.input, _folder_of(limits.batch_id))
-    more = dict(id_case=id_case(places.input.format), force=force, say=say, live=live, stream=stream)
-    with open_job(config, places, limits, spark, **more) as job:
+    case = id_case(places.input.format)
+    with lines_shown(), open_job(config, places, limits, spark, id_case=case, options=options) as job:
         _check_streams(job)
-        ledger = _ledger(job, accept_empty_manifest)
-        return _all(job, *_todo(job, _parted(job, found, ledger, force), ledger, late_files))
+        ledger = _ledger(job)
+        return _all(job, *_todo(job, _parted(job, found, ledger), ledger))
 
 
 def _check_streams(job: Job) -> None:
@@ -453,15 +444,18 @@ def _check_streams(job: Job) -> None:
 def _all(job: Job, todo: Sequence[Batch], notes: Sequence[str], troubles: Sequence[str]) -> Summary:
     "One batch after the other; what is to be said of the others comes first."
     done: list[dict[str, Any]] = []
+    bar = progress_bar(len(todo), "batches") if len(todo) > 1 else NO_BAR
     check_output(job.output, job.made_with)
     try:
         notes = [*notes, job.hint] if job.hint else notes
         for line in (*notes, *troubles):
-            job.say(line)
+            _LOG.log(logging.DEBUG if job.stream else logging.INFO, line)
         for batch in todo:
             done.append(process(job, batch))
+            bar.update()
         return Summary(done, job.output, notes, troubles)
     finally:
+        bar.close()
         remove_folder(looked_folder(job.output))
         if job.stream is None:  # it draws when it ends
             with suppress(Exception):  # people want pages, and no commit depends on them
@@ -474,12 +468,10 @@ def _folder_of(batch_id: str | None) -> str | None:
     return folder if mark and number.isdigit() else batch_id
 
 
-def _todo(
-    job: Job, found: Found, ledger: Ledger, late_files: bool
-) -> tuple[list[Batch], list[str], list[str]]:
+def _todo(job: Job, found: Found, ledger: Ledger) -> tuple[list[Batch], list[str], list[str]]:
     "The batches that are taken now, what to say of the others, and what is wrong with some."
     found = _with_columns(job, found)
-    chosen, finished = _compared(job, found, ledger, late_files)
+    chosen, finished = _compared(job, found, ledger)
     todo = _unchanged(job, chosen, ledger, finished)
     left = _left(job, todo)
     notes = [*found.notes, *chosen.notes, *map(_finished_now, finished), *left]
@@ -487,11 +479,11 @@ def _todo(
     return todo[: job.limits.max_batches], notes, [*found.unfit, *asked_for]
 
 
-def _parted(job: Job, found: Found, ledger: Ledger, force: bool) -> Found:
+def _parted(job: Job, found: Found, ledger: Ledger) -> Found:
     "A table in parts: what is committed of it, and what it got since."
     if job.stream or not job.manifest or job.places.input.format not in ("delta", "table"):
         return found
-    return parts_of_table(job.spark, found, ledger, job.places.input, job.limits, force)
+    return parts_of_table(job.spark, found, ledger, job.places.input, job.limits, job.options.force)
 
 
 def _with_columns(job: Job, found: Found) -> Found:
@@ -507,12 +499,12 @@ def _with_columns(job: Job, found: Found) -> Found:
     return replace(found, batches=tuple(b for b in found.batches if b.files), notes=(*found.notes, note))
 
 
-def _compared(job: Job, found: Found, ledger: Ledger, late_files: bool) -> tuple[Chosen, list[str]]:
+def _compared(job: Job, found: Found, ledger: Ledger) -> tuple[Chosen, list[str]]:
     "The batches beside their commits, and the commits that are finished now."
     finished = publish_pending(job.output, ledger) if job.applies else []
     # the rows of a micro-batch that is finished now were written anew, into files of other names
     batches = [b for b in found.batches if not (job.stream and b.batch_id in finished)]
-    return compare_with_commits(batches, ledger, job.output, take_late=late_files), finished
+    return compare_with_commits(batches, ledger, job.output, take_late=job.options.late_files), finished
 
 
 def _unchanged(job: Job, chosen: Chosen, ledger: Ledger, finished: Sequence[str]) -> list[Batch]:
@@ -546,12 +538,12 @@ def _left(job: Job, todo: Sequence[Batch]) -> list[str]:
     return notes
 
 
-def _ledger(job: Job, accept_empty: bool) -> Ledger:
+def _ledger(job: Job) -> Ledger:
     "The ledger; raises `ManifestError` beside events that a manifest should know, and does not."
     if not job.manifest:
         return Ledger()
     ledger = job.manifest.ledger()
-    if not accept_empty:
+    if not job.options.accept_empty_manifest:
         _check_filled(job, ledger)
     return ledger
 

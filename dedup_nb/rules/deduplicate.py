@@ -208,7 +208,7 @@ def _config_of(events: Any, given: dict[str, Any]) -> Config:
             f"deduplicate takes a frame and writes nothing, so {', '.join(idle)} would do nothing. "
             f"Leave out, or use run; it takes {', '.join(sorted(_FOR_FRAMES))}."
         )
-    return Config.passed(**{"input_format": "table", "manifest": "none", **given})
+    return Config.for_frames(**given)
 
 
 def deduplicate(

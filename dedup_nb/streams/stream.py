@@ -7,11 +7,12 @@ __all__ = ["deduplicate_stream", "read_stream", "follow"]
 
 # %% ../../nbs/08_streams/30_stream.ipynb #mv0000bd
 import json
+import logging
 import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -33,6 +34,7 @@ from dedup_nb.base.errors import (
     did_you_mean,
     duration,
     first_line,
+    lines_shown,
     some_of,
 )
 from ..base.spark import WHOLE_FILES, WRITING, held, reading
@@ -47,7 +49,7 @@ from dedup_nb.base.storage import (
 )
 from ..formats.batches import spelled_time
 from ..pipeline.commit import committed_files, remove_unlisted
-from ..pipeline.job import Stream
+from ..pipeline.job import RunOptions, Stream
 from ..pipeline.run import run
 from ..pipeline.write import Attempt, own_areas
 from ..report.pages import Summary, draw_pages, sum_in_words
@@ -55,8 +57,10 @@ from ..rules.keys import check_columns, fit
 from .deduper import trigger_of
 from .deduper_state import id_of, text_of
 
-
 # %% ../../nbs/08_streams/30_stream.ipynb #a34ca7fe
+_LOG = logging.getLogger(__name__)
+
+
 def _note_of(output: str) -> str:
     return f"{output}/runs/stream.json"
 
@@ -103,7 +107,6 @@ _FIXED = ("input", "batch_id", "batch_pattern", "etl_time", "since", "until", "s
 _LINES = ("enriched_tsv", "json")  # formats of inputs that are lines
 _WAIT = 60  # minutes, for other runs on the manifest
 _FOLDER = "dedup_folder"  # marks a column that the name of a folder gave
-_HEARD = ("  waiting: ", "taken from the manifest: ")  # lines of a run that a stream says, too
 
 
 @dataclass
@@ -114,13 +117,11 @@ class _Stream:
     checkpoint: str
     config: Config
     spark: SparkSession
-    say: Callable[[str], None]
     lock: threading.Lock = field(default_factory=threading.Lock)  # held while a micro-batch is at work
     failure: BaseException | None = None
     stopped: threading.Event = field(default_factory=threading.Event)  # no micro-batch begins any more
     done: list[str] = field(default_factory=list)  # the batches that it made
     notes: list[str] = field(default_factory=list)  # what was said of the last one
-    heard: set[str] = field(default_factory=set)  # lines of runs that were said
     shared: Stream | None = None  # what its runs share
 
     @property
@@ -129,7 +130,7 @@ class _Stream:
 
     def take(self, rows: DataFrame, number: int) -> None:
         "Make a micro-batch a batch of the output, once."
-        with self.lock:
+        with self.lock, lines_shown():
             self._pause(0)
             try:
                 self._take(rows, number)
@@ -195,7 +196,7 @@ class _Stream:
             )
         attempt = Attempt(self.output, batch_id, committed["attempt"])
         remove_unlisted(attempt, committed, own_areas(committed["output_format"]))
-        self.say(f"{batch_id}: committed before, passed by")
+        _LOG.info("%s: committed before, passed by", batch_id)
 
     def _process(self, rows: DataFrame, batch_id: str, folder: str) -> None:
         start = time.monotonic()
@@ -203,7 +204,7 @@ class _Stream:
             self._write_down(rows, folder)
         config = replace(self._config(batch_id), input=folder, batch_id=batch_id, batch_pattern="none=*")
         self.shared = self.shared or Stream(id_of(self.checkpoint), _folder_columns(rows), self._pause)
-        summary = run(config, self.spark, say=self._hear, stream=self.shared)
+        summary = run(config, self.spark, RunOptions(stream=self.shared))
         self._tell(batch_id, summary, duration(time.monotonic() - start))
 
     def _write_down(self, rows: DataFrame, folder: str) -> None:
@@ -213,12 +214,6 @@ class _Stream:
             rows.select(F.coalesce(line, F.lit("null")).alias("value")).write.mode("overwrite").text(folder)
         else:
             rows.write.mode("overwrite").parquet(folder)
-
-    def _hear(self, line: str) -> None:
-        "Say what a run waits for, and what it took from the manifest, once. A batch has a line of its own."
-        if line.startswith(_HEARD) and line not in self.heard:
-            self.heard.add(line)
-            self.say(line)
 
     def _config(self, batch_id: str) -> Config:
         "The settings for a micro-batch: after the first, a format is known to be right."
@@ -231,10 +226,10 @@ class _Stream:
         self.done.append(batch_id)
         # one that a run had committed before it died was only published now
         done = summary.batches or [committed_files(self.output, batch_id)]
-        self.say(f"{batch_id}: {sum_in_words(done[0]['counts'])} ({took})")
+        _LOG.info("%s: %s (%s)", batch_id, sum_in_words(done[0]["counts"]), took)
         notes = [*summary.notes, *summary.troubles, *(n for m in summary.batches for n in m["notes"])]
         for line in notes if notes != self.notes else ():
-            self.say(f"   {line}")
+            _LOG.info("   %s", line)
         self.notes = notes
 
 
@@ -252,7 +247,6 @@ def deduplicate_stream(
     name: str = "stream",  # of the stream: its batches are <name>-<number of nine digits>
     trigger: str | None = None,  # how often to look for events, `1 minute`; None: as fast as it goes
     available_now: bool = False,  # take what is there, and stop
-    say: Callable[[str], None] = print,  # where a line for each micro-batch goes
     **settings: Any,  # of `Config`
 ) -> StreamingQuery:
     """Deduplicate a stream, a batch for each micro-batch.
@@ -265,9 +259,7 @@ def deduplicate_stream(
             "The events are no stream: read them with spark.readStream, or use deduplicate or run."
         )
     settings.setdefault("input_format", "enriched_tsv" if events.columns == ["value"] else "parquet")
-    _, query = _started(
-        events, Config(output=output, **settings), checkpoint, name, trigger, available_now, say
-    )
+    _, query = _started(events, Config(output=output, **settings), checkpoint, name, trigger, available_now)
     return query
 
 
@@ -278,10 +270,9 @@ def _started(
     name: str,
     trigger: str | None,
     available_now: bool,
-    say: Callable[[str], None],
 ) -> tuple[_Stream, StreamingQuery]:
     how = trigger_of(available_now, trigger)
-    stream = _checked(events, config, checkpoint, name, say)
+    stream = _checked(events, config, checkpoint, name)
     writer = events.writeStream.queryName(f"{name} to {stream.output}").option(
         "checkpointLocation", stream.checkpoint
     )
@@ -311,13 +302,7 @@ def _check_format(events: DataFrame, config: Config) -> None:
         )
 
 
-def _checked(
-    events: DataFrame,
-    config: Config,
-    checkpoint: str | None,
-    name: str,
-    say: Callable[[str], None],
-) -> _Stream:
+def _checked(events: DataFrame, config: Config, checkpoint: str | None, name: str) -> _Stream:
     "Refuse what cannot work before anything starts."
     _check_name(name)
     if odd := [s for s in _FIXED if s in config.chosen()]:
@@ -331,7 +316,7 @@ def _checked(
     checkpoint = absolute(checkpoint or f"{config.output}/checkpoints/{name}")
     if wrong := _misfit(name, config.output, checkpoint):
         raise ConfigError(wrong)
-    return _Stream(name, checkpoint, config, events.sparkSession, say)
+    return _Stream(name, checkpoint, config, events.sparkSession)
 
 
 # %% ../../nbs/08_streams/30_stream.ipynb #e154a452
@@ -415,6 +400,7 @@ def _watched_parquet(
     return rows.drop(*batch.intersection(folders))
 
 
+@lines_shown()
 def follow(
     events: DataFrame,  # as for `deduplicate_stream`
     config: Config,
@@ -422,20 +408,21 @@ def follow(
     name: str = "stream",
     trigger: str | None = None,
     available_now: bool = False,
-    say: Callable[[str], None] = print,
 ) -> Sequence[str]:  # the batches that were made
     "Deduplicate a stream until it ends or is told to stop; draw the pages. Raises what ended it."
     _check_apart(config, checkpoint)
-    say(f"Watching {_place(config)}: each micro-batch is a batch of {config.output}, and a line here")
+    _LOG.info(
+        "Watching %s: each micro-batch is a batch of %s, and a line here", _place(config), config.output
+    )
     config = _without_source(config)
-    stream, query = _started(events, config, checkpoint, name, trigger, available_now, say)
+    stream, query = _started(events, config, checkpoint, name, trigger, available_now)
     try:
-        _wait(stream, query, say)
+        _wait(stream, query)
     except StreamingQueryException as wrong:
         if not stream.stopped.is_set():
             stream.failure = stream.failure or _of_source(wrong)
     finally:
-        _draw(stream.output, say)
+        _draw(stream.output)
     if stream.failure:  # while it was stopped, too
         raise stream.failure
     return stream.done
@@ -458,12 +445,14 @@ def _of_source(wrong: StreamingQueryException) -> Exception:
     )
 
 
-def _draw(output: str, say: Callable[[str], None]) -> None:
+def _draw(output: str) -> None:
     "Draw the pages. What goes wrong with them must not hide what ended the stream."
     try:
         draw_pages(output)
     except Exception as wrong:
-        say(f"The pages were not drawn: {first_line(wrong)} Draw them: dedup runs --output {output}")
+        _LOG.warning(
+            "The pages were not drawn: %s Draw them: dedup runs --output %s", first_line(wrong), output
+        )
 
 
 def _check_apart(config: Config, checkpoint: str | None) -> None:
@@ -476,12 +465,12 @@ def _check_apart(config: Config, checkpoint: str | None) -> None:
             )
 
 
-def _wait(stream: _Stream, query: StreamingQuery, say: Callable[[str], None]) -> None:
+def _wait(stream: _Stream, query: StreamingQuery) -> None:
     "Wait until a query ends, or is told to."
     with _told_to_stop() as stopping:
         while not query.awaitTermination(0.3):
             if stopping.is_set() and not stream.stopped.is_set():
-                say("stopping after the micro-batch at hand")
+                _LOG.info("stopping after the micro-batch at hand")
                 _stop(stream, query)
 
 

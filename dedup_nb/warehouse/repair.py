@@ -8,10 +8,11 @@ __all__ = ["RepairState", "stand_of", "note_of", "numbered", "TableChange", "put
 # %% ../../nbs/10_warehouse/20_repair.ipynb #mv0000d1
 import html
 import json
+import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession, Window
@@ -29,6 +30,7 @@ from dedup_nb.base.errors import (
     did_you_mean,
     first_line,
     grouped,
+    lines_shown,
     megabytes,
     share,
 )
@@ -51,6 +53,9 @@ from dedup_nb.warehouse.decisions import (
 )
 
 # %% ../../nbs/10_warehouse/20_repair.ipynb #5a6b2b25
+_LOG = logging.getLogger(__name__)
+
+
 _OPEN, _ENDED = ("repair", "taken", "undoing"), ("undone", "done")
 
 
@@ -360,7 +365,6 @@ class _Repair:
     place: int = 0  # of its transaction on the duplicates: one repair has it
     note: str = ""  # of one that is to be finished
     claim: str = ""  # the note that says that this process is at it
-    tell: Callable[[str], None] = print  # where lines for people go
 
     def __post_init__(self):
         own = {"id": self.events.detail().id, "version": self.version, "by": this_process()}
@@ -418,7 +422,7 @@ class _Repair:
     def _apply(self, changes: Sequence[TableChange], note: str | None) -> dict[str, Row]:
         "Change what changes, the events last; if that cannot be, put all back. The commits by table."
         if note:
-            self.tell(note)
+            _LOG.info(note)
         changing = [c for c in changes if c.changes]
         try:
             commits = self._write(changing)
@@ -521,6 +525,7 @@ def _plain(value: Any) -> Any:
 
 
 # %% ../../nbs/10_warehouse/20_repair.ipynb #1a1ff68f
+@lines_shown()
 def repair(
     table: str | None = None,  # the events: a Delta table by name, or by path (has a slash)
     duplicates: str | None = None,  # where rows go that leave; None: duplicated_<name> beside the table
@@ -531,7 +536,6 @@ def repair(
     from_date: str | None = None,  # UTC day: rows before it protect, and are never changed
     retractions: str | None = None,  # output of a run that left some: apply these, and decide nothing else
     take_over: bool = False,  # finish a repair that another host began, which is dead
-    say: Callable[[str], None] = print,
     **settings: Any,  # event_id, event_fingerprint, order_by, missing_fingerprint, fingerprint_columns
 ) -> Report:
     """Deduplicate a loaded Delta table in place, by the rules of `deduplicate`.
@@ -544,7 +548,7 @@ def repair(
     check_asked(asked, mode)
     events, beside = _opened(_named(table, retractions), duplicates, entities, spark)
     with temporary_conf(events.spark):
-        return _repaired(events, beside, asked, entities, mode, take_over, say)
+        return _repaired(events, beside, asked, entities, mode, take_over)
 
 
 def _repaired(
@@ -554,27 +558,28 @@ def _repaired(
     entities: Mapping[str, str],
     mode: str,
     take_over: bool,
-    say: Callable[[str], None],
 ) -> Report:
-    place = _place(events, beside, mode == "decide", take_over, say)
+    place = _place(events, beside, mode == "decide", take_over)
     # entities are loaded after their events: those of an event that is seen may come late, not the other way
     version = events.version()
-    return _Repair(events, beside, asked, version, _entities(events, entities), place, tell=say).work(mode)
+    return _Repair(events, beside, asked, version, _entities(events, entities), place).work(mode)
 
 
-def _place(events: Delta, beside: Delta, only_look: bool, take_over: bool, say: Callable[[str], None]) -> int:
+def _place(events: Delta, beside: Delta, only_look: bool, take_over: bool) -> int:
     "The place of the next transaction on the duplicates, once no repair is open."
     place = beside.version() + 1 if beside.exists() else 0
     stand = stand_of(beside, events)
     if stand is None or not stand.is_open:
         return place
     if only_look:
-        say(f"A repair of {events.name}, of {who(stand.by)}, is not finished: the next one does that first")
+        _LOG.info(
+            "A repair of %s, of %s, is not finished: the next one does that first", events.name, who(stand.by)
+        )
         return place
     if not take_over:
         _check_dead(events, stand.by)
-    _finish(events, beside, stand, place, say)
-    return _place(events, beside, only_look, False, say)
+    _finish(events, beside, stand, place)
+    return _place(events, beside, only_look, False)
 
 
 def _named(table: str | None, retractions: str | None) -> str:
@@ -657,10 +662,12 @@ def _begun(events: Delta, beside: Delta, stand: RepairState, place: int) -> _Rep
     return _Repair(events, beside, asked, told["version"], entities, place, stand.repair)
 
 
-def _finish(events: Delta, beside: Delta, stand: RepairState, place: int, say: Callable[[str], None]) -> None:
+def _finish(events: Delta, beside: Delta, stand: RepairState, place: int) -> None:
     "Finish the repair that was begun before; what cannot be finished is put back."
-    begun = replace(_begun(events, beside, stand, place), tell=say)
-    say(f"The repair of {events.name} decided on version {begun.version} is not finished: going on with it")
+    begun = _begun(events, beside, stand, place)
+    _LOG.info(
+        "The repair of %s decided on version %s is not finished: going on with it", events.name, begun.version
+    )
     begun.say("taken", **numbered(place))
     if not begun.is_mine():
         raise BusyError(f"Another process goes on with the repair of {events.name}: let it end.")
@@ -671,4 +678,4 @@ def _finish(events: Delta, beside: Delta, stand: RepairState, place: int, say: C
     except Exception as wrong:  # its version may be gone, or its retractions
         if begun.is_mine():
             begun.put_back()
-        say(f"It could not be finished, and is put back: {first_line(wrong)}")
+        _LOG.warning("It could not be finished, and is put back: %s", first_line(wrong))

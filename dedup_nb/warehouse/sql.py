@@ -641,9 +641,7 @@ def _keys(columns: Sequence[str], settings: Mapping[str, Any], entities: Mapping
     "What decides, by the settings and the columns."
     if idle := sorted(set(settings) - set(_TAKEN)):
         raise ConfigError(f"{', '.join(idle)} would do nothing in SQL; it takes {', '.join(_TAKEN)}.")
-    recipe = recipe_of(
-        Config.passed(input_format="table", manifest="none", synthetic="quarantine", **settings)
-    )
+    recipe = recipe_of(Config.for_frames(synthetic="quarantine", **settings))
     if entities and len(recipe.event_id) > 1:
         raise ConfigError(
             f"Entities follow their event by one column, root_id, and {', '.join(recipe.event_id)} make the "
@@ -707,15 +705,13 @@ def _split_by_fingerprint(events: DataFrame, settings: dict[str, Any]) -> tuple[
 
 
 def _id_of(rows: DataFrame, settings: dict[str, Any]) -> str:
-    config = Config.passed(input_format="table", manifest="none", **settings)
+    config = Config.for_frames(**settings)
     return id_text(values_of(rows.schema), config.event_id, config.null_in_id)
 
 
 def _repeated(events: DataFrame, settings: dict[str, Any]) -> tuple[DataFrame, DataFrame]:
     "The different rows of repeated ids, with `_dd_id` and their number `_dd_n`; and all other rows."
-    recipe = recipe_of(
-        Config.passed(input_format="table", manifest="none", synthetic="quarantine", **settings)
-    )
+    recipe = recipe_of(Config.for_frames(synthetic="quarantine", **settings))
     keys = fit(recipe, events.schema)
     check_columns(events.schema, recipe, keys)
     rows = events.withColumn("_dd_id", F.expr(own_id(events.schema, keys)))
