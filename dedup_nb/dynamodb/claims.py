@@ -51,12 +51,16 @@ def seq_of(run: str | None) -> int:
 
 def runs_over(ledger: Ledger) -> tuple[frozenset[str], frozenset[str]]:
     "Find the runs that are over and were not committed, and those that are unfinished."
-    claims = [m for m in ledger.markers if m.kind == "claim"]
-    newest = {m.batch_id: run_of(m) for m in claims}
+    runs, newest, unfinished = set(), {}, set()
+    for m in ledger.markers:
+        if m.kind == "claim":
+            newest[m.batch_id] = run_of(m)
+            runs.add(run_of(m))
+    for e in ledger.entries.values():
+        if e.state == "claimed":
+            unfinished.add(newest[e.batch_id])
     committed = {f"{e.batch_id}@{e.first_seq}" for e in ledger.committed()}
-    unfinished = {newest[e.batch_id] for e in ledger.entries.values() if e.state == "claimed"}
-    over = {run_of(m) for m in claims} - committed - unfinished
-    return frozenset(over), frozenset(unfinished - committed)
+    return frozenset(runs - committed - unfinished), frozenset(unfinished - committed)
 
 
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #92a34174
@@ -175,15 +179,17 @@ def _tail_key(who: Claimant, event_id: str, fingerprint: str | None) -> Key:
 
 def _known(who: Claimant, event_id: str, item: Item, fingerprint: str | None = None) -> Answer:
     "What another batch has: a head (its pair, while that lives), or the row of a pair."
-    head = item["fingerprint"] == FIRST
-    if head and _is_remembered(who, item):
+    is_head = item["fingerprint"] == FIRST
+    if is_head and _is_remembered(who, item):
         fingerprint = item.get("first")
-    usual = Fate.STAYS | Fate.HEAD if head or not who.heads else Fate.RENAMED
-    fate, run = item.get("fate", usual), item.get("run")
-    return Answer(KNOWN, event_id, fingerprint, fate, run, int(item.get("etlTime", 0)))
+    usual = Fate.STAYS | Fate.HEAD
+    if who.heads and not is_head:
+        usual = Fate.RENAMED
+    fate, etl = item.get("fate", usual), int(item.get("etlTime", 0))
+    return Answer(KNOWN, event_id, fingerprint, fate, item.get("run"), etl)
 
 
-# %% ../../nbs/04_dynamodb/30_claims.ipynb #864273ba
+# %% ../../nbs/04_dynamodb/30_claims.ipynb #73eed41f
 _Taking = Callable[[Mapping[Key, Item]], Mapping[Key, Item]]
 
 
@@ -208,13 +214,18 @@ class _Rows:
 
 def _insert(rows: _Rows, items: Mapping[Key, Item]) -> tuple[dict[Key, Item], dict[Key, Item]]:
     "Insert; what is ours now, and what is there instead of the others."
-    refused = rows.table.insert(items)
+    refused, ours, found = rows.table.insert(items), {}, {}
     if rows.read_first is None:
-        rows.tries, rows.refused = rows.tries + len(items), rows.refused + len(refused)
-    rows.meter.add(claimed=len(items) - len(refused))
-    found = {key: item for key, item in refused.items() if item}
+        rows.tries += len(items)
+        rows.refused += len(refused)
+    for key, item in items.items():
+        if key not in refused:
+            ours[key] = item
+        elif refused[key]:
+            found[key] = refused[key]
+    rows.meter.add(claimed=len(ours))
     found |= rows.table.read([key for key in refused if key not in found])
-    return {key: item for key, item in items.items() if key not in refused}, found
+    return ours, found
 
 
 def _sort(rows: _Rows, found: Mapping[Key, Item]) -> tuple[dict[Key, Item], dict[Key, Item]]:
@@ -229,6 +240,7 @@ def _sort(rows: _Rows, found: Mapping[Key, Item]) -> tuple[dict[Key, Item], dict
     return standing, stale
 
 
+# %% ../../nbs/04_dynamodb/30_claims.ipynb #a6f82d6b
 def _take_over(rows: _Rows, stale: Mapping[Key, Item], new: Mapping[Key, Item]) -> dict[Key, Item]:
     "Take stale items over that are still as they were read; those that are not in `new` stay."
     held, changes = {}, {}
@@ -268,7 +280,7 @@ def _settle(
     return held
 
 
-# %% ../../nbs/04_dynamodb/30_claims.ipynb #5b695f8d
+# %% ../../nbs/04_dynamodb/30_claims.ipynb #5fdb3498
 def _head_state(who: Claimant, head: Item) -> str:
     "own, live, stale, or stale with tails."
     match who.judge(head), "until" in head:
@@ -311,7 +323,7 @@ def _new_heads(
     return new
 
 
-# %% ../../nbs/04_dynamodb/30_claims.ipynb #5fdb3498
+# %% ../../nbs/04_dynamodb/30_claims.ipynb #7377da34
 @dataclass
 class _Behind:
     "A pair whose head another batch has."
@@ -365,7 +377,22 @@ def _answers_of_tail(who: Claimant, pair: _Pair, row: Item) -> list[Answer]:
     return [Answer(TAKEN, *pair), _known(who, pair[0], row, pair[1])]
 
 
-# %% ../../nbs/04_dynamodb/30_claims.ipynb #7377da34
+# %% ../../nbs/04_dynamodb/30_claims.ipynb #723e0ba3
+def _take_inside(rows: _Rows, found: _Found) -> None:
+    "Later pairs behind own heads."
+    who, pairs = rows.who, {}
+    for event_id, p in found.inside:
+        if p is None:
+            found.answers.append(Answer(LATER, event_id, None))
+        else:
+            pairs[_tail_key(who, event_id, p)] = (event_id, p)
+    held = _settle(rows, {key: who.item(key) for key in pairs})
+    for key, pair in pairs.items():
+        for answer in _answers_of_tail(who, pair, held[key]):
+            found.answers.append(answer._replace(of_id=False))
+
+
+# %% ../../nbs/04_dynamodb/30_claims.ipynb #21327e8f
 def _read_tails(rows: _Rows, pairs: Sequence[_Behind]) -> tuple[list[_Behind], list[_Behind]]:
     "The pairs whose own row stands, and those without one, or with a stale one."
     there = rows.table.read([x.key for x in pairs])
@@ -393,28 +420,35 @@ def _lengthen_heads(rows: _Rows, new: Sequence[_Behind]) -> set[str]:
 
 def _help_bids(rows: _Rows, pairs: Sequence[_Behind]) -> set[str]:
     "Let those who bid for a head have it. Returns the ids to ask for again."
-    bids = {}
+    changes, helped = {}, set()
     for x in pairs:
-        if x.row.get("over") == x.head["run"] and rows.who.judge(x.row) == "live":
-            theirs = {"etlTime": x.row["etlTime"], "run": x.row["run"], "first": x.pair[1], "fate": None}
+        is_bid = x.row.get("over") == x.head["run"] and rows.who.judge(x.row) == "live"
+        if is_bid and x.event_id not in helped:
+            theirs = {name: x.row[name] for name in ("etlTime", "run")}
+            theirs |= {"first": x.pair[1], "fate": None}
             theirs["ttl"] = max(x.head.get("ttl", 0), x.row.get("ttl", 0))
-            bids.setdefault(x.event_id, (x.head, theirs))
-    if bids:
-        rows.table.swap({(key_text(i), FIRST): change for i, change in bids.items()})
-    return set(bids)
+            changes[key_text(x.event_id), FIRST] = (x.head, theirs)
+            helped.add(x.event_id)
+    if changes:
+        rows.table.swap(changes)
+    return helped
 
 
+# %% ../../nbs/04_dynamodb/30_claims.ipynb #6ffbf5b4
 def _take_behind(rows: _Rows, found: _Found) -> None:
     "Pairs whose head is another's: the head first lives as long as they will, then their own row."
     who = rows.who
     standing, missing = _read_tails(rows, found.behind)
-    # rows that only claim their id, behind a head that a rerun does not see: they are as they were
-    found.hidden = {x.event_id for x in missing if x.pair[1] is None and _came_later(who, x.head)}
+    for x in missing:
+        # rows that only claim their id, behind a head that a rerun does not see: they are as they were
+        if x.pair[1] is None and _came_later(who, x.head):
+            found.hidden.add(x.event_id)
     found.answers += [Answer(LATER, i, None) for i in sorted(found.hidden)]
     new = [x for x in missing if x.event_id not in found.hidden]
     found.again |= _lengthen_heads(rows, new)
     new = [x for x in new if x.event_id not in found.again]
-    held = _settle(rows, {x.key: who.item(x.key) for x in new}, found={x.key: x.row for x in new if x.row})
+    wanted = {x.key: who.item(x.key) for x in new}
+    held = _settle(rows, wanted, found={x.key: x.row for x in new if x.row})
     for x in new:
         x.row = held[x.key]
     found.again |= _help_bids(rows, standing + new)
@@ -422,28 +456,28 @@ def _take_behind(rows: _Rows, found: _Found) -> None:
         found.answers += _answers_of_tail(who, x.pair, x.row)
 
 
-# %% ../../nbs/04_dynamodb/30_claims.ipynb #723e0ba3
+# %% ../../nbs/04_dynamodb/30_claims.ipynb #5cfb2d66
 def _claim_with_heads(rows: _Rows, ids: _Asked) -> tuple[list[Answer], _Asked]:
     "One go over some ids: answers, and the ids that must be asked for again."
     who, found = rows.who, _Found()
     asked = {(key_text(i), FIRST): (i, prints) for i, prints in ids}
-    wanted = {key: who.item(key, first=prints[0]) for key, (_, prints) in asked.items()}
+    wanted = {}
+    for key, (_, prints) in asked.items():
+        wanted[key] = who.item(key, first=prints[0])
     heads = _settle(rows, wanted, take=lambda stale: _new_heads(rows, stale, asked))
     for key, (event_id, prints) in asked.items():
         _sort_by_head(who, found, event_id, prints, heads[key])
-    found.answers += [Answer(LATER, i, None) for i, p in found.inside if p is None]
-    inside = {_tail_key(who, i, p): (i, p) for i, p in found.inside if p is not None}
-    tails = _settle(rows, {key: who.item(key) for key in inside})
-    for key, pair in inside.items():
-        # whoever has the head keeps the id, whatever tails others take
-        found.answers += [a._replace(of_id=False) for a in _answers_of_tail(who, pair, tails[key])]
+    _take_inside(rows, found)
     _take_behind(rows, found)
-    found.answers += [_known(who, i, head) for i, head in found.heads if i not in found.hidden]
+    for event_id, head in found.heads:
+        if event_id not in found.hidden:
+            found.answers.append(_known(who, event_id, head))
     done = [a for a in found.answers if a.event_id not in found.again]
-    return done, [(i, prints) for i, prints in ids if i in found.again]
+    again = [(i, prints) for i, prints in ids if i in found.again]
+    return done, again
 
 
-# %% ../../nbs/04_dynamodb/30_claims.ipynb #21327e8f
+# %% ../../nbs/04_dynamodb/30_claims.ipynb #538c4f1b
 def _key_of(item: Item) -> Key:
     return item["eventId"], item["fingerprint"]
 
@@ -489,33 +523,43 @@ def _keep_alive(rows: _Rows, others: Sequence[Item]) -> None:
         first = rows.table.read([key]).get(key)
 
 
+def _answers_of_row(who: Claimant, pair: _Pair, row: Item) -> list[Answer]:
+    "Answers for a pair whose row is this."
+    if who.judge(row) != "own":
+        return [Answer(TAKEN, *pair), _known(who, pair[0], row, pair[1])]
+    return [Answer(OWN if _is_first(row) else LATER, *pair)]
+
+
+# %% ../../nbs/04_dynamodb/30_claims.ipynb #aba028bf
 def _claim_pairs(rows: _Rows, ids: _Asked) -> tuple[list[Answer], _Asked]:
     "Read all rows of the ids, then claim what is missing."
     who = rows.who
-    there = _rows_by_id(rows.table.of_ids([key_text(i) for i, _ in ids]))
+    there = rows.table.of_ids([key_text(i) for i, _ in ids])
+    by_id = _rows_by_id(there)
     own, others, wanted = {}, {}, {}
     for i, prints in ids:
         own[i] = {_tail_key(who, i, p): p for p in prints}
-        others[i] = _live_others(who, own[i], there.get(key_text(i), ()))
-        for number, key in enumerate(own[i]):  # the first of an id that nobody has, the others as later ones
-            wanted[key] = who.item(key, fate=int(Fate.RENAMED) if number or others[i] else None)
-    held = _settle(rows, wanted, found={_key_of(row): row for found in there.values() for row in found})
+        others[i] = _live_others(who, own[i], by_id.get(key_text(i), ()))
+        for number, key in enumerate(own[i]):
+            # the first of an id that nobody has, the others as later ones
+            is_later = number > 0 or others[i]
+            wanted[key] = who.item(key, fate=int(Fate.RENAMED) if is_later else None)
+    held = _settle(rows, wanted, found={_key_of(row): row for row in there})
     answers = []
     for i, _ in ids:
-        is_ours = {key: who.judge(held[key]) == "own" for key in own[i]}
+        pairs = []
         for key, p in own[i].items():
-            if is_ours[key]:
-                answers.append(Answer(OWN if _is_first(held[key]) else LATER, i, p))
-            else:
-                answers += [Answer(TAKEN, i, p), _known(who, i, held[key], p)]
-        if others[i] and who.renames and any(is_ours.values()):
+            pairs += _answers_of_row(who, (i, p), held[key])
+        if others[i] and who.renames and any(a.kind in (OWN, LATER) for a in pairs):
             _keep_alive(rows, others[i])
-        strange = [item for item in others[i] if _key_of(item) not in own[i]]
-        answers += [_known(who, i, item, _print_of(item)) for item in strange]
+        answers += pairs
+        for item in others[i]:
+            if _key_of(item) not in own[i]:
+                answers.append(_known(who, i, item, _print_of(item)))
     return answers, []
 
 
-# %% ../../nbs/04_dynamodb/30_claims.ipynb #82347f66
+# %% ../../nbs/04_dynamodb/30_claims.ipynb #6ad1143f
 def _look(rows: _Rows, ids: _Asked) -> tuple[list[Answer], _Asked]:
     "Find the live rows of other batches; nothing is written."
     who = rows.who

@@ -104,7 +104,7 @@ def _boto3() -> Any:
 
 
 def region_of(memory: ManifestSettings) -> str | None:
-    "Find the region: of the settings, else of Snowplow's configuration, the environment or AWS; None if none."
+    "Find the region: of the settings, else Snowplow's configuration, the environment or AWS; None if none."
     theirs = snowplow_config(memory.storage_config).region if memory.storage_config else None
     named = memory.region or theirs or os.environ.get("AWS_REGION")
     if named:

@@ -93,8 +93,8 @@ _CHUNK = 500  # pairs that one thread works on
 def _arrow_of(answers: Sequence[Answer]) -> pa.RecordBatch:
     "Answers as rows."
     columns = list(zip(*answers)) or [()] * len(_ARROW)
-    columns[5] = [utc(etl) for etl in columns[5]]
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, _ARROW.types)]
+    columns[5] = list(map(utc, columns[5]))
+    arrays = list(map(pa.array, columns, _ARROW.types))
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
 
 
@@ -104,7 +104,7 @@ def _counters(table: Table, **more: float) -> pa.RecordBatch:
 
 
 def whole_ids(batches: Iterable[pa.RecordBatch]) -> Iterator[list[tuple[str, list[str | None]]]]:
-    "Cut rows (event_id, event_fingerprint), sorted by id, in chunks of whole ids; a batch may end within one."
+    "Cut rows (event_id, event_fingerprint), sorted by id, into whole ids; a batch may end within one."
     chunk: dict[str, dict[str | None, None]] = {}
     size = 0
     for batch in batches:
@@ -283,6 +283,7 @@ def _sum_of_counters(rows: DataFrame) -> Counter:
     return sum((Counter(json.loads(r.used)) for r in counters), Counter())
 
 
+# %% ../../nbs/04_dynamodb/40_store.ipynb #61cc7247
 def _claim_pairs(
     executor: ClaimExecutor,
     pairs: Gathered,  # `event_id`, `event_fingerprint`, then what orders the pairs of an id
@@ -323,7 +324,7 @@ def _write_rows(executor: ClaimExecutor, rows: DataFrame, write: Writing) -> Cou
     return Counter(json.loads(done.column("used")[0].as_py()))
 
 
-# %% ../../nbs/04_dynamodb/40_store.ipynb #3f79f0f3
+# %% ../../nbs/04_dynamodb/40_store.ipynb #50588eb3
 def _replace_without(path: str, ids: Sequence[str]) -> None:
     "Put a file of answers without some ids in the place of one with them, in one step."
     fs, inner = filesystem(path)
@@ -342,13 +343,15 @@ def _replace_without(path: str, ids: Sequence[str]) -> None:
 def _remove_from_files(spark: SparkSession, folder: str, ids: Sequence[str]) -> None:
     "Take some ids out of all files of answers below a folder."
     reader = reading(spark).schema(ANSWERS).option("recursiveFileLookup", "true")
-    rows = reader.parquet(escaped(folder)).select("event_id", F.col("_metadata.file_path").alias("path"))
-    asked = F.broadcast(spark.createDataFrame([(i,) for i in ids], "event_id string"))
-    for r in rows.join(asked, "event_id", "left_semi").select("path").distinct().collect():
+    path = F.col("_metadata.file_path").alias("path")
+    rows = reader.parquet(escaped(folder)).select("event_id", path)
+    asked = spark.createDataFrame([(i,) for i in ids], "event_id string")
+    found = rows.join(F.broadcast(asked), "event_id", "left_semi")
+    for r in found.select("path").distinct().collect():
         _replace_without(unquote(r.path), ids)
 
 
-# %% ../../nbs/04_dynamodb/40_store.ipynb #50588eb3
+# %% ../../nbs/04_dynamodb/40_store.ipynb #0d81e0a5
 _LOG = logging.getLogger(__name__)
 
 
@@ -399,7 +402,7 @@ class _DynamoStore:
         return self._layout
 
 
-# %% ../../nbs/04_dynamodb/40_store.ipynb #732cfeb8
+# %% ../../nbs/04_dynamodb/40_store.ipynb #20e2ecd0
 def _open(store: _DynamoStore, create: bool = False) -> bool:
     "Find the table, or make it; False if it is yet to be made."
     if store._table:
@@ -459,7 +462,7 @@ def _append(store: _DynamoStore, marker: Marker) -> bool:
     return True
 
 
-# %% ../../nbs/04_dynamodb/40_store.ipynb #20e2ecd0
+# %% ../../nbs/04_dynamodb/40_store.ipynb #8d72a0e9
 _OF_PAIRS = ("claimed", "own", "duplicate", "expired", "throttled", "retried")  # counters of a claim
 
 
@@ -510,6 +513,7 @@ def _claim(store: "DynamoStore", claim: Claim, who: Claimant, pairs: Gathered, t
     return path
 
 
+# %% ../../nbs/04_dynamodb/40_store.ipynb #d0c0c10b
 def _used(store: _DynamoStore, claim: Claim) -> dict[str, float]:
     "Tell what an attempt took: requests, write and read units, and what became of its pairs."
     counts = store._attempts[claim.token].used
@@ -518,7 +522,9 @@ def _used(store: _DynamoStore, claim: Claim) -> dict[str, float]:
 
 def _summary(store: _DynamoStore, claim: Claim) -> str:
     "Tell in one line what the claims of an attempt took."
-    u = {n: grouped(int(value)) for n, value in _used(store, claim).items()}
+    u = {}
+    for name, value in _used(store, claim).items():
+        u[name] = grouped(int(value))
     words = ", ".join(f"{n} {u[n]}" for n in _OF_PAIRS)
     return f"{words}; {u['requests']} requests, {u['write_units']} write and {u['read_units']} read units"
 
@@ -556,7 +562,7 @@ def _known(
     return Lookup(_known_keys(_read_answers(store.spark, path)), _used(store, claim))
 
 
-# %% ../../nbs/04_dynamodb/40_store.ipynb #8d72a0e9
+# %% ../../nbs/04_dynamodb/40_store.ipynb #f56e096b
 def _rows_of(store: _DynamoStore, batch_id: str, token: str) -> DataFrame:
     """The pairs that an attempt owned, with their rows' keys.
 
@@ -591,6 +597,7 @@ def _odd_fates(
     return odd.select("eventId", "fingerprint", F.col("_fate").alias("fate"))
 
 
+# %% ../../nbs/04_dynamodb/40_store.ipynb #e4cc0b71
 def _send(store: _DynamoStore, rows: DataFrame, write: Writing, claim: Claim | None = None) -> int:
     "Send rows (eventId, fingerprint, fate) to the table. Returns what `write` sums up to."
     used = _write_rows(store._executor, rows, write)
@@ -611,7 +618,6 @@ def _mark(store: _DynamoStore, claim: Claim, keys: DataFrame) -> None:
         )
 
 
-# %% ../../nbs/04_dynamodb/40_store.ipynb #d0c0c10b
 def _too_late(batch_id: str, less: str, yielded: Sequence[str]) -> ManifestError:
     return ManifestError(
         f"Batch {batch_id} lacks {less} that an earlier attempt had, and {some_of(yielded)} dropped rows "
@@ -633,6 +639,7 @@ def _keys_of_run(store: _DynamoStore, run: str, token: str, scan: bool = True) -
     return store.spark.createDataFrame(found, "eventId string, fingerprint string")
 
 
+# %% ../../nbs/04_dynamodb/40_store.ipynb #a30304cc
 def _release(store: "DynamoStore", claim: Claim) -> int:
     "Delete the rows of earlier attempts for pairs that the batch no longer has; returns how many."
     kept = _rows_of(store, claim.batch_id, claim.token).select("eventId", "fingerprint")
@@ -658,13 +665,15 @@ def _release(store: "DynamoStore", claim: Claim) -> int:
 
 def _delete_forgotten(store: "DynamoStore", batch_id: str) -> None:
     "Delete the rows of the last commit of a batch."
-    commit = [m for m in store.markers() if m.batch_id == batch_id and m.kind == "commit"][-1].info
+    for m in store.markers():
+        if m.batch_id == batch_id and m.kind == "commit":
+            commit = m.info
     run = f"{batch_id}@{commit['first_seq']}"
     rows = _keys_of_run(store, run, commit["token"])
     _send(store, rows.withColumn("fate", F.lit(0)), deleting(run))
 
 
-# %% ../../nbs/04_dynamodb/40_store.ipynb #f56e096b
+# %% ../../nbs/04_dynamodb/40_store.ipynb #e3e8f581
 def _is_settled(entry: Entry) -> bool:
     "Is a batch committed, forgotten or given up? Then an attempt that is over will not come back as it was."
     given_up = entry.state == "abandoned" and entry.info.get("why") == "by hand"
@@ -694,6 +703,7 @@ def _check_rests(store: "DynamoStore", claim: Claim) -> None:
         )
 
 
+# %% ../../nbs/04_dynamodb/40_store.ipynb #328abb97
 def _settle(store: "DynamoStore", claim: Claim, keys: DataFrame) -> int:
     "Write what has to be in the table before the commit. Returns how many rows of earlier attempts went."
     retention_s = int(claim.ledger.recipe["retention_days"]) * 86400
@@ -729,10 +739,7 @@ def _replace(store: "DynamoStore", marker: Marker, claim: Claim | None, keys: Da
     return store.append(replace(marker, info={**marker.info, **noted}))
 
 
-# %% ../../nbs/04_dynamodb/40_store.ipynb #e4cc0b71
-_TIDY_EVERY = 64  # commits
-
-
+# %% ../../nbs/04_dynamodb/40_store.ipynb #7673a84f
 def _held(
     store: _DynamoStore, event_ids: Sequence[str], ledger: Ledger, retention_s: int
 ) -> list[dict[str, Any]]:
@@ -760,6 +767,10 @@ def _remove_answers(store: _DynamoStore, ledger: Ledger, event_ids: Sequence[str
             remove_file(f"{folder}/{path}")
     if paths:
         _remove_from_files(store.spark, folder, event_ids)
+
+
+# %% ../../nbs/04_dynamodb/40_store.ipynb #504bb8b7
+_TIDY_EVERY = 64  # commits
 
 
 def _gone(store: _DynamoStore, ledger: Ledger, retention_s: int) -> set[str]:
@@ -802,7 +813,7 @@ def _tidy(store: _DynamoStore, retention_s: int) -> None:
                 remove_folder(f"{store.folder}/claims/batch_id={batch_id}")
 
 
-# %% ../../nbs/04_dynamodb/40_store.ipynb #7020c7d3
+# %% ../../nbs/04_dynamodb/40_store.ipynb #5b4473c8
 class DynamoStore(_DynamoStore):
     "Markers and keys in a DynamoDB table; the answers of claims as files."
 
@@ -815,8 +826,11 @@ class DynamoStore(_DynamoStore):
     def notes(self, claim: Claim) -> list[str]:
         "Tell how the table is laid out, and the unfinished batches on which drops rest."
         unfinished = runs_over(Ledger(self.markers()))[1] & _rests_on(self, claim)
-        names = [f"batch {run.rpartition('@')[0]}, which is not committed yet" for run in sorted(unfinished)]
-        return self._told + [f"rows were dropped or renamed in favour of {name}" for name in names]
+        notes = list(self._told)
+        for run in sorted(unfinished):
+            name = f"batch {batch_of({'run': run})}, which is not committed yet"
+            notes.append(f"rows were dropped or renamed in favour of {name}")
+        return notes
 
     def remove_ids(self, event_ids: Sequence[str]) -> int:
         """Remove the rows of some ids, of whatever batch, and what claims were answered of them.

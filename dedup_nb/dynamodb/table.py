@@ -343,9 +343,14 @@ def _statement(text: str, *values: Any) -> Statement:
 
 def _as_it_was(key: Key, old: Item) -> tuple[str, list[Any]]:
     "The condition that an item is as it was read, and its values."
-    known = {n: old[n] for n in _CHECKED if n in old}
-    checks = [f'"{n}"=?' if n in known else f'"{n}" IS MISSING' for n in _CHECKED]
-    return " AND ".join(['"eventId"=?', '"fingerprint"=?', *checks]), [*key, *known.values()]
+    checks, values = ['"eventId"=?', '"fingerprint"=?'], [*key]
+    for name in _CHECKED:
+        if name in old:
+            checks.append(f'"{name}"=?')
+            values.append(old[name])
+        else:
+            checks.append(f'"{name}" IS MISSING')
+    return " AND ".join(checks), values
 
 
 def _insert_statement(table: str, item: Item) -> Statement:
@@ -357,11 +362,16 @@ def _insert_statement(table: str, item: Item) -> Statement:
 
 def _swap_statement(table: str, key: Key, old: Item, new: Item) -> Statement:
     "Change an item, if it is as it was; None removes an attribute."
-    sets = {n: v for n, v in new.items() if v is not None}
-    changes = [f'SET "{n}"=?' for n in sets]
-    changes += [f'REMOVE "{n}"' for n, v in new.items() if v is None and n in old]
-    unchanged, values = _as_it_was(key, old)
-    return _statement(f'UPDATE "{table}" {" ".join(changes)} WHERE {unchanged}', *sets.values(), *values)
+    changes, values = [], []
+    for name, value in new.items():
+        if value is not None:
+            changes.append(f'SET "{name}"=?')
+            values.append(value)
+        elif name in old:
+            changes.append(f'REMOVE "{name}"')
+    unchanged, checked = _as_it_was(key, old)
+    text = f'UPDATE "{table}" {" ".join(changes)} WHERE {unchanged}'
+    return _statement(text, *values, *checked)
 
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #fd5afa5d
@@ -372,9 +382,13 @@ def _succeeded(table: _Table, keys: Iterable[Key], members: Sequence[Statement])
 
 def _insert(table: _Table, items: Mapping[Key, Item]) -> dict[Key, Item | None]:
     "Put items where there are none. Returns the refused keys, with what is there if that is said."
-    answers = _run_statements(table, [_insert_statement(table.name, item) for item in items.values()])
-    errors = {key: answer["Error"] for key, answer in zip(items, answers) if "Error" in answer}
-    return {key: _plain(error["Item"]) if error.get("Item") else None for key, error in errors.items()}
+    members = [_insert_statement(table.name, item) for item in items.values()]
+    refused = {}
+    for key, answer in zip(items, _run_statements(table, members)):
+        if "Error" in answer:
+            there = answer["Error"].get("Item")
+            refused[key] = _plain(there) if there else None
+    return refused
 
 
 def _read(table: _Table, keys: Sequence[Key]) -> dict[Key, Item]:
@@ -413,7 +427,9 @@ _OF_RUN = '"eventId"=? AND "fingerprint"=? AND "run"=?'
 def _mark(table: _Table, fates: Mapping[Key, int], run: str) -> set[Key]:
     "Write the fate of items of a run. Returns the keys that are no longer of this run."
     text = f'UPDATE "{table.name}" SET "fate"=? WHERE {_OF_RUN}'
-    members = [_statement(text, int(fate), *key, run) for key, fate in fates.items()]
+    members = []
+    for key, fate in fates.items():
+        members.append(_statement(text, int(fate), *key, run))
     return set(fates) - _succeeded(table, fates, members)
 
 
@@ -611,7 +627,8 @@ def log_item(marker: Marker) -> Item:
 
 def log_marker(item: Mapping[str, Any]) -> Marker:
     "Read the marker that an item holds."
-    batch_id, text = "" if item["batch"] == "-" else item["batch"], item["info"]
+    text = item["info"]
+    batch_id = "" if item["batch"] == "-" else item["batch"]
     if text.startswith(_PACKED):
         text = zlib.decompress(base64.b64decode(text.removeprefix(_PACKED))).decode()
     return Marker(int(item["fingerprint"]), item["kind"], batch_id, json.loads(text))

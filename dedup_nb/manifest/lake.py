@@ -114,6 +114,7 @@ def _in_our_words(wrong: Exception, path: str) -> ManifestError:
     )
 
 
+# %% ../../nbs/03_manifest/40_lake.ipynb #ef6c416b
 @dataclass
 class _LakeStore:
     "Where the table is, and what was read of it."
@@ -145,7 +146,7 @@ class _LakeStore:
         return self.table().where("kind = 'key'")
 
 
-# %% ../../nbs/03_manifest/40_lake.ipynb #308029e5
+# %% ../../nbs/03_manifest/40_lake.ipynb #5a0cce16
 _VERSION = re.compile(r"\d{20}\.json")  # in the log of a Delta table
 
 
@@ -163,6 +164,7 @@ def read_markers(path: str) -> list[Marker] | None:
     return [Marker(r["seq"], r["marker"], r["batch_id"], json.loads(r["info"])) for r in listed]
 
 
+# %% ../../nbs/03_manifest/40_lake.ipynb #6ea6f000
 def _newest_version(store: _LakeStore) -> int | None:
     "The last version of the table, None before the first."
     log = f"{store.path}/_delta_log"
@@ -218,7 +220,7 @@ def _markers(store: _LakeStore) -> list[Marker]:
     return _in_order(store)
 
 
-# %% ../../nbs/03_manifest/40_lake.ipynb #b49ca947
+# %% ../../nbs/03_manifest/40_lake.ipynb #b768eaf4
 _APP = "dedup_nb manifest"
 _SMALL = 100_000  # keys that go into one file
 
@@ -280,7 +282,7 @@ def _replace(store: _LakeStore, marker: Marker, claim: Claim | None, keys: DataF
     return _write(store, rows, marker, "overwrite", replaceWhere=where)
 
 
-# %% ../../nbs/03_manifest/40_lake.ipynb #55399f53
+# %% ../../nbs/03_manifest/40_lake.ipynb #289967af
 _ERAS = 64  # old eras that become one
 _MANY = 15_000_000  # keys of earlier batches; a small batch beside more first asks which eras have its ids
 BROADCAST_IDS = 4_000_000  # ids of a batch; above it the join shuffles
@@ -300,12 +302,13 @@ def _seen_keys(store: _LakeStore, claim: Claim, live: Sequence[Entry], retention
     # eras that were merged have the number of the first of them
     first = era_of(min(e.first_seq for e in live)) // _ERAS * _ERAS
     keys = store.keys().where(f"era between {first} and {era_of(claim.sees)}").where(f"seq < {claim.sees}")
-    committed = claim.ledger.committed()
-    if any(e.batch_id == claim.batch_id for e in committed):
+    entries = claim.ledger.entries
+    if claim.batch_id in entries and entries[claim.batch_id].committed:
         keys = keys.where(f"batch_id <> {literal(claim.batch_id)}")
-    oldest = (claim.etl or 0) - retention_s
-    if claim.etl is not None and any(e.etl is not None and e.etl < oldest for e in committed):
-        keys = keys.where(f"etl is null or etl >= {oldest}")
+    if claim.etl is not None:
+        oldest, times = claim.etl - retention_s, claim.ledger.times().values()
+        if any(etl < oldest for etl in times):
+            keys = keys.where(f"etl is null or etl >= {oldest}")
     return keys
 
 
@@ -317,6 +320,7 @@ def _in_met_eras(keys: DataFrame, ids: DataFrame) -> DataFrame:
     return keys.where(F.col("era").isin(*sorted(eras)))
 
 
+# %% ../../nbs/03_manifest/40_lake.ipynb #0e2c9983
 def _mix(hi: str, lo: str) -> Column:
     "One 64-bit join column that differs where either half does: ids with a counter in one half are common."
     turned = F.shiftleft(lo, 1).bitwiseXOR(F.shiftrightunsigned(lo, 63))
@@ -344,7 +348,7 @@ def _known(
     return Lookup(found.selectExpr(*KEY, "pair", "fate", *whose, "true as of_id"))
 
 
-# %% ../../nbs/03_manifest/40_lake.ipynb #56aa00c1
+# %% ../../nbs/03_manifest/40_lake.ipynb #ff50ffef
 def _held(
     store: _LakeStore, event_ids: Sequence[str], ledger: Ledger, retention_s: int
 ) -> list[dict[str, Any]]:
@@ -369,7 +373,7 @@ def _remove_ids(store: _LakeStore, event_ids: Sequence[str]) -> int:
         return store.spark.sql(f"delete from {store._sql} where {where}").first().num_affected_rows
 
 
-# %% ../../nbs/03_manifest/40_lake.ipynb #0e2c9983
+# %% ../../nbs/03_manifest/40_lake.ipynb #7a3d2832
 _MERGE_BELOW = 50_000_000  # keys of 64 eras: beyond that their files are large already
 
 
@@ -407,8 +411,11 @@ def _remove_expired(store: _LakeStore, ledger: Ledger, retention_s: int) -> None
 
 def _merge_eras(store: _LakeStore, ledger: Ledger, first: int, end: int) -> None:
     "Make one era of 64."
-    inside = [e for e in ledger.committed() if first <= era_of(e.first_seq) < end]
-    if sum(e.committed.get("pairs", 0) for e in inside) > _MERGE_BELOW:
+    sizes = []
+    for e in ledger.committed():
+        if first <= era_of(e.first_seq) < end:
+            sizes.append(e.committed.get("pairs", 0))
+    if sum(sizes) > _MERGE_BELOW:
         return
     where = f"era >= {first} and era < {end}"
     rows = store.table().where(where).withColumn("era", F.lit(first)).coalesce(1)
@@ -416,7 +423,7 @@ def _merge_eras(store: _LakeStore, ledger: Ledger, first: int, end: int) -> None
     writer.option("dataChange", "false").save(store.path)
 
 
-# %% ../../nbs/03_manifest/40_lake.ipynb #5f39ce6c
+# %% ../../nbs/03_manifest/40_lake.ipynb #64e3893c
 def _tidy(store: _LakeStore, retention_s: int) -> None:
     "Once an era is complete: compact it, merge old ones, let expired ones go. Safe to lose."
     ledger = Ledger(_in_order(store))
@@ -446,7 +453,7 @@ def _expire(store: _LakeStore, ledger: Ledger, batches: Sequence[str]) -> None:
         store.spark.sql(f"vacuum {store._sql}")
 
 
-# %% ../../nbs/03_manifest/40_lake.ipynb #2ea477ce
+# %% ../../nbs/03_manifest/40_lake.ipynb #37434abb
 class LakeStore(_LakeStore):
     "Markers and keys in a Delta table: `LakeStore(spark, path)`."
 

@@ -205,6 +205,7 @@ class Ledger(_Ledger):
         return expired
 
 
+# %% ../../nbs/03_manifest/10_ledger.ipynb #d768a6d9
 @dataclass(frozen=True)
 class Claim:
     "The right to commit one batch."
@@ -219,7 +220,7 @@ class Claim:
     ledger: Ledger | None = field(default=None, repr=False, compare=False)  # as the claim was made
 
 
-# %% ../../nbs/03_manifest/10_ledger.ipynb #d768a6d9
+# %% ../../nbs/03_manifest/10_ledger.ipynb #c1b536ec
 FORMAT = 2  # of what is stored
 RECIPE_DEFAULTS = {
     "event_id": ["event_id"],
@@ -259,7 +260,7 @@ def was_now(
     return f"{name} was {said(was)}, is now {said(now)}"
 
 
-# %% ../../nbs/03_manifest/10_ledger.ipynb #5877847a
+# %% ../../nbs/03_manifest/10_ledger.ipynb #67358b2c
 def agreed(
     recorded: Mapping[str, Any] | None,  # the manifest's recipe; None: it has none yet
     mine: Mapping[str, Any],  # the run's; `id_case` None: it does not say
@@ -303,7 +304,7 @@ def another_recipe(name: str, differ: Sequence[str], rerun: bool) -> RecipeError
     )
 
 
-# %% ../../nbs/03_manifest/10_ledger.ipynb #67358b2c
+# %% ../../nbs/03_manifest/10_ledger.ipynb #28d8693b
 _NAMED = {"column": "fingerprints in {}", "some": "fingerprints in {}", "empty": "nothing in {}"}
 
 
@@ -352,7 +353,7 @@ def another_kind(words: str, kind: str) -> RecipeError:
     )
 
 
-# %% ../../nbs/03_manifest/10_ledger.ipynb #28d8693b
+# %% ../../nbs/03_manifest/10_ledger.ipynb #44c5ed62
 def _stat_of(pid: int) -> list[str]:
     "What Linux tells of a process, from its state on (Z: dead, its exit code not asked for); [] elsewhere."
     try:
@@ -394,7 +395,7 @@ def is_older(info: Mapping[str, Any], minutes: float) -> bool:
     return age.total_seconds() > 60 * minutes
 
 
-# %% ../../nbs/03_manifest/10_ledger.ipynb #44c5ed62
+# %% ../../nbs/03_manifest/10_ledger.ipynb #be241af0
 def is_same_process(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     "Are these two notes of one process?"
     return all(one[name] == other[name] for name in ("host", "pid", "started"))
@@ -417,7 +418,7 @@ def who(info: Mapping[str, Any]) -> str:
     return f"process {info.get('pid')} on {info.get('host')} since {at} UTC"
 
 
-# %% ../../nbs/03_manifest/10_ledger.ipynb #be241af0
+# %% ../../nbs/03_manifest/10_ledger.ipynb #f4345330
 def holder_in_the_way(
     entry: Entry,
     batch_id: str,
@@ -444,7 +445,7 @@ def holder_in_the_way(
     )
 
 
-# %% ../../nbs/03_manifest/10_ledger.ipynb #f4345330
+# %% ../../nbs/03_manifest/10_ledger.ipynb #b5b9d66c
 def committed_already(batch_id: str, info: Mapping[str, Any] | None = None) -> ManifestError:
     "A batch that is to be processed once, and was."
     by = f", by {who(info)}" if info else ""
