@@ -28,7 +28,8 @@ RECIPE = recipe_record(Recipe(missing_fingerprint="surrogate", retention_days=10
 def keys(spark, *rows):
     "Keys (id, fingerprint, fate, and of whose pair that is kept alive: batch and sequence)."
     schema = "id string, fp string, fate int, origin string, origin_seq bigint"
-    frame = spark.createDataFrame([(*row, *[None] * (5 - len(row))) for row in rows], schema)
+    whole = [(i, p, int(fate), *(more or (None, None))) for i, p, fate, *more in rows]
+    frame = spark.createDataFrame(whole, schema)
     pair = pair_key(F.col("id"), F.col("fp"))
     return frame.select(
         *id_key(F.col("id")), pair, "fate", "origin", "origin_seq", F.col("id").alias("event_id")

@@ -514,7 +514,7 @@ def _claim(store: "DynamoStore", claim: Claim, who: Claimant, pairs: Gathered, t
 
 
 # %% ../../nbs/04_dynamodb/40_store.ipynb #d0c0c10b
-def _used(store: _DynamoStore, claim: Claim) -> dict[str, float]:
+def _units_of(store: _DynamoStore, claim: Claim) -> dict[str, float]:
     "Tell what an attempt took: requests, write and read units, and what became of its pairs."
     counts = store._attempts[claim.token].used
     return {n: counts.get(n, 0) for n in (*_OF_PAIRS, "requests", "write_units", "read_units")}
@@ -523,7 +523,7 @@ def _used(store: _DynamoStore, claim: Claim) -> dict[str, float]:
 def _summary(store: _DynamoStore, claim: Claim) -> str:
     "Tell in one line what the claims of an attempt took."
     u = {}
-    for name, value in _used(store, claim).items():
+    for name, value in _units_of(store, claim).items():
         u[name] = grouped(int(value))
     words = ", ".join(f"{n} {u[n]}" for n in _OF_PAIRS)
     return f"{words}; {u['requests']} requests, {u['write_units']} write and {u['read_units']} read units"
@@ -559,7 +559,7 @@ def _known(
     path = _claim(store, claim, who, asked, tells=who.writes)
     if who.writes:
         _LOG.info("  %s", _summary(store, claim))
-    return Lookup(_known_keys(_read_answers(store.spark, path)), _used(store, claim))
+    return Lookup(_known_keys(_read_answers(store.spark, path)), _units_of(store, claim))
 
 
 # %% ../../nbs/04_dynamodb/40_store.ipynb #f56e096b
@@ -735,7 +735,7 @@ def _replace(store: "DynamoStore", marker: Marker, claim: Claim | None, keys: Da
         late = [b for b in Ledger(store._log).yielded_to(claim.batch_id) if b not in before]
         if late:
             raise _too_late(claim.batch_id, "pairs", late)
-    noted = {"released": attempt.released, "used": _used(store, claim)}
+    noted = {"released": attempt.released, "used": _units_of(store, claim)}
     return store.append(replace(marker, info={**marker.info, **noted}))
 
 
@@ -820,7 +820,7 @@ class DynamoStore(_DynamoStore):
     exclusive, texts = False, True
     markers, append, replace = _markers, _append, _replace
     known, held, gone = _known, _held, _gone
-    used, summary, expire, tidy = _used, _summary, _expire, _tidy
+    used, summary, expire, tidy = _units_of, _summary, _expire, _tidy
     _remove_answers = _remove_answers
 
     def notes(self, claim: Claim) -> list[str]:
