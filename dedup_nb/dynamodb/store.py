@@ -559,7 +559,7 @@ def _known(
     path = _claim(store, claim, who, asked, tells=who.writes)
     if who.writes:
         _LOG.info("  %s", _summary(store, claim))
-    return Lookup(_known_keys(_read_answers(store.spark, path)), _units_of(store, claim))
+    return Lookup(_known_keys(_read_answers(store.spark, path)))
 
 
 # %% ../../nbs/04_dynamodb/40_store.ipynb #f56e096b

@@ -45,7 +45,6 @@ class Lookup:
     # a frame: KEY, `pair`, `fate`, `batch_id` (of its first commit), `seq` (order of batches),
     # `of_id` (does the row make its id known?)
     keys: Any
-    used: Mapping[str, float] = field(default_factory=dict)  # units and counts by name
 
 
 class LedgerStore(Protocol):
