@@ -282,7 +282,7 @@ def in_parts(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 def _wait_for_rest(table: _Table, left: int, asked: int, patience: _Patience) -> None:
     "Wait before what was throttled is sent again."
     table.pace.throttled()
-    table.meter.add(throttled=left, retried=left)
+    table.meter.add(throttled=left)
     if left < asked:
         patience.moved()
     patience.wait(table.name, "throttling")
@@ -306,7 +306,7 @@ def _run_statements(table: _Table, members: Sequence[Statement]) -> list[dict[st
                     doing = members[i]["Statement"].split()[0]
                     raise _refusal(code, error.get("Message", ""), doing, table.connection)
         left = [i for i in todo if i not in answers]
-        table.meter.add(write_units=len(todo) - len(left))
+        table.meter.add(write_units=len(todo) - len(left), retried=len(left))
         if left:
             _wait_for_rest(table, len(left), len(todo), patience)
         todo = left
