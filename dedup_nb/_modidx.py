@@ -693,8 +693,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                           'dedup_nb/dynamodb/claims.py'),
                                           'dedup_nb.dynamodb.claims._answers_of_row': ( '04_dynamodb/claims.html#_answers_of_row',
                                                                                         'dedup_nb/dynamodb/claims.py'),
-                                          'dedup_nb.dynamodb.claims._answers_of_tail': ( '04_dynamodb/claims.html#_answers_of_tail',
-                                                                                         'dedup_nb/dynamodb/claims.py'),
                                           'dedup_nb.dynamodb.claims._bid': ('04_dynamodb/claims.html#_bid', 'dedup_nb/dynamodb/claims.py'),
                                           'dedup_nb.dynamodb.claims._came_later': ( '04_dynamodb/claims.html#_came_later',
                                                                                     'dedup_nb/dynamodb/claims.py'),

@@ -370,11 +370,18 @@ def _sort_by_head(
             found.behind.append(_Behind((event_id, p), head, _tail_key(who, event_id, p)))
 
 
-def _answers_of_tail(who: Claimant, pair: _Pair, row: Item) -> list[Answer]:
+def _is_first(item: Item) -> bool:
+    "Is this row that of the first pair of its id?"
+    return bool(item.get("fate", Fate.HEAD) & Fate.HEAD)
+
+
+def _answers_of_row(who: Claimant, pair: _Pair, row: Item) -> list[Answer]:
     "Answers for a pair with a row of its own."
-    if who.judge(row) == "own":
-        return [Answer(LATER, *pair)]
-    return [Answer(TAKEN, *pair), _known(who, pair[0], row, pair[1])]
+    if who.judge(row) != "own":
+        return [Answer(TAKEN, *pair), _known(who, pair[0], row, pair[1])]
+    # where there are heads, the first pair is in one of them
+    kind = LATER if who.heads or not _is_first(row) else OWN
+    return [Answer(kind, *pair)]
 
 
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #723e0ba3
@@ -388,7 +395,7 @@ def _take_inside(rows: _Rows, found: _Found) -> None:
             pairs[_tail_key(who, event_id, p)] = (event_id, p)
     held = _settle(rows, {key: who.item(key) for key in pairs})
     for key, pair in pairs.items():
-        for answer in _answers_of_tail(who, pair, held[key]):
+        for answer in _answers_of_row(who, pair, held[key]):
             found.answers.append(answer._replace(of_id=False))
 
 
@@ -453,7 +460,7 @@ def _take_behind(rows: _Rows, found: _Found) -> None:
         x.row = held[x.key]
     found.again |= _help_bids(rows, standing + new)
     for x in standing + new:
-        found.answers += _answers_of_tail(who, x.pair, x.row)
+        found.answers += _answers_of_row(who, x.pair, x.row)
 
 
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #5cfb2d66
@@ -494,11 +501,6 @@ def _rows_by_id(items: Iterable[Item]) -> dict[str, list[Item]]:
     return rows
 
 
-def _is_first(item: Item) -> bool:
-    "Is this row that of the first pair of its id?"
-    return bool(item.get("fate", Fate.HEAD) & Fate.HEAD)
-
-
 def _live_others(who: Claimant, own_keys: Iterable[Key], rows: Sequence[Item]) -> list[Item]:
     "Live rows of other batches under an id; a rerun sees later ones only if it was not the first itself."
     own_keys = set(own_keys)
@@ -521,13 +523,6 @@ def _keep_alive(rows: _Rows, others: Sequence[Item]) -> None:
         if longer is None or rows.table.swap({key: (first, longer)}):
             return
         first = rows.table.read([key]).get(key)
-
-
-def _answers_of_row(who: Claimant, pair: _Pair, row: Item) -> list[Answer]:
-    "Answers for a pair whose row is this."
-    if who.judge(row) != "own":
-        return [Answer(TAKEN, *pair), _known(who, pair[0], row, pair[1])]
-    return [Answer(OWN if _is_first(row) else LATER, *pair)]
 
 
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #aba028bf
