@@ -301,9 +301,8 @@ def table_of(m):
 
 
 @pytest.mark.long
-def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, tmp_path):
-    said = []
-    m = opened(dynamodb, None, spark, tmp_path, said, tasks=2, on_driver=100, max_wcu=4000)
+def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, tmp_path, said):
+    m = opened(dynamodb, None, spark, tmp_path, tasks=2, on_driver=100, max_wcu=4000)
     rows = [(f"id{n}", "f", Fate.STAYS | Fate.HEAD) for n in range(600)] + [
         ("only", None, Fate.STAYS | Fate.HEAD)
     ]
