@@ -266,7 +266,8 @@ def manifest(spark, dynamodb, tmp_path):
 def pairs(spark, *rows):
     "Pairs (id, fingerprint or None, fate), in the order of their place."
     ddl = "event_id string, event_fingerprint string, fate int, place int"
-    frame = spark.createDataFrame([(*r, n) for n, r in enumerate(rows)], ddl)
+    numbered = [(i, p, int(fate), n) for n, (i, p, fate) in enumerate(rows)]
+    frame = spark.createDataFrame(numbered, ddl)
     keys = id_key(F.col("event_id")), pair_key(F.col("event_id"), F.col("event_fingerprint"))
     origin = F.lit(None).cast("string").alias("origin"), F.lit(False).alias("is_new_id")
     return frame.select("*", *keys[0], keys[1].alias("pair"), *origin)
@@ -300,9 +301,8 @@ def table_of(m):
 
 
 @pytest.mark.long
-def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, tmp_path):
-    said = []
-    m = opened(dynamodb, None, spark, tmp_path, said, tasks=2, on_driver=100, max_wcu=4000)
+def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, tmp_path, said):
+    m = opened(dynamodb, None, spark, tmp_path, tasks=2, on_driver=100, max_wcu=4000)
     rows = [(f"id{n}", "f", Fate.STAYS | Fate.HEAD) for n in range(600)] + [
         ("only", None, Fate.STAYS | Fate.HEAD)
     ]

@@ -301,7 +301,7 @@ def test_the_rate_comes_from_the_table(description, rate):
 
 @pytest.mark.parametrize("kind", ["lost", "unsent", "busy", "broken", "cut", "throttled"])
 def test_what_goes_wrong_on_the_way_is_repeated_and_changes_nothing(table, kind):
-    faults = Faults(3, **{kind: 0.3})
+    faults = Faults(11, **{kind: 0.3})
     shaky = a_table(table.connection.endpoint, table.name, faults=faults)
     assert len(own(claim(shaky, who(), *many(100, "fg")))) == 200
     repeated = a_table(table.connection.endpoint, table.name)
@@ -328,7 +328,7 @@ def test_members_that_were_throttled_are_sent_again_alone(dynamodb, shared, code
 
 
 def test_what_may_have_been_written_twice_is_counted_twice(dynamodb, table):
-    lossy = a_table(dynamodb, table.name, faults=(faults := Faults(5, lost=0.3)))
+    lossy = a_table(dynamodb, table.name, faults=(faults := Faults(11, lost=0.3)))
     assert len(own(claim(lossy, who(), *many(250)))) == 250
     assert lossy.meter.counts["write_units"] == 250 + 25 * faults.count["lost"] > 250
 
@@ -347,6 +347,21 @@ def test_what_does_not_end_fails_and_claims_nothing_for_others(dynamodb, shared,
         claim(stuck, who("one", 1), (kind, "f"))
     assert time.monotonic() - start < 5
     assert said(claim(shared, who("one", 1), (kind, "f"))) == [(OWN, kind, "f")]
+
+
+@pytest.mark.parametrize("refusals", [7, 8])
+def test_a_request_is_sent_eight_times_and_each_is_counted(dynamodb, shared, refusals):
+    left = [True] * refusals
+    client = refuse(a_client(dynamodb), lambda operation: left and left.pop(), "ThrottlingException")
+    assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 8}
+    table = Table(shared.connection, client=client)
+    if refusals == 8:
+        with pytest.raises(ManifestError, match="nothing but Throttling for .* seconds.*Lower max_wcu"):
+            table.read([("nobody", "#")])
+    else:
+        assert table.read([("nobody", "#")]) == {}
+        assert (table.meter.counts["requests"], table.meter.counts["retried"]) == (8, 7)
+    assert not left
 
 
 KEYS = ("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMIbPxRfiCYEXAMPLEKEY")

@@ -19,6 +19,7 @@ from dedup_nb.manifest.ledger import (
     Marker,
     RecipeError,
     agreed,
+    is_at_work,
     this_process,
 )
 from dedup_nb.manifest.protocol import Lookup, Manifest, check_rerun
@@ -107,6 +108,34 @@ def known(manifest, etl, *keys):
 
 def states(manifest):
     return {e.batch_id: e.state for e in manifest.ledger().entries.values()}
+
+
+# --- who is at work, and how late it is
+
+
+def test_a_process_is_at_work_here_as_long_as_it_lives_and_elsewhere_for_some_minutes():
+    me = this_process()
+    hour_ago = (datetime.now(timezone.utc) - timedelta(hours=1)).isoformat()
+    assert not is_at_work(me), "oneself is in nobody's way"
+    assert is_at_work({**me, "pid": 1, "started": "", "at": hour_ago}, 5)
+    assert not is_at_work({**me, "pid": 2**22 + 1}) and not is_at_work({**me, "started": "1"})
+    far = {**me, "host": "elsewhere", "at": hour_ago}
+    assert is_at_work(far) and is_at_work(far, 61) and not is_at_work(far, 59)
+
+
+@pytest.mark.parametrize(
+    "times, newest",
+    [
+        ([5] * 15, None),
+        ([1, *range(10, 26)], 10),
+        ([*range(10, 25), 99_999], 10),  # one clock ahead of all
+        ([*range(10, 25), None], None),  # a batch without a time sees everything
+        ([None, *range(10, 26)], 10),
+    ],
+)
+def test_the_last_sixteen_commits_must_agree_how_late_it_is(times, newest):
+    markers = [Marker(n, "commit", f"b{n}", {"first_seq": n, "etl": etl}) for n, etl in enumerate(times, 1)]
+    assert Ledger(markers).newest_time() == newest
 
 
 # --- claims and commits
