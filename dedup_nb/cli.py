@@ -582,7 +582,7 @@ def _erase(args: argparse.Namespace) -> int:
 
 def _history(args: argparse.Namespace) -> int:
     "The commands that ask the manifest, or keep it in order."
-    from dedup_nb import history
+    from dedup_nb.operate import history
 
     config, name = _config(args), args.command
     more = {flag: getattr(args, flag) for flag in ("yes", "force") if hasattr(args, flag)}
