@@ -105,15 +105,23 @@ def _load_config(args: argparse.Namespace) -> Config:
     return Config.load(args.profile, args.settings_file, **given)
 
 
-# %% ../nbs/90_cli.ipynb #78b1fa08
+# %% ../nbs/90_cli.ipynb #ed2c9b69
 _Commands = Any  # what `add_subparsers` gives
+
+
+class _Parser(argparse.ArgumentParser):
+    def switch(self, flag: str, words: str) -> None:
+        self.add_argument(flag, action="store_true", help=words)
+
+    def option(self, flag: str, value: str, words: str, **more: Any) -> None:
+        self.add_argument(flag, metavar=value, help=words, **more)
 
 
 def _add_command(
     commands: _Commands,
     do: Callable[[argparse.Namespace], int],  # named after the command, and described as its help says
     example: str,
-) -> argparse.ArgumentParser:
+) -> _Parser:
     words = do.__doc__ or ""
     parser = commands.add_parser(
         do.__name__.strip("_"),
@@ -127,21 +135,13 @@ def _add_command(
     return parser
 
 
-def _add_switch(parser: argparse.ArgumentParser, flag: str, words: str) -> None:
-    parser.add_argument(flag, action="store_true", help=words)
-
-
-def _add_option(parser: argparse.ArgumentParser, flag: str, value: str, words: str, **more: Any) -> None:
-    parser.add_argument(flag, metavar=value, help=words, **more)
-
-
 def _answer(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0) -> int:
     "Print the result, for programs or for people."
     print(json.dumps(numbers) if args.json else words)
     return code
 
 
-# %% ../nbs/90_cli.ipynb #f17d42d9
+# %% ../nbs/90_cli.ipynb #8778eb98
 _FORCE = (
     "go on with another recipe than the manifest's, and record it; and past the check on batches "
     "so old that they would have seen pairs which are expired"
@@ -150,11 +150,9 @@ _FORCE = (
 
 def _add_run_parser(commands: _Commands) -> None:
     parser = _add_command(commands, _run, "dedup run --input s3://lake/enriched --output s3://lake/clean")
-    _add_switch(parser, "--force", _FORCE)
-    _add_switch(
-        parser, "--late-files", "take the files that came into committed folders, as batches of their own"
-    )
-    _add_switch(parser, "--accept-empty-manifest", "begin without memory although events are there")
+    parser.switch("--force", _FORCE)
+    parser.switch("--late-files", "take the files that came into committed folders, as batches of their own")
+    parser.switch("--accept-empty-manifest", "begin without memory although events are there")
     _add_settings(parser, _ALL)
 
 
@@ -184,7 +182,7 @@ def _add_backfill_parser(commands: _Commands) -> None:
     parser = _add_command(
         commands, _backfill, "dedup backfill --input archive --output clean --since 2026-06-01"
     )
-    _add_switch(parser, "--force", _FORCE)
+    parser.switch("--force", _FORCE)
     _add_settings(parser, [*_OF_BATCHES, *_OF_DECISIONS, *_MORE_OF_BACKFILL, *_OF_MANIFEST])
 
 
@@ -198,7 +196,7 @@ def _backfill(args: argparse.Namespace) -> int:
     return 1 if done.troubles else 0
 
 
-# %% ../nbs/90_cli.ipynb #03e1110e
+# %% ../nbs/90_cli.ipynb #24ca2b31
 _NOT_OF_STREAM = ("input_where batch_id since until skip_batches etl_time rerun mode max_batches").split()
 
 
@@ -206,18 +204,16 @@ def _add_stream_parser(commands: _Commands) -> None:
     parser = _add_command(
         commands, _stream, "dedup stream --input landing --output clean --trigger '1 minute'"
     )
-    _add_option(parser, "--name", "NAME", "of the stream: its batches are NAME-000000000 and so on [stream]")
-    _add_option(
-        parser, "--checkpoint", "DIR", "where Spark notes what was read [checkpoints/NAME below the output]"
+    parser.option("--name", "NAME", "of the stream: its batches are NAME-000000000 and so on [stream]")
+    parser.option(
+        "--checkpoint", "DIR", "where Spark notes what was read [checkpoints/NAME below the output]"
     )
-    _add_option(
-        parser, "--trigger", "TIME", "how often to look for events, such as '1 minute' [as fast as it goes]"
+    parser.option(
+        "--trigger", "TIME", "how often to look for events, such as '1 minute' [as fast as it goes]"
     )
-    _add_switch(parser, "--available-now", "take what is there, and stop")
+    parser.switch("--available-now", "take what is there, and stop")
     files = _whole_number("--max-files", "files")
-    _add_option(
-        parser, "--max-files", "N", "files in a micro-batch, at most [1000]", type=files, default=1000
-    )
+    parser.option("--max-files", "N", "files in a micro-batch, at most [1000]", type=files, default=1000)
     _add_settings(parser, [name for name in _ALL if name not in _NOT_OF_STREAM])
 
 
@@ -255,7 +251,7 @@ def _stream(args: argparse.Namespace) -> int:
     return _answer(args, {"batches": batches, "output": config.output}, words)
 
 
-# %% ../nbs/90_cli.ipynb #944cf2d7
+# %% ../nbs/90_cli.ipynb #f4638d9a
 def _add_profile_parser(commands: _Commands) -> None:
     parser = _add_command(
         commands, _profile, "dedup profile --input archive --output profiled --since 2026-11-01"
@@ -273,7 +269,7 @@ def _profile(args: argparse.Namespace) -> int:
 
 def _add_compare_parser(commands: _Commands) -> None:
     parser = _add_command(commands, _compare, "dedup compare --input archive --method dbt,drop_duplicates")
-    _add_option(parser, "--method", "LIST", "drop_duplicates, dbt, last_wins, snowplow [all]", type=_list)
+    parser.option("--method", "LIST", "drop_duplicates, dbt, last_wins, snowplow [all]", type=_list)
     _add_settings(parser, [*_OF_BATCHES, *_OF_DECISIONS, "natural", "synthetic"])
 
 
@@ -285,21 +281,18 @@ def _compare(args: argparse.Namespace) -> int:
     return _answer(args, found.rows, found)
 
 
-# %% ../nbs/90_cli.ipynb #3cac6c88
+# %% ../nbs/90_cli.ipynb #92119dd8
 def _add_plan_parser(commands: _Commands) -> None:
     parser = _add_command(commands, _plan, "dedup plan --events-per-day 10000000")
-    _add_option(parser, "--events-per-day", "N", "plan from numbers instead of an input")
-    _add_option(
-        parser,
-        "--duplicate-share",
-        "SHARE",
-        "events the manifest knows already, 0 to 1 [0.02, or from a profile]",
+    parser.option("--events-per-day", "N", "plan from numbers instead of an input")
+    parser.option(
+        "--duplicate-share", "SHARE", "events the manifest knows already, 0 to 1 [0.02, or from a profile]"
     )
-    _add_option(parser, "--batches-per-day", "N", "how often a batch comes [1, or from the input]")
-    _add_option(parser, "--region", "NAME", "whose prices [us-east-1]")
-    _add_option(parser, "--prices", "FILE", "TOML file laid over the prices of the package")
-    _add_option(parser, "--from-profile", "FILE", "plan from a profile.json that dedup profile left")
-    _add_switch(parser, "--side-by-side", "batches must run at the same time")
+    parser.option("--batches-per-day", "N", "how often a batch comes [1, or from the input]")
+    parser.option("--region", "NAME", "whose prices [us-east-1]")
+    parser.option("--prices", "FILE", "TOML file laid over the prices of the package")
+    parser.option("--from-profile", "FILE", "plan from a profile.json that dedup profile left")
+    parser.switch("--side-by-side", "batches must run at the same time")
     _add_settings(parser, ["input", "input_format", "batch_pattern", "batch_id", "retention_days"])
 
 
@@ -334,7 +327,7 @@ def _plan(args: argparse.Namespace) -> int:
     return _answer(args, plan.numbers, plan)
 
 
-# %% ../nbs/90_cli.ipynb #78ba825c
+# %% ../nbs/90_cli.ipynb #05808179
 def _add_explain_parser(commands: _Commands) -> None:
     parser = _add_command(commands, _explain, "dedup explain 83c1293c-... --output clean")
     parser.add_argument("about", metavar="EVENT_ID", nargs="?")
@@ -361,7 +354,7 @@ def _about(args: argparse.Namespace, what: str) -> str:
 def _add_runs_parser(commands: _Commands) -> None:
     parser = _add_command(commands, _runs, "dedup runs --output clean")
     batches = _whole_number("--last", "batches")
-    _add_option(parser, "--last", "N", "only the newest N batches, by first commit", type=batches)
+    parser.option("--last", "N", "only the newest N batches, by first commit", type=batches)
     _add_settings(parser, _OF_MANIFEST)
 
 
@@ -379,15 +372,15 @@ def _runs(args: argparse.Namespace) -> int:
     return _answer(args, answer.data, answer)
 
 
-# %% ../nbs/90_cli.ipynb #1ba3061d
+# %% ../nbs/90_cli.ipynb #24bf0923
 _YES = "do it, not only say what would be done"
 
 
 def _add_abandon_parser(commands: _Commands) -> None:
     parser = _add_command(commands, _abandon, "dedup abandon 2026-11-20 --output clean --yes")
     parser.add_argument("about", metavar="BATCH", nargs="?")
-    _add_switch(parser, "--yes", _YES)
-    _add_switch(parser, "--force", "although committed batches dropped rows in its favour; these are listed")
+    parser.switch("--yes", _YES)
+    parser.switch("--force", "although committed batches dropped rows in its favour; these are listed")
     _add_settings(parser, _OF_MANIFEST)
 
 
@@ -402,7 +395,7 @@ def _abandon(args: argparse.Namespace) -> int:
 def _add_forget_parser(commands: _Commands) -> None:
     parser = _add_command(commands, _forget, "dedup forget 2026-11-20 --output clean --yes")
     parser.add_argument("about", metavar="BATCH", nargs="?")
-    _add_switch(parser, "--yes", _YES)
+    parser.switch("--yes", _YES)
     _add_settings(parser, _OF_MANIFEST)
 
 
@@ -417,14 +410,13 @@ def _forget(args: argparse.Namespace) -> int:
 def _add_expire_parser(commands: _Commands) -> None:
     parser = _add_command(commands, _expire, "dedup expire --output clean --audit-days 30 --yes")
     days = _whole_number("--audit-days", "days")
-    _add_option(
-        parser,
+    parser.option(
         "--audit-days",
         "N",
         "also remove rows of dropped/ and bad/ that are N days older than the newest batch",
         type=days,
     )
-    _add_switch(parser, "--yes", _YES)
+    parser.switch("--yes", _YES)
     _add_settings(parser, _OF_MANIFEST)
 
 
@@ -436,16 +428,14 @@ def _expire(args: argparse.Namespace) -> int:
     return _answer(args, answer.data, answer)
 
 
-# %% ../nbs/90_cli.ipynb #8af38521
+# %% ../nbs/90_cli.ipynb #048f883e
 def _add_erase_parser(commands: _Commands) -> None:
     parser = _add_command(commands, _erase, "dedup erase --id 83c1293c-... --output clean --yes")
-    _add_option(parser, "--id", "ID", "the id of an event, as it was sent")
-    _add_option(parser, "--ids", "FILE", "a file of ids, one a line")
-    _add_option(parser, "--where", "SQL", "a condition on kept events")
-    _add_switch(
-        parser, "--forget", "take the ids out of the manifest, too: a copy that comes late is loaded then"
-    )
-    _add_switch(parser, "--yes", _YES)
+    parser.option("--id", "ID", "the id of an event, as it was sent")
+    parser.option("--ids", "FILE", "a file of ids, one a line")
+    parser.option("--where", "SQL", "a condition on kept events")
+    parser.switch("--forget", "take the ids out of the manifest, too: a copy that comes late is loaded then")
+    parser.switch("--yes", _YES)
     _add_settings(parser, _OF_MANIFEST)
 
 
@@ -458,7 +448,7 @@ def _erase(args: argparse.Namespace) -> int:
     return _answer(args, answer.data, answer)
 
 
-# %% ../nbs/90_cli.ipynb #b66224ff
+# %% ../nbs/90_cli.ipynb #fd9a33ed
 def _root_ids(text: str) -> dict[str, str]:
     "Tables of entities and their root id columns; an address has a colon too."
     found = {}
@@ -470,32 +460,25 @@ def _root_ids(text: str) -> dict[str, str]:
 
 def _add_repair_parser(commands: _Commands) -> None:
     parser = _add_command(commands, _repair, "dedup repair --table lake.events --mode decide")
-    _add_option(parser, "--table", "NAME", "the events: a Delta table by name, or by path (has a slash)")
-    _add_option(
-        parser, "--duplicates", "NAME", "table for the rows that leave [duplicated_<name> beside the events]"
+    parser.option("--table", "NAME", "the events: a Delta table by name, or by path (has a slash)")
+    parser.option(
+        "--duplicates", "NAME", "table for the rows that leave [duplicated_<name> beside the events]"
     )
-    _add_option(
-        parser,
+    parser.option(
         "--entities",
         "LIST",
         "tables of entities, TABLE:ROOT_ID_COLUMN each, comma separated [:root_id]",
         type=_root_ids,
         default={},
     )
-    _add_option(
-        parser,
-        "--strategy",
-        "WORD",
-        "what becomes of another event whose id is taken: move, rename, delete [move]",
+    parser.option(
+        "--strategy", "WORD", "what becomes of another event whose id is taken: move, rename, delete [move]"
     )
-    _add_option(parser, "--from-date", "DAY", "UTC day: rows before it are compared, and never changed")
-    _add_option(
-        parser,
-        "--retractions",
-        "DIR",
-        "output of a run with delete_all: take out the loaded events that it lists",
+    parser.option("--from-date", "DAY", "UTC day: rows before it are compared, and never changed")
+    parser.option(
+        "--retractions", "DIR", "output of a run with delete_all: take out the loaded events that it lists"
     )
-    _add_switch(parser, "--take-over", "finish a repair that another host began, and that is dead")
+    parser.switch("--take-over", "finish a repair that another host began, and that is dead")
     _add_settings(parser, ["mode", *_OF_TABLES])
 
 
@@ -518,7 +501,7 @@ def _repair(args: argparse.Namespace) -> int:
     return _answer(args, report.data, report)
 
 
-# %% ../nbs/90_cli.ipynb #03b4f037
+# %% ../nbs/90_cli.ipynb #ba4ab443
 def _columns_of_entity(text: str) -> tuple[str, list[str]]:
     table, _, columns = text.rpartition(":")
     return table, _list(columns)
@@ -526,29 +509,21 @@ def _columns_of_entity(text: str) -> tuple[str, list[str]]:
 
 def _add_sql_parser(commands: _Commands) -> None:
     parser = _add_command(commands, _sql, "dedup sql --dialect redshift --table atomic.events")
-    _add_option(parser, "--dialect", "NAME", "redshift, postgres, snowflake, bigquery, databricks or duckdb")
-    _add_option(parser, "--table", "NAME", "the events, as the warehouse calls them")
-    _add_option(parser, "--model", "NAME", "what is the same event: fingerprint, or full_row [fingerprint]")
-    _add_option(
-        parser, "--duplicates", "NAME", "the table for what leaves [duplicated_<name> in the same schema]"
-    )
-    _add_option(
-        parser,
+    parser.option("--dialect", "NAME", "redshift, postgres, snowflake, bigquery, databricks or duckdb")
+    parser.option("--table", "NAME", "the events, as the warehouse calls them")
+    parser.option("--model", "NAME", "what is the same event: fingerprint, or full_row [fingerprint]")
+    parser.option("--duplicates", "NAME", "the table for what leaves [duplicated_<name> in the same schema]")
+    parser.option(
         "--columns",
         "LIST",
         "all columns of the events, in their order [the 128 of an atomic table]",
         type=_list,
     )
     repeated = dict(action="append", default=[], type=_columns_of_entity)
-    _add_option(
-        parser,
-        "--entity",
-        "TABLE:LIST",
-        "a table of entities and all its columns; may be repeated",
-        **repeated,
+    parser.option(
+        "--entity", "TABLE:LIST", "a table of entities and all its columns; may be repeated", **repeated
     )
-    _add_option(
-        parser,
+    parser.option(
         "--as-text",
         "LIST",
         "columns that the warehouse cannot compare: JSON, arrays; doubles in BigQuery",
@@ -580,24 +555,21 @@ def _sql(args: argparse.Namespace) -> int:
     return _answer(args, {"sql": script}, script.rstrip())
 
 
-# %% ../nbs/90_cli.ipynb #c3ed72e7
+# %% ../nbs/90_cli.ipynb #6ce01003
 def _add_iam_parser(commands: _Commands) -> None:
     parser = _add_command(
         commands, _iam, "dedup iam --for s3 --input s3://lake/enriched --output s3://lake/clean"
     )
-    _add_option(
-        parser,
+    parser.option(
         "--for",
         "PURPOSE",
         "run, or create: also make the table; s3: what a run needs there [run]",
         dest="purpose",
     )
-    _add_option(parser, "--table", "NAME", "name of the DynamoDB table")
-    _add_option(parser, "--input", "DIR", "for s3: the input of the runs")
-    _add_option(parser, "--output", "DIR", "for s3: their output")
-    _add_option(
-        parser, "--manifest-path", "DIR", "for s3: where the lake manifest lies, if not below the output"
-    )
+    parser.option("--table", "NAME", "name of the DynamoDB table")
+    parser.option("--input", "DIR", "for s3: the input of the runs")
+    parser.option("--output", "DIR", "for s3: their output")
+    parser.option("--manifest-path", "DIR", "for s3: where the lake manifest lies, if not below the output")
 
 
 def _iam(args: argparse.Namespace) -> int:
@@ -617,7 +589,7 @@ def _iam(args: argparse.Namespace) -> int:
     return 0
 
 
-# %% ../nbs/90_cli.ipynb #b3d630c8
+# %% ../nbs/90_cli.ipynb #7e6573e8
 _PARSERS = [
     *(_add_run_parser, _add_stream_parser, _add_repair_parser, _add_profile_parser, _add_backfill_parser),
     *(_add_plan_parser, _add_explain_parser, _add_runs_parser, _add_abandon_parser, _add_forget_parser),
@@ -630,7 +602,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     from dedup_nb import __version__
 
     purpose = "Find and remove duplicate events, and account for every row."
-    parser = argparse.ArgumentParser("dedup", description=purpose, allow_abbrev=False)
+    parser = _Parser("dedup", description=purpose, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"dedup_nb {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for add_parser in _PARSERS:
