@@ -589,7 +589,7 @@ def _iam(args: argparse.Namespace) -> int:
     return 0
 
 
-# %% ../nbs/90_cli.ipynb #7e6573e8
+# %% ../nbs/90_cli.ipynb #40a5c11e
 _PARSERS = [
     *(_add_run_parser, _add_stream_parser, _add_repair_parser, _add_profile_parser, _add_backfill_parser),
     *(_add_plan_parser, _add_explain_parser, _add_runs_parser, _add_abandon_parser, _add_forget_parser),
@@ -622,11 +622,12 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 def _unknown_argument(parser: argparse.ArgumentParser, word: str) -> ConfigError:
     flag = word.partition("=")[0]
-    is_setting = flag.lstrip("-").replace("-", "_") in _ALL
-    refusal = f"{parser.prog} takes no {flag}." if is_setting else f"Unknown argument {word}."
+    refusal = f"Unknown argument {word}."
+    if flag.lstrip("-").replace("-", "_") in _ALL:
+        refusal = f"{parser.prog} takes no {flag}."
     usage, *_ = parser.format_usage().partition("[--profile")  # flags of its own, then those of all commands
-    flags = re.findall(r"--[\w-]+", usage)
-    return ConfigError(f"{refusal}{did_you_mean(flag, flags)} {parser.prog} --help lists what it takes.")
+    hint = did_you_mean(flag, re.findall(r"--[\w-]+", usage))
+    return ConfigError(f"{refusal}{hint} {parser.prog} --help lists what it takes.")
 
 
 # %% ../nbs/90_cli.ipynb #8b1334f0

@@ -261,7 +261,7 @@ _BROKEN = f"""case bad
     when '132' then whole || '\\t'
     else whole end"""
 
-# %% ../../nbs/tools/10_samples.ipynb #e0d24077
+# %% ../../nbs/tools/10_samples.ipynb #15006dfa
 _SAME = {name: "0" for name in NAMES if name.startswith("br_features_")} | {
     "app_id": "hillside-web",
     "platform": "web",
@@ -274,7 +274,9 @@ _SAME = {name: "0" for name in NAMES if name.startswith("br_features_")} | {
 
 def _runs(tables: dict[str, Rows]) -> list[tuple[str, list[str]]]:
     "Source and columns of each run of the line; what is computed is a source of its own."
-    source_of = {name: table for table, rows in tables.items() for name in rows[0]}
+    source_of = {}
+    for table, rows in tables.items():
+        source_of |= dict.fromkeys(rows[0], table)
     for name in ("etl_tstamp", *_VISIT, *_TRACKED, *_SHOWN):
         source_of[name] = name
     runs = itertools.groupby(NAMES, key=lambda name: source_of.get(name, "same"))
@@ -287,10 +289,13 @@ def _with_row(events: DataFrame, key: str, rows: Rows, runs: list[tuple[str, lis
     wanted += [[name] for name in rows[0] if name not in NAMES]
     numbered = []
     for number, row in enumerate(rows):
-        texts = {names[0]: "\t".join(row[name] for name in names) for names in wanted}
-        numbered.append({key: number, **texts})
+        texts: dict[str, Any] = {key: number}
+        for names in wanted:
+            texts[names[0]] = "\t".join(row[name] for name in names)
+        numbered.append(texts)
+    table = frame_of(events.sparkSession, numbered)
     # each number is there; an inner join would have Spark draw it twice, to see that none is null
-    return events.join(F.broadcast(frame_of(events.sparkSession, numbered)), key, "left")
+    return events.join(F.broadcast(table), key, "left")
 
 
 # %% ../../nbs/tools/10_samples.ipynb #4f9a2ade
@@ -398,7 +403,7 @@ _HOT, _BAD = _read_kinds("hot"), _read_kinds("bad")
 KINDS: dict[str, str] = {name: kind.cause for name, kind in (_REPEATED | _HOT | _BAD).items()}
 
 
-# %% ../../nbs/tools/10_samples.ipynb #72d183b3
+# %% ../../nbs/tools/10_samples.ipynb #f017bdbd
 @dataclass(frozen=True)
 class _Lines:
     "So many lines of a batch, all of them one copy of a kind."
@@ -425,8 +430,11 @@ def _plan_kind(name: str, kind: _Kind, share: float, events: int, batches: int) 
 
 def _plan_hot(events: int, batches: int, hot_share: float | None) -> list[_Lines]:
     "The lines of all hot ids; `hot_share` of a batch goes to the first."
+    if hot_share == 0:
+        return []
     size, planned = 2 * math.sqrt(events), []
-    sizes = [round(size / k**1.5) for k in range(1, 1 + int((size / 5) ** (2 / 3)))]
+    number_of_ids = int((size / 5) ** (2 / 3))
+    sizes = [round(size / k**1.5) for k in range(1, 1 + number_of_ids)]
     if hot_share and sizes:
         sizes[0] = round(hot_share * events)
     for number, (kind, lines) in enumerate(zip(itertools.cycle(_HOT), sizes), start=1):
@@ -438,7 +446,7 @@ def _plan_hot(events: int, batches: int, hot_share: float | None) -> list[_Lines
             # each day half of the robot's fingerprints are those of the day before
             copy = replace(first, days=day, pair=day * (pairs // 2), wait_ms=day * _DAY)
             planned.append(_Lines(day, kind, number, lines, copy))
-    return planned if hot_share != 0 else []
+    return planned
 
 
 # %% ../../nbs/tools/10_samples.ipynb #978dadbf

@@ -179,7 +179,7 @@ def _table_parts(table: str, dialect: str) -> list[Any]:
     return parts
 
 
-# %% ../../nbs/10_warehouse/30_sql.ipynb #9ecc4d76
+# %% ../../nbs/10_warehouse/30_sql.ipynb #bc2a1405
 @dataclass(frozen=True)
 class SqlTable:
     "A table that is cleaned, and those beside it; names in PostgreSQL's words."
@@ -221,11 +221,12 @@ class SqlTable:
 
     def values(self, names: Sequence[str], of: str = "", ordered: bool = False) -> list[str]:
         "Columns in the words of the dialect; as text where they must have an order and have none."
-        texts = {name: of + _identifier(name, self.dialect).sql(self.dialect) for name in names}
-        if ordered:
-            as_text = DIALECTS[self.dialect].text
-            texts |= {name: as_text.format(texts[name]) for name in names if name in self.as_text}
-        return [*texts.values()]
+        texts = []
+        for name in names:
+            text = of + _identifier(name, self.dialect).sql(self.dialect)
+            is_text = ordered and name in self.as_text
+            texts.append(DIALECTS[self.dialect].text.format(text) if is_text else text)
+        return texts
 
     def print(self, sql: str, **lists: Sequence[str]) -> str:
         "Print a statement about this table."
