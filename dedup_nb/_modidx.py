@@ -3365,6 +3365,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                         'dedup_nb/warehouse/decisions.py'),
                                               'dedup_nb.warehouse.decisions.Request.config': ( '10_warehouse/decisions.html#request.config',
                                                                                                'dedup_nb/warehouse/decisions.py'),
+                                              'dedup_nb.warehouse.decisions._alike': ( '10_warehouse/decisions.html#_alike',
+                                                                                       'dedup_nb/warehouse/decisions.py'),
                                               'dedup_nb.warehouse.decisions._apply_retractions': ( '10_warehouse/decisions.html#_apply_retractions',
                                                                                                    'dedup_nb/warehouse/decisions.py'),
                                               'dedup_nb.warehouse.decisions._as_earlier_batch': ( '10_warehouse/decisions.html#_as_earlier_batch',

@@ -402,7 +402,7 @@ class Entities:
         return as_text(field_at(schema, self.root_id)), at
 
 
-# %% ../../nbs/10_warehouse/10_decisions.ipynb #beb0b39a
+# %% ../../nbs/10_warehouse/10_decisions.ipynb #2408ee57
 @dataclass(frozen=True)
 class EntityRows:
     "Rows of entities that stay, and rows that leave, with `dedup`."
@@ -417,6 +417,16 @@ class EntityRows:
         return tuple(self.fated.agg(*map(F.expr, sums)).first())
 
 
+def _alike(entities: Entities, where: str, timed: bool) -> DataFrame:
+    "Equal rows once, as the struct `row`, with how many they are (`m`), and their place (`eid`, `at`)."
+    rows, (eid, at) = entities.rows, entities.place(timed)
+    row = F.struct(*map(quoted, rows.columns)).alias("row")
+    place = F.expr(f"{eid} as eid"), F.expr(f"{at} as at")
+    named = rows.where(where).select(row, *place, hash_of(rows, rows.columns).alias("h"))
+    counts = F.any_value("row").alias("row"), F.count(F.lit(1)).alias("m")
+    return named.groupBy("eid", "at", "h").agg(*counts)
+
+
 def split_entities(
     entities: Entities,
     places: DataFrame,  # from `places_of_events`
@@ -425,20 +435,14 @@ def split_entities(
     version: int,  # of the events
 ) -> EntityRows:
     "Say which rows stay, and under which id."
-    rows, (eid, at) = entities.rows, entities.place(timed)
-    row, place = F.struct(*map(quoted, rows.columns)).alias("row"), (F.expr(eid), F.expr(at))
-    named = rows.where(where).select(
-        row, place[0].alias("eid"), place[1].alias("at"), hash_of(rows, rows.columns).alias("h")
-    )
-    counts = F.any_value("row").alias("row"), F.count(F.lit(1)).alias("m")
-    alike = named.groupBy("eid", "at", "h").agg(*counts)
+    alike = _alike(entities, where, timed)
     same = alike["eid"].eqNullSafe(places["eid"]) & alike["at"].eqNullSafe(places["at"])
     stays = "int(if(of is null, m, (m * stay + of - 1) div of)) as stays"
     fated = persisted(alike.join(places, same, "left").selectExpr("row", "m", "new_id", "why", "kept", stays))
     times = F.explode(F.expr("array_repeat(0, stays)")).alias("_dd_copy")
     stay = fated.select(times, F.col("new_id").alias("_dd_new_id"), "row.*").drop("_dd_copy")
-    kind = rows.schema[entities.root_id].dataType
-    root_id = F.coalesce(F.col("_dd_new_id").cast(kind), F.col(quoted(entities.root_id)))
+    new_id = F.col("_dd_new_id").cast(stay.schema[entities.root_id].dataType)
+    root_id = F.coalesce(new_id, F.col(quoted(entities.root_id)))
     stay = stay.withColumn(entities.root_id, root_id).drop("_dd_new_id")
     gone = fated.withColumn("_dd_copy", F.explode(F.expr("array_repeat(0, int(m) - stays)")))
     dedup = f"struct(why as reason, kept as kept_event_id, bigint({version}) as version) as dedup"
