@@ -402,7 +402,7 @@ class Entities:
         return as_text(field_at(schema, self.root_id)), at
 
 
-# %% ../../nbs/10_warehouse/10_decisions.ipynb #2408ee57
+# %% ../../nbs/10_warehouse/10_decisions.ipynb #ad4b2f50
 @dataclass(frozen=True)
 class EntityRows:
     "Rows of entities that stay, and rows that leave, with `dedup`."
@@ -419,12 +419,16 @@ class EntityRows:
 
 def _alike(entities: Entities, where: str, timed: bool) -> DataFrame:
     "Equal rows once, as the struct `row`, with how many they are (`m`), and their place (`eid`, `at`)."
-    rows, (eid, at) = entities.rows, entities.place(timed)
-    row = F.struct(*map(quoted, rows.columns)).alias("row")
-    place = F.expr(f"{eid} as eid"), F.expr(f"{at} as at")
-    named = rows.where(where).select(row, *place, hash_of(rows, rows.columns).alias("h"))
-    counts = F.any_value("row").alias("row"), F.count(F.lit(1)).alias("m")
-    return named.groupBy("eid", "at", "h").agg(*counts)
+    rows = entities.rows
+    eid, at = entities.place(timed)
+    named = rows.where(where).select(
+        F.struct(*map(quoted, rows.columns)).alias("row"),
+        F.expr(f"{eid} as eid"),
+        F.expr(f"{at} as at"),
+        hash_of(rows, rows.columns).alias("h"),
+    )
+    row, number = F.any_value("row").alias("row"), F.count(F.lit(1)).alias("m")
+    return named.groupBy("eid", "at", "h").agg(row, number)
 
 
 def split_entities(
