@@ -449,7 +449,7 @@ def _plan_hot(events: int, batches: int, hot_share: float | None) -> list[_Lines
     return planned
 
 
-# %% ../../nbs/tools/10_samples.ipynb #978dadbf
+# %% ../../nbs/tools/10_samples.ipynb #6c86947f
 def _check_shares(kinds: dict[str, _Kind], asked: dict[str, float]) -> None:
     unknown = [name for name in asked if name not in kinds or name == "unique"]
     if unknown:
@@ -483,8 +483,8 @@ def _plan(
         taken = sum(w.lines for w in lines)
         if taken > events:
             raise ConfigError(
-                f"Wanted {taken} lines for the planted kinds of batch {batch + 1}; events={events} has no room "
-                f"for them. Pass events={-(-taken // 100) * 100} or more, or smaller shares."
+                f"Wanted {taken} lines for the planted kinds of batch {batch + 1}; events={events} has no "
+                f"room for them. Pass events={-(-taken // 100) * 100} or more, or smaller shares."
             )
         # what is left are events like most
         planned.append([*lines, _Lines(batch, "unique", 0, events - taken, _Copy())])
