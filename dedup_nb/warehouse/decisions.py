@@ -4,6 +4,7 @@
 
 # %% auto #0
 __all__ = [
+    "TABLE_SETTINGS",
     "AMBIGUOUS",
     "Request",
     "check_request",
@@ -51,9 +52,10 @@ from dedup_nb.rules.keys import (
 )
 from ..rules.natural import distinct_with_counts
 
-# %% ../../nbs/10_warehouse/10_decisions.ipynb #2b3328c8
+# %% ../../nbs/10_warehouse/10_decisions.ipynb #ab588d96
 _STRATEGIES = {"move": "quarantine", "rename": "rename_later", "delete": "delete_all"}
-_SETTINGS = ("event_id", "event_fingerprint", "order_by", "missing_fingerprint", "fingerprint_columns")
+# what says which rows of a loaded table are the same event
+TABLE_SETTINGS = ("event_id", "event_fingerprint", "order_by", "missing_fingerprint", "fingerprint_columns")
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,9 @@ def check_request(
         if value not in known:
             hint = did_you_mean(value, known)
             raise ConfigError(f"{name} is one of {', '.join(known)}; found {value!r}.{hint}")
-    if idle := sorted(set(request.settings) - set(_SETTINGS)):
-        hint = did_you_mean(idle[0], _SETTINGS)
-        raise ConfigError(f"A repair takes {', '.join(_SETTINGS)}, not {', '.join(idle)}.{hint}")
+    if idle := sorted(set(request.settings) - set(TABLE_SETTINGS)):
+        hint = did_you_mean(idle[0], TABLE_SETTINGS)
+        raise ConfigError(f"A repair takes {', '.join(TABLE_SETTINGS)}, not {', '.join(idle)}.{hint}")
     try:
         date.fromisoformat(request.from_date or "2026-01-01")
     except ValueError:

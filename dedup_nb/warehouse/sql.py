@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ["MODELS", "DIALECTS", "split_events", "Dialect", "SqlTable", "warehouse_sql"]
 
-# %% ../../nbs/10_warehouse/30_sql.ipynb #488bf719
+# %% ../../nbs/10_warehouse/30_sql.ipynb #19908977
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ from ..formats.shred import ATOMIC
 from ..rules.deduplicate import deduplicate
 from ..rules.keys import Keys, check_columns, fit, own_id, rows_of, suspect_ids, with_keys
 from ..rules.natural import distinct_with_counts
+from .decisions import TABLE_SETTINGS
 
 # %% ../../nbs/10_warehouse/30_sql.ipynb #15a6bef1
 MODELS = ("fingerprint", "full_row")  # as of 2015-10, corrected; as of 2015-07
@@ -601,10 +602,7 @@ def _check_tables(events: SqlTable, entities: Sequence[SqlTable], as_text: Seque
         raise ConfigError(f"{twice[0]} stands for two tables; give each a name of its own.")
 
 
-# %% ../../nbs/10_warehouse/30_sql.ipynb #d384c14f
-_TAKEN = ("event_id", "event_fingerprint", "order_by", "missing_fingerprint", "fingerprint_columns")
-
-
+# %% ../../nbs/10_warehouse/30_sql.ipynb #d59cfa7e
 def warehouse_sql(
     dialect: str,  # redshift, postgres, snowflake, bigquery, databricks, duckdb
     table: str,  # the events, as the warehouse calls them
@@ -624,8 +622,8 @@ def warehouse_sql(
     """
     _check_known("dialect", dialect, list(DIALECTS))
     _check_known("model", model, MODELS)
-    if idle := sorted(set(settings) - set(_TAKEN)):
-        raise ConfigError(f"{', '.join(idle)} would do nothing in SQL; it takes {', '.join(_TAKEN)}.")
+    if idle := sorted(set(settings) - set(TABLE_SETTINGS)):
+        raise ConfigError(f"{', '.join(idle)} would do nothing in SQL; it takes {', '.join(TABLE_SETTINGS)}.")
     recipe = recipe_of(Config.for_frames(synthetic="quarantine", **settings))
     if entities and len(recipe.event_id) > 1:
         raise ConfigError(
