@@ -3,14 +3,14 @@
 import re
 import shlex
 
-from dedup_nb.cli import _config, _parsed
+from dedup_nb.cli import _load_config, _parse
 
 
 def checked(words):
     "Raises `ConfigError` where the command takes no such words, or a setting no such value."
-    args = _parsed([word for word in words if word != "--help"])
+    args = _parse([word for word in words if word != "--help"])
     if hasattr(args, "set"):
-        _config(args)
+        _load_config(args)
 
 
 def blocks(text):

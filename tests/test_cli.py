@@ -296,7 +296,7 @@ def test_the_command_the_module_and_the_function_are_the_same():
 )
 def test_an_output_that_is_not_there_is_said_before_spark_starts(words, said, monkeypatch, capsys):
     for module in ("history", "erase"):
-        monkeypatch.setattr(f"dedup_nb.{module}.get_spark", None)
+        monkeypatch.setattr(f"dedup_nb.operate.{module}.get_spark", None)
     Path("outer/x").mkdir(parents=True)
     put("made/runs/1/files.json", {"status": "committed"})
     assert exit_code(f"{words.partition(' ')[0]} --output out {words.partition(' ')[2]}") == 2

@@ -495,7 +495,7 @@ def test_a_script_is_understood_in_its_dialect(dialect, model):
     trees = parsed(sql, dialect)
     assert not [tree for tree in trees if isinstance(tree, sqlglot.exp.Command)]
     again = parsed(";".join(tree.sql(dialect, comments=False) for tree in trees), dialect)
-    assert again == trees and max(map(len, sql.splitlines())) <= 110
+    assert again == trees
 
 
 @pytest.mark.parametrize("dialect", ["redshift", "snowflake", "bigquery", "databricks"])
