@@ -200,14 +200,12 @@ class DeltaCommits(DeltaVersions):
         return commit
 
 
-# %% ../../nbs/formats/20_delta.ipynb #dbcc1d30
-_FREE = {
-    # new ids are not at `where`
-    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
-    # a note is written, though no row is
-    "spark.databricks.delta.skipRecordingEmptyCommits": "false",
-}
+# %% ../../nbs/formats/20_delta.ipynb #5403778d
 _MAPPING = "delta.columnMapping.mode"  # may names have blanks?
+_FREE = {
+    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",  # new ids are not at `where`
+    "spark.databricks.delta.skipRecordingEmptyCommits": "false",  # a note is written, though no row is
+}
 
 
 class Delta(DeltaCommits):
@@ -254,16 +252,14 @@ class Delta(DeltaCommits):
         try:
             self.save(writer, note)
         except Exception as wrong:
-            raise _explain_write(self.name, wrong) from wrong
-
-
-def _explain_write(name: str, wrong: Exception) -> DedupError:
-    if is_conflict(wrong):
-        return BusyError(f"Another writer of {name} was quicker; nothing of this step is in it. Run again.")
-    return OutputError(
-        f"{name} cannot be written: {first_line(wrong)} Check the rights and the space there, "
-        "then run again: what is done is not done twice."
-    )
+            if is_conflict(wrong):
+                raise BusyError(
+                    f"Another writer of {self.name} was quicker; nothing of this step is in it. Run again."
+                ) from wrong
+            raise OutputError(
+                f"{self.name} cannot be written: {first_line(wrong)} Check the rights and the space there, "
+                "then run again: what is done is not done twice."
+            ) from wrong
 
 
 # %% ../../nbs/formats/20_delta.ipynb #a95d1fcb
@@ -344,11 +340,11 @@ def open_delta(
 @contextmanager
 def hash_filter(
     hashes: DataFrame,  # one column of bigint, without repeats
-    number: int,  # how many
+    count: int,  # how many
     value: str,  # SQL for bigint: the hash of a row
 ) -> Iterator[str]:  # SQL for: is the hash of the row among them?
     "Make a short condition of many hashes; it holds inside of the block."
-    spark, buckets = hashes.sparkSession, max(1, number // 2)
+    spark, buckets = hashes.sparkSession, max(1, count // 2)
     variable = f"dedup_nb_hashes_{uuid.uuid4().hex}"  # others may do the same in this session
     hashes.toDF("h").createOrReplaceTempView(variable)
     # left: a bucket without hashes keeps its place, too
@@ -502,7 +498,7 @@ def _why_no_plain_files(table: Delta, about: Row) -> str | None:
     "Why the files of a table do not say its rows by themselves, in words."
     kinds = {f.name: f.dataType.simpleString() for f in table.rows().schema.fields}
     why = [f"it is partitioned by {c} ({kinds[c]})" for c in about.partitionColumns if kinds[c] not in _EXACT]
-    if about.properties.get("delta.columnMapping.mode", "none") != "none":
+    if about.properties.get(_MAPPING, "none") != "none":
         why.insert(0, "its columns have other names in the files (delta.columnMapping.mode)")
     return f"{why[0]}, and its change feed was not on in all these versions" if why else None
 
@@ -527,7 +523,7 @@ def _why_vacuumed(location: str, compacted: Sequence[str]) -> str | None:
     return f"{counted(len(lost), 'file')} of it were compacted and vacuumed" if lost else None
 
 
-# %% ../../nbs/formats/20_delta.ipynb #6e51a926
+# %% ../../nbs/formats/20_delta.ipynb #f7ca0a94
 _FILE = "struct<path string, size bigint, dataChange boolean, deletionVector struct<storageType string>>"
 # a file that comes with a vector of deleted rows was there before
 _CHANGES = "coalesce(remove.dataChange, remove is not null) or add.deletionVector is not null"
@@ -535,15 +531,17 @@ _CHANGES = "coalesce(remove.dataChange, remove is not null) or add.deletionVecto
 
 def _read_log(table: Delta, first: int, last: int) -> tuple[list[Row], list[Row]]:
     "Each version, and whether it changed rows; the files that were added, and which are gone since."
-    reader = reading(table.spark).schema(f"add {_FILE}, remove {_FILE}").option("mode", "FAILFAST")
     home = f"{escaped(table.location)}/_delta_log"
-    lines = reader.json([f"{home}/{version:020d}.json" for version in range(first, last + 1)])
-    version = F.expr("int(split(_metadata.file_name, '[.]')[0])").alias("version")
-    log = lines.select(version, "add", "remove")
-    versions = log.groupBy("version").agg(F.expr(f"bool_or({_CHANGES}) as changed"))
-    gone = log.where("remove is not null").selectExpr("remove.path", "true as gone").distinct()
+    paths = [f"{home}/{version:020d}.json" for version in range(first, last + 1)]
+    reader = reading(table.spark).schema(f"add {_FILE}, remove {_FILE}").option("mode", "FAILFAST")
+    version = "int(split(_metadata.file_name, '[.]')[0]) as version"
+    log = reader.json(paths).selectExpr(version, "add", "remove")
+    changed = F.expr(f"bool_or({_CHANGES}) as changed")
+    versions = log.groupBy("version").agg(changed).collect()
+    removed = log.where("remove is not null").selectExpr("remove.path", "true as gone")
     added = log.where("coalesce(add.dataChange, add is not null)").select("add.path", "add.size")
-    return versions.collect(), added.join(gone, "path", "left").orderBy("path").collect()
+    files = added.join(removed.distinct(), "path", "left").orderBy("path")
+    return versions, files.collect()
 
 
 def _added_by_log(table: Delta, about: Row, first: int, last: int) -> Added:

@@ -98,7 +98,7 @@ IGLU_URI = f"^{_URI}{_END}"  # a pattern
 _ITEM = "struct<schema: string, data: string>"
 
 
-def _sealed(cell: str) -> str:
+def _seal(cell: str) -> str:
     "SQL that parses a cell: an array of its value and its seal; something else if it is not one JSON value."
     return f"""from_json(concat('[', {cell}, ',"', sha2({cell}, 256), '"]'), 'array<string>', {_STRICT})"""
 
@@ -116,7 +116,7 @@ def is_one_json_value(
     one = is_one_item or f"json_array_length(concat('[', {text}, ']')) = 1"
     quick = f"{one} and endswith(trim(both ' \t\r' from {text}), '}}')"
     # only where a bracket closes and another opens can the array be closed early
-    sealed = f"exists(array({_sealed(text)}), p -> {_is_one_value(text, 'p')})"
+    sealed = f"exists(array({_seal(text)}), p -> {_is_one_value(text, 'p')})"
     early = rf"contains({text}, ']') and {text} rlike r'\]\s*,\s*\['"
     return f"({quick} and (not ({early}) or {sealed}))"
 
@@ -137,7 +137,7 @@ def _is_enveloped(name: str, cell: str) -> str:
     # lambdas, so that what was parsed is there once and not once for each mention
     inner = f"exists(array({envelope(name, 'get(p, 0)')}), e -> {right})"
     whole = f"{_is_one_value(cell, 'p')} and startswith(ltrim({cell}), '{{') and {inner}"
-    return f"coalesce(exists(array({_sealed(cell)}), p -> {whole}), false)"
+    return f"coalesce(exists(array({_seal(cell)}), p -> {whole}), false)"
 
 
 # %% ../../nbs/formats/30_enriched.ipynb #a965fadf
@@ -258,7 +258,7 @@ _SURE_LINE = literal("^" + r"\t".join(map(_sure_cell, NAMES)) + _END)
 # SQL for: is a line an event at first sight?
 _IS_SURE = f"(octet_length(value) < {_LONGEST_NAME} and value rlike {_SURE_LINE} and not {_IS_MARKED})"
 
-# %% ../../nbs/formats/30_enriched.ipynb #af8bc3ce
+# %% ../../nbs/formats/30_enriched.ipynb #66ce1c54
 _INSTANTS = tuple(name for name, kind in sorted(ENRICHED) if kind == "timestamp")
 _MOMENT = re.compile(
     r"(?P<day>.{4,}-\d\d-\d\d)"
@@ -292,7 +292,7 @@ def _is_event() -> str:
     return f"size(_dd_cells) = 131 and {filled} and {rules}"
 
 
-def _judged(lines: DataFrame, name: str, and_also: str = "true") -> DataFrame:
+def _judge(lines: DataFrame, name: str, and_also: str = "true") -> DataFrame:
     "The lines with cells, `_dd_sure`, and the column `name`: is it an event, and also what is asked?"
     cells = lines.select("*", F.split("value", "\t", -1).alias("_dd_cells"))
     sure = cells.select("*", F.expr(f"coalesce({_IS_SURE}, false)").alias("_dd_sure"))
@@ -309,7 +309,7 @@ def decoded(
     "Turn lines into events."
     values = [f"{_value(name)} as {name}" for name in NAMES]
     carried = [c for c in lines.columns if c != "value"]
-    judged = _judged(lines, "_dd_good", f"not ({_is_old(minimum)})")
+    judged = _judge(lines, "_dd_good", f"not ({_is_old(minimum)})")
     look = "not (_dd_good and _dd_sure) as _dd_look"
     return judged.selectExpr(*values, *carried, "_dd_good", look)
 
@@ -359,7 +359,7 @@ def _json_error(name: str, cell: str) -> str:
         else 'DecodingFailure: the JSON is not self-describing {kind}' end"""
     uri = f"from_json(get(p, 0), 'struct<schema: string>', {_STRICT}).schema"
     message = f"get(transform(array({uri}), uri -> {cases}), 0)"
-    return f"get(transform(array({_sealed(cell)}), p -> {message}), 0)"
+    return f"get(transform(array({_seal(cell)}), p -> {message}), 0)"
 
 
 def entity_errors(
@@ -434,7 +434,7 @@ def bad_lines(
     minimum: str | None = None,  # events with an older time are bad
 ) -> DataFrame:  # `value`: one JSON text per bad line
     "One record per line that does not parse, or is too old."
-    rows = _judged(lines, "_dd_parsed").where(f"not _dd_parsed or {_is_old(minimum)}")
+    rows = _judge(lines, "_dd_parsed").where(f"not _dd_parsed or {_is_old(minimum)}")
     unparsed = bad_row("loader_parsing_error/jsonschema/2-0-0", _failure(), "make_valid_utf8(value)")
     if not minimum:
         return rows.select(unparsed)
@@ -471,7 +471,8 @@ def _written_anew(contexts: Column, context: Column) -> Column:
     schema, data = parsed["schema"], parsed["data"]
     items = F.array_join(F.concat(F.array(context), data), ",")
     written = F.to_json(F.struct(schema.alias("schema")))
-    head = F.substr(written, F.lit(1), F.length(written) - 1)
+    length = F.length(written) - 1
+    head = F.substr(written, F.lit(1), length)
     anew = F.concat(head, F.lit(',"data":['), items, F.lit("]}"))
     # items that are no objects would lose their quotes; without a schema it is no envelope
     is_odd = lambda item: item.isNull() | ~F.startswith(item, F.lit("{"))
@@ -597,27 +598,32 @@ def sure_events(
 # %% ../../nbs/formats/30_enriched.ipynb #525a080b
 def utc_text(time: Column) -> Column:
     "A timestamp as `yyyy-MM-dd HH:mm:ss.SSS` in UTC, with microseconds where it has them."
-    start, dot = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz"), F.lit(".")
-    text = F.timestamp_add("MICROSECOND", F.unix_micros(time), start).cast("string")
-    whole = F.substring_index(text, ".", 1)
-    fraction = F.when(F.contains(text, dot), F.substring_index(text, ".", -1)).otherwise("")
+    dot, start = F.lit("."), F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
+    utc = F.timestamp_add("MICROSECOND", F.unix_micros(time), start)
+    text = utc.cast("string")
+    whole, behind = (F.substring_index(text, ".", at) for at in (1, -1))
+    fraction = F.when(F.contains(text, dot), behind).otherwise("")
     digits = F.when(F.length(fraction) > 3, 6).otherwise(3)
-    return F.concat(whole, dot, F.rpad(fraction, digits, F.lit("0")))
+    padded = F.rpad(fraction, digits, F.lit("0"))
+    return F.concat(whole, dot, padded)
 
 
 def decimal_text(number: Column) -> Column:
     "A double in decimal form, `0.000012`, where Java writes `1.2E-5`."
     text, zero, dot = number.cast("string"), F.lit("0"), F.lit(".")
     sign = F.when(F.startswith(text, F.lit("-")), "-").otherwise("")
-    mantissa = F.regexp_replace(F.substring_index(text, "E", 1), r"^-|\.0$", "")
-    exponent = F.substring_index(text, "E", -1).cast("int")
+    before, exponent = (F.substring_index(text, "E", at) for at in (1, -1))
+    mantissa = F.regexp_replace(before, r"^-|\.0$", "")
+    whole = F.substring_index(mantissa, ".", 1)
     digits = F.replace(mantissa, dot)
-    point = F.length(F.substring_index(mantissa, ".", 1)) + exponent
-    padded = F.rpad(digits, F.greatest(point + 1, F.length(digits)), zero)
+    point = F.length(whole) + exponent.cast("int")
+    width = F.greatest(point + 1, F.length(digits))
+    padded = F.rpad(digits, width, zero)
     large = F.concat(F.left(padded, point), dot, F.substr(padded, point + 1))
     small = F.concat(zero, dot, F.repeat(zero, -point), digits)
-    written = F.concat(sign, F.when(point > 0, large).otherwise(small))
-    return F.when(F.contains(text, F.lit("E")), written).otherwise(text)
+    decimal = F.when(point > 0, large).otherwise(small)
+    has_exponent = F.contains(text, F.lit("E"))
+    return F.when(has_exponent, F.concat(sign, decimal)).otherwise(text)
 
 
 def field_text(value: Column, kind: T.DataType) -> Column:

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = [
     "Source",
+    "columns_of",
     "format_of",
     "check_format",
-    "columns_of",
     "wrong_line",
     "check_no_array",
     "explain_read_error",
@@ -104,6 +104,19 @@ class Source:
         return self.schema.fieldNames()
 
 
+def columns_of(
+    schema: str,  # the setting input_schema
+) -> T.StructType:
+    "The columns that a DDL text names. Raises `InputError` for what is none."
+    try:
+        return T.StructType.fromDDL(schema)
+    except Exception as wrong:
+        raise InputError(
+            f"input_schema is not a list of columns: {first_line(wrong)} "
+            f"Wanted something like 'event_id string, n int'; found {schema!r}."
+        ) from None
+
+
 @dataclass(frozen=True)
 class _Request:
     "A batch that is to be read, and all that a reader needs to know."
@@ -128,6 +141,7 @@ _MAGIC = {
 }
 _PACKED = {b"\x1f\x8b": ("gzip", ".gz"), b"BZh[1-9]1AY&SY": ("bzip2", ".bz2")}  # Spark goes by the name
 _PEEK = 1 << 16  # bytes
+_READABLE = {"enriched_tsv": "enriched TSV", "json": "JSON", "parquet": "Parquet"}  # and how they are called
 
 
 def format_of(
@@ -170,12 +184,9 @@ def _check_name(path: str, start: bytes) -> None:
             )
 
 
-# %% ../../nbs/formats/40_reading.ipynb #69c48289
-_READABLE = {"enriched_tsv": "enriched TSV", "json": "JSON", "parquet": "Parquet"}  # and how they are called
-
-
+# %% ../../nbs/formats/40_reading.ipynb #4f5a7a83
 @contextmanager
-def _opening(path: str) -> Iterator[None]:
+def _explain_access(path: str) -> Iterator[None]:
     "Say in our words that a file or folder is gone, or not for us."
     try:
         yield
@@ -188,7 +199,7 @@ def _opening(path: str) -> Iterator[None]:
 
 def _check_folder(batch: Batch, wanted: str) -> None:
     fs, inner = filesystem(batch.source)
-    with _opening(batch.source):
+    with _explain_access(batch.source):
         log = fs.get_file_info(f"{inner}/_delta_log")
     if log.type.name == "Directory":
         raise FormatError(
@@ -218,7 +229,7 @@ def check_format(
     files = [f for f in batch.files if f.size]
     for file in dict.fromkeys(files[i] for i in (0, len(files) // 2, -1) if files):
         fs, inner = filesystem(file.path)
-        with _opening(file.path), fs.open_input_stream(inner, compression=None) as stream:
+        with _explain_access(file.path), fs.open_input_stream(inner, compression=None) as stream:
             start = stream.read(_PEEK)
         if wanted != "parquet":
             _check_name(file.path, start)
@@ -292,6 +303,7 @@ def _fault_of_row(schema: T.StructType, ids: RowIds, is_shredded: bool, payload:
     return F.when(F.col("_dd_id").isNull(), no_id).otherwise(wrong)
 
 
+# %% ../../nbs/formats/40_reading.ipynb #03e7bccd
 def _source_of_rows(
     raw: DataFrame,  # with `_dd_id`
     schema: T.StructType,  # of events
@@ -311,15 +323,19 @@ def _source_of_rows(
 
     def narrow(names: Sequence[str]) -> DataFrame:
         rows = parse(raw)
-        look = ids.fed_back(rows.schema) | ~F.expr(f"({good})")
-        values = (F.expr(field_at(rows.schema, name).sql).alias(name) for name in names)
+        look = ids.fed_back(rows.schema) | F.expr(f"not ({good})")
+        values = []
+        for name in names:
+            value = field_at(rows.schema, name)
+            values.append(F.expr(value.sql).alias(name))
         return rows.select("_dd_id", look.alias("_dd_look"), *values)
 
     def bad(part: DataFrame) -> DataFrame:
         fault = _fault_of_row(parse(raw).schema, ids, is_shredded, payload)
         if unparsed is not None:
             fault = F.when(F.expr(f"not ({is_parsed})"), unparsed).otherwise(fault)
-        return parse(part).where(f"not ({good})").select(fault.alias("value"))
+        rows = parse(part).where(f"not ({good})")
+        return rows.select(fault.alias("value"))
 
     def decode(part: DataFrame) -> DataFrame:
         return parse(part).select(*kept, *marks)
@@ -330,19 +346,6 @@ def _source_of_rows(
 
 # %% ../../nbs/formats/40_reading.ipynb #7561ca94
 _MANY_FILES = 50  # above this many, JSON schemas are inferred in one go
-
-
-def columns_of(
-    schema: str,  # the setting input_schema
-) -> T.StructType:
-    "The columns that a DDL text names. Raises `InputError` for what is none."
-    try:
-        return T.StructType.fromDDL(schema)
-    except Exception as wrong:
-        raise InputError(
-            f"input_schema is not a list of columns: {first_line(wrong)} "
-            f"Wanted something like 'event_id string, n int'; found {schema!r}."
-        ) from None
 
 
 def _no_type_of_both(column: str, one: T.DataType, other: T.DataType) -> T.DataType:
@@ -375,7 +378,7 @@ def _merge_by_file(
     return merged
 
 
-# %% ../../nbs/formats/40_reading.ipynb #242f1297
+# %% ../../nbs/formats/40_reading.ipynb #956fb43f
 def _id_columns(recipe: Recipe) -> list[str]:
     return [name for name in (*recipe.event_id, recipe.event_fingerprint) if name]
 
@@ -419,7 +422,7 @@ def _infer_columns(spark: SparkSession, files: Sequence[InputFile], **options: s
     return T.StructType([f for f in found.fields if f.name != "_dd_corrupt"])
 
 
-# %% ../../nbs/formats/40_reading.ipynb #ed39026c
+# %% ../../nbs/formats/40_reading.ipynb #d074ac6f
 _Path = tuple[str | None, ...]  # names of members; None: each item of an array
 
 
@@ -466,16 +469,17 @@ def _check_case_of_keys(lines: DataFrame, schema: T.StructType) -> None:
                 )
 
 
-# %% ../../nbs/formats/40_reading.ipynb #44abc909
+# %% ../../nbs/formats/40_reading.ipynb #1d9e13b5
 def _columns_without_files(recipe: Recipe, place: Input) -> T.StructType:
     "What an input without files is taken to have: the columns that were named."
     order = [name for name, _ in order_parts(recipe.order_by)]
     if place.entities and "collector_tstamp" not in order:
         order.append("collector_tstamp")
     named = [*recipe.event_id, recipe.event_fingerprint, *recipe.fingerprint_columns]
-    texts = [n for n in dict.fromkeys(named) if n and n not in order]
-    kinds = dict.fromkeys(texts, T.StringType()) | dict.fromkeys(order, T.TimestampType())
-    return T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
+    texts = [name for name in dict.fromkeys(named) if name and name not in order]
+    fields = [T.StructField(name, T.StringType()) for name in texts]
+    fields += [T.StructField(name, T.TimestampType()) for name in order]
+    return T.StructType(fields)
 
 
 def _json_columns(asked: _Request) -> T.StructType:
@@ -560,8 +564,8 @@ def _parse_lines(lines: DataFrame, schema: T.StructType, texts: Sequence[str] = 
     whole = T.StructType([*schema.fields, T.StructField("_dd_corrupt", T.StringType())])
     event = F.from_json("value", whole, _JSON).alias("event")
     quick = F.expr(quickly_parsed("value")).alias("quick")
-    parts = F.explode(F.array(F.struct(event, quick))).alias("_dd_parts")
-    parsed = lines.select(F.col("value").alias(LINE), "_dd_id", parts)
+    parts = F.array(F.struct(event, quick))
+    parsed = lines.select(F.col("value").alias(LINE), "_dd_id", F.explode(parts).alias("_dd_parts"))
     columns = [F.col(f"_dd_parts.event.{quoted(name)}") for name in schema.fieldNames()]
     corrupt = F.expr(f"if({_ALONE}, _dd_parts.event._dd_corrupt, {LINE}) as _dd_corrupt")
     variant = F.expr(parsed_line(LINE, "_dd_parts.quick")).alias(JSON)
@@ -571,12 +575,13 @@ def _parse_lines(lines: DataFrame, schema: T.StructType, texts: Sequence[str] = 
     return rows
 
 
-# %% ../../nbs/formats/40_reading.ipynb #ac477e9a
+# %% ../../nbs/formats/40_reading.ipynb #ef9056e1
 def _with_json_ids(lines: DataFrame, schema: T.StructType, ids: RowIds) -> DataFrame:
     "JSON lines and the ids by which they are looked up: only those are parsed, if they say it alone."
     line = parsed_line("value") if ids.needs_row else parsed_members("value", schema, ids.columns)
-    parsed = lines.select("value", F.explode_outer(F.array(F.expr(line))).alias(JSON))
-    looked_up = ids.looked_up(T.StructType([*schema.fields, parsed.schema[JSON]]))
+    parsed = lines.selectExpr("value", f"explode_outer(array({line})) as {JSON}")
+    fields = [*schema.fields, parsed.schema[JSON]]
+    looked_up = ids.looked_up(T.StructType(fields))
     return parsed.select("value", looked_up.alias("_dd_id"))
 
 
@@ -610,10 +615,12 @@ def _read_json(asked: _Request) -> Source:
 # %% ../../nbs/formats/40_reading.ipynb #1465c42b
 def _named_folders(path: str) -> dict[str, str]:
     "The columns that Spark finds in a path: those of the last name=value folders that follow one another."
-    above = dropwhile(lambda part: "=" not in part, reversed(path.split("/")[:-1]))
-    found = [*takewhile(lambda part: "=" in part, above)][::-1]
-    character = lambda code: chr(int(code[1], 16))
-    return {re.sub("%([0-9A-Fa-f]{2})", character, part.partition("=")[0]): part for part in found}
+    has_name, columns = lambda folder: "=" in folder, {}
+    upwards = dropwhile(lambda folder: not has_name(folder), reversed(path.split("/")[:-1]))
+    for folder in reversed([*takewhile(has_name, upwards)]):
+        name = folder.partition("=")[0]
+        columns[re.sub("%([0-9A-Fa-f]{2})", lambda code: chr(int(code[1], 16)), name)] = folder
+    return columns
 
 
 def _folder_columns(batch: Batch) -> tuple[str, ...]:
@@ -647,7 +654,7 @@ def _check_folders(batch: Batch, columns: Sequence[str]) -> None:
             )
 
 
-# %% ../../nbs/formats/40_reading.ipynb #5e142587
+# %% ../../nbs/formats/40_reading.ipynb #82647c4d
 _FAULTS = {  # of a folder of Parquet files: in an error of Spark -> in our words
     "INVALID_PARTITION_VALUE": "A folder name does not fit its type in input_schema: {why} "
     "Correct input_schema, or leave the column out of it: then it is text.",
@@ -701,7 +708,7 @@ def _explain_parquet(spark: SparkSession, batch: Batch, wrong: Exception) -> Inp
     return _strange_column(batch, wrong) if re.search(_STRANGE, text) else None
 
 
-# %% ../../nbs/formats/40_reading.ipynb #d1955312
+# %% ../../nbs/formats/40_reading.ipynb #eb3a30f9
 def _parquet_rows(asked: _Request) -> DataFrame:
     "The rows of all files of a batch, merged by name, with the columns that folders give."
     spark, batch, paths = asked.spark, asked.batch, _paths(asked.batch.files)
