@@ -74,7 +74,7 @@ _TEXT_AS_DATA = rf'"data"{_BLANK}*+:{_BLANK}*+"'
 _REWRITTEN = rf"\\|{_ODD_NUMBER}|{_TEXT_AS_DATA}"
 
 
-# %% ../../nbs/formats/50_shred.ipynb #401a9173
+# %% ../../nbs/formats/50_shred.ipynb #38312e04
 def _exact_data(column: str, text: str) -> str:
     "SQL for the texts of `data` as they came, without white space outside strings; [] if those parsed are so."
     compact = f"regexp_replace({text}, {literal(f'({_STRING})|{_BLANK}++')}, '$1')"
@@ -122,9 +122,11 @@ def _is_taken(skip: Sequence[str]) -> str:
 
 def _all_entities(texts: Mapping[str, str], skip: Sequence[str] = ()) -> str:
     "SQL for the entities of an event, of SQL for the texts of its columns."
-    found = [_entities_in(c, texts[c], texts["event_id"]) for c in _KINDS if c in texts]
-    entities = f"concat({', '.join(found)})"
-    return f"filter({entities}, x -> {_is_taken(skip)})" if skip else entities
+    columns, event_id = [c for c in _KINDS if c in texts], texts["event_id"]
+    found = ", ".join(_entities_in(c, texts[c], event_id) for c in columns)
+    if not skip:
+        return f"concat({found})"
+    return f"filter(concat({found}), x -> {_is_taken(skip)})"
 
 
 # %% ../../nbs/formats/50_shred.ipynb #67adc83b
@@ -336,7 +338,7 @@ def _atomic_cell(cells: Column, name: str, kind: str, truncate: bool) -> Column:
     return text
 
 
-# %% ../../nbs/formats/50_shred.ipynb #64d6ae93
+# %% ../../nbs/formats/50_shred.ipynb #66a83b0f
 _PLAIN = {  # cells that are atomic cells as they are
     "timestamp": "(?:[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3})?+",
     "int": "(?:-?[1-9][0-9]{0,8}|0)?+",
@@ -350,10 +352,11 @@ def _cells(lines: DataFrame) -> DataFrame:
 
 def _is_plain(patterns: Mapping[str, str] = _PLAIN) -> Column:
     "Is the text of all of `_dd_cells` that are no text what is to be written?"
-    cells = [cell_of(name) for name, kind in ENRICHED if kind in patterns]
-    pattern = r"\t".join(patterns[kind] for _, kind in ENRICHED if kind in patterns)
-    typed = F.expr(f"concat_ws('\t', {', '.join(cells)})")
-    return F.rlike(typed, F.lit(rf"^{pattern}\z"))
+    typed = [(name, kind) for name, kind in ENRICHED if kind in patterns]
+    pattern = r"\t".join(patterns[kind] for _, kind in typed)
+    cells = ", ".join(cell_of(name) for name, _ in typed)
+    text = F.expr(f"concat_ws('\t', {cells})")
+    return F.rlike(text, F.lit(rf"^{pattern}\z"))
 
 
 def _plain_line() -> Column:
