@@ -618,8 +618,10 @@ def decimal_text(number: Column) -> Column:
     mantissa = F.regexp_replace(before, r"^-|\.0$", "")
     whole = F.substring_index(mantissa, ".", 1)
     digits = F.replace(mantissa, dot)
-    point = F.length(whole) + exponent.cast("int")
-    width = F.greatest(point + 1, F.length(digits))
+    shift = exponent.cast("int")
+    point = F.length(whole) + shift
+    length = F.length(digits)
+    width = F.greatest(point + 1, length)
     padded = F.rpad(digits, width, zero)
     left, right = F.left(padded, point), F.substr(padded, point + 1)
     large = F.concat(left, dot, right)

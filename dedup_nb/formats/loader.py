@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from ..base.config import Output
 from ..base.spark import reading
 from ..base.storage import escaped, loader_url
-from .shred import ATOMIC
+from .shred import ATOMIC, snake_case, table_name
 
 # %% ../../nbs/formats/70_loader.ipynb #2b2ff789
 _COMPLETE = "iglu:com.snowplowanalytics.snowplow.storage.rdbloader/shredding_complete/jsonschema/2-0-1"
@@ -75,18 +75,10 @@ _MEMBERS = """explode(json_object_keys(
 _MAX_MEMBERS = 1600  # columns of a table of Redshift
 
 
-def _snake(name: str) -> str:
-    plain = re.sub("[.-]", "_", name)
-    return re.sub("([^A-Z_])([A-Z])", r"\1_\2", plain).lower()
-
-
 def _table_of(path: str) -> str:
     "The table that a file of a batch is for."
     entity = re.search(_ENTITY, path.rpartition("/batch_id=")[2])
-    if not entity:
-        return "events"
-    vendor, name, model = entity.groups()
-    return f"{re.sub('[.-]', '_', vendor).lower()}_{_snake(name)}_{model}"
+    return table_name(*entity.groups()) if entity else "events"
 
 
 def files_by_table(
@@ -124,14 +116,14 @@ def members_by_table(
 # %% ../../nbs/formats/70_loader.ipynb #6b1f0c3e
 _PATHS = {f"schema_{part}": f"$['schema']['{part}']" for part in ("vendor", "name", "format", "version")}
 for _name in ("rootId", "rootTstamp", "refRoot", "refTree", "refParent"):
-    _PATHS[_snake(_name)] = f"$['hierarchy']['{_name}']"
+    _PATHS[snake_case(_name)] = f"$['hierarchy']['{_name}']"
 
 
 def _paths_of(members: Iterable[str]) -> dict[str, str]:
     "The columns of a table of entities, and where their values are in a line."
     paths = dict(_PATHS)
     for member in members:
-        column = _snake(member)
+        column = snake_case(member)
         while column in paths:  # the root id of an entity is no member of its data
             column = f"{column}_"
         name = member.replace("\\", "\\\\").replace("'", "\\'")

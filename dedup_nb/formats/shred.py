@@ -18,6 +18,8 @@ __all__ = [
     "folder_of",
     "shredded",
     "entity_types",
+    "snake_case",
+    "table_name",
     "named_entities",
     "wide_row",
     "wide_lines",
@@ -70,13 +72,13 @@ _VALUE = rf'(?:{_NESTED}|{_STRING}|[^,{{}}\[\]"]++)'
 _DATA = rf'^\{{(?:(?!"data":){_STRING}:{_VALUE},)*+"data":({_VALUE})'  # of an object without white space
 _ODD_NUMBER = rf"[\[:,]{_BLANK}*+(?:-?[0-9]++[.eE]|-0)"
 _TEXT_AS_DATA = rf'"data"{_BLANK}*+:{_BLANK}*+"'
-# texts that Spark's parser may write anew: with an escape, with such a number, or a text that loses its quotes
+# what Spark's parser may write anew: escapes, such numbers, and a text, which loses its quotes
 _REWRITTEN = rf"\\|{_ODD_NUMBER}|{_TEXT_AS_DATA}"
 
 
-# %% ../../nbs/formats/50_shred.ipynb #38312e04
+# %% ../../nbs/formats/50_shred.ipynb #77fbccc3
 def _exact_data(column: str, text: str) -> str:
-    "SQL for the texts of `data` as they came, without white space outside strings; [] if those parsed are so."
+    "SQL for the texts of `data` as they came, without white space; [] if those parsed are the same."
     compact = f"regexp_replace({text}, {literal(f'({_STRING})|{_BLANK}++')}, '$1')"
     data = f"regexp_extract({compact}, {literal(_DATA)}, 1)"
     objects = f"array({data})"
@@ -129,7 +131,7 @@ def _all_entities(texts: Mapping[str, str], skip: Sequence[str] = ()) -> str:
     return f"filter(concat({found}), x -> {_is_taken(skip)})"
 
 
-# %% ../../nbs/formats/50_shred.ipynb #67adc83b
+# %% ../../nbs/formats/50_shred.ipynb #089cc9f5
 _FITTING = {  # types of a column in a frame
     "string": (T.StringType,),
     "timestamp": (T.TimestampType, T.TimestampNTZType),
@@ -154,7 +156,7 @@ def check_shreddable(schema: T.StructType) -> None:
 
 
 def _entity_texts(events: DataFrame) -> dict[str, Column]:
-    "The texts that entities are made of. Raises `MissingColumnError` where nothing can be made of the columns."
+    "The texts that entities are made of. Raises `MissingColumnError` if nothing can be made of the columns."
     present = {f.name: f.dataType for f in events.schema.fields}
     missing = [name for name in _JOINED_BY if name not in present]
     if missing or not any(name in present for name in _KINDS):
@@ -243,7 +245,7 @@ def entity_lines(
     return entities.selectExpr("vendor", "name", "version", "model", f"{_line_of(_COLUMNS)} as value")
 
 
-# %% ../../nbs/formats/50_shred.ipynb #8259898f
+# %% ../../nbs/formats/50_shred.ipynb #b7a08244
 @dataclass(frozen=True)
 class ShreddedTables:
     "A frame for each table."
@@ -257,9 +259,11 @@ class ShreddedTables:
         return list(self.entities)
 
 
-def _check_type(name: str) -> None:
+def _parts_of(name: str) -> list[str]:
+    "Vendor, name and model of a type. Raises `ConfigError` for what is none."
     if not re.fullmatch("[A-Za-z0-9_.-]+/[A-Za-z0-9_-]+/[0-9]+", name):
         raise ConfigError(f"A type is vendor/name/model, such as com.acme/link_click/1; found {name!r}.")
+    return name.split("/")
 
 
 def _atomic_columns(events: DataFrame) -> list[Column]:
@@ -285,8 +289,7 @@ def shred(
     json_parts = [f"{_schema_json(_COLUMNS)} as schema", f"{_hierarchy_json(_COLUMNS)} as hierarchy"]
     rows, entities = found.selectExpr("*", *json_parts), {}
     for kind in types:
-        _check_type(kind)
-        vendor, name, model = kind.split("/")
+        vendor, name, model = _parts_of(kind)
         is_kind = (F.col("vendor") == vendor) & (F.col("name") == name) & (F.col("model") == model)
         entities[kind] = rows.where(is_kind).select("schema", "data", "hierarchy")
     return ShreddedTables(events.select(*_atomic_columns(events)), entities)
@@ -322,6 +325,10 @@ _LENGTHS = {  # characters that the original's table holds
 _LENGTH_OF = {name: length for length, names in _LENGTHS.items() for name in names.split()}
 
 
+def _cells(lines: DataFrame) -> DataFrame:
+    return lines.select(F.split("value", "\t", -1).alias("_dd_cells"))
+
+
 def _atomic_cell(cells: Column, name: str, kind: str, truncate: bool) -> Column:
     "The text of an atomic column, of the cells of a line."
     text = F.get(cells, F.lit(NAMES.index(name)))
@@ -338,16 +345,12 @@ def _atomic_cell(cells: Column, name: str, kind: str, truncate: bool) -> Column:
     return text
 
 
-# %% ../../nbs/formats/50_shred.ipynb #66a83b0f
+# %% ../../nbs/formats/50_shred.ipynb #070f29ab
 _PLAIN = {  # cells that are atomic cells as they are
     "timestamp": "(?:[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3})?+",
     "int": "(?:-?[1-9][0-9]{0,8}|0)?+",
     "double": "(?:-?(?:[1-9][0-9]{0,6}|0)[.](?:[0-9]{0,7}[1-9]|0))?+",
 }
-
-
-def _cells(lines: DataFrame) -> DataFrame:
-    return lines.select(F.split("value", "\t", -1).alias("_dd_cells"))
 
 
 def _is_plain(patterns: Mapping[str, str] = _PLAIN) -> Column:
@@ -356,7 +359,8 @@ def _is_plain(patterns: Mapping[str, str] = _PLAIN) -> Column:
     pattern = r"\t".join(patterns[kind] for _, kind in typed)
     cells = ", ".join(cell_of(name) for name, _ in typed)
     text = F.expr(f"concat_ws('\t', {cells})")
-    return F.rlike(text, F.lit(rf"^{pattern}\z"))
+    whole = rf"^{pattern}\z"
+    return F.rlike(text, F.lit(whole))
 
 
 def _plain_line() -> Column:
@@ -494,10 +498,22 @@ def entity_types(
 
 
 # %% ../../nbs/formats/50_shred.ipynb #f80802ed
+# SQL for the name of the column of an entity: that of its table, see `table_name`
 _WIDE_NAME = f"""concat(if(x.kind = 'CONTEXT', 'contexts_', 'unstruct_event_'),
     lower(translate({_ADDRESS[0]}, '.-', '__')), '_',
     lower(regexp_replace(translate({_ADDRESS[1]}, '.-', '__'), '([^A-Z_])([A-Z])', '$1_$2')),
     '_', {_MODEL})"""
+
+
+def snake_case(name: str) -> str:
+    "A name as the columns and tables of a warehouse have it: `linkClick` is `link_click`."
+    plain = re.sub("[.-]", "_", name)
+    return re.sub("([^A-Z_])([A-Z])", r"\1_\2", plain).lower()
+
+
+def table_name(vendor: str, name: str, model: str) -> str:
+    "The table of a type of entities."
+    return f"{re.sub('[.-]', '_', vendor).lower()}_{snake_case(name)}_{model}"
 
 
 def _with_entities(rows: DataFrame, texts: Mapping[str, str], compat: str, skip: Sequence[str]) -> DataFrame:
@@ -525,20 +541,7 @@ def _value_of(key: str) -> str:
     return f"if(startswith({key}, 'contexts_'), nullif({items}, '[]'), get({found}, 0).data)"
 
 
-# %% ../../nbs/formats/50_shred.ipynb #a2a305c0
-def _wide_names(events: DataFrame, types: Sequence[str]) -> list[str]:
-    "The entity columns of given types. One small row is asked, as the rule is written in SQL."
-    if not types:
-        return []
-    entities = []
-    for kind in sorted(set(_KINDS.values())):
-        for vendor, name, model in (entity_type.split("/") for entity_type in types):
-            address = f"array('{vendor}', '{name}', 'jsonschema', '{model}-0-0')"
-            entities.append(f"struct('{kind}' as kind, {address} as address)")
-    names = f"transform(array({', '.join(entities)}), x -> {_WIDE_NAME}) as names"
-    return list(events.sparkSession.range(1).selectExpr(names).first().names)
-
-
+# %% ../../nbs/formats/50_shred.ipynb #0a0abe6a
 def wide_row(
     events: DataFrame,  # enriched columns, deduplicated or not
     types: Sequence[str] | None = None,  # vendor/name/model of those to take; None: all, found by one pass
@@ -556,9 +559,8 @@ def wide_row(
         keys = found.select(F.explode_outer("_dd_items.key").alias("key")).distinct()
         names = sorted(r.key for r in keys.collect() if r.key)  # as many as types, however many the events
     else:
-        for name in types:
-            _check_type(name)
-        names = _wide_names(events, types)
+        tables = [table_name(*_parts_of(name)) for name in types]
+        names = [f"{column}_{table}" for column in ("contexts", "unstruct_event") for table in tables]
     typed = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema or T.StructType([])
     kinds = dict.fromkeys(names, T.StringType()) | {f.name: f.dataType for f in typed.fields}
     columns = _atomic_columns(events)
