@@ -303,7 +303,7 @@ def _fault_of_row(schema: T.StructType, ids: RowIds, is_shredded: bool, payload:
     return F.when(F.col("_dd_id").isNull(), no_id).otherwise(wrong)
 
 
-# %% ../../nbs/formats/40_reading.ipynb #03e7bccd
+# %% ../../nbs/formats/40_reading.ipynb #298dd61e
 def _source_of_rows(
     raw: DataFrame,  # with `_dd_id`
     schema: T.StructType,  # of events
@@ -313,12 +313,14 @@ def _source_of_rows(
     parse: _Part = lambda part: part,  # gives rows of raw their columns
     is_parsed: str = "true",  # SQL: does the row have them?
     unparsed: Column | None = None,  # the bad-row record of one that has not
-    kept: Sequence[str | Column] = ("*",),  # of the columns of parsed rows
+    of_text: Sequence[str] = (),  # columns that parsing adds, and that `decode` gives
 ) -> Source:
     "Rows that have columns once they are parsed."
     good = f"{is_parsed} and _dd_id is not null"
     if is_shredded:
         good += f" and size({entity_errors(schema.fieldNames())}) = 0"
+    # to name all columns of a wide frame costs more than to say that all stay
+    events = [*map(quoted, schema.fieldNames()), "_dd_id"] if of_text else ["*"]
     marks = [F.expr(good).alias("_dd_good"), F.expr(f"not ({good})").alias("_dd_look")]
 
     def narrow(names: Sequence[str]) -> DataFrame:
@@ -338,10 +340,9 @@ def _source_of_rows(
         return rows.select(fault.alias("value"))
 
     def decode(part: DataFrame) -> DataFrame:
-        return parse(part).select(*kept, *marks)
+        return parse(part).select(*events, *of_text, *marks)
 
-    plain = [*map(quoted, schema.fieldNames()), "_dd_id"]
-    return Source(raw, schema, narrow, lambda: parse(raw).select(*plain), decode, bad)
+    return Source(raw, schema, narrow, lambda: parse(raw).select(*events), decode, bad)
 
 
 # %% ../../nbs/formats/40_reading.ipynb #7561ca94
@@ -576,7 +577,7 @@ def _parse_lines(lines: DataFrame, schema: T.StructType, texts: Sequence[str] = 
     return rows
 
 
-# %% ../../nbs/formats/40_reading.ipynb #ef9056e1
+# %% ../../nbs/formats/40_reading.ipynb #dd217845
 def _with_json_ids(lines: DataFrame, schema: T.StructType, ids: RowIds) -> DataFrame:
     "JSON lines and the ids by which they are looked up: only those are parsed, if they say it alone."
     line = parsed_line("value") if ids.needs_row else parsed_members("value", schema, ids.columns)
@@ -609,7 +610,7 @@ def _read_json(asked: _Request) -> Source:
         parse=partial(_parse_lines, schema=schema, texts=_id_columns(asked.recipe)),
         is_parsed="_dd_corrupt is null",
         unparsed=generic_error(f"array({why})", _NO_TIME, payload),
-        kept=[*map(quoted, schema.fieldNames()), "_dd_id", LINE, JSON],
+        of_text=(LINE, JSON),
     )
 
 
