@@ -236,7 +236,7 @@ def plan_workload(
     return _plan(given, load_prices(region, prices_file), side_by_side)
 
 
-# %% ../../nbs/05_costs/20_plan.ipynb #673d618d
+# %% ../../nbs/05_costs/20_plan.ipynb #fbbbb903
 _FOOTERS = 5  # that are read
 _PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 
@@ -257,12 +257,14 @@ def _footer_rows(file: InputFile) -> int:
 
 def _rows_by_footers(files: Sequence[InputFile]) -> tuple[float, str]:
     "Rows of Parquet files, scaled up from a few of them, and how they were found out."
-    n, last = min(len(files), _FOOTERS), len(files) - 1
-    some = [files[round(i * last / max(1, n - 1))] for i in range(n)]
+    n = min(len(files), _FOOTERS)
+    last, gaps = len(files) - 1, max(1, n - 1)
+    some = [files[round(i * last / gaps)] for i in range(n)]
     rows = sum(map(_footer_rows, some))
     scale = _size(files) / _size(some)
     number = counted(len(files), "Parquet file")
-    return rows * scale, f"by the footers of {n} of {number}"
+    how = f"by the footers of {n} of {number}"
+    return rows * scale, how
 
 
 def _rows_by_size(files: Sequence[InputFile], kind: str, prices: Prices) -> tuple[float, str]:
@@ -272,7 +274,8 @@ def _rows_by_size(files: Sequence[InputFile], kind: str, prices: Prices) -> tupl
     rows = packed / prices[f"{kind}_gz_row_bytes"]
     rows += (size - packed) / prices[f"{kind}_row_bytes"]
     number = counted(len(files), "file")
-    return rows, f"by {megabytes(size)} in {number}, {size / rows:.0f} bytes a row"
+    how = f"by {megabytes(size)} in {number}, {size / rows:.0f} bytes a row"
+    return rows, how
 
 
 def _per_day(batches: Sequence[Batch]) -> float | None:
