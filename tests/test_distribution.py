@@ -21,17 +21,17 @@ from dedup_nb.distribution.measures import (
     REASONS,
     WINDOWS,
     Measures,
-    by_id,
-    collisions,
+    find_collisions,
     gaps,
     knee,
     numbers_of,
-    placed,
     quantiles,
+    rank_copies,
     split_by,
+    sum_by_id,
     windows,
 )
-from dedup_nb.distribution.profile import Profile, _distribution, conclusions, profile, profile_events
+from dedup_nb.distribution.profile import Profile, _draw_distribution, conclusions, profile, profile_events
 from dedup_nb.rules.deduplicate import deduplicate
 from dedup_nb.rules.keys import NAMESPACE, Keys, fit
 
@@ -235,7 +235,7 @@ def test_charts_say_their_conclusion_and_stay_in_the_picture(samples):
 def test_a_short_scale_has_ticks_at_plain_numbers(hottest, ids, ticks):
     sizes = [{"events_per_id": size, "ids": n} for size, n in ((1, ids), (hottest, 1))]
     n = {"distribution": sizes, "hottest_id_events": hottest, "ids": ids}
-    [axes] = _distribution(n, "t").figure.axes
+    [axes] = _draw_distribution(n, "t").figure.axes
     low, high = axes.get_ylim()
     assert [t for t in axes.get_yticks() if low <= t <= high] == ticks
     assert not [*axes.get_xticks(minor=True), *axes.get_yticks(minor=True)]
@@ -434,7 +434,7 @@ def test_a_run_does_what_was_forecast(spark, mixed, missing, strategy):
 
 
 @pytest.fixture(scope="module")
-def without_helper_columns(spark):
+def bare(spark):
     rows = [("x", "/home", "Firefox"), ("x", "/cart", "Firefox"), *[("y", "/home", "Opera")] * 2]
     monday = spark.createDataFrame(rows, "order_id string, page string, useragent string")
     tuesday = spark.createDataFrame([("z", "/home"), ("", "/home")], "order_id string, page string")
@@ -507,7 +507,7 @@ def test_a_copy_has_its_gap_its_age_and_its_cause(spark):
         ("versions", "f", 0, 5, None, same, {}),
         ("versions", "f", 1, 5 + HOUR, None, [2, 1, 1], {}),  # ordered by what is no time
     )
-    told = {(r.id, r.gap, r.age, r.cause) for r in placed(rows, COMPARED).where("nth > 1").collect()}
+    told = {(r.id, r.gap, r.age, r.cause) for r in rank_copies(rows, COMPARED).where("nth > 1").collect()}
     assert told == {
         ("replay", 0, 30 * DAY, "replayed"),
         ("replay", 0, 30 * DAY, "exact"),
@@ -547,8 +547,8 @@ def test_an_id_is_shared_for_a_reason(spark):
         for i, more in enumerate(({}, second, third))
     ]
     rows += [("order-17", "f1", 0, 0, 0, [0, 0, 1], {}), ("order-17", "f2", 0, 1, 1, [1, 1, 1], {})]
-    rows = placed(copied(spark, *rows), COMPARED)
-    again = collisions(rows, by_id(rows), COMPARED, random_ids=True).select("id", "cause").distinct()
+    rows = rank_copies(copied(spark, *rows), COMPARED)
+    again = find_collisions(rows, sum_by_id(rows), COMPARED, random_ids=True).select("id", "cause").distinct()
     ids = {event_id: cause for cause, (event_id, _, _) in pairs.items()}
     assert {r.id: r.cause for r in again.collect()} == {**ids, "order-17": "weak_id"}
 
