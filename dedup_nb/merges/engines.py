@@ -181,7 +181,8 @@ ENGINES = {
 
 def _apply(df: DataFrame, spec: Spec, mode: str) -> DataFrame:
     check_mode(mode)
-    return ENGINES[type(spec)](with_checks(df, spec), spec, mode)
+    rows = with_checks(df, spec)
+    return ENGINES[type(spec)](rows, spec, mode)
 
 
 def final(df: DataFrame, spec: Spec) -> DataFrame:  # the same columns

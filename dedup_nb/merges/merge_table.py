@@ -308,7 +308,9 @@ def _slices_of(table: MergeTable, df: DataFrame) -> tuple[dict[str, int], str]:
     )
     slices = rows.groupBy("part").agg(*map(F.expr, _SLICE))
     found = slices.orderBy("first", "part").drop("first").collect()
-    sums = [sum(int(row[name]) for row in found) for name in ("n", "one", "other")]
+    sums = []
+    for name in ("n", "one", "other"):
+        sums.append(sum(int(row[name]) for row in found))
     content = hashlib.sha256(json.dumps(sums).encode()).hexdigest()
     return {row.part: row.n for row in found}, content[:32]
 

@@ -307,10 +307,8 @@ def _add_latest(rows: DataFrame, initial: int) -> tuple[DataFrame, int]:
         most = greatest.get(part)  # None: no row of the range has a time
         points.append(points[-1] if most is None else max(points[-1], most))
     before = ", ".join(f"{point}L" for point in points)
-    window = Window.partitionBy("_dd_part").orderBy("_dd_nth")
-    up_to_it = window.rowsBetween(Window.unboundedPreceding, 0)
-    so_far = F.max(_AT).over(up_to_it)
-    latest = F.greatest(so_far, F.expr(f"array({before})[_dd_part]"))
+    so_far = f"max({_AT}) over (partition by _dd_part order by _dd_nth rows unbounded preceding)"
+    latest = F.expr(f"greatest({so_far}, array({before})[_dd_part])")
     return rows.withColumn("_dd_latest", latest), points[-1]
 
 

@@ -246,7 +246,7 @@ def _find_committed(stream: _Stream, number: int) -> dict[str, Any] | None:
     batch_id, before = stream.batch_id(number), stream.batch_id(number - 1)
     origin = {"stream": stream.name, "offsets": read_offsets(stream.checkpoint, number)}
     noted = {}
-    # the first one after a start: the others follow those that this process made
+    # asked after a start alone: later ones follow those that this process made
     if number and (stream.done or committed_files(stream.output, before)):
         noted[number - 1] = origin
     record = committed_files(stream.output, batch_id) or {}
