@@ -56,7 +56,7 @@ class MergeTable:
     ordered: Spec = field(init=False)  # the rule with the whole order
 
     def __post_init__(self) -> None:
-        _open(self)
+        _complete(self)
 
     def __repr__(self) -> str:
         return f"MergeTable({self.path!r}, {self.spec!r})"
@@ -106,7 +106,7 @@ class MergeTable:
 
 
 # %% ../../nbs/09_merges/30_merge_table.ipynb #d29fb4f7
-def _open(table: MergeTable) -> None:
+def _complete(table: MergeTable) -> None:
     "Check and complete what a table is opened with."
     spec = table.spec
     if isinstance(spec, Collapsing) and not names_of(spec.order):

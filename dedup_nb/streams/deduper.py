@@ -871,7 +871,7 @@ def _note_of(folder: str) -> str:
     return f"{folder}/_stream.json"
 
 
-def _staging(folder: str, batch_id: str) -> str:
+def _staging_of(folder: str, batch_id: str) -> str:
     return f"{folder}/.staging/{batch_id}"
 
 
@@ -896,8 +896,8 @@ def _take_batch(stream: SplitStream, rows: DataFrame, number: int) -> None:
     # it may be that of another driver, which was quicker
     attempt = find_micro_batch(state, stream.checkpoint, number)["attempt"]
     for folder in stream.outputs.values():
-        move_files(f"{_staging(folder, batch_id)}/{attempt}", f"{folder}/batch_id={batch_id}")
-        remove_folder(_staging(folder, batch_id))
+        move_files(f"{_staging_of(folder, batch_id)}/{attempt}", f"{folder}/batch_id={batch_id}")
+        remove_folder(_staging_of(folder, batch_id))
 
 
 def _commit_micro_batch(stream: SplitStream, rows: DataFrame, state: DedupState, number: int) -> None:
@@ -910,7 +910,7 @@ def _commit_micro_batch(stream: SplitStream, rows: DataFrame, state: DedupState,
             note_stream(_note_of(folder), stream.checkpoint, state=stream.state)
         _check_outputs(stream)  # another one may have begun there meanwhile
         for outcome, folder in stream.outputs.items():
-            split._of(outcome).write.parquet(f"{_staging(folder, batch_id)}/{attempt}")
+            split._of(outcome).write.parquet(f"{_staging_of(folder, batch_id)}/{attempt}")
         split.commit()
     finally:
         split.release()
