@@ -14,12 +14,11 @@ from pyspark.sql import functions as F
 from dedup_nb.base.spark import get_spark
 from dedup_nb.streams import deduper
 from dedup_nb.streams.deduper import OUTCOMES, Deduper
-from dedup_nb.streams.deduper_state import DedupState
 
 POINTS = {  # what is called, for which words in its arguments, and whether it comes to its end
     "the first output is written": (DataFrameWriter, "parquet", "unique", True),
-    "the outputs are written": (DedupState, "commit", "", False),
-    "the state is committed": (DedupState, "commit", "", True),
+    "the outputs are written": (deduper, "commit_batch", "", False),
+    "the state is committed": (deduper, "commit_batch", "", True),
     "the first output is moved": (deduper, "move_files", "unique", True),
 }
 SCHEMA = "seq int, key string, time bigint"

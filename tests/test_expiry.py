@@ -25,8 +25,15 @@ from dedup_nb.manifest.ledger import FencedError, Ledger, ManifestError, Marker,
 from dedup_nb.manifest.protocol import Manifest
 from dedup_nb.rules.cross_batch import KEY, id_key
 from dedup_nb.streams import deduper
+from dedup_nb.streams.checkpoint import origin_of
 from dedup_nb.streams.deduper import OUTCOMES, Deduper, SplitStream, default_span, time_span
-from dedup_nb.streams.deduper_state import DedupState, origin_of
+from dedup_nb.streams.deduper_state import (
+    DedupState,
+    commit_batch,
+    find_known,
+    find_micro_batch,
+    look_back,
+)
 
 APEX = CONFORMANCE / "apex"
 CASES = sorted(p.name.removesuffix(".in.csv") for p in APEX.glob("*.in.csv"))
@@ -645,7 +652,7 @@ def test_a_state_and_a_checkpoint_that_do_not_fit(tmp_path, monkeypatch):
 
     def has(number, *markers):
         monkeypatch.setattr(DedupState, "_ledger", lambda self: Ledger(markers))
-        return state.commit_of(checkpoint, number) is not None
+        return find_micro_batch(state, checkpoint, number) is not None
 
     mine = [committed(n, **origin_of(checkpoint, n)) for n in range(2)]
     by_hand = Marker(9, "commit", "history", {"first_seq": 9, "token": "t"})
@@ -742,13 +749,13 @@ def test_a_batch_that_was_given_up_is_committed_with_its_new_time(spark, tmp_pat
     keys = spark.sql("select 'a' as id, bigint(1000000000) as time").select(*id_key(F.col("id")), "time")
 
     def commit(batch_id, latest, keys=keys, **info):
-        state.commit(state.earlier(batch_id, told), keys, told, latest * second, info, days=1)
+        commit_batch(state, look_back(state, batch_id, told), keys, told, latest * second, info, days=1)
 
     with pytest.raises(Exception, match="the disk is full"):
         commit("b1", 10, keys.withColumn("time", F.raise_error(F.lit("the disk is full")).cast("bigint")))
     commit("b1", 1000)
     ids = keys.select(*KEY)
-    seen = state.known(state.earlier("b2", told), ids, 1005 * second, 60 * second)
+    seen = find_known(state, look_back(state, "b2", told), ids, 1005 * second, 60 * second)
     assert [(r.batch_id, r.time) for r in seen.collect()] == [("b1", 1000 * second)]
     with monkeypatch.context() as elsewhere:
         far = {**this_process(), "host": "far"}

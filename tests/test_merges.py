@@ -577,7 +577,7 @@ def test_equal_rows_are_explained_one_by_one_and_names_of_ours_are_refused(spark
 KILLED = """
 import sys
 from dedup_nb import get_spark
-from dedup_nb.merges import MergeTable, Replacing
+from dedup_nb import MergeTable, Replacing
 spark = get_spark(delta=True)
 table = MergeTable(sys.argv[1], Replacing("k", "ver"), spark=spark)
 for n in range(1000):

@@ -27,8 +27,9 @@ from dedup_nb.manifest.protocol import Manifest
 from dedup_nb.operate.history import forget, runs, runs_table
 from dedup_nb.pipeline import commit, job
 from dedup_nb.report.pages import draw_pages
+from dedup_nb.streams import stream as streams
 from dedup_nb.streams.deduper import trigger_of
-from dedup_nb.streams.stream import _Stream, deduplicate_stream, follow, read_stream
+from dedup_nb.streams.stream import deduplicate_stream, follow, read_stream
 
 # id, fingerprint, second, n: copies, collisions, and copies of collisions, in the order of their times
 ROWS = [(f"i{n * 7 % 5}", f"f{n * 11 % 3}", n, n) for n in range(12)] + [("alone", "f", 12, 12)]
@@ -100,16 +101,16 @@ def test_a_stream_keeps_what_one_batch_keeps(spark, tmp_path, synthetic, monkeyp
 @pytest.mark.long
 def test_a_micro_batch_that_failed_is_done_again(spark, tmp_path, monkeypatch):
     cut(spark, tmp_path, [6])
-    take, failed = _Stream._process, []
+    process, failed = streams._process, []
 
-    def fail_once(self, rows, batch_id, folder):
+    def fail_once(stream, rows, batch_id, folder):
         if not failed:
             failed.append(batch_id)
             rows.limit(1).write.parquet(folder)  # half of it
             raise RuntimeError("the disk is full")
-        take(self, rows, batch_id, folder)
+        process(stream, rows, batch_id, folder)
 
-    monkeypatch.setattr(_Stream, "_process", fail_once)
+    monkeypatch.setattr(streams, "_process", fail_once)
     with pytest.raises(Exception, match="the disk is full"):
         go(spark, tmp_path)
     go(spark, tmp_path)
@@ -535,7 +536,7 @@ def test_what_fails_while_a_stream_is_stopped_is_raised(spark, tmp_path, monkeyp
     asked = dict(input=str(tmp_path / "in"), input_format="parquet", manifest="none")
     config, said = Config(output=str(tmp_path / "out"), **asked), []
 
-    def fail(self, rows, number):
+    def fail(stream, rows, number):
         signal.raise_signal(signal.SIGTERM)
         time.sleep(1)
         raise RuntimeError("the disk is full")
@@ -543,7 +544,7 @@ def test_what_fails_while_a_stream_is_stopped_is_raised(spark, tmp_path, monkeyp
     def no_pages(output):
         raise OSError("no pages")
 
-    monkeypatch.setattr(_Stream, "_take", fail)
+    monkeypatch.setattr(streams, "_take", fail)
     monkeypatch.setattr("dedup_nb.streams.stream.draw_pages", no_pages)
     with pytest.raises(RuntimeError, match="the disk is full"), heard(said.append):
         follow(read_stream(spark, config), config)
