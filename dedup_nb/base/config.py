@@ -212,10 +212,8 @@ class _Settings(_Decisions):
 
 
 # %% ../../nbs/base/20_config.ipynb #e4009f76
-def order_parts(
-    order_by: Iterable[str],  # as in the setting: "column", or "column desc"
-) -> list[tuple[str, bool]]:  # the columns, and whether each is descending
-    "Split the order columns from their directions."
+def order_parts(order_by: Iterable[str]) -> list[tuple[str, bool]]:
+    "Split the setting `order_by`: each column, and whether it is descending."
     parts = (re.fullmatch(r"(.*?)(?:\s+(asc|desc))?", word.strip(), re.IGNORECASE) for word in order_by)
     return [(part[1], (part[2] or "").lower() == "desc") for part in parts]
 
@@ -331,10 +329,8 @@ def unfit_batch_id(batch_id: str) -> str | None:
     return None
 
 
-def epoch_seconds(
-    text: str,  # an ISO 8601 date or time; UTC unless it says otherwise
-) -> int:
-    "The time as whole seconds since 1970. Raises `ValueError` for what no calendar has."
+def epoch_seconds(text: str) -> int:
+    "An ISO 8601 time, UTC unless it says otherwise, in seconds since 1970. Raises `ValueError`."
     time = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     return int((time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp() // 1)
 
@@ -432,9 +428,7 @@ def settings() -> list[Field]:
     return [f for f in fields(Config) if "help" in f.metadata]
 
 
-def kind_of(
-    name: str,  # of a setting
-) -> type:
+def kind_of(name: str) -> type:
     "The type of a setting: str, int, float, bool, or tuple for a list."
     hint = get_type_hints(Config)[name]
     if hint == Words:

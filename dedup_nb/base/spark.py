@@ -105,10 +105,8 @@ def delta_settings() -> dict[str, str]:
     }
 
 
-def start_with_delta(
-    otherwise: str = "",  # what else there is to do
-) -> str:
-    "Say how to start a session that has Delta, as the end of an error message."
+def start_with_delta(otherwise: str = "") -> str:
+    "Say how to start a session that has Delta, `otherwise` what else to do, as the end of an error message."
     return start_with(delta_settings(), otherwise)
 
 
@@ -244,8 +242,8 @@ def _unlike(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
 def _check_settings(spark: SparkSession, settings: Mapping[str, str]) -> None:
     if found := _unlike(spark, settings):
         raise ConfigError(
-            f"This session has {' and '.join(found)}: rows could be lost, or times read otherwise, and nobody "
-            "would say so. Leave that out of its configuration, or set it back."
+            f"This session has {' and '.join(found)}: rows could be lost, or times read otherwise, and "
+            "nobody would say so. Leave that out of its configuration, or set it back."
         )
 
 
@@ -279,10 +277,7 @@ def temporary_conf(
 
 # %% ../../nbs/base/40_spark.ipynb #6ff2471a
 @contextmanager
-def run_in_parallel(
-    spark: SparkSession,
-    *works: Callable[[], None],
-) -> Iterator[None]:
+def run_in_parallel(spark: SparkSession, *works: Callable[[], None]) -> Iterator[None]:
     "Work on threads of their own, all done at the end. What one of them raises, is raised; the others stop."
     tag = f"beside-{id(works)}"
 
@@ -370,10 +365,7 @@ def merge_types(
 
 
 # %% ../../nbs/base/40_spark.ipynb #mv000003
-def persisted(
-    frame: DataFrame,
-    name: str = "",  # other ways to keep a frame need one
-) -> DataFrame:
+def persisted(frame: DataFrame, name: str = "") -> DataFrame:  # other ways to keep a frame need a name
     "Keep a frame that is used several times; where the platform keeps nothing, it is computed again."
     try:
         return frame.persist()

@@ -76,19 +76,15 @@ def _local(rest: str) -> str:
     return os.path.abspath(re.sub("^/{2,}", "/", rest))
 
 
-def absolute(
-    path: str,  # a local path, or an address
-) -> str:  # without a slash at its end
-    "The path as Spark and Python both find it, wherever they stand."
+def absolute(path: str) -> str:
+    "The path as Spark and Python both find it, wherever they stand; without a slash at its end."
     scheme, rest = _split(path)
     if scheme in ("", "file"):
         return ("file://" if scheme else "") + _local(rest)
     return path.rstrip("/")
 
 
-def canonical(
-    path: str,  # a local path, or an address
-) -> str:
+def canonical(path: str) -> str:
     "One spelling for all of the same place; to compare, not to open."
     scheme, rest = _split(path)
     if scheme == "dbfs":
@@ -106,25 +102,19 @@ def is_inside(path: str, folder: str) -> bool:
     return one == other or one.startswith(other + "/")
 
 
-def is_s3(
-    path: str | None,  # a local path, or an address
-) -> bool:
+def is_s3(path: str | None) -> bool:
     "Is this an address on S3, in any spelling?"
     return bool(re.match("s3[an]?:", path or "", re.IGNORECASE))
 
 
 # %% ../../nbs/base/30_storage.ipynb #4b9517a4
-def bucket_and_key(
-    path: str,  # an address on S3
-) -> tuple[str, str]:  # the key without a slash at its ends
-    "The two parts of an address."
+def bucket_and_key(path: str) -> tuple[str, str]:
+    "The two parts of an address on S3; the key without a slash at its ends."
     bucket, _, key = path.partition(":")[2].strip("/").partition("/")
     return bucket, key
 
 
-def loader_url(
-    path: str,  # absolute
-) -> str:
+def loader_url(path: str) -> str:
     "The address as a loader takes it: Redshift knows S3 only by `s3://`."
     scheme, rest = _split(path)
     if scheme in ("s3a", "s3n"):
@@ -138,9 +128,7 @@ def escaped(path: str) -> str:
 
 
 # %% ../../nbs/base/30_storage.ipynb #a5848ae8
-def filesystem(
-    path: str,  # a local path, or an address such as s3://bucket/folder
-) -> tuple[pafs.FileSystem, str]:  # the file system, and the path inside it
+def filesystem(path: str) -> tuple[pafs.FileSystem, str]:  # and the path inside it
     "Open the file system that holds `path`. Raises `InputError` for a scheme that nobody here knows."
     scheme, rest = _split(path)
     if scheme and scheme not in _SCHEMES:
@@ -334,10 +322,13 @@ class Folder:
         "All files at any depth; their paths are below `root`, else below the folder."
         return files_below(self.path, root.path if root else None)
 
-    def remove(self, name: str = "") -> None:
-        "Remove a file or a folder of this name, if it is there; without a name, the folder itself."
-        if not (name and remove_file(self.at(name))):
-            remove_folder(self.at(name))
+    def remove(self, name: str) -> bool:
+        "Remove a file; False if it was not there."
+        return remove_file(self.at(name))
+
+    def remove_all(self) -> None:
+        "Remove the folder and all in it, if it is there."
+        remove_folder(self.path)
 
 
 def folder_at(path: str) -> Folder:
@@ -409,13 +400,13 @@ def _region_of(bucket: str, environment: _Environment) -> str:
 
 
 @lru_cache(maxsize=16)
-def _open_store(endpoint: str | None, region: str, key: str, secret: str, token: str | None) -> Any:
-    from pyarrow.fs import S3FileSystem
-
+def _open_store(
+    endpoint: str | None, region: str, key: str, secret: str, token: str | None
+) -> pafs.FileSystem:
     # as in the environment: a short word is no secret, and would be masked wherever it stands
     keep_secret(*(value for value in (secret, token) if value and len(value) > 8))
     where = dict(endpoint_override=endpoint, region=region)
-    return S3FileSystem(access_key=key, secret_key=secret, session_token=token, **where)
+    return pafs.S3FileSystem(access_key=key, secret_key=secret, session_token=token, **where)
 
 
 def _no_credentials(place: str, why: str = "") -> AccessError:
@@ -426,9 +417,7 @@ def _no_credentials(place: str, why: str = "") -> AccessError:
     )
 
 
-def s3_files(
-    bucket: str,
-) -> Any:  # a file system of pyarrow; paths in it begin with the bucket
+def s3_files(bucket: str) -> pafs.FileSystem:  # paths in it begin with the bucket
     "The files of a bucket. Raises `AccessError` where there are no credentials."
     from botocore.exceptions import BotoCoreError
 
@@ -456,11 +445,8 @@ def _s3_request(path: str) -> Iterator[tuple[Any, dict[str, str]]]:
         raise OSError(f"{str(wrong).rstrip('.')} (key '{key}' in bucket '{bucket}')") from None
 
 
-def _remove_objects(
-    path: str,
-    only_markers: bool = False,  # objects that stand for folders, and nothing else
-) -> None:
-    "Remove all objects below an address, those that stand for folders too."
+def _remove_objects(path: str, only_markers: bool = False) -> None:
+    "Remove all objects below an address, or only those that stand for folders."
     with _s3_request(path) as (client, where):
         bucket, folder = where["Bucket"], f"{where['Key']}/"
         for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=folder):
@@ -612,10 +598,8 @@ def s3_refusal(
 
 
 # %% ../../nbs/base/30_storage.ipynb #dfbaf396
-def check_bucket(
-    path: str,  # at which there is nothing
-) -> None:
-    "Raise `AccessError` if the path is not there because its bucket does not exist."
+def check_bucket(path: str) -> None:
+    "Raise `AccessError` if nothing is at a path because its bucket does not exist."
     from botocore.exceptions import ClientError
 
     bucket, _ = bucket_and_key(path)

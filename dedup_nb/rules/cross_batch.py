@@ -11,7 +11,6 @@ __all__ = [
     "pair_key",
     "fate_of",
     "cross_batch",
-    "new_ids",
     "keys_of_new_ids",
     "to_remember",
 ]
@@ -101,7 +100,7 @@ def cross_batch(
 
 
 # %% ../../nbs/02_rules/30_cross_batch.ipynb #b666da3d
-def new_ids(
+def _new_ids(
     decisions: DataFrame,  # one row per pair, from `deduplicate.decide`
 ) -> DataFrame:  # `event_id`, `event_fingerprint` (null: only the id), `fate`
     "The ids that this batch gives to renamed events, or leaves to those that came renamed."
@@ -163,5 +162,5 @@ def to_remember(
     same = F.expr("hi = _hi and lo = _lo and packed = _packed and pair <=> _pair")
     new = pairs.select(*KEY, "pair").join(decided, same, "left").where("_seen is null")
     own = new.selectExpr(*KEY, "pair", f"coalesce(_fate, {Fate.STAYS | Fate.HEAD}) as fate")
-    given = keys_of_new_ids(new_ids(decisions))
+    given = keys_of_new_ids(_new_ids(decisions))
     return given.unionByName(own, True).unionByName(_heads_kept_alive(decisions, known), True)

@@ -7,8 +7,6 @@ __all__ = [
     "NAMESPACE",
     "BROADCAST_LIMIT",
     "Keys",
-    "is_enriched",
-    "missing_by_default",
     "fit",
     "check_columns",
     "check_column_names",
@@ -93,17 +91,9 @@ class Keys:
         return self.missing == "unique"
 
 
-def is_enriched(columns: Sequence[str]) -> bool:
+def _is_enriched(columns: Sequence[str]) -> bool:
     "Are these the columns of Snowplow's enriched event?"
     return _ALWAYS_FILLED <= set(columns)
-
-
-def missing_by_default(columns: Sequence[str], recipe: Recipe) -> str:
-    "What stands in for a missing fingerprint where nobody says so: `surrogate` or `id`."
-    if recipe.missing_fingerprint:
-        return recipe.missing_fingerprint
-    known = is_enriched(columns) or recipe.event_fingerprint in columns or recipe.fingerprint_columns
-    return "surrogate" if known else "id"
 
 
 # %% ../../nbs/02_rules/10_keys.ipynb #0b612584
@@ -116,7 +106,7 @@ def _surrogate_columns(
     "What a surrogate hashes: what is set, what the client sent, or all but the keys."
     if recipe.fingerprint_columns:
         return recipe.fingerprint_columns
-    if is_enriched(columns):
+    if _is_enriched(columns):
         return tuple(c for c in _CLIENT_SENT if c in columns)
     split = set()  # the structs around a key: `a` and `a.b` for `a.b.c`
     for path in filter(None, keys - {*columns}):
@@ -159,11 +149,12 @@ def fit(
     times = [(c, False) for c in _TIMES if c in columns and c not in pair]
     order = order_parts(recipe.order_by) or times
     keys = {*pair, *folders, *(c for c, _ in order)}
+    says_more_than_id = _is_enriched(columns) or fingerprint or recipe.fingerprint_columns
     return Keys(
         id=recipe.event_id,
         fingerprint=fingerprint,
         order=tuple(order),
-        missing=missing_by_default(paths, recipe),
+        missing=recipe.missing_fingerprint or ("surrogate" if says_more_than_id else "id"),
         surrogate=_surrogate_columns(recipe, columns, paths, keys),
         nulls_first=_TIMES[:1] if recipe.compat == "snowplow" else (),
         null_in_id=recipe.null_in_id,
@@ -266,7 +257,7 @@ def _fingerprint(schema: T.StructType, keys: Keys, missing: Column | None = None
     return F.when(real.isNull(), missing).otherwise(marked)
 
 
-def _claimed(schema: T.StructType, keys: Keys) -> Column:
+def _claimed_name(schema: T.StructType, keys: Keys) -> Column:
     return _fingerprint(schema, keys, F.lit(None).cast("string") if keys.unique else None)
 
 
@@ -277,7 +268,7 @@ def fingerprint_of(events: DataFrame, keys: Keys) -> Column:
 
 def claimed_fingerprint(events: DataFrame, keys: Keys) -> Column:
     "The fingerprint that a manifest remembers: as in the keys; null where only the id is claimed."
-    return _claimed(events.schema, keys)
+    return _claimed_name(events.schema, keys)
 
 
 def stands_in(column: str) -> Column:
@@ -318,7 +309,7 @@ def new_event_id(
 _VERSION_5 = "^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
 
 
-def own_id(schema: T.StructType, keys: Keys) -> str:  # SQL
+def own_id(schema: T.StructType, keys: Keys) -> str:
     "SQL for the id that a row shows; null if it has none."
     return id_text(values_of(schema), keys.id, keys.null_in_id)
 
@@ -337,7 +328,7 @@ def looked_up_id(
     if not _may_show_another(schema, keys):
         return own
     original = F.expr(as_text(values_of(schema)(ORIGINAL)))
-    name = _claimed(schema, keys)
+    name = _claimed_name(schema, keys)
     # the name of a row that is a pair of its own holds its batch and number, which the row does not say
     is_ours = F.when(name.isNull(), own.rlike(_VERSION_5)).otherwise(own == new_event_id(original, name))
     return F.when(own.isNotNull() & original.isNotNull() & is_ours, original).otherwise(own)
@@ -350,7 +341,7 @@ def other_id(
 ) -> Column:  # text
     "The id that a row shows, if it is looked up under another one; else null."
     # a line of enriched events says in its contexts what it came under
-    if not (_may_show_another(schema, keys) or is_enriched(schema.fieldNames())):
+    if not (_may_show_another(schema, keys) or _is_enriched(schema.fieldNames())):
         return F.lit(None).cast("string")
     own = F.expr(own_id(schema, keys))
     return F.when(own != looked_up, own)
@@ -400,9 +391,7 @@ def suspect_ids(
     return counted.agg(F.expr(many)).where("suspect").select("_dd_hash")
 
 
-def can_broadcast(
-    suspects: DataFrame,  # one row per id
-) -> bool:
+def can_broadcast(suspects: DataFrame) -> bool:
     "Are these ids few enough to be sent to every worker? Counts them."
     return suspects.limit(BROADCAST_LIMIT + 1).count() <= BROADCAST_LIMIT
 
@@ -420,10 +409,7 @@ def rows_of(
     return rows.join(ids, F.xxhash64("_dd_id") == F.col("_dd_hash"), how)
 
 
-def in_one_partition_if_small(
-    rows: DataFrame,
-    number: int,  # of rows
-) -> DataFrame:
+def in_one_partition_if_small(rows: DataFrame, number: int) -> DataFrame:
     "Few rows in one task: whatever groups, sorts or joins them needs no shuffle."
     return rows.coalesce(1) if number <= _ONE_TASK else rows
 
@@ -434,11 +420,8 @@ def order_value(frame: DataFrame, column: str, backwards: bool = False) -> Colum
     return F.expr(order_of(values_of(frame.schema)(column), backwards))
 
 
-def place_of(
-    frame: DataFrame,
-    keys: Keys,
-) -> list[Column]:  # for each order column: is it null, and its value
-    "The place of a row in the total order, before its hash."
+def place_of(frame: DataFrame, keys: Keys) -> list[Column]:
+    "The place of a row in the total order, before its hash: of each order column, is it null, and its value."
     at = []
     for i, (name, backwards) in enumerate(keys.order):
         value = order_value(frame, name, backwards)
