@@ -369,8 +369,8 @@ class Config(_Settings):
     Raises `ConfigError` that lists every mistake at once.
     """
 
-    # setting -> where its value came from; None: whatever is not unset was passed
-    sources: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
+    # setting -> where its value came from; unset: whatever is not unset was passed
+    sources: Mapping[str, str] = field(default=_UNSET, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         "Parse every value, apply the preset of `compat`, and report all mistakes together."
@@ -474,7 +474,7 @@ def _fill(config: Config) -> None:
     "Parse the values of a new `Config`, fill in presets and defaults, and check it as a whole."
     passed = {s.name: getattr(config, s.name) for s in settings()}
     given = {name: value for name, value in passed.items() if value is not _UNSET}
-    sources = dict.fromkeys(given, "parameter") if config.sources is None else dict(config.sources)
+    sources = dict.fromkeys(given, "parameter") if config.sources is _UNSET else dict(config.sources)
     values, mistakes = {}, []
     for s in settings():
         value, mistake = _check(s, given.get(s.name), sources.get(s.name, "parameter"))
