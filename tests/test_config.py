@@ -1,6 +1,6 @@
 """Settings: where they come from, what is wrong with them, and that everything is made from the one table."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -195,8 +195,8 @@ def test_a_blank_value_is_not_given(blank):
     for config in (
         Config.load(compat="snowplow"),
         Config(compat="snowplow", **blanks),
-        replace(expected, **blanks),
-        replace(given, **blanks),
+        expected.replace(**blanks),
+        given.replace(**blanks),
     ):
         assert config == expected and config.sources == expected.sources
     assert Config(event_id=",", order_by=[]).sources == {}
@@ -218,9 +218,9 @@ def test_a_blank_value_is_not_given(blank):
     ],
 )
 def test_a_preset_holds_below_what_is_given_and_replace_keeps_it(given, changed, expected):
-    config = replace(Config.load(compat="snowplow", **given), **changed)
+    config = Config.load(compat="snowplow", **given).replace(**changed)
     assert (config.synthetic, config.missing_fingerprint) == expected
-    again = replace(config)
+    again = config.replace()
     assert again == config and again.sources == config.sources
 
 
@@ -228,7 +228,7 @@ def test_a_config_is_frozen_and_a_replaced_one_is_checked():
     with pytest.raises(AttributeError):
         Config().mode = "decide"
     with pytest.raises(ConfigError, match="wanted at least 1"):
-        replace(Config(), retention_days=0)
+        Config().replace(retention_days=0)
 
 
 # --- one table

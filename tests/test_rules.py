@@ -701,7 +701,8 @@ COLLIDES = {  # strategy -> what happens to (a, g), whose id an earlier batch ha
 def across(spark):
     "What every strategy decides of today's pairs, with what earlier batches had."
     event_id, fingerprint = F.col("i"), F.col("f")
-    known = spark.createDataFrame(KNOWN, "i string, f string, fate int, batch_id string, seq bigint")
+    rows = [(i, f, int(fate), batch_id, seq) for i, f, fate, batch_id, seq in KNOWN]
+    known = spark.createDataFrame(rows, "i string, f string, fate int, batch_id string, seq bigint")
     known = known.select(
         *id_key(event_id),
         pair_key(event_id, fingerprint),

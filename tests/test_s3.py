@@ -21,7 +21,7 @@ from runs import TWO
 from dedup_nb.base import storage
 from dedup_nb.base.config import Input
 from dedup_nb.base.errors import AccessError, ConfigError
-from dedup_nb.base.spark import _joined
+from dedup_nb.base.spark import _join_settings
 from dedup_nb.base.storage import remove_folder
 from dedup_nb.dynamodb.connection import s3_policy
 from dedup_nb.formats.batches import find_batches
@@ -248,7 +248,9 @@ PACKAGES, EXTENSIONS = "spark.jars.packages", "spark.sql.extensions"
 
 def test_later_settings_go_over_those_before_and_lists_grow():
     ours = {PACKAGES: "d:d:1", EXTENSIONS: "D", "spark.ui.enabled": "false"}
-    joined = _joined(ours, {}, {PACKAGES: "s:s:2"}, {PACKAGES: "a:b:3,c:c:4", "spark.ui.enabled": "no"})
+    joined = _join_settings(
+        ours, {}, {PACKAGES: "s:s:2"}, {PACKAGES: "a:b:3,c:c:4", "spark.ui.enabled": "no"}
+    )
     assert joined == {PACKAGES: "d:d:1,s:s:2,a:b:3,c:c:4", EXTENSIONS: "D", "spark.ui.enabled": "no"}
 
 
