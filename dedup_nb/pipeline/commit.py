@@ -13,15 +13,10 @@ __all__ = [
     "check_conservation",
     "check_all_read",
     "check_entities",
-    "check_some_good",
     "check_shares",
     "DecidedBatch",
     "Written",
-    "count_written",
-    "check_counts",
     "BatchMetrics",
-    "measure",
-    "write_metrics",
     "commit_keys",
     "finish",
     "publish_pending",
@@ -91,11 +86,13 @@ from ..report.pages import looked_back, row_file, sum_in_words
 from ..rules.cross_batch import to_remember
 from ..rules.keys import Keys, in_one_partition_if_small
 
+# %% ../../nbs/06_pipeline/60_commit.ipynb #24e1ae9a
+_Files = Mapping[str, list[dict[str, Any]]]  # area -> its files: path (below the output) and bytes
 
-# %% ../../nbs/06_pipeline/60_commit.ipynb #c10ca8ff
+
 def commit_record(
     attempt: Attempt,
-    files: Mapping[str, list[dict[str, Any]]],  # area -> its files
+    files: _Files,
     record: Mapping[str, Any],  # what else the commit says: status, counts
 ) -> dict[str, Any]:
     "Make what `files.json` will say."
@@ -107,7 +104,8 @@ def publish(output: str, committed: Mapping[str, Any]) -> None:
     "Make the attempt's files the batch's files, for loaders. May be done again after a crash."
     folder = f"{output}/runs/{committed['batch_id']}"
     listed = {name: value for name, value in committed.items() if name != "loader"}
-    write_text(f"{folder}/copy_manifest.json", json.dumps({"entries": committed["entries"]}, indent=1))
+    entries = {"entries": committed["entries"]}
+    write_text(f"{folder}/copy_manifest.json", json.dumps(entries, indent=1))
     write_text(f"{folder}/files.json", json.dumps(listed, indent=1))
     for path, text in committed.get("loader", {}).items():
         write_text(f"{output}/{path}", text)
@@ -137,10 +135,10 @@ def remove_unlisted(
     return gone
 
 
-# %% ../../nbs/06_pipeline/60_commit.ipynb #6ad92ac6
+# %% ../../nbs/06_pipeline/60_commit.ipynb #1123b58d
 def check_alone(
     attempt: Attempt,
-    files: Mapping[str, list[dict[str, Any]]],  # what is to be committed
+    files: _Files,  # what is to be committed
     earlier: str | None,  # the attempt that was committed when this one began
     areas: Sequence[str],  # whose files are the attempt's own
 ) -> None:
@@ -221,20 +219,7 @@ def check_entities(
             )
 
 
-# %% ../../nbs/06_pipeline/60_commit.ipynb #54a20e8c
-def check_some_good(job: Job, batch_id: str, source: Source, tally: Tally) -> None:
-    "Raise `AlarmError` if no row is an event and rows are to move, unless `max_bad_share` is 1."
-    if tally.good or not tally.read or not job.applies or job.limits.max_bad_share == 1:
-        return
-    first = source.bad(source.raw).limit(1).collect()
-    failure = json.dumps(json.loads(first[0].value)["data"]["failure"])[:300] if first else "nothing"
-    raise AlarmError(
-        f"None of the {counted(tally.read, 'row')} of batch {batch_id} is an event; the first says "
-        f"{failure}. "
-        f"Is input_format={job.places.input.format} right? Nothing was committed; max_bad_share=1 commits such a batch."
-    )
-
-
+# %% ../../nbs/06_pipeline/60_commit.ipynb #b8b86898
 def check_shares(
     limits: Limits,
     counts: Mapping[str, int],
@@ -284,13 +269,9 @@ class Written:
     notes: Sequence[str] = ()  # of the rows, for people
 
 
-# %% ../../nbs/06_pipeline/60_commit.ipynb #20b5f3d5
-def count_written(
-    spark: SparkSession,
-    attempt: Attempt,
-    output: Output,
-    kept: Kept,
-    files: Mapping[str, Sequence[Mapping[str, Any]]],  # of each area
+# %% ../../nbs/06_pipeline/60_commit.ipynb #eda06d03
+def _count_written(
+    spark: SparkSession, attempt: Attempt, output: Output, kept: Kept, files: _Files
 ) -> dict[str, int]:
     "The rows of the written files: bad, kept, dropped. Raises as `check_entities` does."
     bad = count_rows(spark, attempt, files["bad"], "text")
@@ -306,10 +287,10 @@ def count_written(
     return {"bad": bad, "kept": events, "dropped": dropped}
 
 
-def check_counts(job: Job, b: DecidedBatch, kept: Kept, files: Mapping[str, Any]) -> dict[str, int]:
+def _check_counts(job: Job, b: DecidedBatch, kept: Kept, files: _Files) -> dict[str, int]:
     "The counts of the batch, checked against the written files and the limits."
     decided, tally = b.decisions.counts, b.suspects.tally
-    written = count_written(job.spark, b.attempt, job.places.output, kept, files) if job.applies else {}
+    written = _count_written(job.spark, b.attempt, job.places.output, kept, files) if job.applies else {}
     if job.applies and not job.manifest and sum(written.values()) != tally.read:
         # a task that was lost, and done again, may have counted its rows twice
         read = b.source.raw.count()
@@ -416,28 +397,32 @@ def _notes_of_claim(job: Job, earlier: EarlierBatches, for_newer: int) -> list[s
     return [*notes, *claim.notes, *job.manifest.store.notes(claim)]
 
 
-# %% ../../nbs/06_pipeline/60_commit.ipynb #a48dad9d
-def measure(
-    job: Job,
-    b: DecidedBatch,
-    written: Written,
-    counts: Mapping[str, int],
-    files: Mapping[str, Sequence[Mapping[str, Any]]],
-    progress: Progress,
+# %% ../../nbs/06_pipeline/60_commit.ipynb #50a5f9cb
+def _cross_batch(b: DecidedBatch) -> dict[str, Any]:
+    "What the manifest changed."
+    earlier, cross, claim = b.earlier, b.decisions.counts.cross, b.earlier.claim
+    times = {name: entry.etl for name, entry in claim.ledger.entries.items()}
+    return {
+        "pairs": b.scan.number,
+        "known_keys": earlier.found,
+        **cross,
+        "looked_back": looked_back(cross["dropped_for"], times, claim.etl),
+        "newer_batches": list(earlier.newer),
+        "dropped_for_newer": sum(cross["dropped_for"].get(name, 0) for name in earlier.newer),
+    }
+
+
+def _measure(
+    job: Job, b: DecidedBatch, written: Written, counts: dict[str, int], files: _Files, progress: Progress
 ) -> BatchMetrics:
     "Bring the numbers of a batch together."
     from dedup_nb import __version__
 
-    decided, earlier, cross = b.decisions.counts, b.earlier, None
+    decided, earlier, claim = b.decisions.counts, b.earlier, b.earlier and b.earlier.claim
+    cross = _cross_batch(b) if earlier else None
     notes, types = _notes_of_rows(job, b, written), Counter()
     if earlier:
-        claim, dropped_for = earlier.claim, decided.cross["dropped_for"]
-        times = {name: entry.etl for name, entry in claim.ledger.entries.items()}
-        for_newer = sum(dropped_for.get(name, 0) for name in earlier.newer)
-        cross = {"pairs": b.scan.number, "known_keys": earlier.found, **decided.cross}
-        cross["looked_back"] = looked_back(dropped_for, times, claim.etl)
-        cross |= {"newer_batches": list(earlier.newer), "dropped_for_newer": for_newer}
-        notes += _notes_of_claim(job, earlier, for_newer)
+        notes += _notes_of_claim(job, earlier, cross["dropped_for_newer"])
     for t in (t for t in written.kept.types if t["kind"]):
         vendor, name, _, version = t["schema"].removeprefix("iglu:").split("/")
         types[f"{vendor}/{name}/{version.split('-')[0]}"] += t["number"]
@@ -446,18 +431,18 @@ def measure(
         batch_id=b.batch.batch_id,
         mode="apply" if job.applies else "decide",
         status="committed" if job.applies else "decided",
-        etl_time=utc(earlier.claim.etl if earlier else b.etl),
+        etl_time=utc(claim.etl if claim else b.etl),
         attempt=b.attempt.token,
         input_files=len(b.batch.files),
         hot_ids=list(written.hot_ids),
         notes=notes,
-        sequence=earlier.claim.sees if earlier else None,
+        sequence=claim.sees if claim else None,
         cross_batch=cross,
-        used=dict(job.manifest.store.used(earlier.claim)) if earlier else {},
+        used=dict(job.manifest.store.used(claim)) if claim else {},
         entities=dict(sorted(types.items())) if job.places.output.has_entities else None,
         started_at=progress.started_at,
         finished_at=utc_now(),
-        counts=dict(counts),
+        counts=counts,
         reasons=dict(decided.reasons),
         verdicts=dict(decided.verdicts),
         seconds={**progress.seconds, "total": round(sum(progress.seconds.values()), 3)},
@@ -467,13 +452,13 @@ def measure(
     )
 
 
-def write_metrics(attempt: Attempt, metrics: BatchMetrics) -> None:
+# %% ../../nbs/06_pipeline/60_commit.ipynb #58f7f02f
+def _write_metrics(attempt: Attempt, metrics: BatchMetrics) -> None:
     "Write the numbers of a batch; a page that shows those before goes, and is drawn anew when the run ends."
     remove_file(f"{attempt.record}/report.html")
     write_text(f"{attempt.record}/metrics.json", json.dumps(metrics.to_json(), indent=1))
 
 
-# %% ../../nbs/06_pipeline/60_commit.ipynb #8352111d
 def _move_into_table(job: Job, b: DecidedBatch, kept: DataFrame) -> list[dict[str, Any]]:  # its files
     "Raises `OutputError` if the table has rows of the batch that this output has not written."
     output, attempt, claim = job.places.output, b.attempt, b.earlier and b.earlier.claim
@@ -495,9 +480,7 @@ def _move_into_table(job: Job, b: DecidedBatch, kept: DataFrame) -> list[dict[st
     return []
 
 
-def _record_of(
-    job: Job, b: DecidedBatch, kept: Kept, files: Mapping[str, Any], metrics: BatchMetrics
-) -> dict[str, Any]:
+def _record_of(job: Job, b: DecidedBatch, kept: Kept, files: _Files, metrics: BatchMetrics) -> dict[str, Any]:
     "What is published of the batch once it is committed."
     output, m = job.places.output, metrics.to_json()
     status = {"status": metrics.status, "output_format": output.format}
@@ -513,6 +496,7 @@ def _record_of(
     return {**record, "loader": {**texts, **row_file(m)}}
 
 
+# %% ../../nbs/06_pipeline/60_commit.ipynb #20a68392
 def commit_keys(job: Job, b: DecidedBatch, record: Mapping[str, Any], metrics: BatchMetrics) -> BatchMetrics:
     "Commit the batch in the manifest: its keys, and what a later run wants to know. What that took is counted."
     m, version = metrics.to_json(), b.batch.versions
@@ -537,7 +521,7 @@ def commit_keys(job: Job, b: DecidedBatch, record: Mapping[str, Any], metrics: B
     used = dict(job.manifest.store.used(b.earlier.claim))
     if used != metrics.used:
         metrics = replace(metrics, used=used)
-        write_metrics(b.attempt, metrics)
+        _write_metrics(b.attempt, metrics)
     return metrics
 
 
@@ -550,13 +534,13 @@ def finish(
     "Count, check, measure, commit, publish, in this order."
     attempt, areas = b.attempt, own_areas(job.places.output.format)
     files = {area: files_of(attempt, area) for area in AREAS}
-    counts = check_counts(job, b, written.kept, files)
+    counts = _check_counts(job, b, written.kept, files)
     check_alone(attempt, files, b.before.get("attempt"), areas)
     if written.kept.staged is not None:
         files["events"] = _move_into_table(job, b, written.kept.staged)
     progress.done("commit", sum_in_words(counts))
-    metrics = measure(job, b, written, counts, files, progress)
-    write_metrics(attempt, metrics)
+    metrics = _measure(job, b, written, counts, files, progress)
+    _write_metrics(attempt, metrics)
     record = _record_of(job, b, written.kept, files, metrics)
     check_alone(attempt, files, b.before.get("attempt"), areas)
     if job.applies and job.note:

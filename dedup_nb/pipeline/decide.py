@@ -5,14 +5,13 @@
 # %% auto #0
 __all__ = [
     "time_of_batch",
-    "time_columns",
     "Tally",
     "Scan",
-    "row_counts",
-    "seen_by",
     "scan_ids",
     "scan_keys",
     "sums_of",
+    "check_some_good",
+    "scan_batch",
     "EarlierBatches",
     "look_back",
     "earlier_words",
@@ -23,19 +22,16 @@ __all__ = [
     "Suspects",
     "stage_suspects",
     "DecisionCounts",
-    "count_decisions",
     "hottest_ids",
     "Decisions",
     "decide_suspects",
-    "natural_words",
-    "synthetic_words",
-    "resolved_words",
-    "clean_words",
+    "decision_words",
     "differing_words",
     "without_id_words",
 ]
 
-# %% ../../nbs/06_pipeline/40_decide.ipynb #a3b4d88d
+# %% ../../nbs/06_pipeline/40_decide.ipynb #f653e523
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,7 +42,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ..base.canonical import as_text, field_at, micros_of, values_of
-from ..base.errors import OF_ALL_COPIES, counted, grouped, share
+from ..base.errors import OF_ALL_COPIES, AlarmError, counted, grouped, share
 from ..base.spark import LINE, PLAIN_JSON
 from ..formats.batches import spelled_time
 from ..formats.reading import Source
@@ -72,7 +68,7 @@ from dedup_nb.rules.keys import (
 from ..rules.natural import distinct_with_counts
 
 
-# %% ../../nbs/06_pipeline/40_decide.ipynb #9efd5332
+# %% ../../nbs/06_pipeline/40_decide.ipynb #b824e17b
 def time_of_batch(
     given: int | None,  # seconds since 1970
     batch_id: str,
@@ -88,7 +84,7 @@ def time_of_batch(
 _TIMELIKE = (T.TimestampType, T.TimestampNTZType, T.DateType, T.StringType)
 
 
-def time_columns(schema: T.StructType, keys: Keys) -> list[str]:
+def _time_columns(schema: T.StructType, keys: Keys) -> list[str]:
     "The order columns that may hold a time."
     return [name for name, _ in keys.order if isinstance(field_at(schema, name).kind, _TIMELIKE)]
 
@@ -111,7 +107,7 @@ def _median_hours(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(counts[name] for name in sorted(counts) if name.startswith("_dd_hour"))
 
 
-# %% ../../nbs/06_pipeline/40_decide.ipynb #a9d3952b
+# %% ../../nbs/06_pipeline/40_decide.ipynb #c9b74ef3
 @dataclass(frozen=True)
 class Tally:
     "Rows of a part of the batch."
@@ -142,12 +138,12 @@ class Scan:
     fingerprints: str | None = None  # their kind, see `ledger.other_kind`
 
 
-def row_counts() -> list[Column]:  # `rows`, `good`
+def _row_counts() -> list[Column]:  # `rows`, `good`
     "Count the rows, and those with `_dd_good`."
     return [F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good")]
 
 
-def seen_by(watch: Observation, rows: DataFrame, numbers: Sequence[Column]) -> dict[str, Any]:
+def _seen_by(watch: Observation, rows: DataFrame, numbers: Sequence[Column]) -> dict[str, Any]:
     "What was counted on the way. Spark Connect may lose that, if more comes after: then it is counted again."
     return watch.get or rows.agg(*numbers).first().asDict()
 
@@ -160,7 +156,7 @@ def scan_ids(
     timed: bool,  # is the time of the batch to be found?
 ) -> Scan:
     "Find the ids that need a look, without a manifest."
-    names = time_columns(source.schema, keys) if timed else []
+    names = _time_columns(source.schema, keys) if timed else []
     narrow = source.narrow(names)
     rows = narrow.select("_dd_id", "_dd_look", *_hours(narrow, names))
     numbers = [F.count(F.lit(1)).alias("rows"), *_medians(names, source)]
@@ -169,11 +165,11 @@ def scan_ids(
     # adaptive execution cuts an empty shuffle away, with what is counted before it: one more id keeps it
     one = rows.sparkSession.range(1).selectExpr("'' as _dd_id", "false as _dd_look")
     staged = attempt.stage(suspect_ids(counted.unionByName(one), natural), "ids")
-    counts = seen_by(watch, rows, numbers)
+    counts = _seen_by(watch, rows, numbers)
     return Scan(staged, attempt.staged_rows("ids"), _median_hours(counts), counts["rows"])
 
 
-# %% ../../nbs/06_pipeline/40_decide.ipynb #4f243229
+# %% ../../nbs/06_pipeline/40_decide.ipynb #844a1a3a
 _PAIR_HASH = f"xxhash64({', '.join([*KEY, 'pair'])})"
 
 
@@ -182,7 +178,7 @@ def _stage_keys(
 ) -> tuple[DataFrame, list[str], dict[str, Any]]:
     "Stage the keys of all rows: the frame, the columns that a good row has, and what was counted on the way."
     rows = source.decode(source.raw)
-    times = _hours(rows, time_columns(source.schema, keys))
+    times = _hours(rows, _time_columns(source.schema, keys))
     hours = [f"_dd_hour{i}" for i in range(len(times))]
     event_id, fingerprint = F.col("_dd_id"), F.col("_dd_fp")
     columns = {
@@ -202,7 +198,7 @@ def _stage_keys(
     real = F.expr("count_if(_dd_good and not _dd_stand_in) as real")
     checksum = F.expr(f"coalesce(bit_xor(if(_dd_good, {_PAIR_HASH}, 0)), 0) as checksum")
     watch = Observation("keys")
-    counts = [*row_counts(), real, checksum, *_medians(hours, source)]
+    counts = [*_row_counts(), real, checksum, *_medians(hours, source)]
     staged = attempt.stage(keyed.observe(watch, *counts), "keys")
     return staged, ["_dd_hash", *columns], watch.get
 
@@ -217,7 +213,7 @@ def _kind_of_fingerprints(keys: Keys, counts: Mapping[str, int]) -> str | None:
     return "empty" if not real else "column" if real == good else "some"
 
 
-# %% ../../nbs/06_pipeline/40_decide.ipynb #c0d45451
+# %% ../../nbs/06_pipeline/40_decide.ipynb #615e3a61
 def scan_keys(
     source: Source,
     keys: Keys,
@@ -250,17 +246,22 @@ def scan_keys(
 
 def _with_distinct_pairs(scan: Scan, repeated: DataFrame, columns: Sequence[str]) -> Scan:
     "One row per pair. Most ids have one row, which is one: only the others are brought together."
-    several = in_one_partition_if_small(repeated.where("several").select("_dd_hash"), scan.found)
+    several = repeated.where("several").select("_dd_hash")
+    several = in_one_partition_if_small(several, scan.found)
     alone = scan.pairs.join(several, "_dd_hash", "left_anti")
-    least = [F.expr(f"min({c}) as {c}") for c in ("own", "hour", "place") if c in columns]
-    pair = [c for c in columns if c not in ("own", "hour", "place")]
     rows = scan.keys.join(several, "_dd_hash", "left_semi")
+    of_row = [c for c in ("own", "hour", "place") if c in columns]
+    least = [F.expr(f"min({c}) as {c}") for c in of_row]
+    pair = [c for c in columns if c not in of_row]
     together = rows.groupBy(*pair).agg(*least, F.expr("count(1) as n"))
     even = f"coalesce(bit_xor(if(n % 2 = 0, {_PAIR_HASH}, 0)), 0) as even"
     sums = together.selectExpr("count(1) as pairs", "coalesce(sum(n), 0) as rows", even).first()
-    number = scan.number - sums.rows + sums.pairs
-    pairs = alone.unionByName(together)
-    return replace(scan, pairs=pairs, number=number, checksum=scan.checksum ^ sums.even)
+    return replace(
+        scan,
+        pairs=alone.unionByName(together),
+        number=scan.number - sums.rows + sums.pairs,
+        checksum=scan.checksum ^ sums.even,
+    )
 
 
 def sums_of(
@@ -269,6 +270,34 @@ def sums_of(
     "Count pairs and their rows; the checksum is the same in any order."
     checksum = f"coalesce(bit_xor({_PAIR_HASH}), 0) as checksum"
     return pairs.selectExpr("count(1) as pairs", "coalesce(sum(n), 0) as rows", checksum).first()
+
+
+# %% ../../nbs/06_pipeline/40_decide.ipynb #4c39db3b
+def check_some_good(job: Job, source: Source, tally: Tally, batch_id: str) -> None:
+    "Raise `AlarmError` if no row is an event and rows are to move, unless `max_bad_share` is 1."
+    if tally.good or not tally.read or not job.applies or job.limits.max_bad_share == 1:
+        return
+    first = source.bad(source.raw).limit(1).collect()
+    failure = json.dumps(json.loads(first[0].value)["data"]["failure"])[:300] if first else "nothing"
+    raise AlarmError(
+        f"None of the {counted(tally.read, 'row')} of batch {batch_id} is an event; the first says "
+        f"{failure}. "
+        f"Is input_format={job.places.input.format} right? Nothing was committed; max_bad_share=1 commits such a batch."
+    )
+
+
+def scan_batch(
+    job: Job, source: Source, keys: Keys, attempt: Attempt
+) -> tuple[Scan, int | None]:  # and the time of the batch
+    "Scan a batch, and find out when it was."
+    given, name = job.limits.etl_s, attempt.batch_id
+    if job.manifest:
+        scan = scan_keys(source, keys, attempt, job.manifest.store.texts)
+        check_some_good(job, source, scan.tally, name)
+    else:
+        timed = given is None and spelled_time(name) is None
+        scan = scan_ids(source, keys, attempt, job.recipe.natural != "off", timed)
+    return scan, time_of_batch(given, name, scan.hours)
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #db430984
@@ -310,7 +339,7 @@ def earlier_words(scan: Scan, earlier: EarlierBatches) -> str:
     return f"{counted(scan.number, 'pair')}, {known}"
 
 
-# %% ../../nbs/06_pipeline/40_decide.ipynb #4db2c93c
+# %% ../../nbs/06_pipeline/40_decide.ipynb #409ad3bc
 @dataclass(frozen=True)
 class SuspectIds:
     "The ids that need a look."
@@ -323,7 +352,8 @@ class SuspectIds:
 def with_erased_ids(scan: Scan, source: Source, keys: Keys, erased: DataFrame, attempt: Attempt) -> Scan:
     "The scan with a look at what was erased; what left the manifest for it does not come back."
     named = attempt.stage(erased_ids(source, keys, erased), "erased")
-    ids = attempt.stage(scan.ids.unionAll(named.select("_dd_hash")).distinct(), "looked_at")
+    ids = scan.ids.unionAll(named.select("_dd_hash"))
+    ids = attempt.stage(ids.distinct(), "looked_at")
     pairs = scan.pairs and without_forgotten(scan.pairs, named)
     return replace(scan, ids=ids, found=attempt.staged_rows("looked_at"), pairs=pairs)
 
@@ -345,12 +375,11 @@ def ids_to_look_at(
 
 def suspects_words(ids: SuspectIds) -> str:
     "How many ids need a look, for the progress line."
-    return f"{counted(ids.number, 'id')} to look at" + (
-        "" if ids.broadcast else ", too many to broadcast: shuffling"
-    )
+    shuffling = "" if ids.broadcast else ", too many to broadcast: shuffling"
+    return f"{counted(ids.number, 'id')} to look at{shuffling}"
 
 
-# %% ../../nbs/06_pipeline/40_decide.ipynb #3a7098ae
+# %% ../../nbs/06_pipeline/40_decide.ipynb #34589176
 @dataclass(frozen=True)
 class Suspects:
     "The rows of the ids that need a look."
@@ -367,26 +396,32 @@ def stage_suspects(
     watch = Observation("suspects")
     rows = rows_of(source.raw, ids.hashes, broadcast=ids.broadcast)
     decoded = source.decode(rows).drop("_dd_look")
-    keyed = with_keys(decoded.observe(watch, *row_counts()), keys)
+    keyed = with_keys(decoded.observe(watch, *_row_counts()), keys)
     if not job.applies:  # nothing is to move: the keys are enough
         keyed = keyed.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_good")
-    staged, number = attempt.stage(keyed, "suspects"), attempt.staged_rows("suspects")
-    bad = number - seen_by(watch, decoded, row_counts())["good"]
+    staged = attempt.stage(keyed, "suspects")
+    number = attempt.staged_rows("suspects")
+    bad = number - _seen_by(watch, decoded, _row_counts())["good"]
     good = staged.where("_dd_good").drop("_dd_good")
     if keys.unique and job.recipe.natural != "off":  # a row may be a pair of its own, and has a number
         good = distinct_with_counts(in_one_partition_if_small(good, number))
     else:
         good = _in_place(good, number)
-    return Suspects(good, staged.where("not _dd_good"), Tally(scan.read, scan.read - bad))
+    tally = Tally(scan.read, scan.read - bad)
+    check_some_good(job, source, tally, attempt.batch_id)
+    return Suspects(good, staged.where("not _dd_good"), tally)
 
 
 def _in_place(staged: DataFrame, number: int) -> DataFrame:
     "Put the line, and the place in the staged files, last in the order: equal rows need no collapsing then."
     file = staged.metadataColumn("_metadata")  # the events may have a column of this name
-    name, index = F.hex(F.xxhash64(file.getField("file_name"))), file.getField("row_index").cast("string")
-    line = [F.hex(F.xxhash64(LINE))] if LINE in staged.columns else []
-    place = F.col("_dd_at").withField("row", F.concat("_dd_at.row", *line, F.concat(name, index)))
-    return in_one_partition_if_small(staged.withColumns({"_dd_at": place, "_dd_n": F.expr("1L")}), number)
+    place = [F.hex(F.xxhash64(file.getField("file_name"))), file.getField("row_index").cast("string")]
+    if LINE in staged.columns:
+        place.insert(0, F.hex(F.xxhash64(LINE)))
+    row = F.concat("_dd_at.row", *place)
+    at = F.col("_dd_at").withField("row", row)
+    numbered = staged.withColumns({"_dd_at": at, "_dd_n": F.expr("1L")})
+    return in_one_partition_if_small(numbered, number)
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #529db46e
@@ -430,8 +465,8 @@ def _reasons_of(rows: Sequence[Row]) -> Iterator[tuple[str | None, int]]:
         yield r.reason if r.reason in OF_ALL_COPIES else "natural", r.going - r.firsts
 
 
-# %% ../../nbs/06_pipeline/40_decide.ipynb #91f20cf2
-def count_decisions(
+# %% ../../nbs/06_pipeline/40_decide.ipynb #725f5e55
+def _count_decisions(
     decisions: DataFrame,  # one row per pair
 ) -> DecisionCounts:
     "Count what was decided."
@@ -469,7 +504,7 @@ def hottest_ids(
     return [r.asDict() for r in found.withColumn("event_id", F.expr("left(event_id, 200)")).collect()]
 
 
-# %% ../../nbs/06_pipeline/40_decide.ipynb #1f3f18ac
+# %% ../../nbs/06_pipeline/40_decide.ipynb #ae82b12f
 @dataclass(frozen=True)
 class Decisions:
     "What was decided of the suspects."
@@ -481,7 +516,7 @@ class Decisions:
 def _stage_decisions(decisions: DataFrame, attempt: Attempt, name: str) -> Decisions:
     staged = attempt.stage(decisions, name)
     staged = in_one_partition_if_small(staged, attempt.staged_rows(name))
-    return Decisions(staged, count_decisions(staged))
+    return Decisions(staged, _count_decisions(staged))
 
 
 def _decide(
@@ -525,35 +560,24 @@ def decide_suspects(
     return _stage_decisions(marked, attempt, "decisions_erased")
 
 
-# %% ../../nbs/06_pipeline/40_decide.ipynb #0f6a3749
-def natural_words(c: DecisionCounts) -> str:
-    "What the natural stage did."
+# %% ../../nbs/06_pipeline/40_decide.ipynb #555c38e4
+def decision_words(c: DecisionCounts, tally: Tally) -> dict[str, str]:
+    "What was done to the suspects and to all other rows, by the stage that says it."
     across = c.reasons.get("natural_cross_batch", 0)
-    dropped = c.reasons.get("natural", 0) + across
+    natural = c.reasons.get("natural", 0) + across
+    of_them = f"({share(natural, c.suspects)} of them)"
     earlier = f", {grouped(across)} of those for earlier batches" if across else ""
-    of_them = f"({share(dropped, c.suspects)} of them)"
-    return f"{grouped(c.suspects)} in, {grouped(dropped)} dropped {of_them}{earlier}"
+    left, going = c.suspects - natural, c.dropped - natural
+    rows, sure = counted(c.suspects, "suspect row"), counted(tally.good - c.suspects, "row")
+    return {
+        "natural": f"{grouped(c.suspects)} in, {grouped(natural)} dropped {of_them}{earlier}",
+        "synthetic": f"{grouped(left)} in, {grouped(c.renamed)} renamed, {grouped(going)} dropped",
+        "resolve": f"{rows}: {grouped(c.suspects - c.dropped)} kept, {grouped(c.dropped)} dropped",
+        "clean": f"{sure} straight through, {grouped(tally.bad)} bad",
+    }
 
 
-def synthetic_words(c: DecisionCounts) -> str:
-    "What the synthetic stage did."
-    natural = c.reasons.get("natural", 0) + c.reasons.get("natural_cross_batch", 0)
-    left = c.suspects - natural
-    return f"{grouped(left)} in, {grouped(c.renamed)} renamed, {grouped(c.dropped - natural)} dropped"
-
-
-def resolved_words(c: DecisionCounts) -> str:
-    "What became of the suspect rows."
-    rows = counted(c.suspects, "suspect row")
-    return f"{rows}: {grouped(c.suspects - c.dropped)} kept, {grouped(c.dropped)} dropped"
-
-
-def clean_words(tally: Tally, c: DecisionCounts) -> str:
-    "What became of all other rows."
-    return f"{counted(tally.good - c.suspects, 'row')} straight through, {grouped(tally.bad)} bad"
-
-
-# %% ../../nbs/06_pipeline/40_decide.ipynb #67fe6361
+# %% ../../nbs/06_pipeline/40_decide.ipynb #e1bf8d9c
 def differing_words(
     suspects: DataFrame,  # with keys
     decisions: DataFrame,
@@ -578,22 +602,23 @@ def _count_differing(
     suspects: DataFrame, decisions: DataFrame, columns: Sequence[str]
 ) -> tuple[int, dict[str, int]]:
     "Dropped copies that differ from the first row of their pair; and by column."
-    names = {c: f"c{i}" for i, c in enumerate(columns)}  # short ones, side by side with those of the first
+    names = [f"c{i}" for i in range(len(columns))]  # short ones, side by side with those of the first
     texts = []
-    for column, name in names.items():
+    for column, name in zip(columns, names):
         value = F.expr(field_at(suspects.schema, column).sql).alias("v")
         texts.append(F.to_json(F.struct(value), PLAIN_JSON).alias(name))
     rows = suspects.select("_dd_id", "_dd_fp", F.col("_dd_at.row").alias("row"), *texts)
-    pairs = decisions.where("copies > 1 and stays").selectExpr("event_id", "_dd_fp as fp", "first_row")
+    pairs = decisions.where("copies > 1 and stays")
+    pairs = pairs.selectExpr("event_id", "_dd_fp as fp", "first_row")
     copies = rows.join(pairs, F.expr("_dd_id = event_id and _dd_fp = fp"))
     first = copies.where("row = first_row")
-    first = first.select("event_id", "fp", F.struct(*names.values()).alias("first"))
-    beside = copies.where("row <> first_row").join(first, ["event_id", "fp"])
-    differs = {c: f"{name} <> first.{name}" for c, name in names.items()}
-    counts = [F.expr(f"count_if({text})").alias(names[c]) for c, text in differs.items()]
-    either = F.expr(f"count_if({' or '.join(differs.values())}) as rows")
-    found = beside.agg(either, *counts).first()
-    return found.rows, {c: found[name] for c, name in names.items() if found[name]}
+    first = first.select("event_id", "fp", F.struct(*names).alias("first"))
+    others = copies.where("row <> first_row").join(first, ["event_id", "fp"])
+    differs = [f"{name} <> first.{name}" for name in names]
+    counts = [F.expr(f"count_if({text}) as {name}") for text, name in zip(differs, names)]
+    either = F.expr(f"count_if({' or '.join(differs)}) as rows")
+    found = others.agg(either, *counts).first()
+    return found.rows, {column: found[name] for column, name in zip(columns, names) if found[name]}
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #06b71043

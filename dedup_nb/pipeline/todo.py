@@ -45,12 +45,13 @@ def record_input(
     return _digest(sizes)
 
 
-# %% ../../nbs/06_pipeline/20_todo.ipynb #aec299d0
+# %% ../../nbs/06_pipeline/20_todo.ipynb #05225b79
 def _is_of(entry: Entry, batch: Batch) -> bool:
     "Was this committed batch read from this folder? The archive may have moved as a whole."
-    source, digest = entry.committed["source"], entry.committed["input"]
-    names = [os.path.basename(folder.rstrip("/")) for folder in (source, batch.source)]
-    return names[0] == names[1] or digest == _digest(_sizes(batch))
+    then, now = entry.committed["source"], batch.source
+    if os.path.basename(then.rstrip("/")) == os.path.basename(now.rstrip("/")):
+        return True
+    return entry.committed["input"] == _digest(_sizes(batch))
 
 
 def _another(batch: Batch, entry: Entry) -> str:
@@ -97,7 +98,7 @@ def _trouble_with(batch: Batch, entry: Entry, read: Mapping[str, int] | None) ->
     )
 
 
-# %% ../../nbs/06_pipeline/20_todo.ipynb #b43f37cb
+# %% ../../nbs/06_pipeline/20_todo.ipynb #081e0df7
 @dataclass(frozen=True)
 class Chosen:
     "The batches as they are to be read, and what to say of them."
@@ -113,17 +114,23 @@ def _parts_of(
     take_late: bool,
 ) -> tuple[list[Batch], list[str]]:  # and the paths of files that nobody is to take
     "Cut a folder into the parts that are committed, and one of the files that came late."
-    files, parts = batch.by_path(), {name: set(paths) for name, paths in read.items()}
-    new = [path for path in files if not any(path in paths for paths in read.values())]
-    if new and batch.batch_id not in read:  # it was forgotten
-        parts[batch.batch_id], new = set(new), []
-    elif new and take_late:
-        names = (late_id(batch.batch_id, i) for i in count(1))
-        parts[next(name for name in names if name not in read)], new = set(new), []
-    in_parts = {name: tuple(f for p, f in files.items() if p in paths) for name, paths in parts.items()}
-    return [replace(batch, batch_id=name, files=own) for name, own in in_parts.items()], new
+    files, parts = batch.by_path(), dict(read)
+    known = {path for paths in read.values() for path in paths}
+    new = {path: f.size for path, f in files.items() if path not in known}
+    name = batch.batch_id  # its own is free if it was forgotten
+    if take_late and name in read:
+        names = (late_id(name, i) for i in count(1))
+        name = next(free for free in names if free not in read)
+    if new and name not in read:
+        parts[name], new = new, {}
+    found = []
+    for name, paths in parts.items():
+        own = tuple(f for path, f in files.items() if path in paths)
+        found.append(replace(batch, batch_id=name, files=own))
+    return found, list(new)
 
 
+# %% ../../nbs/06_pipeline/20_todo.ipynb #20eb2038
 def compare_with_commits(
     batches: Sequence[Batch],  # as listed
     ledger: Ledger,
@@ -241,7 +248,7 @@ def _gaps(spans: Sequence[tuple[int, int]], now: int) -> Iterator[tuple[int, int
         start = max(start, last + 1)
 
 
-# %% ../../nbs/06_pipeline/20_todo.ipynb #1df252e8
+# %% ../../nbs/06_pipeline/20_todo.ipynb #def4e781
 @dataclass(frozen=True)
 class _Table:
     "A table, and what the ledger says of it."
@@ -275,33 +282,37 @@ def _check_name(t: _Table) -> None:
 def _base_name(t: _Table, known: Sequence[_TableCommit]) -> str:
     "Parts are named after the table; after a whole of it, if another table had the name."
     name = t.whole.batch_id
-    entry, wholes = t.ledger.entries.get(name), [c for c in known if c.part.first is None]
-    is_own = not entry or not entry.committed or name in [c.part.batch_id for c in wholes]
-    return name if is_own or not wholes else max(wholes, key=lambda c: c.seq).part.batch_id
+    entry = t.ledger.entries.get(name)
+    wholes = {c.part.batch_id: c.seq for c in known if c.part.first is None}
+    if not entry or not entry.committed or not wholes or name in wholes:
+        return name
+    return max(wholes, key=wholes.get)
 
 
 def _open_parts(t: _Table, known: Sequence[_TableCommit]) -> list[Part]:
     "What no commit has: what was forgotten, as it was read, and what was added since."
-    now, last = t.table.version(), max(c.part.last for c in known)
+    now = t.table.version()
+    last = max(c.part.last for c in known)
     if last > now:
         raise ConfigError(
             f"{t.table.name} is at version {now}, and version {last} was committed: it was put back "
             "from a backup. To take all rows, name the batch: --batch-id NAME."
         )
-    taken_again = lambda c: any(other.covers(c) for other in known)
-    parts = [c.part for c in known if not c.in_force and not taken_again(c)]
+    forgotten = [c for c in known if not c.in_force]
+    parts = [c.part for c in forgotten if not any(other.covers(c) for other in known)]
     name = _base_name(t, known)
     left = (_NAME.fullmatch(n) for n, e in t.ledger.entries.items() if not e.committed)
     begun = {int(m[2]): int(m[3]) for m in left if m and m[1] == name}
     for first, end in _gaps(sorted(c.span for c in known), now):
         while first <= end:
             last = min(end, begun.get(first, end))
-            parts.append(Part(f"{name}-v{first}-{last}", first, last) if first else Part(name, None, last))
+            part = Part(f"{name}-v{first}-{last}", first, last)
+            parts.append(part if first else Part(name, None, last))
             first = last + 1
     return parts
 
 
-# %% ../../nbs/06_pipeline/20_todo.ipynb #05522ef0
+# %% ../../nbs/06_pipeline/20_todo.ipynb #26069f56
 def _find_parts(t: _Table, limits: Limits) -> list[Part] | None:
     "The parts to take; None: the whole table, as it is now."
     asked = limits.batch_id
@@ -326,8 +337,10 @@ def _find_parts(t: _Table, limits: Limits) -> list[Part] | None:
     return None
 
 
-def _versions_in_words(first: int, last: int) -> str:
-    return f"version {last}" if first == last else f"versions {first} to {last}"
+# %% ../../nbs/06_pipeline/20_todo.ipynb #e9307022
+def _added_words(first: int, last: int) -> str:
+    versions = f"version {last}" if first == last else f"versions {first} to {last}"
+    return f"what {versions} added"
 
 
 def _batch_as_of(t: _Table, batch_id: str, version: int) -> Batch:
@@ -360,7 +373,7 @@ def _batch_of(t: _Table, part: Part) -> Batch | None:
         return _batch_as_of(t, name, last)
     if added.why_not:
         raise ConfigError(
-            f"{t.table.name}: what {_versions_in_words(first, last)} added cannot be told: {added.why_not}. "
+            f"{t.table.name}: {_added_words(first, last)} cannot be told: {added.why_not}. "
             f"--force takes all rows as batch {name}: those that are remembered (retention_days) are dropped, "
             "a row that was changed may count as another event, one that was deleted stays in the output."
         )
@@ -368,7 +381,7 @@ def _batch_of(t: _Table, part: Part) -> Batch | None:
     return batch if added.rows else None
 
 
-# %% ../../nbs/06_pipeline/20_todo.ipynb #e7ee478e
+# %% ../../nbs/06_pipeline/20_todo.ipynb #f811a90d
 def parts_of_table(
     spark: SparkSession,
     found: Found,  # the table, as one batch
@@ -392,12 +405,9 @@ def parts_of_table(
         if parts is None:
             return found
         batches = [b for part in parts if (b := _batch_of(t, part))]
-    notes = [f"batch {b.batch_id} of {b.source}: {_rows_in_words(*b.versions)}" for b in batches]
-    none = f"{whole.source} has nothing that is not committed"
-    return replace(found, batches=tuple(batches), notes=(*found.notes, *(notes or [none])))
-
-
-def _rows_in_words(first: int | None, last: int) -> str:
-    return (
-        f"all rows as of version {last}" if first is None else f"what {_versions_in_words(first, last)} added"
-    )
+    notes = [] if batches else [f"{whole.source} has nothing that is not committed"]
+    for b in batches:
+        first, last = b.versions
+        rows = f"all rows as of version {last}" if first is None else _added_words(first, last)
+        notes.append(f"batch {b.batch_id} of {b.source}: {rows}")
+    return replace(found, batches=tuple(batches), notes=(*found.notes, *notes))

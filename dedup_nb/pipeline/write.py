@@ -8,7 +8,6 @@ __all__ = [
     "TUNED",
     "NOTED_COLUMNS",
     "EventsTable",
-    "check_table",
     "replace_in_table",
     "own_areas",
     "Attempt",
@@ -16,14 +15,10 @@ __all__ = [
     "files_of",
     "count_rows",
     "count_by_folder",
-    "write_tables",
-    "WideColumns",
-    "write_wide",
     "write_delta",
     "delta_files",
     "check_columns_fit",
     "Kept",
-    "takes_lines",
     "rows_that_stay",
     "all_but_decided",
     "write_kept",
@@ -97,13 +92,12 @@ from ..rules.cross_batch import KEY, Fate, fate_of, id_key
 from ..rules.deduplicate import VERDICTS, clean_rows, dropped_rows, kept_lines, kept_rows
 from ..rules.keys import Keys, rows_of
 
-# %% ../../nbs/06_pipeline/30_write.ipynb #10fc24b1
+# %% ../../nbs/06_pipeline/30_write.ipynb #452af24d
 _BATCH = "batch_id"
 _KINDS = ("delta", "iceberg")  # tables that can replace some rows in one transaction
 _NO_CATALOG = re.compile(
     "CATALOG_NOT_FOUND|SCHEMA_NOT_FOUND|REQUIRES_SINGLE_PART_NAMESPACE|CatalogNotFoundException"
 )
-_DENIED = re.compile("permission|denied|not authorized|forbidden|insufficient_privileges", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -157,19 +151,8 @@ class EventsTable:
         return [r[0] for r in rows.collect()]
 
 
-def _cannot_write(table: EventsTable, wrong: Exception) -> DedupError:
-    kind = AccessError if _DENIED.search(str(wrong)) else OutputError
-    return kind(
-        f"The table {table.name} cannot be written: {first_line(wrong)} Check the rights there, then run "
-        "again: what is done is not done twice."
-    )
-
-
-# %% ../../nbs/06_pipeline/30_write.ipynb #691c9d80
-def check_table(
-    table: EventsTable,
-    schema: T.StructType,  # of the events
-) -> None:
+# %% ../../nbs/06_pipeline/30_write.ipynb #24a7e04c
+def _check_table(table: EventsTable, schema: T.StructType) -> None:
     "Raise `ConfigError` or `OutputError` if the table cannot take such events."
     if not table.exists():
         return
@@ -211,7 +194,18 @@ def _check_types(schema: T.StructType, columns: Mapping[str, T.DataType], table:
             )
 
 
-# %% ../../nbs/06_pipeline/30_write.ipynb #0355e013
+# %% ../../nbs/06_pipeline/30_write.ipynb #1182e136
+_DENIED = re.compile("permission|denied|not authorized|forbidden|insufficient_privileges", re.IGNORECASE)
+
+
+def _cannot_write(table: EventsTable, wrong: Exception) -> DedupError:
+    kind = AccessError if _DENIED.search(str(wrong)) else OutputError
+    return kind(
+        f"The table {table.name} cannot be written: {first_line(wrong)} Check the rights there, then run "
+        "again: what is done is not done twice."
+    )
+
+
 def replace_in_table(
     table: EventsTable,
     rows: DataFrame,  # the kept events of the batch
@@ -410,7 +404,7 @@ def count_by_folder(
     return counts
 
 
-# %% ../../nbs/06_pipeline/30_write.ipynb #037959e0
+# %% ../../nbs/06_pipeline/30_write.ipynb #1a78f952
 TUNED = {  # what a session should have, by output format
     # else rows are sorted by the folder that they go to
     "shredded": {"spark.sql.maxConcurrentOutputFileWriters": "200"},
@@ -418,7 +412,7 @@ TUNED = {  # what a session should have, by output format
 NOTED_COLUMNS = "runs/wide_columns.json"  # below the output: the columns that its wide rows have had
 
 
-def write_tables(
+def _write_tables(
     lines: DataFrame,  # `value`: enriched TSV
     attempt: Attempt,
     output: Output,  # format shredded or wide_row
@@ -435,7 +429,7 @@ def write_tables(
 
 
 @dataclass(frozen=True)
-class WideColumns:
+class _WideColumns:
     "The typed columns of a batch, each with its type as JSON."
 
     columns: Mapping[str, Any]
@@ -443,12 +437,12 @@ class WideColumns:
     texts: Sequence[str]  # those that had to be text
 
 
-def write_wide(
+def _write_wide(
     events: DataFrame,  # enriched columns
     attempt: Attempt,
     output: Output,  # with wide_schema
     committed: Mapping[str, Any] | None,  # the columns of its last commit: no other batch changes them
-) -> WideColumns:
+) -> _WideColumns:
     "Write wide rows with typed columns; the columns of earlier batches stay."
     noted = read_json(f"{attempt.output}/{NOTED_COLUMNS}") or {}
     given = given_columns(output.wide_schema)
@@ -461,7 +455,7 @@ def write_wide(
     # text for a day is no new type of the table
     lasting = {name: kind for name, kind in columns.items() if name not in texts or name not in noted}
     noted = {**noted, **lasting} if committed is None else {**lasting, **noted}
-    return WideColumns(columns, noted, texts)
+    return _WideColumns(columns, noted, texts)
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #50d8636b
@@ -488,7 +482,7 @@ def delta_files(spark: SparkSession, attempt: Attempt) -> list[dict[str, Any]]:
     return sorted(files, key=lambda f: f["path"])
 
 
-# %% ../../nbs/06_pipeline/30_write.ipynb #cbf633ee
+# %% ../../nbs/06_pipeline/30_write.ipynb #bffb2e21
 _NOT_IN_DELTA = re.compile(r"[ ,;{}()\n\t=]")
 
 
@@ -538,7 +532,7 @@ def check_columns_fit(
         is_known = ORIGINAL in map(str.lower, schema.names)
         more = [] if is_known else [T.StructField(ORIGINAL, T.StringType())]
         table = EventsTable(spark, output.table, output.may_grow)
-        check_table(table, T.StructType([*schema, *more]))
+        _check_table(table, T.StructType([*schema, *more]))
     if output.format == "enriched_tsv" or output.has_entities:
         check_enriched(schema.names)
     if output.has_entities:
@@ -549,17 +543,17 @@ def check_columns_fit(
         _with_partitions(spark.createDataFrame([], schema), output.partition_by)
 
 
-# %% ../../nbs/06_pipeline/30_write.ipynb #c655ad73
+# %% ../../nbs/06_pipeline/30_write.ipynb #8a8c864c
 @dataclass(frozen=True)
 class Kept:
     "What became of the kept rows of a batch."
 
     staged: DataFrame | None = None  # set aside, for the one transaction of a table
     types: Sequence[Mapping[str, Any]] = ()  # of the entities, see `shred.entity_types`
-    wide: WideColumns | None = None
+    wide: _WideColumns | None = None
 
 
-def takes_lines(output: Output, source: Source) -> bool:
+def _takes_lines(output: Output, source: Source) -> bool:
     "Do lines go on as the lines that they came as?"
     takes = output.format == "enriched_tsv" or output.has_entities
     return takes and not output.wide_schema and source.lines is not None
@@ -572,7 +566,7 @@ def rows_that_stay(
     output: Output,
 ) -> DataFrame:
     "The suspect rows that stay, or their lines."
-    return kept_lines(rows) if takes_lines(output, source) else kept_rows(rows, source.columns, keys.id)
+    return kept_lines(rows) if _takes_lines(output, source) else kept_rows(rows, source.columns, keys.id)
 
 
 def all_but_decided(suspects: DataFrame, decisions: DataFrame, source: Source, output: Output) -> DataFrame:
@@ -580,9 +574,10 @@ def all_but_decided(suspects: DataFrame, decisions: DataFrame, source: Source, o
     gone = decisions.selectExpr("event_id as _dd_gone", "_dd_fp as _dd_gone_fp")
     left = suspects.join(gone, F.expr("_dd_id = _dd_gone and _dd_fp = _dd_gone_fp"), "left_anti")
     line = with_small_id(F.col(LINE)).alias("value")
-    return left.select(line) if takes_lines(output, source) else clean_rows(left, source.columns)
+    return left.select(line) if _takes_lines(output, source) else clean_rows(left, source.columns)
 
 
+# %% ../../nbs/06_pipeline/30_write.ipynb #1b27a37d
 def write_kept(
     source: Source,
     ids: DataFrame,  # `_dd_hash`: the suspects
@@ -593,7 +588,7 @@ def write_kept(
     committed: Mapping[str, Any] | None = None,  # the wide columns of the batch's last commit
 ) -> Kept:
     "Write the rows that are sure, and with them the suspects that stay."
-    lines = takes_lines(output, source)
+    lines = _takes_lines(output, source)
     sure = rows_of(source.lines() if lines else source.plain(), ids, inside=False, broadcast=broadcast)
     clean = sure.select("value") if lines else clean_rows(sure, source.columns)
     rows = clean.unionAll(stay)
@@ -614,9 +609,9 @@ def _write_entities(
     count_types = lambda: types.extend(r.asDict() for r in entity_types(lines, output.skip).collect())
     with run_in_parallel(rows.sparkSession, count_types):
         if output.wide_schema:
-            wide = write_wide(rows, attempt, output, committed)
+            wide = _write_wide(rows, attempt, output, committed)
         else:
-            write_tables(lines, attempt, output)
+            _write_tables(lines, attempt, output)
     return Kept(types=types, wide=wide)
 
 
