@@ -321,9 +321,9 @@ class BatchMetrics:
     ]  # at most 10: `event_id`, `rows`, `pairs` (fingerprints), `dropped` (rows)
     notes: list[str]  # sentences for people
     sequence: int | None  # order of first commits; None without a manifest
-    # with a manifest: `pairs`; `known_keys` of the ids at hand; rows dropped for `natural_cross_batch`, for which
-    # batch: `dropped_for`, how far back: `looked_back`; `known_pairs`; pairs with reason `synthetic_cross_batch`,
-    # of those `renamed`; `newer_batches` that were there before a late one, rows `dropped_for_newer`
+    # with a manifest: `pairs`; `known_keys` of the ids at hand; rows dropped for `natural_cross_batch`, for
+    # which batch (`dropped_for`), how far back (`looked_back`); `known_pairs`; pairs with the reason
+    # `synthetic_cross_batch`, of those `renamed`; of a late batch `newer_batches`, rows `dropped_for_newer`
     cross_batch: dict[str, Any] | None
     used: dict[str, float]  # what DynamoDB took: units and requests, by name
     entities: dict[str, int] | None  # of the kept events, by type; None where they are not written apart
@@ -363,8 +363,8 @@ def _notes_of_rows(job: Job, b: DecidedBatch, written: Written) -> list[str]:
         foreign = f"_dd_id is not null and not _dd_look and {ORIGINAL} <> ''"
         if number := b.source.narrow([ORIGINAL]).where(foreign).count():
             notes.append(
-                f"{counted(number, 'row has', 'rows have')} an {ORIGINAL} from which their id was not made here: "
-                "it counts as a column of the input like any other"
+                f"{counted(number, 'row has', 'rows have')} an {ORIGINAL} from which their id was not "
+                "made here: it counts as a column of the input like any other"
             )
     if (wide := written.kept.wide) and wide.texts:
         notes.append(f"JSON text in this batch, as no type of theirs holds all values: {some_of(wide.texts)}")
@@ -498,7 +498,7 @@ def _record_of(job: Job, b: DecidedBatch, kept: Kept, files: _Files, metrics: Ba
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #20a68392
 def commit_keys(job: Job, b: DecidedBatch, record: Mapping[str, Any], metrics: BatchMetrics) -> BatchMetrics:
-    "Commit the batch in the manifest: its keys, and what a later run wants to know. What that took is counted."
+    "Commit the batch in the manifest: its keys, and what a later run wants to know."
     m, version = metrics.to_json(), b.batch.versions
     info = {
         **{name: m[name] for name in ("counts", "started_at", "finished_at")},

@@ -138,13 +138,11 @@ def _open_store(
 # %% ../../nbs/06_pipeline/10_job.ipynb #c63d357b
 def open_manifest(
     spark: SparkSession,
-    memory: ManifestSettings,
-    output: str | None,
+    places: Places,
     recipe: Recipe,
     id_case: str | None,
-    *,
     limits: Limits = Limits(),
-    applies: bool = True,  # False: nothing is left behind, answers of the table included
+    *,
     force: bool = False,  # go on with another recipe, and record it
     store: Store | None = None,  # of this manifest, opened before
 ) -> tuple[Manifest, Recipe]:  # the manifest, and the recipe with what was taken from it
@@ -153,10 +151,11 @@ def open_manifest(
     Raises `RecipeError` with the difference if it was made with another recipe. What nobody gave is taken
     from it, and said.
     """
-    is_new = store is None
+    is_new, memory, output = store is None, places.memory, places.output
     if store is None:
-        leaves_nothing = memory.kind == "dynamodb" and not applies
-        folder = looked_folder(output) if leaves_nothing else manifest_path(memory, output)
+        # a run that only decides leaves nothing behind, answers of the table included
+        leaves_nothing = memory.kind == "dynamodb" and not output.applies
+        folder = looked_folder(output.path) if leaves_nothing else manifest_path(memory, output.path)
         store = _open_store(spark, memory, folder, recipe.renames, force)
     ledger = Ledger(store.markers())
     recorded = ledger.recipe if ledger.is_bound else None
@@ -526,17 +525,8 @@ def open_job(
     with temporary_conf(spark, TUNED.get(written.format, {})) as hint:
         manifest = None
         if memory.kind != "none":
-            manifest, recipe = open_manifest(
-                spark,
-                memory,
-                written.path,
-                recipe,
-                id_case,
-                limits=limits,
-                applies=written.applies,
-                force=options.force,
-                store=stream.store if stream else None,
-            )
+            more = dict(force=options.force, store=stream.store if stream else None)
+            manifest, recipe = open_manifest(spark, places, recipe, id_case, limits, **more)
         if manifest and stream:
             stream.store, manifest = manifest.store, replace(manifest, pause=stream.pause)
         yield Job(spark, recipe, places, limits, manifest, settings.chosen, options, hint)

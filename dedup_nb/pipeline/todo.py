@@ -373,9 +373,9 @@ def _batch_of(t: _Table, part: Part) -> Batch | None:
         return _batch_as_of(t, name, last)
     if added.why_not:
         raise ConfigError(
-            f"{t.table.name}: {_added_words(first, last)} cannot be told: {added.why_not}. "
-            f"--force takes all rows as batch {name}: those that are remembered (retention_days) are dropped, "
-            "a row that was changed may count as another event, one that was deleted stays in the output."
+            f"{t.table.name}: {_added_words(first, last)} cannot be told: {added.why_not}. --force takes "
+            f"all rows as batch {name}: those that are remembered (retention_days) are dropped, a row "
+            "that was changed may count as another event, one that was deleted stays in the output."
         )
     batch = replace(t.whole, batch_id=name, versions=(first, last), files=added.files)
     return batch if added.rows else None
