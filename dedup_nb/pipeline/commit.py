@@ -14,7 +14,6 @@ __all__ = [
     "check_all_read",
     "check_entities",
     "check_shares",
-    "DecidedBatch",
     "Written",
     "BatchMetrics",
     "commit_keys",
@@ -60,12 +59,11 @@ from dedup_nb.base.storage import (
     remove_markers,
     write_text,
 )
-from ..formats.batches import Batch
 from ..formats.loader import copy_manifest, loader_files
 from ..formats.reading import Source
 from ..formats.shred import events_folder, folder_of
 from ..manifest.ledger import Ledger, fenced
-from .decide import Decisions, EarlierBatches, Scan, SuspectIds, Suspects, Tally
+from .decide import DecidedBatch, EarlierBatches, Tally
 from .job import Job, Progress, write_note
 from .todo import record_input
 from dedup_nb.pipeline.write import (
@@ -84,7 +82,7 @@ from dedup_nb.pipeline.write import (
 )
 from ..report.pages import looked_back, row_file, sum_in_words
 from ..rules.cross_batch import to_remember
-from ..rules.keys import Keys, in_one_partition_if_small
+from ..rules.keys import in_one_partition_if_small
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #24e1ae9a
 _Files = Mapping[str, list[dict[str, Any]]]  # area -> its files: path (below the output) and bytes
@@ -241,25 +239,6 @@ def check_shares(
 
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #4524a7b2
-@dataclass(frozen=True)
-class DecidedBatch:
-    "A batch before its rows move: what each stage gave."
-
-    batch: Batch
-    attempt: Attempt
-    before: Mapping[str, Any]  # its commit when this attempt began; empty without one
-    source: Source
-    keys: Keys
-    scan: Scan
-    etl: int | None  # time of the batch, seconds since 1970
-    erased: DataFrame | None  # what proofs of erasures say of it, see `find_erased`
-    earlier: EarlierBatches | None  # None: no manifest
-    known: DataFrame | None  # what those had of its ids; None: nothing, or nobody knows
-    ids: SuspectIds
-    suspects: Suspects
-    decisions: Decisions
-
-
 @dataclass(frozen=True)
 class Written:
     "What the writers of a batch found on the way."

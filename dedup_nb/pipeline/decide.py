@@ -14,17 +14,16 @@ __all__ = [
     "scan_batch",
     "EarlierBatches",
     "look_back",
-    "earlier_words",
     "SuspectIds",
     "with_erased_ids",
     "ids_to_look_at",
-    "suspects_words",
     "Suspects",
     "stage_suspects",
     "DecisionCounts",
     "hottest_ids",
     "Decisions",
     "decide_suspects",
+    "DecidedBatch",
     "decision_words",
     "differing_words",
     "without_id_words",
@@ -44,7 +43,7 @@ from pyspark.sql import types as T
 from ..base.canonical import as_text, field_at, micros_of, values_of
 from ..base.errors import OF_ALL_COPIES, AlarmError, counted, grouped, share
 from ..base.spark import LINE, PLAIN_JSON
-from ..formats.batches import spelled_time
+from ..formats.batches import Batch, spelled_time
 from ..formats.reading import Source
 from ..manifest.ledger import Claim
 from ..manifest.protocol import check_rerun
@@ -311,6 +310,11 @@ class EarlierBatches:
     found: int  # keys of those
     newer: tuple[str, ...]  # committed batches of a later time that it sees: it is late
 
+    def words(self, scan: Scan) -> str:
+        "What the manifest said, for the progress line."
+        known = f"{counted(self.found, 'key')} of their ids known from earlier batches"
+        return f"{counted(scan.number, 'pair')}, {known}"
+
 
 def look_back(job: Job, scan: Scan, etl: int | None, attempt: Attempt) -> EarlierBatches:
     "Claim the batch, or only look if nothing is to be applied, and ask what earlier batches had."
@@ -334,12 +338,6 @@ def look_back(job: Job, scan: Scan, etl: int | None, attempt: Attempt) -> Earlie
     return EarlierBatches(claim, known, found, tuple(newer))
 
 
-def earlier_words(scan: Scan, earlier: EarlierBatches) -> str:
-    "What the manifest said, for the progress line."
-    known = f"{counted(earlier.found, 'key')} of their ids known from earlier batches"
-    return f"{counted(scan.number, 'pair')}, {known}"
-
-
 # %% ../../nbs/06_pipeline/40_decide.ipynb #409ad3bc
 @dataclass(frozen=True)
 class SuspectIds:
@@ -348,6 +346,12 @@ class SuspectIds:
     hashes: DataFrame  # `_dd_hash`
     number: int
     broadcast: bool  # are they few enough to be sent to every worker?
+
+    @property
+    def words(self) -> str:
+        "How many need a look, for the progress line."
+        shuffling = "" if self.broadcast else ", too many to broadcast: shuffling"
+        return f"{counted(self.number, 'id')} to look at{shuffling}"
 
 
 def with_erased_ids(scan: Scan, source: Source, keys: Keys, erased: DataFrame, attempt: Attempt) -> Scan:
@@ -372,12 +376,6 @@ def ids_to_look_at(
         ids = attempt.stage(ids.unionAll(seen), "ids")
         number = attempt.staged_rows("ids")
     return SuspectIds(ids, number, number <= BROADCAST_LIMIT)
-
-
-def suspects_words(ids: SuspectIds) -> str:
-    "How many ids need a look, for the progress line."
-    shuffling = "" if ids.broadcast else ", too many to broadcast: shuffling"
-    return f"{counted(ids.number, 'id')} to look at{shuffling}"
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #34589176
@@ -561,6 +559,26 @@ def decide_suspects(
     return _stage_decisions(marked, attempt, "decisions_erased")
 
 
+# %% ../../nbs/06_pipeline/40_decide.ipynb #24ef4f40
+@dataclass(frozen=True)
+class DecidedBatch:
+    "A batch before its rows move: what each stage gave."
+
+    batch: Batch
+    attempt: Attempt
+    before: Mapping[str, Any]  # its commit when this attempt began; empty without one
+    source: Source
+    keys: Keys
+    scan: Scan
+    etl: int | None  # time of the batch, seconds since 1970
+    erased: DataFrame | None  # what proofs of erasures say of it, see `find_erased`
+    earlier: EarlierBatches | None  # None: no manifest
+    known: DataFrame | None  # what those had of its ids; None: nothing, or nobody knows
+    ids: SuspectIds
+    suspects: Suspects
+    decisions: Decisions
+
+
 # %% ../../nbs/06_pipeline/40_decide.ipynb #555c38e4
 def decision_words(c: DecisionCounts, tally: Tally) -> dict[str, str]:
     "What was done to the suspects and to all other rows, by the stage that says it."
@@ -608,7 +626,8 @@ def _count_differing(
     texts = []
     for column, name in zip(columns, names):
         value = F.expr(field_at(suspects.schema, column).sql).alias("v")
-        texts.append(F.to_json(F.struct(value), PLAIN_JSON).alias(name))
+        text = F.to_json(F.struct(value), PLAIN_JSON)
+        texts.append(text.alias(name))
     rows = suspects.select("_dd_id", "_dd_fp", F.col("_dd_at.row").alias("row"), *texts)
     pairs = decisions.where("copies > 1 and stays")
     pairs = pairs.selectExpr("event_id", "_dd_fp as fp", "first_row")

@@ -350,13 +350,7 @@ def record_output(output: str, made_with: Mapping[str, Any], memory: ManifestSet
 
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #6753362a
-_MEMORY_SETTINGS = {
-    "manifest",
-    "manifest_path",
-    "dynamodb_table",
-    "dynamodb_endpoint",
-    "duplicate_storage_config",
-}
+_OF_MANIFEST = "manifest manifest_path dynamodb_table dynamodb_endpoint duplicate_storage_config".split()
 
 
 @dataclass(frozen=True)
@@ -372,7 +366,7 @@ class JobSettings:
 def memory_of(config: Config) -> ManifestSettings:
     "The manifest that the settings name, else the one that the output is noted with."
     given = places_of(config).memory
-    if config.output is None or _MEMORY_SETTINGS & set(config.sources):
+    if config.output is None or set(_OF_MANIFEST) & set(config.sources):
         return given
     noted = noted_memory(absolute(config.output))
     if noted is None:

@@ -42,25 +42,17 @@ from dedup_nb.base.storage import (
 from ..formats.batches import Batch, Found, find_batches, is_asked_for
 from ..formats.reading import Source, explain_read_error, read_batch
 from ..manifest.ledger import FencedError, Ledger, ManifestError, who
-from dedup_nb.pipeline.commit import (
-    DecidedBatch,
-    Written,
-    committed_files,
-    discard,
-    finish,
-    publish_pending,
-)
+from .commit import Written, committed_files, discard, finish, publish_pending
 from dedup_nb.pipeline.decide import (
+    DecidedBatch,
     decide_suspects,
     decision_words,
     differing_words,
-    earlier_words,
     hottest_ids,
     ids_to_look_at,
     look_back,
     scan_batch,
     stage_suspects,
-    suspects_words,
     with_erased_ids,
     without_id_words,
 )
@@ -252,10 +244,10 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
             scan = with_erased_ids(scan, source, keys, erased, attempt)
         earlier = look_back(job, scan, etl, attempt) if job.manifest else None
         if earlier:
-            progress.done("manifest", earlier_words(scan, earlier))
+            progress.done("manifest", earlier.words(scan))
         known = earlier.known if earlier and earlier.found else None
         ids = ids_to_look_at(scan, known, attempt)
-        progress.done("suspects", suspects_words(ids))
+        progress.done("suspects", ids.words)
         suspects = stage_suspects(job, source, keys, scan, ids, attempt)
         decisions = decide_suspects(job, suspects.rows, keys, attempt, known, erased)
         words = decision_words(decisions.counts, suspects.tally)

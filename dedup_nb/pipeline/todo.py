@@ -289,6 +289,7 @@ def _base_name(t: _Table, known: Sequence[_TableCommit]) -> str:
     return max(wholes, key=wholes.get)
 
 
+# %% ../../nbs/06_pipeline/20_todo.ipynb #f18208f8
 def _open_parts(t: _Table, known: Sequence[_TableCommit]) -> list[Part]:
     "What no commit has: what was forgotten, as it was read, and what was added since."
     now = t.table.version()
