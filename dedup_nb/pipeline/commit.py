@@ -295,9 +295,8 @@ class BatchMetrics:
     etl_time: str | None  # time of the batch: ISO 8601, UTC; None if nobody knows it
     attempt: str  # the token in the file names
     input_files: int  # their number
-    hot_ids: list[
-        Mapping[str, Any]
-    ]  # at most 10: `event_id`, `rows`, `pairs` (fingerprints), `dropped` (rows)
+    # the ids with most rows, at most 10: `event_id`, `rows`, `pairs` (fingerprints), `dropped` (rows)
+    hot_ids: list[Mapping[str, Any]]
     notes: list[str]  # sentences for people
     sequence: int | None  # order of first commits; None without a manifest
     # with a manifest: `pairs`; `known_keys` of the ids at hand; rows dropped for `natural_cross_batch`, for
@@ -308,9 +307,8 @@ class BatchMetrics:
     entities: dict[str, int] | None  # of the kept events, by type; None where they are not written apart
     started_at: str  # ISO 8601, UTC
     finished_at: str  # ISO 8601, UTC
-    counts: dict[
-        str, int
-    ]  # rows `read` = `bad` + `kept` + `dropped`; of the kept `renamed`, of the read `suspects`
+    # rows: `read` = `bad` + `kept` + `dropped`; `renamed`, of the kept; `suspects`, of those read
+    counts: dict[str, int]
     reasons: dict[str, int]  # rows dropped, by reason
     verdicts: dict[str, int]  # pairs with `keep_first`, `rename`, `quarantine`, `drop`
     seconds: dict[str, float]  # wall clock per stage, and `total`

@@ -359,11 +359,10 @@ def _check_streams(job: Job) -> None:
 
 def _process_all(job: Job, todo: _Todo) -> Summary:
     "One batch after the other; what is to be said of the others comes first."
-    done: list[dict[str, Any]] = []
-    bar = progress_bar(len(todo.batches), "batches") if len(todo.batches) > 1 else NO_BAR
     note = check_output(job.output, made_with(job.places, job.recipe), job.places.memory)
-    job = replace(job, note=note)
+    job, done = replace(job, note=note), []
     notes = [*todo.notes, job.hint] if job.hint else todo.notes
+    bar = progress_bar(len(todo.batches), "batches") if len(todo.batches) > 1 else NO_BAR
     try:
         for line in (*notes, *todo.troubles):
             _LOG.log(logging.DEBUG if job.stream else logging.INFO, line)
