@@ -19,7 +19,7 @@ from dedup_nb.manifest.ledger import FencedError, ManifestError
 from dedup_nb.manifest.protocol import Manifest
 from dedup_nb.operate.backfill import backfill
 from dedup_nb.operate.history import expire, explain, forget, runs
-from dedup_nb.pipeline.job import existing_manifest, memory_of
+from dedup_nb.pipeline.job import RunOptions, existing_manifest, memory_of
 
 
 @pytest.fixture(scope="module")
@@ -310,7 +310,9 @@ def test_a_backfill_from_an_output_takes_what_its_commits_list_and_knows_renamed
     # what was loaded under a new id is known under both
     fed_back = next(r.event_id for r in committed(spark, two / "out", "2").collect() if r.original_event_id)
     write(spark, two / "in", {"7": [("a", "g", 9, 1), (fed_back, "g", 9, 2), ("q", "f", 9, 3)]})
-    later = run(config(two, output=str(two / "new"), batch_id="7"), spark, accept_empty_manifest=True)
+    later = run(
+        config(two, output=str(two / "new"), batch_id="7"), spark, RunOptions(accept_empty_manifest=True)
+    )
     assert later.counts["dropped"] + later.counts["renamed"] == 2
 
 

@@ -31,7 +31,7 @@ from dedup_nb.pipeline.commit import (
     publish_pending,
     remove_unlisted,
 )
-from dedup_nb.pipeline.job import check_output, forget_output, noted_memory, record_output
+from dedup_nb.pipeline.job import check_output, noted_memory, put_back_note, write_note
 from dedup_nb.pipeline.todo import compare_with_commits, record_input
 from dedup_nb.pipeline.write import AREAS, Attempt, files_of
 
@@ -193,11 +193,11 @@ def test_commits_that_were_not_published_are_published_by_the_next_run(s3, lake)
 def test_what_is_noted_of_an_output_and_its_inputs_is_found_again(s3, lake):
     root, table = f"s3://{lake}/out", ManifestSettings("dynamodb", None, "events", None, "us-east-1")
     made_with = {"input_format": "json", "event_id": ("event_id",), "output_format": "parquet"}
-    check_output(root, made_with)
+    note = check_output(root, made_with, table)
     assert objects(s3, lake) == set()
-    record_output(root, made_with, table)
+    write_note(note)
     assert noted_memory(root) == table
-    forget_output(root, None)
+    put_back_note(note)
     assert noted_memory(root) is None and objects(s3, lake) == set()
     put(s3, lake, **{"in/run=1/a": "12", "in/run=1/b": "3"})
     [batch] = find_batches(Input(f"s3a://{lake}/in")).batches
@@ -218,7 +218,7 @@ def test_runs_of_an_output_without_a_manifest_are_listed(s3, lake):
     counts = {"read": 3, "bad": 1, "kept": 1, "dropped": 1}
     m = {"batch_id": "1", "attempt": "a1", "status": "committed", "etl_time": None, "counts": counts}
     write_text(f"{root}/runs/1/metrics.json", json.dumps(m))
-    record_output(root, {}, ManifestSettings("none"))
+    write_note(check_output(root, {}, ManifestSettings("none")))
     assert [(r["batch_id"], r["counts"]) for r in runs(Config(output=root)).data] == [("1", counts)]
 
 

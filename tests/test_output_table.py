@@ -56,7 +56,7 @@ def test_a_run_that_died_after_the_table_was_changed_is_run_again(spark, shop, m
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dedup_nb.pipeline.commit._commit", die)
+        patch.setattr("dedup_nb.pipeline.commit.commit_keys", die)
         with pytest.raises(KeyboardInterrupt):
             go(spark, shop, output_table=TABLE)
     go(spark, shop, output_table=TABLE)

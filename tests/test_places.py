@@ -24,12 +24,14 @@ from dedup_nb.pipeline import job
 from dedup_nb.pipeline.commit import publish
 from dedup_nb.pipeline.job import (
     check_output,
-    forget_output,
+    job_settings,
     memory_of,
     noted_memory,
     noted_output,
+    put_back_note,
+    read_note,
     record_output,
-    resolve_settings,
+    write_note,
 )
 
 
@@ -96,26 +98,25 @@ def test_what_a_run_writes_may_not_lie_in_its_input(name, spellings, here):
     for path in (source, *others):
         given = {"input": source, "output": "out", name: f"{path.rstrip('/')}/below"}
         with pytest.raises(ConfigError, match=f"The {name} .* lies in it, and would be read by the next run"):
-            resolve_settings(Config(**given), "run")
-    resolve_settings(Config(input=source, output="out"), "run")
-    resolve_settings(Config(input="in", output="in", input_format="table"), "run")  # a table is no folder
+            job_settings(Config(**given), "run")
+    job_settings(Config(input=source, output="out"), "run")
+    job_settings(Config(input="in", output="in", input_format="table"), "run")  # a table is no folder
 
 
 def test_a_link_is_another_spelling(here):
     Path("in").mkdir()
     os.symlink("in", "link")
     with pytest.raises(ConfigError, match="lies in it"):
-        resolve_settings(Config(input="in", output="link/out"), "run")
+        job_settings(Config(input="in", output="link/out"), "run")
 
 
 def test_the_door_resolves_paths_and_says_what_is_missing(here):
-    places, limits = resolve_settings(
-        Config(input="in", output="out/", etl_time="1970-01-02", rerun=True), "run"
-    )
+    settings = job_settings(Config(input="in", output="out/", etl_time="1970-01-02", rerun=True), "run")
+    places, limits = settings.places, settings.limits
     assert (places.input.path, places.output.path) == ("in", f"{here}/out")
     assert (limits.etl_s, limits.rerun) == (86400, True)
     with pytest.raises(ConfigError, match="A backfill needs input and output. Give --input DIR"):
-        resolve_settings(Config(), "backfill")
+        job_settings(Config(), "backfill")
 
 
 # --- the manifest that an output is noted with
@@ -142,7 +143,7 @@ def test_an_output_knows_its_manifest_unless_somebody_names_one(noted, given, ex
     if noted:
         record_output("out", {"output_format": "parquet"}, noted)
     assert noted_memory("out") == noted and memory_of(Config(output="out", **given)) == expected
-    assert resolve_settings(Config(input="in", output="out", **given), "run")[0].memory == expected
+    assert job_settings(Config(input="in", output="out", **given), "run").places.memory == expected
 
 
 def test_a_password_in_the_endpoint_stays_out_of_files():
@@ -155,23 +156,25 @@ def test_a_note_that_is_as_it_should_be_costs_no_look_at_all_batches(here, monke
     made_with = {"output_format": "parquet", "event_id": ("a", "b")}
     record_output("out", made_with, ManifestSettings("lake"))
     monkeypatch.setattr(job, "names_in", lambda path: pytest.fail(f"{path} was listed"))
-    for commits in (False, True):
-        record_output("out", made_with, ManifestSettings("lake"), commits=commits)
+    record_output("out", made_with, ManifestSettings("lake"))
+    write_note(check_output("out", made_with, ManifestSettings("lake")))
 
 
 def test_an_output_is_bound_to_its_recipe_by_a_commit_alone(here):
     one = {"input_format": "json", "event_id": ("event_id",), "output_format": "parquet"}
     other = {**one, "event_id": ("tenant", "id"), "output_format": "json"}
-    record_output("out", one, ManifestSettings())
-    check_output("out", other)  # what failed binds nobody
-    record_output("out", other, ManifestSettings())
-    forget_output("out", None)
+    first = check_output("out", one)
+    write_note(first)
+    write_note(check_output("out", other))  # what failed binds nobody
+    put_back_note(first)
+    assert noted_output("out")["output_format"] == "json"  # that was another run's
+    put_back_note(replace(first, after=noted_output("out")))
     assert [*Path("out/runs").iterdir()] == []
-    record_output("out", one, ManifestSettings())
+    write_note(first)
     publish("out", {"batch_id": "0", "entries": [], "status": "decided"})
     check_output("out", other)  # nor does a run that only decided
     publish("out", {"batch_id": "1", "entries": []})
-    forget_output("out", None)
+    put_back_note(first)
     check_output("out", one)
     with pytest.raises(
         ConfigError, match="event_id was event_id, is now tenant, id; output_format was parquet"
@@ -195,13 +198,14 @@ def test_the_note_of_an_output_follows_its_manifest(here):
     filled = ManifestSettings("dynamodb", table="events")  # by a backfill, which commits no files
     record_output("out", {"event_id": ("event_id",)}, filled)
     before = noted_output("out")
-    record_output("out", {"event_id": ("event_id",), "output_format": "json"}, filled)
-    forget_output("out", before)  # that run failed
+    note = check_output("out", {"event_id": ("event_id",), "output_format": "json"}, filled)
+    write_note(note)
+    put_back_note(note)  # that run failed
     assert noted_output("out") == before and noted_memory("out").table == "events"
     publish("out", {"batch_id": "1", "entries": []})
-    record_output("out", {"output_format": "delta"}, ManifestSettings("lake"))  # a claim
+    record_output("out", {"output_format": "delta"}, ManifestSettings("lake"))  # a backfill
     assert noted_memory("out").kind == "dynamodb"
-    record_output("out", {"output_format": "delta"}, ManifestSettings("lake"), commits=True)
+    write_note(read_note("out", {"output_format": "delta"}, ManifestSettings("lake")))  # a commit
     assert noted_output("out") == {"event_id": ["event_id"], "manifest": "lake"}
 
 

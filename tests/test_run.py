@@ -20,7 +20,7 @@ from dedup_nb.base.errors import (
     OutputError,
 )
 from dedup_nb.formats.enriched import NAMES
-from dedup_nb.pipeline import run as pipeline
+from dedup_nb.pipeline import decide
 from dedup_nb.pipeline.commit import check_conservation, commit_record, discard, publish
 from dedup_nb.pipeline.write import Attempt, files_of
 
@@ -64,9 +64,9 @@ def one(spark, source, output, **more):
 
 
 def test_rows_that_a_lost_task_counted_twice_are_counted_again(spark, source, tmp_path, monkeypatch):
-    counted = pipeline.scan_ids
+    counted = decide.scan_ids
     twice = lambda *given: replace(scan := counted(*given), read=scan.read + 2)
-    monkeypatch.setattr(pipeline, "scan_ids", twice)
+    monkeypatch.setattr(decide, "scan_ids", twice)
     assert one(spark, source, tmp_path).counts == COUNTS
 
 

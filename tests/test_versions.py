@@ -15,6 +15,7 @@ from dedup_nb.formats.batches import Batch
 from dedup_nb.formats.delta import Delta, added_between, table_rows
 from dedup_nb.operate.history import forget
 from dedup_nb.pipeline import run as pipeline
+from dedup_nb.pipeline.job import RunOptions
 
 COLUMNS = "event_id string, n int"
 
@@ -36,7 +37,7 @@ def taken(table, **more):
     force = more.pop("force", False)
     home = table.name.rpartition("/")[0]
     asked = dict(input=table.name, output=f"{home}/clean", input_format="delta", order_by="n") | more
-    done = run(Config(**asked), table.spark, force=force)
+    done = run(Config(**asked), table.spark, RunOptions(force=force))
     return [(m["batch_id"], m["counts"]["read"], m["counts"]["kept"]) for m in done.batches]
 
 
