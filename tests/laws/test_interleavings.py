@@ -172,7 +172,12 @@ def effects(step):
 def reads(step):
     "What a step asks for."
     _, call, fault = step
-    asks = {"markers": {"ledger", "alive"}, "known": {"keys"}, "append": {"ledger"}, "replace": {"ledger", "keys"}}
+    asks = {
+        "markers": {"ledger", "alive"},
+        "known": {"keys"},
+        "append": {"ledger"},
+        "replace": {"ledger", "keys"},
+    }
     return asks[call] if fault != "dies" else set()
 
 
