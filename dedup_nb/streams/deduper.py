@@ -38,7 +38,7 @@ from dedup_nb.streams.deduper_state import (
     commit_batch,
     find_known,
     find_micro_batch,
-    look_back,
+    read_earlier,
 )
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #288e1786
@@ -755,7 +755,7 @@ def _split_batch(
         raise ConfigError(f"state wants a DedupState, such as DedupState('folder'); found {state!r}.")
     if (state is None) != (batch_id is None):
         raise ConfigError("state and batch_id go together: a state remembers batches by their names.")
-    earlier = look_back(state, batch_id, _recipe_of(deduper)) if state else None
+    earlier = read_earlier(state, batch_id, _recipe_of(deduper)) if state else None
     held: list[DataFrame] = []
     try:
         rows, is_number = _prepare(deduper, df, held)
