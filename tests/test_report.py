@@ -8,11 +8,11 @@ import pytest
 from runs import TWO, go, write
 
 from dedup_nb import Config
+from dedup_nb.base import storage
 from dedup_nb.base.errors import ConfigError
 from dedup_nb.base.storage import names_in, write_text
 from dedup_nb.cli import main
 from dedup_nb.operate.history import forget, runs
-from dedup_nb.report import pages
 from dedup_nb.report.page import BAD, DROPPED, waterfall
 from dedup_nb.report.pages import (
     bad_examples,
@@ -149,8 +149,8 @@ def test_of_a_long_stream_the_last_rows_alone_are_read(tmp_path, monkeypatch):
     names = ["2026-11-20", *(f"web-{n:09d}" for n in range(1010))]
     for name, text in zip(names, rows_of_many(1011).values()):
         write_text(f"{tmp_path}/metrics/{name}.json", text)
-    read, real = [], pages.read_json
-    monkeypatch.setattr(pages, "read_json", lambda path: (read.append(Path(path).stem), real(path))[1])
+    read, real = [], storage.read_json
+    monkeypatch.setattr(storage, "read_json", lambda path: (read.append(Path(path).stem), real(path))[1])
     write_index(str(tmp_path))
     assert sorted(read) == [names[0], *names[-1000:]]
     assert "1 011 batches, of which the last 1 000 are shown" in (tmp_path / "runs/index.html").read_text()
@@ -168,8 +168,8 @@ def test_of_an_output_without_a_manifest_the_last_batches_alone_are_read(
         )
         write_text(f"{tmp_path}/runs/{name}/files.json", '{"status": "committed", "attempt": "t"}')
     write_text(f"{tmp_path}/runs/index.html", "")
-    read, real = set(), pages.read_json
-    monkeypatch.setattr(pages, "read_json", lambda path: (read.add(Path(path).parent), real(path))[1])
+    read, real = set(), storage.read_json
+    monkeypatch.setattr(storage, "read_json", lambda path: (read.add(Path(path).parent), real(path))[1])
     listed = runs(Config(output=str(tmp_path), manifest="none"), last=last)
     assert "".join(row[0] for row in listed.rows[1:]) == shown and len(read) == looked_at
 

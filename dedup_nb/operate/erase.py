@@ -52,6 +52,7 @@ from dedup_nb.base.storage import (
     filesystem,
     in_order,
     names_in,
+    read_at_once,
     read_json,
     remove_file,
     remove_folder,
@@ -67,7 +68,7 @@ from ..pipeline.commit import commit_record, publish, publish_pending
 from ..pipeline.erased import erasures, sha256_of
 from ..pipeline.job import check_exists, events_table, existing_manifest, memory_of, noted_output
 from ..pipeline.write import AREAS, TUNED, Attempt, count_rows, delta_files, own_areas
-from ..report.pages import draw_page, read_at_once, row_file, write_index
+from ..report.pages import draw_page, row_file, write_index
 from ..rules.keys import fingerprint_of, fit, new_event_id, with_ids
 
 # %% ../../nbs/07_operate/20_erase.ipynb #f1008db8

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from ..base.config import Config, ManifestSettings
 from ..base.errors import ConfigError, counted, duration, grouped, minute, share, text_table, utc
 from ..base.spark import get_spark, reading
-from ..base.storage import absolute, escaped, has_files, names_in, remove_folder
+from ..base.storage import absolute, escaped, has_files, names_in, read_at_once, remove_folder
 from ..manifest.lake import read_markers
 from ..manifest.ledger import Entry, Ledger
 from ..manifest.protocol import Manifest
@@ -36,7 +36,7 @@ from dedup_nb.pipeline.job import (
     noted_output,
 )
 from ..report.page import html_table
-from ..report.pages import draw_page, read_at_once, remove_row
+from ..report.pages import draw_page, remove_row
 from ..rules.cross_batch import Fate
 
 

@@ -19,7 +19,6 @@ __all__ = [
     "remove_row",
     "unlike_others",
     "index_html",
-    "read_at_once",
     "write_index",
     "draw_pages",
 ]
@@ -36,7 +35,15 @@ from statistics import median
 from typing import Any
 
 from ..base.errors import WHY_DROPPED, counted, grouped, megabytes, said, share
-from ..base.storage import filesystem, in_order, names_in, read_json, remove_file, write_text
+from dedup_nb.base.storage import (
+    filesystem,
+    in_order,
+    names_in,
+    read_at_once,
+    read_json,
+    remove_file,
+    write_text,
+)
 from dedup_nb.report.page import (
     BAD,
     DROPPED,
@@ -578,14 +585,6 @@ def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
     "By first commit; without a manifest by time."
     sequence = row["sequence"]
     return sequence is None, sequence or 0, row["etl_time"] or "", in_order(row["batch_id"])
-
-
-def read_at_once(
-    paths: Iterable[str],  # of small JSON files
-) -> list[Any]:  # what they hold, in this order; None for one that is not there
-    "Read many files, 16 at a time: from an object store each takes a while."
-    with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(read_json, paths))
 
 
 def _drawn(names: Collection[str]) -> list[str]:
