@@ -1,11 +1,13 @@
 """The page of a batch, and that of all: what they say, and that nothing is said of nothing."""
 
 import json
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from runs import TWO, go, write
+from IPython.core.formatters import HTMLFormatter
+from runs import TWO, go, heard, write
 
 from dedup_nb import Config
 from dedup_nb.base import storage
@@ -41,7 +43,7 @@ PLAIN = {
 
 
 def test_a_waterfall_adds_up():
-    drawn = waterfall("t", 1000, [("bad rows", 20, BAD), ("copies", 30, DROPPED)])
+    drawn = waterfall("t", 1000, [("bad rows", 20, BAD), ("copies", 30, DROPPED)])._repr_html_()
     assert ">1 000<" in drawn and "20 (2 %)" in drawn and "30 (3 %)" in drawn and ">950 (95 %)<" in drawn
 
 
@@ -110,6 +112,22 @@ def test_pages_that_are_missing_are_drawn_as_they_were(two, capsys):
     with pytest.raises(SystemExit) as end:
         main(["runs", "--output", str(output)])
     assert end.value.code == 0 and [page.read_text() for page in pages] == drawn
+
+
+def test_without_jinja_a_run_commits_and_says_how_pages_are_drawn(spark, tmp_path, monkeypatch):
+    write(spark, tmp_path / "in", {"1": TWO["1"]})
+    with monkeypatch.context() as missing, heard() as lines:
+        missing.setitem(sys.modules, "jinja2", None)
+        summary = go(spark, tmp_path, manifest="none")
+        with pytest.raises(ConfigError, match=r"Pages need Jinja2: pip install 'dedup_nb\[report\]'\."):
+            report_html(PLAIN)
+        assert HTMLFormatter()(summary) is None  # a notebook shows the text
+    assert summary.counts["kept"] == 2 and (tmp_path / "out/runs/1/files.json").exists()
+    said = "note: no page was drawn, as Jinja2 is missing. pip install 'dedup_nb[report]', then: dedup runs"
+    assert [said in line for line in lines].count(True) == 1
+    assert not list((tmp_path / "out").rglob("*.html"))
+    draw_pages(str(tmp_path / "out"))
+    assert "Batch 1" in (tmp_path / "out/runs/1/report.html").read_text()
 
 
 # --- all batches
