@@ -144,7 +144,7 @@ def in_words(m: Metrics) -> str:
     return "\n".join(lines)
 
 
-# %% ../../nbs/report/20_pages.ipynb #96b67d18
+# %% ../../nbs/report/20_pages.ipynb #755a3b07
 def batch_cells(
     batch: Mapping[
         str, Any
@@ -154,7 +154,8 @@ def batch_cells(
     c = batch["counts"] or {}
     cells = {"batch": batch["batch_id"], "state": _state_in_words(batch)}
     cells["time"] = (batch.get("etl_time") or "").replace("T", " ").rpartition(":")[0] or "-"  # no seconds
-    cells |= {name: c.get(name) for name in ("read", "bad", "kept", "dropped", "renamed")}
+    for name in ("read", "bad", "kept", "dropped", "renamed"):
+        cells[name] = c.get(name)
     if "kept" in c:  # a backfill counts no more than what it read
         cells["of the good"] = share(c["dropped"], c["read"] - c["bad"])
         cells["of all"] = share(c["bad"], c["read"])
@@ -442,7 +443,7 @@ def unlike_others(
     return [f"{rows[place]['batch_id']} has {words}" for place, words in sorted(found, reverse=True)]
 
 
-# %% ../../nbs/report/20_pages.ipynb #02b2a49f
+# %% ../../nbs/report/20_pages.ipynb #1541c713
 _BACK = {
     "hour": "within an hour",
     "day": "within a day",
@@ -465,10 +466,13 @@ def _back_chart(rows: Sequence[_Row]) -> BarTable | None:
 
 
 def _share_chart(rows: Sequence[_Row], what: str, words: str) -> Timeline:
-    parts = map(_PARTS[what], rows)
-    shares = [part / max(whole, 1) for part, whole in parts]
+    "What share of the rows of each batch goes."
+    shares = []
+    for row in rows:
+        part, whole = _PARTS[what](row)
+        shares.append(part / max(whole, 1))
     title = f"{share(shares[-1], 1)} of the {words}"
-    return timeline(title, shares, lambda x: share(x, 1), _ends(rows))
+    return timeline(title, shares, lambda value: share(value, 1), _ends(rows))
 
 
 def _ends(rows: Sequence[_Row]) -> tuple[str, str]:
