@@ -69,7 +69,7 @@ def _open_manifest(config: Config, spark: SparkSession | None, keys: bool = True
     return existing_manifest(spark, memory, config.output)
 
 
-# %% ../../nbs/07_operate/10_history.ipynb #d31fc055
+# %% ../../nbs/07_operate/10_history.ipynb #b4c15508
 _Batch = Mapping[str, Any]  # as `batch_cells` of report.pages takes it
 
 
@@ -77,7 +77,7 @@ def _batch_of_entry(entry: Entry) -> dict[str, Any]:
     "A batch of the ledger as plain values."
     committed = entry.committed or {}
     info = committed or entry.info
-    batch = {"batch_id": entry.batch_id, "state": entry.state, "etl_time": utc(entry.etl)}
+    batch: dict[str, Any] = {"batch_id": entry.batch_id, "state": entry.state, "etl_time": utc(entry.etl)}
     batch["counts"] = committed.get("counts", {})
     batch["backfill"] = bool(info.get("backfill"))
     batch["dropped_for"] = committed.get("dropped_for", {})
@@ -95,19 +95,22 @@ def _batch_of_record(m: Mapping[str, Any], record: Mapping[str, Any]) -> dict[st
 
 def _read_records(output: str, last: int | None) -> list[dict[str, Any]]:
     "The batches of an output without a manifest: all, or the last ones by name, and then no others are read."
-    names, found = names_in(f"{output}/runs"), []
+    names = names_in(f"{output}/runs")
+    found: list[dict[str, Any]] = []
     while names and (last is None or len(found) < last):
         most = len(names) if last is None else last - len(found)
-        names, some = names[:-most], names[-most:]
-        folders = [f"{output}/runs/{name}" for name in some]
+        names, newest = names[:-most], names[-most:]
+        folders = [f"{output}/runs/{name}" for name in newest]
         metrics = read_at_once(f"{folder}/metrics.json" for folder in folders)
         commits = read_at_once(f"{folder}/files.json" for folder in folders)
-        older = [_batch_of_record(m, c or {}) for m, c in zip(metrics, commits) if m]
-        found = older + found
+        batches = []
+        for m, record in zip(metrics, commits):
+            batches += [_batch_of_record(m, record or {})] if m else []
+        found = batches + found
     return found
 
 
-# %% ../../nbs/07_operate/10_history.ipynb #178a8240
+# %% ../../nbs/07_operate/10_history.ipynb #9b37da52
 _COUNTED = {"events": "kept", "dropped": "dropped", "bad": "bad"}  # area -> its name in counts
 
 
@@ -122,7 +125,8 @@ def proofs_of(
 
 def _without_erased(batch: _Batch, proofs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     "A batch of the ledger with the counts that it has now."
-    batch_id, counts = batch["batch_id"], Counter(batch["counts"])
+    batch_id = batch["batch_id"]
+    counts: Counter[str] = Counter(batch["counts"])
     committed = batch["finished_at"] or ""
     for proof in proofs if counts else ():  # a batch that was forgotten has none
         # a rerun has counted what was erased before as dropped
@@ -197,7 +201,7 @@ def runs(
     return runs_table([_without_erased(batch, proofs) for batch in batches] if proofs else batches)
 
 
-# %% ../../nbs/07_operate/10_history.ipynb #af3e521d
+# %% ../../nbs/07_operate/10_history.ipynb #2a83b777
 _SCHEMA = (
     "event_id string, event_fingerprint string, copies bigint, verdict string, reason string, "
     "new_event_id string, seen_in_batch string, batch_id string"
@@ -205,7 +209,7 @@ _SCHEMA = (
 
 
 def _is_committed(record: Mapping[str, Any] | None) -> bool:
-    return bool(record) and record.get("status") == "committed"
+    return record is not None and record.get("status") == "committed"
 
 
 def _committed_batches(manifest: Manifest | None, output: str) -> dict[str, int]:
@@ -225,7 +229,10 @@ def _committed_batches(manifest: Manifest | None, output: str) -> dict[str, int]
 
 
 def _read_verdicts(
-    spark: SparkSession, output: str, event_ids: Sequence[str], batches: Mapping[str, int]
+    spark: SparkSession,
+    output: str,
+    event_ids: Sequence[str],
+    batches: Mapping[str, int],  # committed ones, each with its place
 ) -> list[dict[str, Any]]:
     "The verdicts of committed batches on these ids, or on events that got one of them, in order."
     if not has_files(f"{output}/verdicts"):
@@ -234,15 +241,16 @@ def _read_verdicts(
     path = rows.metadataColumn("_metadata").getField("file_name").alias("file")
     is_asked = F.col("event_id").isin(*event_ids) | F.col("new_event_id").isin(*event_ids)
     verdicts = [r.asDict() for r in rows.select("*", path).where(is_asked).collect()]
-    own = {v["batch_id"] for v in verdicts}.intersection(batches)
-    listed = {batch_id: _listed_verdicts(output, batch_id) for batch_id in own}
+    listed = {}
+    for batch_id in {v["batch_id"] for v in verdicts}.intersection(batches):
+        listed[batch_id] = _listed_verdicts(output, batch_id)
     found = [v for v in verdicts if v.pop("file") in listed.get(v["batch_id"], ())]
     return sorted(found, key=lambda v: (batches[v["batch_id"]], v["event_fingerprint"]))
 
 
 def _listed_verdicts(output: str, batch_id: str) -> set[str]:
     "The names of the verdict files that a commit lists; none of a batch that was only decided."
-    record = committed_files(output, batch_id)
+    record = committed_files(output, batch_id) or {}
     files = record.get("verdicts", []) if _is_committed(record) else []
     return {f["path"].rpartition("/")[2] for f in files}
 
@@ -439,7 +447,7 @@ def _newest_time(times: Collection[int], retention_s: int) -> int:
     return max((b for a, b in neighbours if b - a <= retention_s), default=oldest)
 
 
-# %% ../../nbs/07_operate/10_history.ipynb #0d30f28b
+# %% ../../nbs/07_operate/10_history.ipynb #76bb76f9
 def expire(
     config: Config,
     spark: SparkSession | None = None,
@@ -471,9 +479,8 @@ def expire(
         [] if audit_days is None else _batches_to_audit(config.output, times, newest - audit_days * 86400)
     )
     keys = manifest.expire(newest) if yes else manifest.expirable(newest)
-    if yes:
-        for batch_id in audited:
-            _remove_audit_rows(absolute(config.output), batch_id)
+    for batch_id in audited if yes else ():
+        _remove_audit_rows(absolute(config.output), batch_id)
     batches = counted(len(keys), "batch", "batches")
     what = f"the keys of {batches} that nothing from {minute(newest)} on can see{_first_and_last(keys)}"
     if audit_days is not None:
