@@ -28,8 +28,6 @@ __all__ = [
     "Chart",
     "canvas",
     "bars",
-    "section",
-    "page",
 ]
 
 # %% ../../nbs/report/10_page.ipynb #10981682
@@ -71,7 +69,7 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-# %% ../../nbs/report/10_page.ipynb #9cee4317
+# %% ../../nbs/report/10_page.ipynb #c20ab157
 def cell_text(value: Any) -> Any:
     "A value as a table shows it: whole numbers in groups of three digits, a dash for nothing."
     if isinstance(value, int) and not isinstance(value, bool):
@@ -102,8 +100,10 @@ def _templates() -> Any:
     import jinja2
 
     loader = jinja2.PackageLoader("dedup_nb.report")
-    strict = dict(autoescape=True, undefined=jinja2.StrictUndefined)
-    made = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, **strict)
+    strict = jinja2.StrictUndefined
+    made = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True
+    )
     made.filters |= {"cell_text": cell_text, "in_one_line": in_one_line, "megabytes": megabytes}
     made.tests["number_like"] = is_number_like
     return made
@@ -228,7 +228,7 @@ def timeline(
     return Timeline(title, in_words(most), heights, list(dict.fromkeys(ends)))
 
 
-# %% ../../nbs/report/10_page.ipynb #18954971
+# %% ../../nbs/report/10_page.ipynb #3d6d0aef
 _DPI = 144  # half as many pixels again as a screen has
 
 
@@ -249,7 +249,8 @@ class Chart:
 
         drawn, small = io.BytesIO(), io.BytesIO()
         self.figure.savefig(drawn, format="png", dpi=_DPI, facecolor="white")
-        Image.open(drawn).convert("RGB").quantize(16, dither=0).save(small, "png", optimize=True)
+        picture = Image.open(drawn).convert("RGB").quantize(16, dither=Image.Dither.NONE)
+        picture.save(small, "png", optimize=True)
         return small.getvalue()
 
     def svg(self) -> str:
@@ -304,43 +305,3 @@ def bars(
     axes.set_xlabel(unit)
     axes.margins(x=0.25)
     return Chart(figure)
-
-
-# %% ../../nbs/report/10_page.ipynb #9b410a53
-_STYLE = """
-:root{color-scheme:light dark;--line:#8885;--soft:#8881}
-body{font:16px/1.5 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem}
-table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}
-td,th{padding:.25rem .9rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
-td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
-td.number{white-space:nowrap}
-pre{white-space:pre-wrap;background:var(--soft);padding:.8rem;border-radius:4px}
-svg{max-width:100%;height:auto;background:#fff;border-radius:4px}
-figure{margin:1rem 0}
-nav a{margin-right:1.5rem}
-.long{overflow-wrap:anywhere;font-size:.9em}
-h2{margin-top:2.2rem;font-size:1.15rem}
-.note{color:#777}
-"""
-
-
-def section(
-    title: str,
-    *parts: str | Chart | None,  # HTML, charts; None is left out
-) -> str:
-    "A headed part of a page; nothing, if it has nothing to say."
-    shown = [part.svg() if isinstance(part, Chart) else part for part in parts if part]
-    return f"<h2>{html.escape(title)}</h2>{''.join(shown)}" if shown else ""
-
-
-def page(
-    title: str,
-    *parts: str,  # HTML
-) -> str:
-    "A page that stands alone."
-    head = "<meta charset=utf-8><meta name=viewport content='width=device-width,initial-scale=1'>"
-    name = html.escape(title)
-    return (
-        f"<!doctype html><html lang=en><head>{head}<title>{name}</title><style>{_STYLE}</style></head>"
-        f"<body><h1>{name}</h1>{''.join(parts)}</body></html>"
-    )
