@@ -197,7 +197,7 @@ def test_the_page_has_every_chart_and_its_numbers(samples):
     assert page.seen["svg"] == len(samples[0].charts) == 11 and not page.wrong
     assert page.seen["h2"] == 10 and page.seen["details"] == page.seen["table"] == 12
     for line in samples[0].conclusions():
-        assert line.replace("'", "&#x27;") in samples[0]._repr_html_()
+        assert line.replace("'", "&#39;") in samples[0]._repr_html_()
 
 
 def test_every_conclusion_has_a_number(samples):

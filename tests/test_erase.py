@@ -27,7 +27,7 @@ from dedup_nb.base.errors import BusyError, ConfigError
 from dedup_nb.base.storage import read_json
 from dedup_nb.dynamodb.store import DynamoStore
 from dedup_nb.dynamodb.table import Table
-from dedup_nb.operate.erase import _told_anew, erase
+from dedup_nb.operate.erase import _rewrite_reports, erase
 from dedup_nb.operate.history import explain, forget, runs
 from dedup_nb.pipeline.job import existing_manifest, memory_of
 
@@ -139,7 +139,10 @@ def proof_of(output, number=1):
     return read_json(f"{output}/runs/erasures/{number:06d}.json")
 
 
-LONG = [pytest.param(after, marks=pytest.mark.long) for after in ("_rewritten", "_told_anew", "_sweep")]
+LONG = [
+    pytest.param(after, marks=pytest.mark.long)
+    for after in ("_rewrite_files", "_rewrite_reports", "_remove_unlisted")
+]
 
 
 @pytest.mark.parametrize("after", ["publish", *LONG])
@@ -154,7 +157,10 @@ def test_a_kill_leaves_each_batch_whole_and_the_same_command_finishes(spark, two
     assert_only_what_is_listed(two.output)
 
 
-STEPS = [pytest.param(after, marks=pytest.mark.long) for after in ("_begun", "_without_hot", "_told_anew")]
+STEPS = [
+    pytest.param(after, marks=pytest.mark.long)
+    for after in ("_note_request", "_remove_hot_ids", "_rewrite_reports")
+]
 
 
 @pytest.mark.long
@@ -198,11 +204,11 @@ def test_a_run_that_begins_meanwhile_keeps_its_files(spark, two, tmp_path, monke
     "The erasure ends before it removes what no list names; the next one goes on."
     write(spark, tmp_path / "in", {"3": [("z", "f", 9, 1)]})
 
-    def then_a_run(there):
-        _told_anew(there)
+    def then_a_run(output):
+        _rewrite_reports(output)
         go(spark, tmp_path)
 
-    monkeypatch.setattr("dedup_nb.operate.erase._told_anew", then_a_run)
+    monkeypatch.setattr("dedup_nb.operate.erase._rewrite_reports", then_a_run)
     with pytest.raises(BusyError, match="A run has begun since this erasure did"):
         erase(two, spark, event_id="a", yes=True)
     monkeypatch.undo()
@@ -213,7 +219,7 @@ def test_a_run_that_begins_meanwhile_keeps_its_files(spark, two, tmp_path, monke
 
 
 def test_of_two_erasures_at_once_one_is_refused(spark, two):
-    killed_erasure(spark, two, "_begun", event_id="a")
+    killed_erasure(spark, two, "_note_request", event_id="a")
     proof = proof_of(two.output)
     proof["until_done"]["by"] |= {"pid": os.getppid(), "started": None}
     Path(two.output, "runs/erasures/000001.json").write_text(json.dumps(proof))

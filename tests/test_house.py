@@ -252,7 +252,7 @@ def test_nothing_heavy_is_imported_to_answer(words):
         "import dedup_nb, sys\n"
         "try: sys.argv[1:] and __import__('dedup_nb.cli').cli.main(sys.argv[1:])\n"
         "except SystemExit: pass\n"
-        "heavy = {'pyspark', 'boto3', 'botocore', 'matplotlib', 'pandas', 'pyarrow', 'papermill'}\n"
+        "heavy = {'pyspark', 'boto3', 'botocore', 'matplotlib', 'jinja2', 'pandas', 'pyarrow', 'papermill'}\n"
         "print('heavy:', sorted(heavy & set(sys.modules)))",
         *words,
     )
@@ -262,7 +262,7 @@ def test_nothing_heavy_is_imported_to_answer(words):
 def test_deduplicate_needs_no_more_than_spark():
     told = run_python(
         "import sys\n"
-        "missing = ['boto3', 'botocore', 'matplotlib', 'papermill', 'IPython', 'deltalake', 'nbdev']\n"
+        "missing = ['boto3', 'botocore', 'matplotlib', 'jinja2', 'papermill', 'IPython', 'deltalake']\n"
         "sys.modules.update(dict.fromkeys(missing))  # importing them fails\n"
         "from dedup_nb import Config, deduplicate, get_spark, run\n"
         "print(deduplicate.__module__, run.__module__)"

@@ -116,7 +116,8 @@ def test_an_event_is_erased_from_the_table(spark, shop):
 
 ASKED = {"copied": ({"where": "n = 1"}, 1), "alone": ({"event_id": "b"}, 2)}
 GONE = {"copied": {"events": 1, "dropped": 1, "verdicts": 1}, "alone": {"events": 1}}
-STEPS = [(asked, after) for asked in ASKED for after in ("_begun", "_delete_in_table", "publish", "_sweep")]
+AFTER = ("_note_request", "_delete_in_table", "publish", "_remove_unlisted")
+STEPS = [(asked, after) for asked in ASKED for after in AFTER]
 
 
 @pytest.mark.long

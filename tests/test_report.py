@@ -1,18 +1,20 @@
 """The page of a batch, and that of all: what they say, and that nothing is said of nothing."""
 
 import json
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from runs import TWO, go, write
+from IPython.core.formatters import HTMLFormatter
+from runs import TWO, go, heard, write
 
 from dedup_nb import Config
+from dedup_nb.base import storage
 from dedup_nb.base.errors import ConfigError
 from dedup_nb.base.storage import names_in, write_text
 from dedup_nb.cli import main
 from dedup_nb.operate.history import forget, runs
-from dedup_nb.report import pages
 from dedup_nb.report.page import BAD, DROPPED, waterfall
 from dedup_nb.report.pages import (
     bad_examples,
@@ -41,7 +43,7 @@ PLAIN = {
 
 
 def test_a_waterfall_adds_up():
-    drawn = waterfall("t", 1000, [("bad rows", 20, BAD), ("copies", 30, DROPPED)])
+    drawn = waterfall("t", 1000, [("bad rows", 20, BAD), ("copies", 30, DROPPED)])._repr_html_()
     assert ">1 000<" in drawn and "20 (2 %)" in drawn and "30 (3 %)" in drawn and ">950 (95 %)<" in drawn
 
 
@@ -112,6 +114,22 @@ def test_pages_that_are_missing_are_drawn_as_they_were(two, capsys):
     assert end.value.code == 0 and [page.read_text() for page in pages] == drawn
 
 
+def test_without_jinja_a_run_commits_and_says_how_pages_are_drawn(spark, tmp_path, monkeypatch):
+    write(spark, tmp_path / "in", {"1": TWO["1"]})
+    with monkeypatch.context() as missing, heard() as lines:
+        missing.setitem(sys.modules, "jinja2", None)
+        summary = go(spark, tmp_path, manifest="none")
+        with pytest.raises(ConfigError, match=r"Pages need Jinja2: pip install 'dedup_nb\[report\]'\."):
+            report_html(PLAIN)
+        assert HTMLFormatter()(summary) is None  # a notebook shows the text
+    assert summary.counts["kept"] == 2 and (tmp_path / "out/runs/1/files.json").exists()
+    said = "note: no page was drawn, as Jinja2 is missing. pip install 'dedup_nb[report]', then: dedup runs"
+    assert [said in line for line in lines].count(True) == 1
+    assert not list((tmp_path / "out").rglob("*.html"))
+    draw_pages(str(tmp_path / "out"))
+    assert "Batch 1" in (tmp_path / "out/runs/1/report.html").read_text()
+
+
 # --- all batches
 
 
@@ -149,8 +167,8 @@ def test_of_a_long_stream_the_last_rows_alone_are_read(tmp_path, monkeypatch):
     names = ["2026-11-20", *(f"web-{n:09d}" for n in range(1010))]
     for name, text in zip(names, rows_of_many(1011).values()):
         write_text(f"{tmp_path}/metrics/{name}.json", text)
-    read, real = [], pages.read_json
-    monkeypatch.setattr(pages, "read_json", lambda path: (read.append(Path(path).stem), real(path))[1])
+    read, real = [], storage.read_json
+    monkeypatch.setattr(storage, "read_json", lambda path: (read.append(Path(path).stem), real(path))[1])
     write_index(str(tmp_path))
     assert sorted(read) == [names[0], *names[-1000:]]
     assert "1 011 batches, of which the last 1 000 are shown" in (tmp_path / "runs/index.html").read_text()
@@ -168,8 +186,8 @@ def test_of_an_output_without_a_manifest_the_last_batches_alone_are_read(
         )
         write_text(f"{tmp_path}/runs/{name}/files.json", '{"status": "committed", "attempt": "t"}')
     write_text(f"{tmp_path}/runs/index.html", "")
-    read, real = set(), pages.read_json
-    monkeypatch.setattr(pages, "read_json", lambda path: (read.add(Path(path).parent), real(path))[1])
+    read, real = set(), storage.read_json
+    monkeypatch.setattr(storage, "read_json", lambda path: (read.add(Path(path).parent), real(path))[1])
     listed = runs(Config(output=str(tmp_path), manifest="none"), last=last)
     assert "".join(row[0] for row in listed.rows[1:]) == shown and len(read) == looked_at
 

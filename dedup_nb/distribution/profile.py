@@ -6,7 +6,6 @@
 __all__ = ["Numbers", "time_text", "conclusions", "charts", "Profile", "profile_events", "profile"]
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #mv00005e
-import html
 import json
 import logging
 import time
@@ -54,10 +53,7 @@ from dedup_nb.report.page import (
     bars,
     canvas,
     has_charts,
-    html_table,
-    page,
-    paragraph,
-    section,
+    render,
 )
 from ..rules.keys import ids_of
 
@@ -440,12 +436,6 @@ _TABLES = (  # heading, its charts, the tables under them
     ("Hot ids", ("hot_ids",), ("hot_ids", "hot_shares")),
     ("What deduplication would do", ("outcomes",), ("outcomes",)),
 )
-_TERMS = (
-    "Of the events that share an id, one is the first; the others are repeats. "
-    "A <b>natural</b> repeat is a copy: it has the fingerprint of an earlier one. "
-    "A <b>synthetic</b> one is another event under a taken id. "
-    "<b>Across batches</b>: the earlier one lies in an earlier batch."
-)
 _FRAMES = [name for _, _, tables in _TABLES for name in tables] + ["gaps"]
 _LONGEST = 60  # rows of a table
 
@@ -488,20 +478,14 @@ class Profile:
         return "\n".join([self.headline(), *(f"  {line}" for line in self.conclusions()), *notes])
 
     def _repr_html_(self) -> str:
-        notes = "".join(paragraph(f"Note: {line}") for line in self.numbers["notes"])
-        return f"<p><b>{html.escape(self.headline())}</b></p>{_listed(self.conclusions())}{notes}"
+        return render("profile_words.html", profile=self)
 
     def html(self) -> str:
         "One page that stands alone: what it says, each chart, and under it its numbers."
-        top = [self._repr_html_(), f"<p>{_TERMS}</p>"]
-        return page("How duplicated are these events?", *top, *(_section(self, *table) for table in _TABLES))
+        return render("profile.html", profile=self, sections=_sections(self))
 
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #649276d4
-def _listed(lines: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>" if lines else ""
-
-
 def _cell(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return ", ".join(value) or "none"
@@ -513,26 +497,23 @@ def _cell(name: str, value: Any) -> Any:
     return time_text(value).replace(" ", "\u00a0") if name in QUANTILES else value
 
 
-def _table(numbers: Mapping[str, Any], name: str) -> str:
-    "A table to unfold: the last batches or days, the first of anything else."
+def _table(numbers: Numbers, name: str) -> tuple[str, list[str], list[list[Any]]]:
+    "A table by its name, its head and rows: the last batches or days, the first of anything else."
     records = numbers[name][-_LONGEST:] if name.startswith("per_") else numbers[name][:_LONGEST]
-    if not records:
-        return ""
     rows = [[_cell(column, value) for column, value in record.items()] for record in records]
-    head = [column.replace("_", " ") for column in records[0]]
-    summary = f"<summary>the numbers: {name.replace('_', ' ')}</summary>"
-    unfolded = " open" if name == "outcomes" else ""  # which has no chart
-    return (
-        f"<details{unfolded}>{summary}<div style='overflow-x:auto'>{html_table(rows, head)}</div></details>"
-    )
+    head = [column.replace("_", " ") for column in records[0]] if records else []
+    return name, head, rows
 
 
-def _section(found: Profile, heading: str, names: Sequence[str], tables: Sequence[str]) -> str:
-    "Charts, or what they say where matplotlib is missing, and their numbers."
-    said = {name: words for name, words in conclusions(found.numbers).items() if name in names}
+def _sections(found: Profile) -> Iterator[dict[str, Any]]:
+    "The sections that have something to say: charts, or their words where matplotlib is missing, and tables."
+    said = conclusions(found.numbers)
     drawn = found.charts if has_charts() else {}
-    shown = [drawn.get(name) or paragraph(words) for name, words in said.items()]
-    return section(heading, *shown, *(_table(found.numbers, name) for name in tables)) if said else ""
+    for heading, names, tables in _TABLES:
+        charts = [(said[name], drawn.get(name)) for name in names if name in said]
+        if charts:
+            filled = [_table(found.numbers, name) for name in tables if found.numbers[name]]
+            yield {"heading": heading, "charts": charts, "tables": filled}
 
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #fa2d6f9f

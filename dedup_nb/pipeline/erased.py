@@ -15,10 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..base.spark import LINE
-from ..base.storage import names_in
+from ..base.storage import names_in, read_at_once
 from ..formats.reading import Source
 from ..manifest.protocol import Manifest
-from ..report.pages import read_at_once
 from ..rules.cross_batch import KEY, id_key
 from ..rules.keys import Keys, fingerprint_of, new_event_id
 
