@@ -25,7 +25,7 @@ from ..formats.batches import Batch, find_batches
 from ..formats.reading import Source, explain_read_error, read_batch
 from ..pipeline.commit import check_all_read, committed_files
 from ..pipeline.decide import Scan, scan_keys, sums_of, time_of_batch
-from ..pipeline.job import Job, RunOptions, open_job, record_output, resolve_settings
+from ..pipeline.job import Job, RunOptions, job_settings, open_job, record_output
 from ..pipeline.todo import choose_batches, compare_with_commits, record_input
 from ..pipeline.write import Attempt
 from ..rules.cross_batch import KEY, Fate, keys_of_new_ids
@@ -224,7 +224,8 @@ def backfill(
     Per batch: batch_id, etl_time; rows: the good ones; pairs; repeats: copies within the batch; known: rows
     of pairs that earlier runs had; new: pairs; used: units and requests, with DynamoDB.
     """
-    places, limits = resolve_settings(config, "backfill")
+    settings = job_settings(config, "backfill")
+    places, limits = settings.places, settings.limits
     if places.memory.kind == "none":
         raise ConfigError(
             "A backfill fills a manifest, but manifest=none. Set manifest=lake or manifest=dynamodb."
@@ -232,11 +233,11 @@ def backfill(
     listed = find_batches(places.input, limits.batch_id)
     found, left = _only_committed(listed.batches, places.input)
     # history is taken whole: max_batches is for what a run moves
-    limits = replace(limits, rerun=False, max_batches=len(found))
+    settings = replace(settings, limits=replace(limits, rerun=False, max_batches=len(found)))
     # how the ids of an archive are written, only enriched TSV says
     case = "lower" if places.input.format == "enriched_tsv" else None
     options = RunOptions(force=force)
-    with lines_shown(), open_job(config, places, limits, spark, id_case=case, options=options) as job:
+    with lines_shown(), open_job(settings, spark, id_case=case, options=options) as job:
         ledger = job.manifest.ledger()
         advice = "To fill them in as well: dedup forget, then backfill again."
         chosen = compare_with_commits(found, ledger, job.output, advice=advice)
