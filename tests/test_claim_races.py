@@ -41,7 +41,7 @@ class Steps:
             self.choose()
 
 
-class ManifestSettings:
+class Items:
     "A table as a dictionary. Each item of a call is a step; if an answer is lost, the call is repeated."
 
     def __init__(self, rows, steps=None, me=None, lost=0.0):
@@ -163,22 +163,20 @@ def play(before, actors, seed, heads=True):
     "The rows at the end, and the answers of each actor."
     rows = {}
     for one in before:
-        one.claims(ManifestSettings(rows), heads)
+        one.claims(Items(rows), heads)
     over = any(a.more is OVER for a in actors)
     lost, sweep = (0.2 if seed % 2 else 0.0), over and seed % 4 == 1
     steps, results = Steps(seed, len(actors) + sweep), [None] * len(actors)
 
     def act(n):
         try:
-            results[n] = actors[n].claims(
-                ManifestSettings(rows, steps, n, lost), heads, read_first=seed % 3 == 0
-            )
+            results[n] = actors[n].claims(Items(rows, steps, n, lost), heads, read_first=seed % 3 == 0)
         finally:
             steps.done(n)
 
     def sweeper():  # deletes what is over and nobody rests on, as a release or forget would
         try:
-            ManifestSettings(rows, steps, len(actors)).delete(list(rows), "old@1")
+            Items(rows, steps, len(actors)).delete(list(rows), "old@1")
         finally:
             steps.done(len(actors))
 
@@ -236,7 +234,7 @@ def check_again(actors, rows, results, heads, read_first):
     for actor, result in zip(actors, results):
         if any(a.more is OVER for a in actors) and any(x.run == "old@1" for x in result):
             continue
-        again = actor.claims(ManifestSettings(rows), heads, read_first)
+        again = actor.claims(Items(rows), heads, read_first)
         assert kept(again) == kept(result), "a rerun disagrees"
         if heads and actor.more is not KEEPS_IDS:
             assert ids_of(actor, again)[0] == ids_of(actor, result)[0], "a rerun gives other ids"

@@ -1,9 +1,9 @@
 """Every interleaving of two runs, call by call, with one fault anywhere: each pair is kept once.
 
 The runs are real: `Manifest` over a store that is a dictionary. Each call of the store is a step, a run is a
-greenlet, and a schedule says whose step is next. All schedules are tried; of those that differ only in the order
-of calls that do not see each other, one is enough. Afterwards the batches are run again until they are committed,
-as a scheduler would.
+greenlet, and a schedule says whose step is next. All schedules are tried; of those that differ only in the
+order of calls that do not see each other, one is enough. Afterwards the batches are run again until they are
+committed, as a scheduler would.
 """
 
 from collections import Counter
