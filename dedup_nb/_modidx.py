@@ -1844,8 +1844,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                'dedup_nb/operate/erase.py'),
                                         'dedup_nb.operate.erase._is_among': ( '07_operate/erase.html#_is_among',
                                                                               'dedup_nb/operate/erase.py'),
-                                        'dedup_nb.operate.erase._is_at_work': ( '07_operate/erase.html#_is_at_work',
-                                                                                'dedup_nb/operate/erase.py'),
                                         'dedup_nb.operate.erase._is_unlisted': ( '07_operate/erase.html#_is_unlisted',
                                                                                  'dedup_nb/operate/erase.py'),
                                         'dedup_nb.operate.erase._left_in_words': ( '07_operate/erase.html#_left_in_words',

@@ -229,7 +229,7 @@ def _without_stops() -> Iterator[None]:
 
 def _stream(args: argparse.Namespace) -> int:
     "Deduplicate a folder as files come, a batch for each micro-batch."
-    from dedup_nb.base.config import check_renames, recipe_of
+    from dedup_nb.base.config import check_renames, needs_delta, places_of, recipe_of
     from dedup_nb.base.errors import counted
     from dedup_nb.base.spark import get_spark
     from dedup_nb.streams.deduper import trigger_of
@@ -238,8 +238,8 @@ def _stream(args: argparse.Namespace) -> int:
     config = _load_config(args)
     trigger_of(args.available_now, args.trigger)
     check_renames(recipe_of(config))
-    formats = config.input_format, config.output_format
-    delta = config.manifest == "lake" or config.output_table is not None or "delta" in formats
+    places = places_of(config)
+    delta = needs_delta(places.input, places.output, places.memory)
     addresses = (config.input, config.output, config.manifest_path, args.checkpoint)
     with _without_stops():
         spark = get_spark(delta, addresses=addresses)

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..base.config import Config, Recipe, check_renames, limits_of, places_of, recipe_of
+from ..base.config import Config, Recipe, check_renames, limits_of, needs_delta, places_of, recipe_of
 from ..base.errors import ConfigError, counted, did_you_mean, grouped, text_table
 from ..base.spark import get_spark, named, temporary_conf
 from ..formats.batches import asked_batches, find_batches
@@ -247,6 +247,6 @@ def compare_input(
     recipe, note = _with_possible_synthetic(recipe_of(config)), ""
     if recipe.synthetic != config.synthetic:
         note = "dedup_nb: with synthetic=quarantine, as nobody can rename ids of several columns."
-    spark = spark or get_spark(config.input_format in ("delta", "table"), addresses=[config.input])
+    spark = spark or get_spark(needs_delta(places_of(config).input), addresses=[config.input])
     with temporary_conf(spark):
         return Comparison(_compare(read_events(spark, config), ways, recipe), note)

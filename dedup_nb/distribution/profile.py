@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ..base.canonical import field_at
-from ..base.config import Config, Input, Limits, Recipe, limits_of, places_of, recipe_of
+from ..base.config import Config, Input, Limits, Recipe, limits_of, needs_delta, places_of, recipe_of
 from ..base.errors import ConfigError, DedupError, counted, grouped, lines_shown, share
 from ..base.spark import get_spark, persisted, reading, temporary_conf
 from ..base.storage import absolute, check_writable, escaped, remove_folder, s3_in_words, write_text
@@ -497,11 +497,15 @@ def _cell(name: str, value: Any) -> Any:
     return time_text(value).replace(" ", "\u00a0") if name in QUANTILES else value
 
 
-def _table(numbers: Numbers, name: str) -> tuple[str, list[str], list[list[Any]]]:
-    "A table by its name, its head and rows: the last batches or days, the first of anything else."
-    records = numbers[name][-_LONGEST:] if name.startswith("per_") else numbers[name][:_LONGEST]
-    rows = [[_cell(column, value) for column, value in record.items()] for record in records]
-    head = [column.replace("_", " ") for column in records[0]] if records else []
+def _table(
+    numbers: Numbers,
+    name: str,  # of a table that has rows
+) -> tuple[str, list[str], list[list[Any]]]:  # the name, the head, the rows
+    "A table: its last batches or days, the first rows of anything else."
+    records = numbers[name]
+    shown = records[-_LONGEST:] if name.startswith("per_") else records[:_LONGEST]
+    head = [column.replace("_", " ") for column in records[0]]
+    rows = [[_cell(*pair) for pair in record.items()] for record in shown]
     return name, head, rows
 
 
@@ -686,7 +690,7 @@ def profile(
 
     output = absolute(config.output)
     batches, unfit = _find_batches(source, limits_of(config))
-    spark = spark or get_spark(source.format == "delta", addresses=[source.path, output])
+    spark = spark or get_spark(needs_delta(source), addresses=[source.path, output])
     with temporary_conf(spark), _in_our_words(batches), _keep_as_files(output) as stage:
         sources = [read_batch(spark, batch, source, recipe, ids_of(recipe)) for batch in batches]
         opened = [open_source(b.batch_id, rows, recipe) for b, rows in zip(batches, sources)]

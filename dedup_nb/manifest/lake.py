@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from ..base.errors import first_line
 from ..base.spark import literal, quoted, start_with_delta, temporary_conf
 from ..base.storage import absolute, filesystem, names_in, remove_markers
+from ..formats.delta import is_broken_log, is_conflict, is_no_delta, is_no_delta_table
 from .ledger import Claim, Entry, Ledger, ManifestError, Marker, this_process
 from .lock import ConditionalPuts, check_one_host, conditional_puts
 from .protocol import Lookup
@@ -72,16 +73,6 @@ def _key_rows(claim: Claim, keys: DataFrame) -> DataFrame:
 
 # %% ../../nbs/03_manifest/40_lake.ipynb #f097f9be
 _FIRST_FOLDERS = {"_delta_log", "_places", "kind=marker"}  # of a table's first write
-_CONFLICT = re.compile(
-    "DELTA_CONCURRENT|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|ConcurrentModification"
-)
-_NO_DELTA = re.compile(
-    "DATA_SOURCE_NOT_FOUND|Failed to find.*delta|UNSUPPORTED_DATASOURCE|DELTA_CONFIGURE_SPARK"
-)
-_NO_TABLE = re.compile(
-    "DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|not a Delta table|DELTA_PATH_DOES_NOT_EXIST|"
-    "DELTA_SCHEMA_NOT_SET|DELTA_STATE_RECOVER|DELTA_LOG|DELTA_TRUNCATED|DELTA_CREATE_TABLE_WITH_NON_EMPTY"
-)
 
 
 def lake_exists(path: str) -> bool:
@@ -97,13 +88,12 @@ def lake_exists(path: str) -> bool:
 
 def _in_our_words(wrong: Exception, path: str) -> ManifestError:
     "Spark's error about the table."
-    text = str(wrong)
-    if _NO_DELTA.search(text):
+    if is_no_delta(wrong):
         advice = start_with_delta(", or set manifest=none")
         return ManifestError(
             f"The lake manifest is a Delta table, and this Spark session has no Delta. {advice}"
         )
-    if _NO_TABLE.search(text):
+    if is_no_delta_table(wrong) or is_broken_log(wrong):
         return ManifestError(
             f"{path} is there, but it is not a manifest (Spark finds no Delta table in it). "
             "It is left as it is: choose another manifest_path, or move it away."
@@ -245,7 +235,7 @@ def _write(store: _LakeStore, rows: DataFrame, marker: Marker, mode: str, **opti
     try:
         writer.save(store.path)
     except Exception as wrong:
-        if not _CONFLICT.search(str(wrong)):
+        if not is_conflict(wrong):
             raise _in_our_words(wrong, store.path) from wrong
     if marker.seq == 0:
         remove_markers(f"{store.path}/_delta_log")

@@ -22,6 +22,7 @@ from pyspark.sql import types as T
 from ..base.errors import BusyError, ConfigError, InputError, MissingColumnError, did_you_mean
 from ..base.spark import PLAIN_JSON, WRITING, check_whole, get_spark, held, named, quoted
 from ..base.storage import absolute
+from ..formats.delta import is_conflict, is_no_delta_table
 from ..manifest.ledger import Marker
 from ..manifest.lock import conditional_puts
 from dedup_nb.merges.change_log import (
@@ -131,7 +132,6 @@ def _rule_of(table: MergeTable) -> dict[str, Any]:
 # %% ../../nbs/09_merges/30_merge_table.ipynb #09e6fffe
 _NOTE = '{"merge_table"'  # how a note begins
 _NO_ENTRIES = '"entries": []'
-_NO_TABLE = ("DELTA_MISSING_DELTA_TABLE", "PATH_DOES_NOT_EXIST", "not a Delta table")
 
 
 def _history(table: MergeTable) -> DataFrame | None:  # `version`, `note`
@@ -140,7 +140,7 @@ def _history(table: MergeTable) -> DataFrame | None:  # `version`, `note`
         versions = table.spark.sql(f"describe history delta.{quoted(table.path)}")
         return versions.selectExpr("version", "userMetadata as note")
     except Exception as error:
-        if any(word in str(error) for word in _NO_TABLE):
+        if is_no_delta_table(error):
             return None
         raise
 
@@ -183,7 +183,6 @@ def _read_rows(table: MergeTable) -> DataFrame:
 # %% ../../nbs/09_merges/30_merge_table.ipynb #d9a27806
 _APP = "dedup_nb merge table"
 _FIRST = {"delta.logRetentionDuration": "interval 365 days"}  # of the table
-_CONFLICT = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "ConcurrentModification")
 
 
 def _write(
@@ -212,7 +211,7 @@ def _write(
         with held(table.spark, WRITING):
             frame_writer.options(**options).save(table.path)
     except Exception as error:
-        if not any(word in str(error) for word in _CONFLICT):
+        if not is_conflict(error):
             raise
     # a number that is taken is refused, or passed over without a word
     if _history(table).where(F.col("note").contains(writer)).isEmpty():

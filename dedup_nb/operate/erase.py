@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..base.canonical import id_of_line, id_text, values_of
-from ..base.config import Config, Recipe
+from ..base.config import Config, Output, Recipe, needs_delta
 from dedup_nb.base.errors import (
     BusyError,
     ConfigError,
@@ -50,7 +49,7 @@ from dedup_nb.base.storage import (
 from ..formats.enriched import NAMES
 from ..formats.loader import copy_manifest, files_by_table
 from ..formats.shred import ATOMIC, events_folder
-from ..manifest.ledger import is_gone, this_process, who
+from ..manifest.ledger import is_at_work, this_process, who
 from ..manifest.protocol import Manifest
 from .history import Reply, proofs_of
 from ..pipeline.commit import commit_record, publish, publish_pending
@@ -173,8 +172,8 @@ def open_output(
         raise ConfigError("--forget takes ids out of a manifest, and this output has none: leave it out.")
     check_exists(memory, config.output)
     note = noted_output(path) or {}
-    needs_delta = memory.kind == "lake" or note.get("output_format") in ("delta", "table")
-    spark = spark or get_spark(needs_delta, addresses=(config.output, memory.path))
+    with_delta = needs_delta(memory, Output(config.output, note.get("output_format", "parquet")))
+    spark = spark or get_spark(with_delta, addresses=(config.output, memory.path))
     if "output_format" not in note:
         raise ConfigError(
             f"{path} is no output of a run: correct --output. dedup runs --output DIR lists batches."
@@ -406,18 +405,8 @@ def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int,
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #184e4301
-_HELD_S = 6 * 3600  # how long a request of another host counts as being at work
+_HELD_MINUTES = 6 * 60  # so long a request of another host counts as being at work
 _OPEN = "until_done"  # what a proof tells besides, as long as its request is not finished
-
-
-def _is_at_work(
-    by: Mapping[str, Any],  # a process, as `this_process` tells
-) -> bool:
-    "Is another process at a request? From another host nobody can tell: it is for some hours."
-    me, now = this_process(), datetime.now(timezone.utc)
-    if (by["host"], by["pid"]) == (me["host"], me["pid"]) or is_gone(by):
-        return False
-    return by["host"] == me["host"] or (now - datetime.fromisoformat(by["at"])).total_seconds() < _HELD_S
 
 
 def _check_alone(output: Target) -> None:
@@ -428,7 +417,7 @@ def _check_alone(output: Target) -> None:
             "ended: it goes on from here."
         )
     open_proofs = (proof[_OPEN]["by"] for proof in erasures(output.path) if _OPEN in proof)
-    if other := next(filter(_is_at_work, open_proofs), None):
+    if other := next((by for by in open_proofs if is_at_work(by, _HELD_MINUTES)), None):
         raise BusyError(f"Another erasure is at work: {who(other)}. Let it end, and give the command again.")
 
 

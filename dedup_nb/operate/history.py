@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ..base.config import Config
+from ..base.config import Config, needs_delta
 from ..base.errors import ConfigError, counted, grouped, minute, text_table, utc
 from ..base.spark import get_spark, reading
 from ..base.storage import absolute, escaped, has_files, names_in, read_at_once, remove_folder
@@ -65,7 +65,7 @@ def _open_manifest(config: Config, spark: SparkSession | None, keys: bool = True
     memory = memory_of(config)
     check_exists(memory, config.output)
     if memory.kind == "lake" or (memory.kind == "dynamodb" and keys):
-        spark = spark or get_spark(memory.kind == "lake", addresses=(config.output, memory.path))
+        spark = spark or get_spark(needs_delta(memory), addresses=(config.output, memory.path))
     return existing_manifest(spark, memory, config.output)
 
 
@@ -348,7 +348,7 @@ def explain(
         raise ConfigError("An explanation needs the output of the runs: dedup explain EVENT_ID --output DIR.")
     output, memory = absolute(config.output), memory_of(config)
     check_exists(memory, config.output)
-    spark = spark or get_spark(memory.kind == "lake", addresses=(config.output, memory.path))
+    spark = spark or get_spark(needs_delta(memory), addresses=(config.output, memory.path))
     manifest = _open_manifest(config, spark) if memory.kind != "none" else None
     batches = _committed_batches(manifest, output)
     # enriched events have their ids in lower case, others as they came; which ones these are nobody may say

@@ -62,6 +62,8 @@ from dedup_nb.base.storage import (
 from ..formats.loader import copy_manifest, loader_files
 from ..formats.reading import Source
 from ..formats.shred import events_folder, folder_of
+
+# %% ../../nbs/06_pipeline/60_commit.ipynb #803ed13a
 from ..manifest.ledger import Ledger, fenced
 from .decide import DecidedBatch, EarlierBatches, Tally
 from .job import Job, Progress, write_note

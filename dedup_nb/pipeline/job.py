@@ -52,6 +52,7 @@ from dedup_nb.base.config import (
     Recipe,
     check_renames,
     limits_of,
+    needs_delta,
     places_of,
     recipe_of,
 )
@@ -514,8 +515,9 @@ def open_job(
     """
     recipe, places, limits, stream = settings.recipe, settings.places, settings.limits, options.stream
     read, written, memory = places.input, places.output, places.memory
-    of_delta = memory.kind == "lake" or written.table is not None or "delta" in (read.format, written.format)
-    spark = spark or get_spark(of_delta, addresses=(read.path, written.path, memory.path))
+    spark = spark or get_spark(
+        needs_delta(read, written, memory), addresses=(read.path, written.path, memory.path)
+    )
     with temporary_conf(spark, TUNED.get(written.format, {})) as hint:
         manifest = None
         if memory.kind != "none":

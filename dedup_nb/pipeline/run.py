@@ -41,6 +41,8 @@ from dedup_nb.base.storage import (
 )
 from ..formats.batches import Batch, Found, find_batches, is_asked_for
 from ..formats.reading import Source, explain_read_error, read_batch
+
+# %% ../../nbs/06_pipeline/70_run.ipynb #e41fb1f5
 from ..manifest.ledger import FencedError, Ledger, ManifestError, who
 from .commit import Written, committed_files, discard, finish, publish_pending
 from dedup_nb.pipeline.decide import (

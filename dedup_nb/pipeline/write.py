@@ -88,6 +88,8 @@ from dedup_nb.formats.shred import (
     wide_row,
 )
 from ..formats.wide_rows import columns_as_json, columns_from_json, fitted_types, given_columns
+
+# %% ../../nbs/06_pipeline/30_write.ipynb #80d89384
 from ..rules.cross_batch import KEY, Fate, fate_of, id_key
 from ..rules.deduplicate import VERDICTS, clean_rows, dropped_rows, kept_lines, kept_rows
 from ..rules.keys import Keys, rows_of

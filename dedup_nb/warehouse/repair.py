@@ -37,7 +37,7 @@ from dedup_nb.base.errors import (
 from ..base.spark import ORIGINAL, get_spark, let_go, persisted, quoted, temporary_conf
 from ..base.storage import absolute
 from ..formats.delta import Delta, hash_filter, open_delta
-from ..manifest.ledger import is_gone, this_process, who
+from ..manifest.ledger import is_at_work, this_process, who
 from ..report.page import html_table
 from ..rules.keys import hash_of
 from dedup_nb.warehouse.decisions import (
@@ -628,9 +628,7 @@ def _open_entities(events: Delta, root_ids: Mapping[str, str]) -> list[Entities]
 # %% ../../nbs/10_warehouse/20_repair.ipynb #31bf448e
 def _check_dead(events: Delta, by: Mapping[str, Any]) -> None:
     "Raise `BusyError` for a repair that may be alive."
-    me = this_process()
-    is_ours = all(by[name] == me[name] for name in ("host", "pid", "started"))
-    if not is_gone(by) and not is_ours:
+    if is_at_work(by):
         raise BusyError(
             f"A repair of {events.name} is at work: {who(by)}. Let it end; if its host is gone, finish it: "
             "--take-over."
