@@ -10,9 +10,9 @@ DEMO := demo_output/runs/run_dedup
 TOOLS := .venv-recipes/bin
 # jars come once, before several workers want them at the same time
 FETCH := -c "from dedup_nb import get_spark; get_spark(delta=True).stop()"
-CORE := rules run read enriched laws manifest stream
+CORE := tests/rules tests/laws tests/manifest tests/formats tests/pipeline/test_run.py tests/streams/test_stream.py
 
-.PHONY: setup demo test test-long test-spark41 recipes soak evidence bench samples export docs notebooks lock clean
+.PHONY: setup demo test test-all test-spark41 recipes soak evidence bench samples export docs notebooks lock clean
 
 setup: $(STAMP)
 
@@ -36,15 +36,15 @@ demo: setup  ## run the job notebook on the sample batches, end with a summary
 test: setup  ## export in sync, every numbered notebook, all tests
 	@$(BIN)/python -m pytest
 
-test-long: setup  ## make test, and the tests that take minutes: more kills, races of processes, more back ends
-	@$(BIN)/python -m pytest --long
+test-all: setup  ## make test, and the tests that take longer: more kills, races of processes, more back ends
+	@$(BIN)/python -m pytest -m "not soak"
 
 test-spark41: setup  ## the core of the tests with Spark 4.1, in an environment of its own
 	@test -x .venv41/bin/python || $(PYTHON) -m venv .venv41
 	@sed 's/^pyspark==.*/pyspark==4.1.4/' constraints.txt > .venv41/constraints.txt
 	@$(BIN)/uv pip install --quiet --python .venv41/bin/python -c .venv41/constraints.txt -e '.[dev]'
 	@.venv41/bin/python $(FETCH) >/dev/null 2>&1 || true
-	@.venv41/bin/python -m pytest $(CORE:%=tests/test_%.py)
+	@.venv41/bin/python -m pytest $(CORE)
 
 recipes: setup  ## the recipes with the schedulers' own tools, in an environment beside ours
 	@test -x $(TOOLS)/python || $(PYTHON) -m venv .venv-recipes
@@ -52,11 +52,11 @@ recipes: setup  ## the recipes with the schedulers' own tools, in an environment
 	@$(BIN)/python -m pytest -n 0 tests/recipes.py
 
 soak: setup  ## kill a job KILLS times at random instants, run it again each time, compare
-	@$(BIN)/python tests/soak.py $(KILLS)
-	@$(BIN)/python tests/soak_claims.py $(KILLS)
+	@PYTHONPATH=tests:tests/support $(BIN)/python tests/programs/soak.py $(KILLS)
+	@PYTHONPATH=tests:tests/support $(BIN)/python tests/programs/soak_claims.py $(KILLS)
 
 evidence: setup  ## run at scale what the project promises, print one table; some hours, SHARE=0.01 is a try
-	@$(BIN)/python tests/evidence.py $(SHARE)
+	@PYTHONPATH=tests:tests/support $(BIN)/python tests/programs/evidence.py $(SHARE)
 
 bench: setup  ## measure against a plain Spark copy, in the benchmark notebook
 	@$(BIN)/papermill --log-output --no-progress-bar nbs/jobs/bench.ipynb bench_output.ipynb

@@ -26,10 +26,10 @@ FIRST = (
     "output_table",
     "tables",
     "merges",
-    "dynamo",
+    "store",
     "stream",
     "shred",
-    "expiry",
+    "deduper",
     "distribution",
     "manifest",
     "rules",
@@ -50,6 +50,9 @@ def pytest_configure(config):
     for name in [n for n in os.environ if n.startswith("DEDUP_") and not n.startswith("DEDUP_TEST_")]:
         del os.environ[name]
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # programs that tests start find the package and what tests share
+    own = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/support")]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*own, os.environ.get("PYTHONPATH", "")])
     os.environ.setdefault("SPARK_MASTER", "local[1]")
     if "TMPDIR" not in os.environ and (shared := in_memory()):  # workers find it set
         config.own_folder = tempfile.tempdir = tempfile.mkdtemp(prefix="dedup-tests-", dir=shared)
@@ -71,20 +74,10 @@ def pytest_unconfigure(config):
     shutil.rmtree(getattr(config, "own_folder", ""), ignore_errors=True)
 
 
-def pytest_addoption(parser):
-    parser.addoption("--long", action="store_true", help="also the tests marked `long`, see make test-long")
-
-
-def pytest_collection_modifyitems(config, items):
-    "The longest files first; without --long, leave out what takes minutes."
+def pytest_collection_modifyitems(items):
+    "The longest files first."
     place = {f"test_{name}": n for n, name in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(FIRST)))
-    if config.getoption("--long"):
-        return
-    left = [item for item in items if item.get_closest_marker("long")]
-    if left:
-        config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(scope="session")

@@ -370,7 +370,7 @@ def test_rows_that_an_abandoned_claim_may_have_put_into_a_table_are_said(made, b
     entry = SimpleNamespace(committed=before)
     ledger = SimpleNamespace(entries={"it's": entry})
     there = SimpleNamespace(abandon=lambda *_, **__: [], ledger=lambda: ledger)
-    monkeypatch.setattr(history, "_opened", lambda *_: there)
+    monkeypatch.setattr(history, "_open_manifest", lambda *_: there)
     said = str(history.abandon("it's", Config(output="out"), yes=True))
     table = table and table.replace("OUT", str(Path("out").absolute()))
     assert (

@@ -31,7 +31,7 @@ def commands():
     return list(dict.fromkeys(tuple(words_of(line)[1:]) for line in lines))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_commands_of_the_documents_run(spark, tmp_path, monkeypatch, capsys):
     # columns and tables that are not here, and what never ends
     others = {"--event-id", "--create-table", "--trigger", "--table"}

@@ -30,7 +30,7 @@ def test_make_notebooks_runs_every_notebook_but_the_jobs():
 
 
 # the demo runs the third, run_dedup
-@pytest.mark.parametrize("name", [pytest.param("run_backfill", marks=pytest.mark.long), "run_profile"])
+@pytest.mark.parametrize("name", [pytest.param("run_backfill", marks=pytest.mark.slow), "run_profile"])
 def test_a_job_notebook_does_its_job(spark, tmp_path, monkeypatch, name):
     write(spark, tmp_path / "in", TWO_DAYS)
     notebook = load_notebook_node(str(ROOT / "nbs/jobs" / f"{name}.ipynb"))

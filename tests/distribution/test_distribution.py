@@ -1,0 +1,659 @@
+"""How duplicated events are, and why: against the planted truth, on literal rows, and what the page says."""
+
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from uuid import uuid5
+
+import pandas as pd
+import pytest
+from conftest import ROOT
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+from runs import heard
+from spread import configured
+
+from dedup_nb.base.config import Config, Recipe
+from dedup_nb.base.errors import ConfigError, MissingColumnError, MissingInputError
+from dedup_nb.distribution.copies import Compared, Ids, Subject, copies
+from dedup_nb.distribution.measures import (
+    REASONS,
+    WINDOWS,
+    Measures,
+    find_collisions,
+    gaps,
+    knee,
+    numbers_of,
+    quantiles,
+    rank_copies,
+    split_by,
+    sum_by_id,
+    windows,
+)
+from dedup_nb.distribution.profile import Profile, _draw_distribution, conclusions, profile, profile_events
+from dedup_nb.rules.deduplicate import deduplicate
+from dedup_nb.rules.keys import NAMESPACE, Keys, fit
+
+HOUR, DAY = 3_600_000, 86_400_000
+COUNTS = ("events", "ids", "repeated_ids", "natural_excess", "synthetic_excess", "hottest_id_events", "bad")
+
+
+def headline(found):
+    return {name: found.numbers[name] for name in COUNTS}
+
+
+# the samples, with known truth
+
+
+@pytest.fixture(scope="module")
+def planted():
+    "The good lines of the samples with their fate; `known`: seen with the earlier batches."
+    told = pd.read_csv(ROOT / "data_samples" / "truth.csv", keep_default_na=False)
+    return told[told["fate_known"] != "bad"]
+
+
+@pytest.fixture(scope="module")
+def samples(spark, tmp_path_factory):
+    output = tmp_path_factory.mktemp("profile")
+    config = Config(input=str(ROOT / "data_samples"), output=str(output))
+    return profile(config, spark), output
+
+
+def more(planted, reasons, *kinds):
+    "Rows that the plan put beyond the first, by reason, of these kinds."
+    rows = planted[planted["reason_known"].isin(reasons)]
+    return len(rows[rows["kind"].isin(kinds)] if kinds else rows)
+
+
+NATURAL, SYNTHETIC = REASONS[:2], REASONS[2:]
+
+
+def test_the_headline_is_what_was_planted(samples, planted):
+    sizes = planted["event_id"].value_counts()
+    lines = sum(1 for _ in (ROOT / "data_samples" / "truth.csv").open()) - 1
+    assert headline(samples[0]) == {
+        "events": len(planted),
+        "ids": len(sizes),
+        "repeated_ids": int((sizes > 1).sum()),
+        "natural_excess": more(planted, NATURAL),
+        "synthetic_excess": more(planted, SYNTHETIC),
+        "hottest_id_events": int(sizes.max()),
+        "bad": lines - len(planted),
+    }
+    assert samples[0].numbers["without_fingerprint"] == int((planted["event_fingerprint"] == "").sum())
+
+
+def test_every_size_of_id_is_what_was_planted(samples, planted):
+    sizes = planted["event_id"].value_counts().value_counts()
+    told = {size["events_per_id"]: size["ids"] for size in samples[0].numbers["distribution"]}
+    assert told == sizes.to_dict()
+
+
+def test_the_split_is_what_was_planted(samples, planted):
+    shown = samples[0].frames["split"].set_index("what")
+    told = planted[planted["reason_known"] != ""].groupby("reason_known")["event_id"].agg(["size", "nunique"])
+    for reason in REASONS:
+        assert shown.loc[reason, ["rows", "ids"]].tolist() == told.loc[reason].tolist(), reason
+    assert shown["rows"].sum() == len(planted)
+
+
+def test_every_batch_is_what_was_planted(samples, planted):
+    told = planted.groupby(["batch_id", "reason_known"]).size().unstack(fill_value=0)
+    for batch in samples[0].numbers["per_batch"]:
+        wanted = told.loc[batch["batch"]]
+        assert batch["first"] == wanted[""] and batch["events"] == wanted.sum()
+        assert {reason: batch[reason] for reason in REASONS} == {reason: wanted[reason] for reason in REASONS}
+
+
+def test_the_days_add_up_to_what_was_planted(samples, planted):
+    days = samples[0].frames["per_day"]
+    assert days["events"].sum() == len(planted)
+    assert all(days[reason].sum() == more(planted, [reason]) for reason in REASONS)
+
+
+def test_the_causes_are_those_that_were_planted(samples, planted):
+    rows = {(c["kind"], c["cause"]): c["rows"] for c in samples[0].numbers["causes"]}
+    assert rows["natural", "exact"] == more(planted, NATURAL, "exact", "cross_exact")
+    assert rows["natural", "replayed"] == more(planted, NATURAL, "replayed", "cross_replayed")
+    # copies with both timestamps equal and another address: nothing says why
+    ties = (("tie", 2), ("mixed_tie", 1), ("cross_tie", 2))
+    assert rows["natural", "unexplained"] == sum(more(planted, NATURAL, kind) // n for kind, n in ties)
+    assert rows["synthetic", "weak_id"] == more(planted, SYNTHETIC, "weak_id")
+    assert rows["synthetic", "clock_skew"] == more(planted, SYNTHETIC, "clock_skew")
+    assert rows["synthetic", "robot"] == more(planted, SYNTHETIC, "bot", "hot_mixed")
+    assert sum(n for (kind, _), n in rows.items() if kind == "natural") == more(planted, NATURAL)
+    assert sum(rows.values()) == more(planted, REASONS) and ("natural", "changed") not in rows
+
+
+def test_the_examples_are_of_the_kind(samples, planted):
+    kinds = planted.groupby("event_id")["kind"].agg(set)
+    causes = samples[0].numbers["causes"]
+    shown = {c["cause"]: set().union(*(kinds[i] for i in c["examples"])) for c in causes}
+    assert shown["replayed"] <= {"replayed", "cross_replayed"}
+    assert shown["weak_id"] == {"weak_id"} and shown["robot"] <= {"bot", "hot_mixed"}
+
+
+def test_the_columns_are_those_that_were_changed(samples, planted):
+    frames = samples[0].frames
+    sets = {tuple(names) for names in frames["column_sets"]["columns"]}
+    # a pre-fetcher sends no referrer and no size; a title is changed; a twin without a fingerprint differs in
+    # nothing that the client sent
+    assert {("page_referrer", "br_viewwidth", "br_viewheight"), ("page_title",), ()} <= sets
+    natural = frames["columns"].query("kind == 'natural'").set_index("column")
+    assert natural["rows"].idxmax() == "etl_tstamp" and not natural["sent"].any()
+    causes = frames["causes"].query("kind == 'natural'").set_index("cause")["rows"]
+    resent = sum(n for cause, n in causes.items() if cause.startswith("resent"))
+    assert natural.loc["collector_tstamp", "rows"] == resent
+
+
+def test_the_hot_ids_are_those_that_were_planted(samples, planted):
+    sizes = planted["event_id"].value_counts()
+    hot = samples[0].frames["hot_ids"]
+    assert hot["rows"].tolist() == sorted(sizes[sizes > 1], reverse=True)[: len(hot)]
+    assert all(sizes[i] == n for i, n in zip(hot["id"], hot["rows"]))
+    assert (hot["natural"] + hot["synthetic"] + 1 == hot["rows"]).all()
+    top = samples[0].numbers["hot_shares"][1]
+    assert top["excess"] == sizes[:10].sum() - 10 and top["share"] == top["excess"] / more(planted, REASONS)
+
+
+# the page and the charts
+
+
+class Structure(HTMLParser):
+    "What a page is made of, and whether its elements close in order."
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen, self.wrong = [], Counter(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.seen[tag] += 1
+        if tag not in ("meta", "path", "use", "rect", "image", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.seen[tag] += 1
+
+    def handle_endtag(self, tag):
+        if tag in self.open and self.open.pop() != tag:
+            self.wrong.append(tag)
+
+
+def test_the_files_hold_the_numbers_and_fetch_nothing(samples):
+    found, output = samples
+    numbers, text = json.loads((output / "profile.json").read_text()), (output / "profile.html").read_text()
+    assert numbers == json.loads(json.dumps(found.numbers))
+    assert all(isinstance(numbers[name], int) for name in COUNTS)
+    assert {path.name for path in output.iterdir()} - {".staging"} == {"profile.json", "profile.html"}
+    assert len(text) < 2_000_000 and "width=device-width" in text
+    # names of namespaces are no addresses: nothing loads them
+    assert not re.search(r"""(?:src|href)\s*=\s*["']?[^"'#\s]|url\((?!#)|@import|<script|<link""", text)
+
+
+def test_the_page_has_every_chart_and_its_numbers(samples):
+    page = Structure(samples[0].html())
+    assert page.seen["svg"] == len(samples[0].charts) == 11 and not page.wrong
+    assert page.seen["h2"] == 10 and page.seen["details"] == page.seen["table"] == 12
+    for line in samples[0].conclusions():
+        assert line.replace("'", "&#39;") in samples[0]._repr_html_()
+
+
+def test_every_conclusion_has_a_number(samples):
+    said = samples[0].conclusions()
+    assert len(said) == 12 and all(re.search(r"\d|^No natural repeat", line) for line in said)
+    assert said[0] == "7.8 % of 11 906 events are repeats, on 2.4 % of the ids; the hottest id has 378"
+    assert str(samples[0]).splitlines()[0].endswith("; 94 rows are no events")
+
+
+def unreadable(figure):
+    "Texts that leave the picture; an axis without a name; a plot that its labels squeeze."
+    (axes,) = figure.axes
+    inside = [figure._suptitle, axes.xaxis.label, axes.yaxis.label, *axes.texts, *axes.get_yticklabels()]
+    boxes = {text.get_text(): text.get_window_extent() for text in inside if text.get_text()}
+    wrong = [text for text, box in boxes.items() if box.x0 < -3 or box.x1 > figure.bbox.x1 + 3]
+    if not axes.get_xlabel():
+        wrong.append("x axis")
+    if axes.bbox.width < figure.bbox.width / 4:
+        wrong.append("narrow")
+    return wrong
+
+
+def test_charts_say_their_conclusion_and_stay_in_the_picture(samples):
+    for name, chart in samples[0].charts.items():
+        title = chart.figure.get_suptitle().replace("\n", " ").replace("\\$", "$")
+        assert title == conclusions(samples[0].numbers)[name]
+        assert not unreadable(chart.figure), name
+    picture = samples[0].charts["causes"].png()
+    assert picture[1:4] == b"PNG" and len(picture) < 60_000
+
+
+@pytest.mark.parametrize(
+    "hottest, ids, ticks", [(1, 3, [1, 2, 5]), (2, 6, [1, 2, 5, 10]), (7, 200, [1, 10, 100])]
+)
+def test_a_short_scale_has_ticks_at_plain_numbers(hottest, ids, ticks):
+    sizes = [{"events_per_id": size, "ids": n} for size, n in ((1, ids), (hottest, 1))]
+    n = {"distribution": sizes, "hottest_id_events": hottest, "ids": ids}
+    [axes] = _draw_distribution(n, "t").figure.axes
+    low, high = axes.get_ylim()
+    assert [t for t in axes.get_yticks() if low <= t <= high] == ticks
+    assert not [*axes.get_xticks(minor=True), *axes.get_yticks(minor=True)]
+    assert {t.get_text() for t in axes.get_xticklabels()} >= {"1"}
+
+
+def test_names_that_are_no_formulas_and_long_ones_can_be_drawn(samples):
+    "A pair of dollar signs is a formula to matplotlib, and this one no valid one."
+    n = samples[0].numbers
+    strange = "${id}_${ts}" + "x" * 60
+    changed = {
+        **{"gaps": [], "per_day": [], "ids": 0},  # charts without names
+        "hot_ids": [{**hot, "id": strange} for hot in n["hot_ids"]],
+        "per_batch": [{**n["per_batch"][i % 3], "batch": f"{strange}{i}"} for i in range(70)],
+        "columns": [{**column, "column": strange + column["column"]} for column in n["columns"]],
+    }
+    odd = Profile({**n, **changed})
+    assert not [name for name, chart in odd.charts.items() if unreadable(chart.figure)]
+    assert "(the last 60 of 70 shown)" in odd.charts["per_batch"].figure.get_suptitle().replace("\n", " ")
+    assert strange in odd.html()
+
+
+def test_without_matplotlib_the_page_has_words_and_tables(samples, monkeypatch):
+    monkeypatch.setattr("dedup_nb.distribution.profile.has_charts", lambda: False)
+    page = Structure(samples[0].html())
+    assert page.seen["svg"] == 0 and page.seen["table"] == 12 and page.seen["h2"] == 10
+
+
+# two batches as Parquet, under another time zone
+
+EVENT = (
+    "event_id string, event_fingerprint string, collector_tstamp string, etl_tstamp string, "
+    "user_ipaddress string, useragent string, page_url string, original_event_id string"
+)
+TIMES = ("collector_tstamp", "etl_tstamp")
+
+
+def events(spark, rows):
+    "Rows of EVENT; times without a date are of 2026-11-16."
+    frame = spark.createDataFrame(rows, EVENT)
+    dated = "cast(concat(if({0} like '%-%', '', '2026-11-16 '), {0}, 'Z') as timestamp)".format
+    return frame.withColumns({name: F.expr(dated(name)) for name in TIMES})
+
+
+MONDAY = [
+    ("a", "f1", "10:00:00", "10:05:00", "1.1.1.1", "Firefox", "/home", None),
+    ("a", "f1", "10:00:01", "10:05:00", "1.1.1.1", "Firefox", "/home", None),  # sent again
+    ("a", "f2", "10:40:00", "10:45:00", "1.1.1.1", "Firefox", "/cart", None),  # another event, the same id
+    ("b", "f3", "11:00:00", "11:05:00", "1.1.1.7", "Firefox", "/home", None),
+    ("c", "f4", "12:00:00", "12:05:00", "1.1.1.8", "BeanBot/2.1", "/home", None),
+    (None, "f4", "12:00:00", "12:05:00", "1.1.1.8", "BeanBot/2.1", "/home", None),
+]
+RENAMED = str(uuid5(NAMESPACE, "b/f3"))
+TUESDAY = [
+    ("b", "f3", "11:00:00", "2026-11-17 09:00:00", "1.1.1.7", "Firefox", "/home", None),  # replayed
+    (RENAMED, "f3", "11:00:00", "2026-11-17 09:00:00", "1.1.1.7", "Firefox", "/home", "b"),  # once
+    ("c", "f5", "2026-11-17 12:00:00", "2026-11-17 12:05:00", "1.1.1.9", "BeanBot/2.1", "/cart", None),
+    ("d", "f6", "2026-11-17 23:00:00", "2026-11-17 23:05:00", "1.1.1.4", "Firefox", "/home", None),
+]
+
+
+@pytest.fixture(scope="module")
+def week(spark, tmp_path_factory):
+    "Both days as Parquet, profiled in another time zone: what it found, its Spark jobs, what it said."
+    folder = tmp_path_factory.mktemp("week")
+    for name, rows in (("mon", MONDAY), ("tue", TUESDAY)):
+        events(spark, rows).coalesce(1).write.parquet(f"{folder}/in/run={name}")
+    (folder / "in" / "run=a wed").mkdir()
+    config = Config(input=f"{folder}/in", output=f"{folder}/out", input_format="parquet")
+    tracker = spark.sparkContext.statusTracker()
+    before = len(tracker.getJobIdsForGroup(None))
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        with heard() as said:
+            found = profile(config, spark)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    return found, len(tracker.getJobIdsForGroup(None)) - before, said
+
+
+def test_a_row_that_was_renamed_counts_under_the_id_it_came_with(week):
+    assert list(headline(week[0]).values()) == [9, 4, 3, 3, 2, 3, 1]
+
+
+def test_each_row_is_in_its_batch_and_its_day(week):
+    columns, frames = ["first", *REASONS], week[0].frames
+    batches = frames["per_batch"][["batch", *columns]].values.tolist()
+    assert batches == [["mon", 3, 1, 0, 1, 0], ["tue", 1, 0, 2, 0, 1]]
+    # a day is that of the collector, in UTC: the replayed rows were collected on Monday
+    days = frames["per_day"][["day", *columns]].values.tolist()
+    assert days == [["2026-11-16", 3, 1, 2, 1, 0], ["2026-11-17", 1, 0, 0, 0, 1]]
+
+
+def test_each_repeat_has_its_cause_and_its_example(week):
+    told = {(c["kind"], c["cause"]): (c["rows"], c["examples"]) for c in week[0].numbers["causes"]}
+    assert told == {
+        ("natural", "exact"): (1, ["b"]),
+        ("natural", "replayed"): (1, ["b"]),
+        ("natural", "resent_seconds"): (1, ["a"]),
+        ("synthetic", "robot"): (1, ["c"]),
+        ("synthetic", "few_columns"): (1, ["a"]),
+    }
+
+
+def test_the_columns_that_differ_are_counted_alone_and_together(week):
+    columns = week[0].frames["columns"]
+    told = {(c.kind, c.column): (c.sent, c.rows) for c in columns.itertuples()}
+    assert told["natural", "etl_tstamp"] == (False, 2) and told["natural", "collector_tstamp"] == (False, 1)
+    assert told["synthetic", "page_url"] == (True, 2) and told["synthetic", "user_ipaddress"] == (True, 1)
+    sets = sorted((s["columns"], s["rows"], s["share"]) for s in week[0].numbers["column_sets"])
+    assert sets == [(["page_url"], 1, 0.5), (["user_ipaddress", "page_url"], 1, 0.5)]
+
+
+def test_a_replay_must_be_remembered_for_as_long_as_the_batches_are_apart(week):
+    caught = {w["window"]: w["caught"] for w in week[0].numbers["window"]}
+    # a came a second later; b was processed again after 21 h 55 min, though its gap is 0
+    assert (caught["1 hour"], caught["12 hours"], caught["1 day"]) == (1, 1, 3)
+    zero = [bar for bar in week[0].numbers["gaps"] if bar["to_ms"] == 0]
+    assert [(bar["across"], bar["rows"]) for bar in zero] == [(True, 2)]
+
+
+def test_a_folder_that_is_left_out_is_named(week):
+    assert any("'a wed' cannot name a batch" in note for note in week[0].numbers["notes"])
+
+
+def test_a_profile_takes_no_more_jobs_than_it_should(week):
+    assert week[1] <= 26
+    assert [line.split()[3].strip(":") for line in week[2]] == ["read", "profile", "report"]
+
+
+# one batch, with all that may be missing
+
+MIXED = [
+    *MONDAY[:4],
+    (None, "f9", "10:00:00", "10:05:00", "1.1.1.1", "Firefox", "/home", None),
+    *[("c", None, "10:00:00", "10:05:00", "3.3.3.3", "Firefox", "/home", None)] * 3,
+    ("never", "f", None, "10:05:00", "1.1.1.1", "Firefox", "/home", None),
+    ("late", "f", "9999-12-31 10:00:00", "10:05:00", "1.1.1.1", "Firefox", "/home", None),
+]
+
+
+@pytest.fixture(scope="module")
+def mixed(spark):
+    return profile_events(events(spark, MIXED))
+
+
+def test_one_batch_says_nothing_across_batches(mixed):
+    n = mixed.numbers
+    assert list(headline(mixed).values()) == [9, 5, 2, 3, 1, 3, 1] and n["without_fingerprint"] == 3
+    reasons = dict(zip(REASONS, (3, 0, 1, 0)))
+    assert n["per_batch"] == [{"batch": "all", "events": 9, "first": 5, **reasons}]
+    assert any("one batch" in note for note in n["notes"]) and "per_batch" not in conclusions(n)
+    assert {q["where"] for q in n["quantiles"]} == {"within a batch"}
+
+
+def test_times_that_no_event_has_are_counted(mixed):
+    assert mixed.frames["per_day"]["day"].tolist() == ["2026-11-16", "9999-12-31"]
+    assert any(note.startswith("1 event has no collector_tstamp") for note in mixed.numbers["notes"])
+
+
+def test_each_strategy_has_its_outcome(mixed):
+    "One copy of a, two of c without a fingerprint, one more event of a."
+    names = ["missing_fingerprint", "synthetic", "kept", "renamed", "quarantined", "dropped"]
+    assert mixed.frames["outcomes"][names].values.tolist() == [
+        ["surrogate", "rename_later", 6, 1, 0, 3],
+        ["surrogate", "rename_all", 6, 2, 0, 3],
+        ["surrogate", "quarantine", 5, 0, 1, 3],
+        ["surrogate", "delete_all", 4, 0, 0, 5],
+        ["surrogate", "off", 6, 0, 0, 3],
+        ["unique", "rename_later", 8, 3, 0, 1],
+        ["unique", "rename_all", 8, 5, 0, 1],
+        ["unique", "quarantine", 5, 0, 3, 1],
+        ["unique", "delete_all", 3, 0, 0, 6],
+        ["unique", "off", 8, 0, 0, 1],
+    ]
+
+
+@pytest.mark.parametrize(
+    "missing, strategy",
+    [
+        ("unique", "rename_all"),
+        pytest.param("surrogate", "rename_all", marks=pytest.mark.slow),
+        pytest.param("unique", "rename_later", marks=pytest.mark.slow),
+        pytest.param("unique", "delete_all", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_does_what_was_forecast(spark, mixed, missing, strategy):
+    forecasts = mixed.frames["outcomes"].set_index(["missing_fingerprint", "synthetic"])
+    told = forecasts.loc[missing, strategy]
+    result = deduplicate(events(spark, MIXED), synthetic=strategy, missing_fingerprint=missing)
+    original = [row[0] for row in result.kept.select("original_event_id").collect()]
+    assert (len(original), len(original) - original.count(None)) == (told["kept"], told["renamed"])
+
+
+# the least that an input may have
+
+
+@pytest.fixture(scope="module")
+def bare(spark):
+    rows = [("x", "/home", "Firefox"), ("x", "/cart", "Firefox"), *[("y", "/home", "Opera")] * 2]
+    monday = spark.createDataFrame(rows, "order_id string, page string, useragent string")
+    tuesday = spark.createDataFrame([("z", "/home"), ("", "/home")], "order_id string, page string")
+    return profile_events({"monday": monday, "tuesday": tuesday}, event_id="order_id")
+
+
+def test_without_fingerprints_the_id_alone_says_what_is_the_same(bare):
+    assert list(headline(bare).values()) == [5, 3, 2, 2, 0, 2, 1]
+    assert {c["cause"]: c["examples"] for c in bare.numbers["causes"]} == {"exact": ["y"], "changed": ["x"]}
+    assert {o["missing_fingerprint"] for o in bare.numbers["outcomes"]} == {"id", "unique"}
+    assert bare.numbers["columns"] == [
+        {"kind": "natural", "column": "page", "sent": True, "rows": 1, "share": 0.5}
+    ]
+    note = "rows with the same id are the same event; 1 copy differs from the first in other columns."
+    assert any(line.endswith(note) for line in bare.numbers["notes"])
+
+
+def test_without_any_time_there_are_no_days_no_gaps_and_no_windows(bare):
+    n = bare.numbers
+    assert n["per_day"] == n["gaps"] == n["window"] == n["quantiles"] == []
+    assert n["knee"] is n["span_ms"] is None
+    assert {"per_day", "gaps_natural", "window"}.isdisjoint(conclusions(bare.numbers))
+    assert any("no collector_tstamp" in note for note in n["notes"])
+
+
+def test_each_column_that_is_missing_is_one_line_that_names_it(bare):
+    for column in ("event_fingerprint", "etl_tstamp", "user_ipaddress", "dvce_sent_tstamp"):
+        assert sum(f"no {column}" in note for note in bare.numbers["notes"]) == 1, column
+    line = "1 of the 2 batches, tuesday first, have no useragent"
+    assert any(note.startswith(line) for note in bare.numbers["notes"])
+
+
+def test_an_empty_input(spark):
+    found = profile_events(events(spark, []))
+    assert list(headline(found).values()) == [0] * 7 and json.dumps(found.numbers)
+    assert not found.charts and not found.conclusions() and "<h2" not in found.html()
+    assert found.numbers["notes"][0] == "The input has no rows."
+
+
+# why: on narrow literal rows
+
+COPY = (
+    "id string, fp string, batch int, missing boolean, at bigint, skew bigint, processed bigint, "
+    "ip int, agent int, robot boolean, values array<int>"
+)
+COMPARED = Compared(("collector_tstamp", "page"), ("page",))
+
+
+def copied(spark, *rows):
+    "Rows of copies: id, fp, batch, at, processed, values, and what else there is to say."
+    said = ("id", "fp", "batch", "at", "processed", "values")
+    usual = {"missing": False, "skew": 0, "ip": 1, "agent": 1, "robot": False}
+    made = [{**usual, **dict(zip(said, row)), **more} for *row, more in rows]
+    return spark.createDataFrame([tuple(row[c.split()[0]] for c in COPY.split(", ")) for row in made], COPY)
+
+
+def test_a_copy_has_its_gap_its_age_and_its_cause(spark):
+    same = [1, 1, 1]  # collector_tstamp, page, etl_tstamp
+    rows = copied(
+        spark,
+        ("replay", "f", 0, 0, 0, same, {}),
+        ("replay", "f", 1, 0, 30 * DAY, [1, 1, 2], {}),  # collected once, processed a month apart
+        ("replay", "f", 1, 0, 30 * DAY, [1, 1, 2], {}),
+        ("early", "f", 0, 4 * DAY, 4 * DAY, same, {}),
+        ("early", "f", 1, 0, 8 * DAY, [2, 1, 2], {}),  # the later batch holds what was collected first
+        ("backfill", "f", 0, 0, 9 * DAY, same, {}),
+        ("backfill", "f", 1, HOUR, DAY, [2, 1, 2], {}),  # a later batch, processed before
+        ("nobody", "f", 0, None, None, same, {}),
+        ("nobody", "f", 1, None, None, [2, 1, 2], {}),
+        ("versions", "f", 0, 5, None, same, {}),
+        ("versions", "f", 1, 5 + HOUR, None, [2, 1, 1], {}),  # ordered by what is no time
+    )
+    told = {(r.id, r.gap, r.age, r.cause) for r in rank_copies(rows, COMPARED).where("nth > 1").collect()}
+    assert told == {
+        ("replay", 0, 30 * DAY, "replayed"),
+        ("replay", 0, 30 * DAY, "exact"),
+        ("early", 4 * DAY, 4 * DAY, "resent_days"),
+        ("backfill", HOUR, 0, "resent_hours"),
+        ("nobody", None, None, "unexplained"),
+        ("versions", HOUR, HOUR, "resent_hours"),
+    }
+
+
+def test_values_of_copies_are_equal_whatever_their_types(spark):
+    "Another batch may have a column wider, or with a zone."
+    frame = spark.range(1).selectExpr(
+        "'a' as event_id", "'a' as _dd_id", "0 as _dd_batch", "float(2.5) as amount", "5 as n"
+    )
+    frame = frame.withColumn("at", F.expr("timestamp_ntz'2026-03-29T00:30:00'"))
+    kinds = {"amount": "decimal(9, 3)", "n": "double", "at": "timestamp"}
+    wider = frame.withColumns({name: F.col(name).cast(kind) for name, kind in kinds.items()})
+    keys, compared = fit(Recipe(), frame.schema), Compared((*kinds,), ())
+    with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
+        values = [copies(rows, keys, compared).first()["values"] for rows in (frame, wider)]
+    assert values[0] == values[1]
+
+
+def test_an_id_is_shared_for_a_reason(spark):
+    weak, strong = "00000000-0000-4000-8000-000000000000", "9dbd8f50-9fa9-419d-a008-519c3b5e0269"
+    pairs = {
+        "robot": (strong, {}, {"robot": True}),
+        "weak_id": (weak, {}, {}),
+        "clock_skew": (strong.replace("9", "8"), {}, {"skew": 2 * HOUR}),
+        "shared_id": (strong.replace("9", "7"), {"ip": 2}, {"ip": 3}),
+        "unexplained": (strong.replace("9", "6"), {}, {}),
+    }
+    rows = [
+        (event_id, f"f{i}", 0, i, i, [i, i, 1], more)
+        for event_id, second, third in pairs.values()
+        for i, more in enumerate(({}, second, third))
+    ]
+    rows += [("order-17", "f1", 0, 0, 0, [0, 0, 1], {}), ("order-17", "f2", 0, 1, 1, [1, 1, 1], {})]
+    rows = rank_copies(copied(spark, *rows), COMPARED)
+    again = find_collisions(rows, sum_by_id(rows), COMPARED, random_ids=True).select("id", "cause").distinct()
+    ids = {event_id: cause for cause, (event_id, _, _) in pairs.items()}
+    assert {r.id: r.cause for r in again.collect()} == {**ids, "order-17": "weak_id"}
+
+
+@pytest.mark.parametrize("rows, random", [((5, 5), True), ((5, 6), False), ((0, 0), False)])
+def test_ids_should_be_random_where_most_are(rows, random):
+    known = [Row(batch=0, random=is_random, rows=n) for is_random, n in zip((True, False), rows)]
+    assert Ids(None, known).are_random is random
+
+
+# numbers, without Spark
+
+
+class Counted:
+    "As `measure` leaves them."
+
+    def __init__(self, tallies=(), alone=(), batches=("b",), span_ms=None):
+        self.tallies = [Row(**dict(zip(("by", "what", "slot", "rows"), tally))) for tally in tallies]
+        self.alone, self.batches, self.span_ms = list(alone), batches, span_ms
+
+
+def test_where_all_ids_are_unique_nothing_else_is_said():
+    alone = [Row(batch=0, missing=False, day=1, rows=2)]
+    keys = Keys(("event_id",), None, (), "surrogate", ())
+    numbers = numbers_of(Measures(("b",), alone, 0, 0, [], [], [], []), Subject((), (), keys, COMPARED))
+    assert [numbers[name] for name in COUNTS] == [2, 2, 0, 0, 0, 1, 0]
+    assert conclusions(numbers) == {"distribution": "All 2 ids are unique"}
+
+
+def test_windows_say_how_much_of_the_data_could_show_them():
+    caught = [("window", "natural", slot, n) for slot, n in (("0", 70), ("4", 27), ("12", 2), ("13", 1))]
+    found = Counted([("gap", "natural", "3", 100), *caught], span_ms=10 * DAY)
+    curve = windows(found)
+    assert [w["window"] for w in curve] == list(WINDOWS)
+    assert [w["caught"] for w in curve] == [70] * 4 + [97] * 8 + [99]
+    assert curve[4]["share"] == 0.97 and curve[4]["seen"] == 0.9 and curve[-1]["seen"] == 0
+    assert knee(curve) == "1 day" and knee([]) is None and windows(Counted()) == []
+
+
+def test_the_knee_is_where_more_hours_bring_little(samples):
+    shares = {
+        "1 hour": (0.7, 1),
+        "1 day": (0.97, 0.99),
+        "7 days": (0.98, 0.9),
+        "30 days": (0.985, 0.4),
+        "180 days": (0.99, 0),
+    }
+    curve = [
+        {"window": name, "hours": WINDOWS[name], "caught": 0, "share": share, "seen": seen}
+        for name, (share, seen) in shares.items()
+    ]
+    assert knee(curve) == "1 day"
+    assert conclusions({**samples[0].numbers, "window": curve, "knee": "1 day"})["window"] == (
+        "A memory of 1 day catches 97.0 % of the copies; "
+        "30 days, 98.5 % of the copies, as far as 40 % of the data can tell"
+    )
+
+
+def test_gaps_are_read_at_the_ends_of_their_bars():
+    rows = (("natural", "-1", 5), ("natural", "60", 4), ("synthetic_cross_batch", "20", 1))
+    bars = gaps(Counted([("gap", *row) for row in rows]))
+    assert [(b["kind"], b["across"], b["from_ms"], b["to_ms"]) for b in bars] == [
+        ("natural", False, 0.0, 0.0),
+        ("natural", False, 891.251, 1000.0),
+        ("synthetic", True, 8.913, 10.0),
+    ]
+    natural, synthetic = quantiles(bars)
+    assert (natural["p50"], natural["p75"], natural["p100"]) == (0.0, 1000.0, 1000.0)
+    assert (synthetic["where"], synthetic["rows"], synthetic["p10"]) == ("across batches", 1, 10.0)
+
+
+def test_days_of_any_year_have_a_name():
+    alone = [Row(batch=0, missing=False, day=day, rows=1) for day in (-719_529, 0, None, 2_932_897)]
+    days = [d["day"] for d in split_by(Counted(alone=alone), "day")]
+    assert days == ["-0001-12-31", "1970-01-01", "+10000-01-01"]
+
+
+# what is refused
+
+
+def test_wrong_input_is_said_clearly(spark, tmp_path):
+    output = tmp_path / "out"
+    (tmp_path / "events").mkdir()
+    with pytest.raises(MissingInputError, match="evnts; it is not there.*Did you mean events?"):
+        profile(Config(input=str(tmp_path / "evnts"), output=str(output)), spark)
+    assert not output.exists()
+    with pytest.raises(ConfigError, match="A profile needs input"):
+        profile(Config(output="out"), spark)
+    with pytest.raises(ConfigError, match="nothing to profile"):
+        profile_events({})
+
+
+@pytest.mark.parametrize("column", ["event_id", "event_fingerprint"])
+def test_a_column_that_was_named_must_be_there(spark, column):
+    with pytest.raises(MissingColumnError, match="needs uid"):
+        profile_events(events(spark, MONDAY), **{column: "uid"})
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ({"skip_batches": "2026-11-18"}, "skip_batches names 2026-11-18; .* mean 2026-11-18-00-00-00"),
+        ({"since": "2027"}, "No batch is left"),
+    ],
+)
+def test_batches_that_are_not_there_are_named(spark, wrong, words):
+    with pytest.raises(ConfigError, match=words):
+        profile(Config(input=str(ROOT / "data_samples"), output="out", **wrong), spark)

@@ -1,0 +1,235 @@
+"""Places of a lake manifest on S3, taken by conditional puts: moto's server, and two hosts that race."""
+
+import json
+import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import boto3
+import pytest
+
+from dedup_nb.base.errors import BusyError
+from dedup_nb.manifest import ledger, lock
+from dedup_nb.manifest.lake import LakeStore
+from dedup_nb.manifest.ledger import RECIPE_DEFAULTS, ManifestError, Marker, this_process
+from dedup_nb.manifest.lock import ConditionalPuts, conditional_puts
+from dedup_nb.manifest.protocol import Manifest
+
+RECIPE = dict(RECIPE_DEFAULTS)
+
+
+@pytest.fixture(scope="module")
+def address():
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+@pytest.fixture
+def s3(address, monkeypatch):
+    "The client that all use, and a bucket."
+    return _at(address, monkeypatch)
+
+
+def _at(address, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    client = boto3.client("s3", endpoint_url=address, region_name="us-east-1")
+    client.create_bucket(Bucket="lake")
+    return client
+
+
+@pytest.fixture
+def path(request):
+    return f"s3a://lake/{request.node.name.replace('[', '-').rstrip(']')}"
+
+
+def claim(seq=1, batch="a", **info):
+    return Marker(seq, "claim", batch, {**this_process(), "token": "t", **info})
+
+
+def on(host):
+    "This process as it would be on another host."
+    return lambda: {**this_process(), "host": host}
+
+
+def objects(s3, path):
+    listed = s3.list_objects_v2(Bucket="lake", Prefix=path.split("/", 3)[3] + "/").get("Contents", [])
+    return [o["Key"].rsplit("/", 1)[1].lstrip("0") for o in listed]
+
+
+def test_of_hosts_that_race_one_gets_the_place(s3, path, monkeypatch):
+    hosts = threading.local()
+    monkeypatch.setattr(lock, "this_process", lambda: on(hosts.name)())
+    monkeypatch.setattr(lock, "_WAIT_S", 0)
+    won, ready = [], threading.Barrier(8)
+
+    def race(name):
+        hosts.name = name
+        ready.wait()
+        for seq in range(1, 6):
+            if ConditionalPuts(path).take(claim(seq)):
+                won.append((seq, name))
+
+    threads = [threading.Thread(target=race, args=(f"host {i}",)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(seq for seq, _ in won) == [1, 2, 3, 4, 5]
+    assert sorted(objects(s3, path)) == ["1", "2", "3", "4", "5"]
+
+
+def test_a_place_is_taken_again_after_a_lost_answer_and_over_from_the_dead(s3, path, monkeypatch):
+    puts = ConditionalPuts(path)
+    assert puts.take(claim()) and puts.take(claim(at="later"))
+    monkeypatch.setattr(lock, "this_process", on("another host"))
+    monkeypatch.setattr(lock, "_WAIT_S", 0)
+    assert puts.take(claim()) is False
+    monkeypatch.setattr(lock, "_PATIENCE_S", -1)
+    with pytest.raises(BusyError, match="is being written to by process .* since .* Run again in a few min"):
+        puts.take(claim())
+    monkeypatch.setattr(lock, "_HELD_S", -1)
+    assert puts.take(claim()) is True
+    assert json.loads(_body(s3, path, 1))["host"] == "another host"
+    monkeypatch.undo()
+
+
+def _body(s3, path, seq):
+    return s3.get_object(Bucket="lake", Key=f"{path.split('/', 3)[3]}/_places/{seq:020d}")["Body"].read()
+
+
+def test_a_dead_process_of_this_host_holds_no_place(s3, path, monkeypatch):
+    gone = {**this_process(), "pid": 2**22 + 1}
+    monkeypatch.setattr(lock, "this_process", lambda: gone)
+    assert ConditionalPuts(path).take(claim())
+    monkeypatch.setattr(lock, "this_process", this_process)
+    assert ConditionalPuts(path).take(claim()) is True
+    assert json.loads(_body(s3, path, 1))["pid"] == os.getpid()
+
+
+def test_places_far_back_are_removed(s3, path):
+    puts = ConditionalPuts(path)
+    assert all(puts.take(claim(seq)) for seq in (1, 2, 30))
+    puts.remove_before(30)
+    assert objects(s3, path) == ["30"]
+
+
+def test_a_refusal_is_said_in_our_words(s3, path):
+    with pytest.raises(ManifestError, match="s3://no-such-bucket/m/_places/0*1 was refused .*NoSuchBucket"):
+        ConditionalPuts("s3://no-such-bucket/m").take(claim())
+
+
+def test_who_needs_conditional_puts(monkeypatch):
+    assert conditional_puts("s3n://lake/m") == ConditionalPuts("s3n://lake/m")
+    assert conditional_puts("/data/m") is conditional_puts("gs://lake/m") is None
+    assert conditional_puts("s3://lake/m", "io.delta.storage.S3DynamoDBLogStore") is None
+    assert conditional_puts("s3://lake/m", "io.delta.storage.S3SingleDriverLogStore")
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    assert conditional_puts("s3://lake/m") is None
+
+
+# -- a manifest: the table on this disk, its places on S3 --
+
+
+def manifest(spark, tmp_path, path, force=False):
+    store = LakeStore(spark, str(tmp_path / "manifest"), force=force, puts=ConditionalPuts(path))
+    return Manifest(store, RECIPE)
+
+
+@pytest.fixture
+def nothing(spark):
+    columns = "hi bigint, lo bigint, packed boolean, pair bigint, fate tinyint, origin string"
+    return spark.createDataFrame([], f"{columns}, origin_seq bigint")
+
+
+def test_a_lake_manifest_takes_its_places_first(spark, s3, tmp_path, path, nothing):
+    first = manifest(spark, tmp_path, path)
+    monday = first.begin("monday", 0, {"token": "t1"})
+    assert objects(s3, path) == ["", "1"]
+    # a second host had read the ledger before Monday's claim came: the place is gone, and it reads again
+    with pytest.raises(BusyError, match="batch monday is claimed by"):
+        manifest(spark, tmp_path, path).begin("tuesday", 0, {"token": "t2"})
+    first.commit(monday, nothing, {"pairs": 0})
+    manifest(spark, tmp_path, path).forget("monday")
+    assert objects(s3, path) == ["", "1", "2", "3"]
+    assert [m.kind for m in first.ledger().markers] == ["recipe", "claim", "commit", "forget"]
+
+
+def test_a_claim_between_the_put_and_the_table_keeps_others_away(spark, s3, tmp_path, path, monkeypatch):
+    manifest(spark, tmp_path, path).give_up("nobody", "t")
+    first = manifest(spark, tmp_path, path)
+    first.commit(first.begin("monday", 0, {"token": "t1"}), None, {"pairs": 0})
+    monkeypatch.setattr(lock, "this_process", on("another host"))
+    assert ConditionalPuts(path).take(claim(3, "tuesday"))
+    monkeypatch.setattr(lock, "this_process", this_process)
+    monkeypatch.setattr(lock, "_WAIT_S", 0)
+    monkeypatch.setattr(lock, "_PATIENCE_S", -1)
+    with pytest.raises(BusyError, match="on another host"):
+        first.begin("wednesday", 0, {"token": "t3"})
+    monkeypatch.setattr(lock, "_HELD_S", -1)
+    assert first.begin("wednesday", 0, {"token": "t3"}).seq == 3
+
+
+class WithoutConditions(BaseHTTPRequestHandler):
+    "A store that passes over what it does not know: everything goes on to moto but the conditions."
+
+    target = refuses = None
+
+    def _pass_on(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.refuses and "If-None-Match" in self.headers:
+            return self._answer(501, f"<Error><Code>{self.refuses}</Code></Error>".encode())
+        kept = {k: v for k, v in self.headers.items() if not k.startswith("If-") and k != "Expect"}
+        try:
+            with urlopen(Request(self.target + self.path, body or None, kept, method=self.command)) as got:
+                self._answer(got.status, got.read(), got.headers)
+        except HTTPError as wrong:
+            self._answer(wrong.code, wrong.read())
+
+    def _answer(self, status, body, headers={}):
+        self.send_response_only(status)
+        for name in ("ETag", "Last-Modified", "Date"):
+            if name in headers:
+                self.send_header(name, headers[name])
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_PUT = do_GET = do_HEAD = do_DELETE = _pass_on
+
+    def log_message(self, *words):
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refuses", [None, "NotImplemented"])
+def test_a_store_without_conditional_puts_has_one_host(
+    spark, address, tmp_path, path, monkeypatch, nothing, refuses
+):
+    handler = type("Handler", (WithoutConditions,), {"target": address, "refuses": refuses})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    _at("http://127.0.0.1:{}".format(server.server_port), monkeypatch)
+    here = manifest(spark, tmp_path, path)
+    here.commit(here.begin("monday", 0, {"token": "t1"}), nothing, {"pairs": 0})
+    again = manifest(spark, tmp_path, path)
+    again.commit(again.begin("tuesday", 0, {"token": "t2"}), nothing, {"pairs": 0})
+    for module in (lock, ledger):
+        monkeypatch.setattr(module.platform if module is ledger else module, *_elsewhere(module))
+    with pytest.raises(BusyError, match="no conditional put .* the last to write .* process .*--force"):
+        manifest(spark, tmp_path, path).begin("wednesday", 0, {"token": "t3"})
+    assert manifest(spark, tmp_path, path, force=True).begin("wednesday", 0, {"token": "t3"}).seq == 5
+    server.shutdown()
+
+
+def _elsewhere(module):
+    "What makes this process one of another host."
+    if module is ledger:
+        return "node", lambda: "another host"
+    return "this_process", lambda: {**this_process(), "host": "another host"}

@@ -1,0 +1,367 @@
+"""What is erased is nowhere any more, all else is as it was, and the numbers still add up."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from emulator import a_table, items
+from runs import (
+    TWO,
+    Killed,
+    committed,
+    die_after,
+    files,
+    go,
+    killed_erasure,
+    on_dynamodb,
+    record,
+    write,
+)
+
+from dedup_nb import Config, run
+from dedup_nb.base.config import ManifestSettings
+from dedup_nb.base.errors import BusyError, ConfigError
+from dedup_nb.base.storage import read_json
+from dedup_nb.dynamodb.store import DynamoStore
+from dedup_nb.dynamodb.table import Table
+from dedup_nb.operate.erase import _rewrite_reports, erase
+from dedup_nb.operate.history import explain, forget, runs
+from dedup_nb.pipeline.job import existing_manifest, memory_of
+
+ROWS = {**TWO, "1": [*TWO["1"], ("a", "f", 3, 9), (None, "f", 4, 8)]}
+
+
+@pytest.fixture(scope="module")
+def before(spark, tmp_path_factory):
+    "Two batches: a is kept, copied, copied in the next batch, and renamed there."
+    folder = tmp_path_factory.mktemp("erase")
+    write(spark, folder / "in", ROWS)
+    go(spark, folder)
+    return folder
+
+
+@pytest.fixture
+def two(before, tmp_path):
+    shutil.copytree(before / "out", tmp_path / "out")
+    return Config(output=str(tmp_path / "out"))
+
+
+def everything(output):
+    "The text of all files but the manifest, as bytes."
+    return {
+        name: Path(output, name).read_bytes() for name in files(output) if not name.startswith("manifest")
+    }
+
+
+def left(spark, output):
+    "The rows of all areas that commits list."
+    found = {}
+    for area in ("events", "dropped", "verdicts"):
+        rows = (committed(spark, output, batch, area) for batch in "12")
+        found[area] = sorted((r.event_id, r.asDict().get("n")) for f in rows if f for r in f.collect())
+    return found
+
+
+def sums(output):
+    for batch in "12":
+        for name in ("files", "metrics"):
+            c = read_json(f"{output}/runs/{batch}/{name}.json")["counts"]
+            assert c["read"] == c["bad"] + c["kept"] + c["dropped"] + c["erased"], (batch, name)
+            yield c["erased"]
+
+
+def assert_only_what_is_listed(output):
+    areas = ("events", "dropped", "bad", "verdicts")
+    listed = {f["path"] for b in "12" for area in areas for f in record(output, b)[area]}
+    assert listed == {n for n in files(output) if "/part-" in n and n.split("/")[0] in areas}
+
+
+NOTHING = "Nothing was found: no row is of these in 2 batches, dropped and bad rows included."
+
+
+def listed_in(config, *ids):
+    "A file of ids."
+    path = Path(config.output).parent / "ids"
+    path.write_text("\n".join(ids))
+    return str(path)
+
+
+def test_an_id_goes_with_its_copies_and_new_ids(spark, two):
+    output = two.output
+    old = everything(output)
+    told = erase(two, spark, event_id="a")
+    assert "Would remove 2 in events/, 2 in dropped/, 3 in verdicts/ of 2 batches (1, 2)" in str(told)
+    assert everything(output) == old
+    done = erase(two, spark, event_id="a", yes=True)
+    assert done.data["rows"] == told.data["rows"] == {"events": 2, "dropped": 2, "verdicts": 3}
+    assert left(spark, output) == {"events": [("b", 2), ("c", 5)], "dropped": [], "verdicts": []}
+    assert list(sums(output)) == [2, 2, 2, 2]
+    assert_only_what_is_listed(output)
+    assert [m["hot_ids"] for m in (read_json(f"{output}/runs/{b}/metrics.json") for b in "12")] == [[], []]
+    page = Path(output, "runs/1/report.html").read_text()
+    assert "+ 2 erased" in page and "erased on request" in page and ">a<" not in page
+    proof = read_json(f"{output}/{done.data['proof']}")
+    assert proof["done"] and proof["rows"] == done.data["rows"] and len(proof["ids_sha256"]) == 2
+    assert spark.read.json(f"{output}/metrics").where("rows_erased = 2").count() == 2
+    # the manifest keeps the pairs; the story and the list of batches say that rows are gone
+    story = explain("a", two, spark)
+    assert story.data["erased"] == [done.data["proof"]] and len(story.data["claims"]) == 3
+    assert f"rows of it were erased on request; the proof is {done.data['proof']}" in str(story)
+    listed = runs(two)
+    assert [row[1] for row in listed.rows[1:]] == ["committed, 2 rows erased"] * 2
+    for batch, told in zip("12", listed.data):
+        assert told["counts"] == read_json(f"{output}/runs/{batch}/files.json")["counts"]
+    forget("2", two, spark, yes=True)  # it has no counts any more
+    assert [row[1] for row in runs(two).rows[1:]] == ["committed, 2 rows erased", "forgotten"]
+
+
+def test_what_is_nowhere_is_said_and_leaves_no_proof(spark, two):
+    old = everything(two.output)
+    for more, answer in {(): "", ("forget",): "\nThe manifest had no key of theirs.\nThe proof, "}.items():
+        asked = dict(event_id="z", **dict.fromkeys(more, True))
+        told, done = erase(two, spark, **asked), erase(two, spark, **asked, yes=True)
+        assert str(told).endswith("Do it with --yes.") == bool(more) and not told.data["done"]
+        assert str(done).startswith(
+            f"{NOTHING} dedup explain EVENT_ID --output DIR tells what is known of an"
+        )
+        assert str(done).partition(" an id.")[2].startswith(answer) and done.data["done"]
+        assert "vacuum" not in str(done) and "The input still" not in str(done)
+        assert (done.data["proof"] is None) == (everything(two.output) == old) == (not more)
+    erase(two, spark, ids=listed_in(two, "c"), yes=True)
+    again = erase(two, spark, event_id="c", yes=True)
+    assert f"{NOTHING} Rows of theirs were erased before: runs/erasures/000002.json." == str(again)
+
+
+def proof_of(output, number=1):
+    return read_json(f"{output}/runs/erasures/{number:06d}.json")
+
+
+LONG = [
+    pytest.param(after, marks=pytest.mark.slow)
+    for after in ("_rewrite_files", "_rewrite_reports", "_remove_unlisted")
+]
+
+
+@pytest.mark.parametrize("after", ["publish", *LONG])
+def test_a_kill_leaves_each_batch_whole_and_the_same_command_finishes(spark, two, after):
+    killed_erasure(spark, two, after, event_id="a")
+    for batch in "12":
+        assert all(Path(two.output, f["path"]).exists() for f in record(two.output, batch)["events"])
+    erase(two, spark, event_id="a", yes=True)
+    assert left(spark, two.output)["events"] == [("b", 2), ("c", 5)] and sum(sums(two.output)) == 8
+    proof = proof_of(two.output)
+    assert proof["done"] and proof["rows"] == {"events": 2, "dropped": 2, "verdicts": 3}
+    assert_only_what_is_listed(two.output)
+
+
+STEPS = [
+    pytest.param(after, marks=pytest.mark.slow)
+    for after in ("_note_request", "_remove_hot_ids", "_rewrite_reports")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", ["publish", *STEPS])
+def test_a_condition_that_was_killed_takes_the_copies_of_events_that_are_gone(spark, two, after):
+    """The kept event of batch 1 is gone, and it alone says that a row of batch 2 is a copy of it."""
+    killed_erasure(spark, two, after, where="n = 1")
+    noted = proof_of(two.output)
+    assert noted["until_done"]["ids"] == ["a"] and noted["until_done"]["where"] == "(n = 1)"
+    assert "The next --yes first finishes an erasure that was killed" in str(erase(two, spark, event_id="b"))
+    told = erase(two, spark, where="n = 1", yes=True)
+    assert told.data["rows"] == {"events": 1, "dropped": 2, "verdicts": 2} and told.data["proof"][-6] == "1"
+    assert left(spark, two.output) == {
+        "events": [(new_of_a(spark, two.output), 4), ("b", 2), ("c", 5)],
+        "dropped": [],
+        "verdicts": [("a", None)],  # of the event that stays, under a new id
+    }
+    assert sum(sums(two.output)) == 6
+    assert "until_done" not in proof_of(two.output) and len(files(f"{two.output}/runs/erasures")) == 1
+    assert_only_what_is_listed(two.output)
+
+
+def new_of_a(spark, output):
+    renamed = committed(spark, output, "2").where("original_event_id is not null")
+    return renamed.first().event_id
+
+
+@pytest.mark.slow
+def test_another_request_finishes_one_that_was_killed(spark, two):
+    killed_erasure(spark, two, "publish", where="n = 1")
+    told = erase(two, spark, event_id="b", yes=True)
+    assert str(told).startswith("Finished an erasure that was killed: runs/erasures/000001.json.")
+    assert told.data["rows"] == {"events": 1} and told.data["proof"].endswith("000002.json")
+    assert [n for _, n in left(spark, two.output)["events"]] == [4, 5]
+    assert left(spark, two.output)["dropped"] == [] and sum(sums(two.output)) == 8
+    assert not [n for n in (1, 2) if "until_done" in proof_of(two.output, n)]
+
+
+@pytest.mark.slow
+def test_a_run_that_begins_meanwhile_keeps_its_files(spark, two, tmp_path, monkeypatch):
+    "The erasure ends before it removes what no list names; the next one goes on."
+    write(spark, tmp_path / "in", {"3": [("z", "f", 9, 1)]})
+
+    def then_a_run(output):
+        _rewrite_reports(output)
+        go(spark, tmp_path)
+
+    monkeypatch.setattr("dedup_nb.operate.erase._rewrite_reports", then_a_run)
+    with pytest.raises(BusyError, match="A run has begun since this erasure did"):
+        erase(two, spark, event_id="a", yes=True)
+    monkeypatch.undo()
+    assert committed(spark, two.output, "3").count() == 1
+    erase(two, spark, event_id="a", yes=True)
+    assert left(spark, two.output)["events"] == [("b", 2), ("c", 5)]
+    assert committed(spark, two.output, "3").count() == 1
+
+
+def test_of_two_erasures_at_once_one_is_refused(spark, two):
+    killed_erasure(spark, two, "_note_request", event_id="a")
+    proof = proof_of(two.output)
+    proof["until_done"]["by"] |= {"pid": os.getppid(), "started": None}
+    Path(two.output, "runs/erasures/000001.json").write_text(json.dumps(proof))
+    with pytest.raises(BusyError, match=f"Another erasure is at work: process {os.getppid()} on"):
+        erase(two, spark, event_id="b", yes=True)
+    assert ("b", 2) in left(spark, two.output)["events"]
+
+
+@pytest.mark.slow
+def test_ids_leave_the_manifest_where_a_kill_came_before_that(spark, two):
+    killed_erasure(spark, two, "_take_out", event_id="a", forget=True)
+    erase(two, spark, event_id="b", yes=True)
+    assert proof_of(two.output, 1)["keys_removed"] == 4 and proof_of(two.output, 2)["pairs"] == "kept"
+
+
+def test_a_condition_takes_events_and_leaves_others_of_their_id(spark, two):
+    erase(two, spark, where="n = 4", yes=True)
+    assert left(spark, two.output)["events"] == [("a", 1), ("b", 2), ("c", 5)]
+    with pytest.raises(ConfigError, match="columns of events: event_id, event_fingerprint"):
+        erase(two, spark, where="user_id = 'u'")
+
+
+def test_bad_rows_go_by_their_text(spark, two, tmp_path):
+    (tmp_path / "ids").write_text("8\n\n")
+    told = erase(two, spark, ids=str(tmp_path / "ids"))
+    assert told.data["rows"] == {"bad": 1}
+
+
+def test_what_cannot_be_done_is_said(spark, two, tmp_path):
+    for asked in ({}, {"event_id": "a", "where": "n = 1"}):
+        with pytest.raises(ConfigError, match="wants one of --id ID, --ids FILE and --where SQL"):
+            erase(two, spark, **asked)
+    with pytest.raises(ConfigError, match="is not there"):
+        erase(two, spark, ids=str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match="--forget takes ids out of a manifest, and this output has none"):
+        erase(Config(output=str(tmp_path), manifest="none"), spark, event_id="a", forget=True)
+    with pytest.raises(ConfigError, match="Wanted an output with batches"):
+        erase(Config(output=str(tmp_path), manifest="none"), spark, event_id="a")
+    manifest = existing_manifest(spark, ManifestSettings("lake"), two.output)
+    manifest.begin("3", None, {"token": "t"})
+    with pytest.raises(BusyError, match="Batch 3 is claimed by"):
+        erase(two, spark, event_id="a", yes=True)
+
+
+@pytest.fixture
+def on_table(spark, dynamodb, tmp_path):
+    "The two batches with a manifest on DynamoDB, and its table."
+    there = on_dynamodb(dynamodb, "erase")
+    write(spark, tmp_path / "in", ROWS)
+    go(spark, tmp_path, **there)
+    return Config(output=str(tmp_path / "out")), a_table(dynamodb, there["dynamodb_table"]), there
+
+
+def answered(spark, output):
+    "The ids in the answers of claims."
+    folder = spark.read.option("recursiveFileLookup", "true").parquet(f"{output}/manifest/claims")
+    return {r.event_id for r in folder.select("event_id").distinct().collect()} - {""}
+
+
+@pytest.mark.slow
+def test_with_forget_items_leave_a_table_and_a_late_copy_is_loaded_again(spark, on_table, tmp_path):
+    asked, table, there = on_table
+    new = new_of_a(spark, asked.output)
+    assert set(items(table)) == {("a", "#"), ("a", "g"), ("b", "#"), ("c", "#"), (new, "#")}
+    assert "The manifest keeps their pairs" in str(erase(asked, spark, event_id="a"))
+    assert "Their pairs leave the manifest" in str(erase(asked, spark, event_id="a", forget=True))
+    assert len(items(table)) == 5 and answered(spark, asked.output) == {"a", "b", "c", new}
+    done = erase(asked, spark, event_id="a", forget=True, yes=True)
+    assert "3 keys of theirs left the manifest: a copy that comes late is loaded" in str(done)
+    assert f"Backups of the table {table.name}" in str(done) and "vacuum" not in str(done)
+    assert done.data["keys_removed"] == proof_of(asked.output)["keys_removed"] == 3
+    assert set(items(table)) == {("b", "#"), ("c", "#")} and answered(spark, asked.output) == {"b", "c"}
+    write(spark, tmp_path / "in", {"3": [("a", "f", 9, 1), ("b", "f", 9, 1)]})
+    go(spark, tmp_path, **there)
+    assert [(r.event_id, r.n) for r in committed(spark, asked.output, "3").collect()] == [("a", 1)]
+
+
+@pytest.mark.slow
+def test_a_table_keeps_its_items_without_forget_and_a_batch_at_work_refuses(spark, on_table):
+    asked, table, _ = on_table
+    before = items(table)
+    assert "The manifest keeps their pairs" in str(erase(asked, spark, event_id="c", yes=True))
+    assert items(table) == before and proof_of(asked.output)["pairs"] == "kept"
+    manifest = existing_manifest(spark, memory_of(asked), asked.output)
+    manifest.begin("3", 0, {"token": "t"})
+    with pytest.raises(BusyError, match="Batch 3 is claimed by"):
+        erase(asked, spark, event_id="a", forget=True, yes=True)
+    assert items(table) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", ["remove", "_remove_answers"])
+def test_a_kill_while_items_leave_a_table_is_made_good_by_the_next(spark, on_table, monkeypatch, after):
+    asked, table, _ = on_table
+    with monkeypatch.context() as m:
+        die_after(m, Table if after == "remove" else DynamoStore, after)
+        with pytest.raises(Killed):
+            erase(asked, spark, where="n = 1", forget=True, yes=True)
+    done = erase(asked, spark, where="n = 1", yes=True)
+    assert done.data["proof"].endswith("1.json") and "until_done" not in proof_of(asked.output)
+    assert "a" not in answered(spark, asked.output) and not [i for i, _ in items(table) if i == "a"]
+
+
+@pytest.mark.slow
+def test_with_forget_a_late_copy_is_loaded_again(spark, before, two, tmp_path):
+    assert (
+        erase(two, spark, event_id="a", forget=True, yes=True).data["keys_removed"] == 4
+    )  # one keeps a alive
+    write(spark, tmp_path / "in", {"3": [("a", "f", 9, 1), ("b", "f", 9, 1)]})
+    go(spark, tmp_path)
+    assert [(r.event_id, r.n) for r in committed(spark, two.output, "3").collect()] == [("a", 1)]
+
+
+FORMATS = ["delta", "json", "enriched_tsv", "shredded", "wide_row"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_every_output_format(spark, tmp_path, output_format):
+    more = dict(input=str(ROOT / "data_samples"), output=str(tmp_path / "out"), output_format=output_format)
+    asked = Config(**more)
+    run(asked, spark)
+    rows = spark.read.parquet(f"{tmp_path}/out/verdicts").where(
+        "new_event_id is not null and reason = 'synthetic'"
+    )
+    event_id = rows.orderBy("event_id").first().event_id
+    known = [r.new_event_id for r in rows.where(f"event_id = '{event_id}'").collect()]
+    done = erase(asked, spark, event_id=event_id.upper(), yes=True)
+    assert done.data["rows"]["events"] >= 1 + len(known)
+    texts = [
+        p for p in Path(tmp_path, "out").rglob("*") if p.is_file() and p.suffix in (".txt", ".json", ".html")
+    ]
+    found = [str(p) for p in texts if any(i in p.read_text() for i in (event_id, *known))]
+    assert not [name for name in found if "/manifest/" not in name and "_delta_log" not in name]
+    assert erase(asked, spark, event_id=event_id).data["rows"] == {}
+    for batch in done.data["batches"]:
+        told = record(tmp_path / "out", batch)
+        c = told["counts"]
+        assert c["read"] == c["bad"] + c["kept"] + c["dropped"] + c["erased"]
+        lists = [*Path(tmp_path, f"out/runs/{batch}/copy_manifests").glob("*")]
+        urls = [entry["url"] for p in lists for entry in json.loads(p.read_text())["entries"]]
+        assert bool(lists) == (output_format == "shredded")
+        assert not lists or sorted(urls) == [
+            f"file://{tmp_path}/out/{f['path']}" for f in told["events"] if f["bytes"]
+        ]

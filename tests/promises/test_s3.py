@@ -1,0 +1,446 @@
+"""Whole runs from the shell on an S3, a server in a process of its own: one way there for all."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from fnmatch import fnmatchcase
+
+import boto3
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import ROOT
+from emulator import answer, gate_to, ministack
+from runs import TWO
+
+from dedup_nb.base import storage
+from dedup_nb.base.config import Input
+from dedup_nb.base.errors import AccessError, ConfigError
+from dedup_nb.base.spark import _join_settings
+from dedup_nb.base.storage import remove_folder
+from dedup_nb.dynamodb.connection import s3_policy
+from dedup_nb.formats.batches import find_batches
+from dedup_nb.formats.reading import check_format
+from dedup_nb.pipeline.job import check_output
+
+SECRET = "a secret that is never seen"
+
+
+@pytest.fixture(scope="module")
+def gate():
+    "A store that counts, and may refuse."
+    with ministack() as server, gate_to(server) as (gate, address), pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AWS_ENDPOINT_URL_S3", address)
+        patched.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        yield gate
+
+
+@pytest.fixture
+def lake(gate, request):
+    "A bucket with two batches of JSON lines."
+    name = f"lake-{len(boto3.client('s3').list_buckets()['Buckets'])}"
+    boto3.client("s3").create_bucket(Bucket=name)
+    for batch, rows in TWO.items():
+        put(name, f"in/run={batch}/a.json", rows)
+    return name
+
+
+def put(lake, key, rows):
+    names = ("event_id", "event_fingerprint", "etl_tstamp", "n")
+    times = ((one, other, f"2026-11-20T00:00:{t:02d}Z", n) for one, other, t, n in rows)
+    lines = "\n".join(json.dumps(dict(zip(names, row))) for row in times)
+    boto3.client("s3").put_object(Bucket=lake, Key=key, Body=lines.encode())
+
+
+def objects(lake, prefix=""):
+    pages = boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket=lake, Prefix=prefix)
+    return [o["Key"] for page in pages for o in page.get("Contents", ())]
+
+
+def read(lake, key):
+    return boto3.client("s3").get_object(Bucket=lake, Key=key)["Body"].read()
+
+
+def nothing_left(lake):
+    "Are there no objects that stand for folders, and nothing of a step on the way?"
+    return not [k for k in objects(lake) if k.endswith("/") or "/.staging/" in k or "_temporary" in k]
+
+
+def kept(lake, batch):
+    "The rows that a commit lists: the id, or whose new id it is, and n."
+    listed = json.loads(read(lake, f"out/runs/{batch}/files.json"))["events"]
+    tables = [pq.read_table(io.BytesIO(read(lake, f"out/{f['path']}"))).to_pylist() for f in listed]
+    named = [(r["event_id"], r["original_event_id"], r["n"]) for rows in tables for r in rows]
+    return sorted((one if came is None else f"new of {came}", n) for one, came, n in named)
+
+
+STAYED = {"1": [("a", 1), ("b", 2)], "2": [("c", 5), ("new of a", 4)]}
+SCHEMA = "event_id string, event_fingerprint string, etl_tstamp timestamp, n int"
+
+
+def dedup(lake, command, *more, **env):
+    words = [command, "--output", f"s3://{lake}/out"]
+    if command == "run":
+        words += ["--input", f"s3a://{lake}/in", "--input-format", "json", "--input-schema", SCHEMA]
+    told = [sys.executable, "-m", "dedup_nb", *words, *more]
+    return subprocess.run(told, capture_output=True, text=True, env={**os.environ, **env})
+
+
+ACTIONS = {"get": "s3:GetObject", "put": "s3:PutObject", "post": "s3:PutObject", "delete": "s3:DeleteObject"}
+ACTIONS |= {"head": "s3:GetObject", "list": "s3:ListBucket"}
+
+
+def outside(policy):
+    "Is a request outside a policy?"
+
+    def denies(kind, path):
+        bucket, _, key = path.strip("/").partition("/")
+        action = ACTIONS[kind] if key else "s3:ListBucket"
+        resource = f"arn:aws:s3:::{path[1:] if key else bucket}"
+        stated = [s["Resource"] for s in policy["Statement"] if action in s["Action"]]
+        return not any(fnmatchcase(resource, arn) for arns in stated for arn in arns)
+
+    return staticmethod(denies)
+
+
+def policy_for(lake):
+    words = ["iam", "--for", "s3", "--input", f"s3://{lake}/in", "--output", f"s3a://{lake}/out"]
+    told = subprocess.run([sys.executable, "-m", "dedup_nb", *words], capture_output=True, text=True)
+    return json.loads(told.stdout)
+
+
+def test_the_command_alone_reads_and_writes_s3(gate, lake):
+    straight = f"http://{gate.target}"  # the gate takes longer than the server
+    done = dedup(lake, "run", "--until", "1", "--manifest", "none", AWS_ENDPOINT_URL_S3=straight)
+    assert done.returncode == 0, done.stderr
+    assert kept(lake, "1") == STAYED["1"] and nothing_left(lake)
+
+
+@pytest.mark.slow
+def test_the_least_policy_is_enough_and_no_key_is_shown(gate, lake, monkeypatch):
+    monkeypatch.setattr(gate, "denies", outside(policy_for(lake)))
+    done = dedup(lake, "run", "--json")
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout)["counts"]
+    assert [counts[name] for name in ("read", "bad", "kept", "dropped", "renamed")] == [5, 0, 4, 1, 1]
+    assert {batch: kept(lake, batch) for batch in STAYED} == STAYED
+    left = objects(lake, "out/")
+    assert nothing_left(lake)
+    told = done.stderr + "".join(read(lake, key).decode(errors="replace") for key in left)
+    assert SECRET not in told
+
+
+JSON = ["input_format=json", f"input_schema={SCHEMA}"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "point, published",
+    [
+        ("dropped rows are written", False),
+        ("metrics are written, the commit is not", False),
+        ("the manifest has the commit, files.json is not written", False),
+        ("the commit is written, old files are not removed", True),
+    ],
+)
+def test_a_killed_run_on_s3_is_repaired_by_running_again(gate, lake, point, published):
+    script = str(ROOT / "tests/programs/killed_run.py")
+    words = [sys.executable, script, point, f"s3a://{lake}/in", f"s3a://{lake}/out", *JSON]
+    died = subprocess.run(words, start_new_session=True, capture_output=True, text=True)
+    assert died.returncode == -9, died.stderr
+    assert ("out/runs/1/files.json" in objects(lake)) == published
+    assert any("/.staging/" in key for key in objects(lake))
+    done = dedup(lake, "run")
+    assert done.returncode == 0, done.stderr
+    assert {batch: kept(lake, batch) for batch in STAYED} == STAYED and nothing_left(lake)
+    listed = [f["path"] for b in STAYED for f in json.loads(read(lake, f"out/runs/{b}/files.json"))["events"]]
+    assert [k for k in objects(lake, "out/events/")] == sorted(f"out/{path}" for path in listed)
+
+
+def requests_by_batch(gate, output):
+    "What was asked up to the commit of each batch since the one before it, by kind."
+    found, counted = {}, Counter()
+    for kind, path in gate.asked:
+        counted[kind] += 1
+        if kind == "put" and (batch := re.fullmatch(f"{output}/runs/([^/]+)/files.json", path)):
+            found[batch[1]], counted = counted, Counter()
+    return found
+
+
+@pytest.mark.slow
+def test_many_batches_late_files_and_expiry_on_s3(gate, lake):
+    for n in range(3, 9):  # in order of their names they come before the others
+        put(lake, f"in/run={n:03d}/a.json", [("k", "f", n, n), (f"x{n}", "f", n, n)])
+    assert dedup(lake, "run").returncode == 0
+    assert [kept(lake, f"{n:03d}") for n in (3, 8)] == [[("k", 3), ("x3", 3)], [("x8", 8)]]
+    put(lake, "in/run=008/late.json", [("x8", "f", 13, 1), ("late", "f", 13, 2)])
+    again = dedup(lake, "run")
+    assert "1 new file since" in again.stdout and "--late-files" in again.stdout
+    assert dedup(lake, "run", "--late-files").returncode == 0 and kept(lake, "008~1") == [("late", 2)]
+    told = dedup(lake, "runs", "--json")
+    assert [r["state"] for r in json.loads(told.stdout)] == ["committed"] * 9
+    again = dedup(lake, "run", "--batch-id", "003", "--rerun")
+    assert again.returncode == 0 and kept(lake, "003") == [("k", 3), ("x3", 3)], again.stderr
+    erased = dedup(lake, "erase", "--id", "x3", "--yes")
+    assert "Removed 1 in events/" in erased.stdout and kept(lake, "003") == [("k", 3)], erased.stderr
+    assert dedup(lake, "expire", "--yes", "--audit-days", "0").returncode == 0 and nothing_left(lake)
+    by_batch = requests_by_batch(gate, f"/{lake}/out")
+    print({batch: (sum(c.values()), dict(c)) for batch, c in by_batch.items()})
+    numbers = [sum(by_batch[f"{n:03d}"].values()) for n in range(4, 9)]
+    assert max(numbers) < min(1.5 * min(numbers), 1000), numbers
+
+
+@pytest.mark.slow
+def test_a_table_on_s3_is_repaired_and_taken_by_version(gate, lake):
+    where = {"AWS_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL_S3"], "AWS_ALLOW_HTTP": "true"}
+    where["AWS_S3_ALLOW_UNSAFE_RENAME"] = "true"  # nobody else writes
+    events = f"s3://{lake}/events"
+    rows = [("a", "f", 1), ("a", "f", 2), ("b", "f", 3), ("b", "g", 4)]
+    rows_of = lambda *some: pa.table(dict(zip(("event_id", "event_fingerprint", "n"), zip(*some))))
+    left = lambda path: sorted(
+        deltalake.DeltaTable(path, storage_options=where).to_pyarrow_table()["n"].to_pylist()
+    )
+    deltalake.write_deltalake(events, rows_of(*rows), storage_options=where)
+    call = lambda *words: subprocess.run(
+        [sys.executable, "-m", "dedup_nb", *words], capture_output=True, text=True
+    )
+    done = call("repair", "--table", events.replace("s3:", "s3a:"), "--order-by", "n", "--mode", "apply")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert left(events) == [1, 3] and left(f"s3://{lake}/duplicated_events") == [2, 4]
+    asked = [
+        "--input",
+        events,
+        "--output",
+        f"s3://{lake}/clean",
+        "--input-format",
+        "delta",
+        "--order-by",
+        "n",
+    ]
+    done = call("run", *asked, "--output-format", "delta")
+    assert done.returncode == 0, done.stderr + done.stdout
+    more = rows_of(("b", "f", 5), ("c", "f", 6))
+    deltalake.write_deltalake(events, more, mode="append", storage_options=where)
+    done = call("run", *asked, "--output-format", "delta", "--json")
+    assert [b["counts"]["read"] for b in json.loads(done.stdout)["batches"]] == [2], done.stderr
+    assert left(f"s3://{lake}/clean/events") == [1, 3, 6]
+    assert nothing_left(lake)
+
+
+@pytest.mark.slow
+def test_what_spark_is_denied_is_said_too(gate, lake, monkeypatch):
+    events = f"/{lake}/out/events"
+    monkeypatch.setattr(
+        gate, "denies", staticmethod(lambda kind, path: kind == "put" and path.startswith(events))
+    )
+    done = dedup(lake, "run")
+    assert done.returncode == 2 and f"s3://{lake}/out/events" in done.stderr and "s3:PutObject" in done.stderr
+    assert not [key for key in objects(lake, "out/") if "/manifest/" not in key]
+
+
+PACKAGES, EXTENSIONS = "spark.jars.packages", "spark.sql.extensions"
+
+
+def test_later_settings_go_over_those_before_and_lists_grow():
+    ours = {PACKAGES: "d:d:1", EXTENSIONS: "D", "spark.ui.enabled": "false"}
+    joined = _join_settings(
+        ours, {}, {PACKAGES: "s:s:2"}, {PACKAGES: "a:b:3,c:c:4", "spark.ui.enabled": "no"}
+    )
+    assert joined == {PACKAGES: "d:d:1,s:s:2,a:b:3,c:c:4", EXTENSIONS: "D", "spark.ui.enabled": "no"}
+
+
+@pytest.mark.parametrize("scheme, tls", [("http", "false"), ("https", "true")])
+def test_an_endpoint_is_that_of_spark_too(monkeypatch, scheme, tls):
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"{scheme}://store.example:9000")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    made = storage.s3_settings(["s3n://one/a", "s3://two", "/data"])
+    own = {
+        n.removeprefix("spark.hadoop.fs.s3a."): v
+        for n, v in made.items()
+        if n.startswith("spark.hadoop.fs.s3a.")
+    }
+    del own["aws.credentials.provider"]
+    assert own == {
+        "endpoint": f"{scheme}://store.example:9000",
+        "endpoint.region": "eu-north-1",
+        "path.style.access": "true",
+        "connection.ssl.enabled": tls,
+        "directory.marker.retention": "delete",
+        "performance.flags": "create,delete,mkdir",
+    }
+    assert (
+        made["spark.hadoop.fs.s3.impl"]
+        == made["spark.hadoop.fs.s3n.impl"]
+        == "org.apache.hadoop.fs.s3a.S3AFileSystem"
+    )
+    assert made[PACKAGES].startswith("org.apache.hadoop:hadoop-aws:3.")
+
+
+def test_a_profile_gives_endpoint_region_and_keys(monkeypatch, tmp_path):
+    text = "[profile lab]\nregion = eu-central-1\naws_access_key_id = one\naws_secret_access_key = two\n"
+    (tmp_path / "config").write_text(
+        f"{text}services = own\n[services own]\ns3 =\n  endpoint_url = http://lab:9\n"
+    )
+    for name in [n for n in os.environ if n.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    made = storage.s3_settings(["s3://lake"])
+    assert made["spark.hadoop.fs.s3a.endpoint"] == "http://lab:9"
+    assert made["spark.hadoop.fs.s3a.endpoint.region"] == storage.s3_files("lake").region == "eu-central-1"
+    monkeypatch.setenv("AWS_PROFILE", "none")
+    with pytest.raises(
+        ConfigError, match=r"configuration cannot be used for S3: .*\(none\).* Correct AWS_PROFILE"
+    ):
+        storage.s3_client()
+
+
+def test_a_bucket_of_aws_is_reached_in_its_own_region(monkeypatch):
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+
+    def elsewhere(request, **_):
+        assert request.url == "https://far.s3.amazonaws.com/"
+        return answer(request, 403, b"", **{"x-amz-bucket-region": "ap-south-1"})
+
+    storage.s3_client().meta.events.register("before-send.s3.HeadBucket", elsewhere)
+    assert (
+        storage.s3_settings(["s3://far/in"])["spark.hadoop.fs.s3a.bucket.far.endpoint.region"] == "ap-south-1"
+    )
+    assert storage.s3_files("far").region == "ap-south-1"
+
+
+def refused(act):
+    "What is said of a refusal; nothing was written on the way."
+    with pytest.raises(AccessError) as told, storage.s3_in_words():
+        act()
+    assert told.value.exit_code == 2 and str(told.value).endswith(("committed.", "written."))
+    return str(told.value)
+
+
+def listed(path):
+    return lambda: find_batches(Input(path, "json"))
+
+
+@pytest.mark.parametrize(
+    "denied, act, words",
+    [
+        ("list", listed, "in cannot be used: .* s3:ListBucket there"),
+        (
+            "get",
+            lambda path: lambda: check_format(listed(path)().batches[0], "json"),
+            "in/run=1/a.json .* s3:GetObject",
+        ),
+        (
+            "put",
+            lambda path: lambda: check_output(path.replace("/in", "/out"), {}),
+            "out/runs cannot be used: .* s3:PutObject",
+        ),
+        ("post", lambda path: lambda: remove_folder(path), "in cannot .* s3:DeleteObject"),
+    ],
+)
+def test_a_denied_request_is_said_with_bucket_key_and_right(gate, lake, monkeypatch, denied, act, words):
+    monkeypatch.setattr(gate, "denies", staticmethod(lambda kind, key: kind == denied))
+    before = len(gate.asked)
+    said = refused(act(f"s3://{lake}/in"))
+    assert re.search(f"s3://{lake}/.*{words}.*: check the policies of this user.*dedup iam --for s3", said)
+    assert sum(kind == "put" for kind, _ in gate.asked[before:]) == (denied == "put")
+
+
+def test_what_else_a_store_refuses_is_said_with_what_to_check(gate, lake, monkeypatch, tmp_path):
+    nowhere = "s3://nobody-has-this/out"
+    words = "this/out/runs cannot be used: there is no bucket nobody-has-this there.*AWS_ENDPOINT_URL_S3"
+    assert re.search(words, refused(lambda: check_output(nowhere, {})))
+    told = refused(listed("s3://nobody-has-this/in"))
+    assert re.search("s3://nobody-has-this.* there is no bucket nobody-has-this there", told)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    words = "s3://lake/in.* cannot be reached at http://127.0.0.1:1. Check AWS_ENDPOINT_URL_S3"
+    assert re.search(words, refused(listed("s3://lake/in")))
+    for name in [n for n in os.environ if n.startswith("AWS_") and "KEY" in n]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    words = "s3://lake cannot be reached without AWS credentials, and none were found.*AWS_PROFILE"
+    assert re.search(words, refused(listed("s3://lake/in")))
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [  # what real stores say, and an emulator does not
+        (
+            "AWS Error UNKNOWN (HTTP status 301) during HeadObject operation: in bucket 'b'",
+            "AWS_REGION to that",
+        ),
+        (
+            "(AuthorizationHeaderMalformed) when calling the PutObject operation (key 'k' in bucket 'b')",
+            "region than",
+        ),
+        ("s3a://b/k: getFileStatus on s3a://b/k: S3Exception (Service: S3, Status Code: 301)", "region than"),
+        (
+            "(InvalidAccessKeyId) when calling the PutObject operation (key 'k' in bucket 'b')",
+            "aws sso login",
+        ),
+        (
+            "AWS Error SIGNATURE_DOES_NOT_MATCH during ListObjectsV2 operation: in bucket 'b'",
+            "secret is wrong",
+        ),
+        ("(ExpiredToken) when calling the PutObject operation (key 'k' in bucket 'b')", "is wrong or over"),
+        (
+            "AccessDeniedException: s3a://b/k: open on s3a://b/k: (Service: S3, Status Code: 403)",
+            "s3:GetObject",
+        ),
+        ("s3a://b/k: Writing Object on k: S3Exception (Service: S3, Status Code: 403)", "s3:PutObject"),
+        (
+            "s3a://b/k: initiate MultiPartUpload on k: S3Exception (Service: S3, Status Code: 403)",
+            "s3:PutObject",
+        ),
+        (
+            "s3a://b/k: AccessDeniedException: k: PUT 0-byte object  on k: (Service: S3, Status Code: 403)",
+            "s3:PutObject",
+        ),
+        ("s3a://b/k: NoAwsCredentialsException: + DefaultCredentialsProvider", "without AWS credentials"),
+        (
+            'No FileSystem for scheme "s3" s3://b/k',
+            "no S3A. Start it with .*:hadoop-aws:.* is missing: add .*\n  spark.jars.packages = org.apache.h",
+        ),
+    ],
+)
+def test_a_refusal_of_any_client_is_understood(text, words):
+    said = storage.s3_refusal(OSError(text))
+    assert said.exit_code == 2 and re.search(f"^s3://b.*{words}", str(said), re.DOTALL)
+
+
+def test_a_refusal_without_a_bucket_is_of_the_one_at_hand():
+    text = "AccessDeniedException: out/x/: PUT 0-byte object  on out/x/: (Service: S3, Status Code: 403)"
+    assert re.search(
+        "^s3://b/out/x cannot.*s3:PutObject", str(storage.s3_refusal(OSError(text), "s3a://b/out"))
+    )
+
+
+def test_errors_of_others_stay_as_they_are():
+    for text in (
+        "AccessDenied: /data/x",
+        "s3://lake/in has no batch",
+        "(AccessDeniedException) PartiQLInsert",
+    ):
+        assert storage.s3_refusal(OSError(text)) is None
+
+
+def test_the_least_policy_names_what_is_on_s3_alone():
+    policy = s3_policy("s3://lake/in/", "/data/out", "s3n://lake/m/x")
+    assert {s["Sid"]: (len(s["Action"]), s["Resource"]) for s in policy["Statement"]} == {
+        "DedupList": (1, ["arn:aws:s3:::lake"]),
+        "DedupRead": (1, ["arn:aws:s3:::lake/in", "arn:aws:s3:::lake/in/*"]),
+        "DedupWrite": (4, ["arn:aws:s3:::lake/m/x", "arn:aws:s3:::lake/m/x/*"]),
+    }
+    whole = s3_policy("s3://lake", "s3://clean", None)["Statement"]
+    assert [s["Resource"] for s in whole[1:]] == [["arn:aws:s3:::lake/*"], ["arn:aws:s3:::clean/*"]]
+    with pytest.raises(ConfigError, match="dedup iam --for s3 --input"):
+        s3_policy("/data/in", None)

@@ -1,0 +1,235 @@
+"""The page of a batch, and that of all: what they say, and that nothing is said of nothing."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from IPython.core.formatters import HTMLFormatter
+from runs import TWO, go, heard, write
+
+from dedup_nb import Config
+from dedup_nb.base import storage
+from dedup_nb.base.errors import ConfigError
+from dedup_nb.base.storage import names_in, write_text
+from dedup_nb.cli import main
+from dedup_nb.operate.history import forget, runs
+from dedup_nb.report.page import BAD, DROPPED, waterfall
+from dedup_nb.report.pages import (
+    bad_examples,
+    draw_pages,
+    looked_back,
+    remove_row,
+    report_html,
+    row_file,
+    row_of,
+    write_index,
+)
+
+NONE = {"read": 5, "bad": 0, "kept": 5, "dropped": 0, "renamed": 0, "suspects": 0}
+PLAIN = {
+    "batch_id": "b",
+    "status": "committed",
+    "counts": NONE,
+    "reasons": {},
+    "verdicts": {},
+    "notes": [],
+    "seconds": {"read": 1.0, "total": 1.0},
+    "bytes": {"input": 10},
+    "settings": {},
+    "versions": {},
+}
+
+
+def test_a_waterfall_adds_up():
+    drawn = waterfall("t", 1000, [("bad rows", 20, BAD), ("copies", 30, DROPPED)])._repr_html_()
+    assert ">1 000<" in drawn and "20 (2 %)" in drawn and "30 (3 %)" in drawn and ">950 (95 %)<" in drawn
+
+
+def test_a_page_says_nothing_of_nothing():
+    text = report_html(PLAIN)
+    assert "5 rows read = 0 bad + 5 kept + 0 dropped" in text and "became of the rows" not in text
+    for heading in ("earlier batches", "ids with most rows", "wrong with bad rows"):
+        assert heading not in text
+
+
+def test_a_setting_that_is_a_list_is_said_with_commas():
+    text = report_html({**PLAIN, "settings": {"event_id": ["tenant", "id"], "rerun": True}})
+    assert "event id tenant, id, rerun True" in text and "[" not in text.partition("<body>")[2]
+
+
+def test_what_comes_from_the_events_is_escaped():
+    hot = [{"event_id": "<script>", "rows": 2, "pairs": 1, "dropped": 1}]
+    text = report_html({**PLAIN, "hot_ids": hot}, [("<b>wrong", "<i>row")])
+    assert "<script>" not in text and "<b>wrong" not in text and "<i>row" not in text
+
+
+def test_examples_are_one_for_each_fault_and_at_most_five(tmp_path):
+    record = {"failure": {"errors": ["same"]}, "payload": "a\tb" * 200}
+    faults = [{"failure": {"errors": [f"fault {n}"]}, "payload": {"n": n}} for n in range(9)]
+    lines = [json.dumps({"data": data}) for data in (record, record, *faults)]
+    (tmp_path / "part").write_text("\n".join(lines) + "\n")
+    found = bad_examples(str(tmp_path), [{"path": "part", "bytes": 1}])
+    assert [what for what, _ in found] == [f"fault {n}" for n in range(5)]
+    assert found[0][1] == '{"n": 0}' and bad_examples(str(tmp_path), []) == []
+
+
+@pytest.fixture(scope="module")
+def two(spark, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    write(spark, folder / "in", {**TWO, "1": [*TWO["1"], ("a", "f", 3, 9), (None, "f", 3, 9)]})
+    return go(spark, folder), folder / "out"
+
+
+def test_a_run_draws_the_pages_of_its_batches(two):
+    _, output = two
+    first, second = ((output / f"runs/{b}/report.html").read_text() for b in "12")
+    assert all(page.count("href=") == page.count('href="../index.html"') == 1 for page in (first, second))
+    assert "Which earlier batches had them" in second and "Which earlier batches" not in first
+    assert "What is wrong with bad rows" in first and "bad rows" not in second
+
+
+def test_the_hottest_ids_are_counted(two):
+    summary, _ = two
+    assert [m["hot_ids"] for m in summary.batches] == [
+        [{"event_id": "a", "rows": 2, "pairs": 1, "dropped": 1}],
+        [{"event_id": "a", "rows": 2, "pairs": 2, "dropped": 1}],
+    ]
+
+
+def test_pages_that_are_missing_are_drawn_as_they_were(two, capsys):
+    _, output = two
+    pages = [output / f"runs/{name}.html" for name in ("1/report", "2/report", "index")]
+    drawn = [page.read_text() for page in pages]
+    for page in pages[1:]:
+        page.unlink()
+    pages[0].write_text("there")
+    draw_pages(str(output))
+    assert [page.read_text() for page in pages] == ["there", *drawn[1:]]
+    for page in pages:
+        page.unlink()
+    with pytest.raises(SystemExit) as end:
+        main(["runs", "--output", str(output)])
+    assert end.value.code == 0 and [page.read_text() for page in pages] == drawn
+
+
+def test_without_jinja_a_run_commits_and_says_how_pages_are_drawn(spark, tmp_path, monkeypatch):
+    write(spark, tmp_path / "in", {"1": TWO["1"]})
+    with monkeypatch.context() as missing, heard() as lines:
+        missing.setitem(sys.modules, "jinja2", None)
+        summary = go(spark, tmp_path, manifest="none")
+        with pytest.raises(ConfigError, match=r"Pages need Jinja2: pip install 'dedup_nb\[report\]'\."):
+            report_html(PLAIN)
+        assert HTMLFormatter()(summary) is None  # a notebook shows the text
+    assert summary.counts["kept"] == 2 and (tmp_path / "out/runs/1/files.json").exists()
+    said = "note: no page was drawn, as Jinja2 is missing. pip install 'dedup_nb[report]', then: dedup runs"
+    assert [said in line for line in lines].count(True) == 1
+    assert not list((tmp_path / "out").rglob("*.html"))
+    draw_pages(str(tmp_path / "out"))
+    assert "Batch 1" in (tmp_path / "out/runs/1/report.html").read_text()
+
+
+# --- all batches
+
+
+def rows_of_many(number, **odd):
+    "Rows of `metrics/`, a batch an hour, each much like the others."
+    made = {}
+    for n in range(number):
+        dropped, bad = odd.get(f"dropped_{n}", 400 + n % 7), odd.get(f"bad_{n}", 20 + n % 5)
+        counts = {"read": 10_000, "bad": bad, "kept": 10_000 - bad - dropped, "dropped": dropped}
+        cross = {"looked_back": looked_back({"a": 3, "b": 2}, {"a": 0, "b": 7200}, 10_000)}
+        told = {"counts": {**NONE, **counts}, "reasons": {"natural": dropped}, "cross_batch": cross}
+        made |= row_file({**PLAIN, **told, "batch_id": f"b{n:04d}", "sequence": 2 * n})
+    return made
+
+
+def test_the_page_of_all_lists_them_and_names_what_is_unlike_the_others(tmp_path):
+    for path, text in rows_of_many(300, dropped_250=4000, bad_299=900).items():
+        write_text(f"{tmp_path}/{path}", text)
+    begun = time.monotonic()
+    write_index(str(tmp_path))
+    assert time.monotonic() - begun < 5
+    page = (tmp_path / "runs/index.html").read_text()
+    assert (
+        "Unlike the others: b0299 has 9 % bad rows (the median is 0.22 %); "
+        "b0250 has 40 % duplicates (the median is 4 %)." in page
+    )
+    assert (
+        len(page) < 300_000
+        and page.count("/report.html") == 300
+        and "100 % of what is dropped for earlier batches" in page
+    )
+
+
+def test_of_a_long_stream_the_last_rows_alone_are_read(tmp_path, monkeypatch):
+    names = ["2026-11-20", *(f"web-{n:09d}" for n in range(1010))]
+    for name, text in zip(names, rows_of_many(1011).values()):
+        write_text(f"{tmp_path}/metrics/{name}.json", text)
+    read, real = [], storage.read_json
+    monkeypatch.setattr(storage, "read_json", lambda path: (read.append(Path(path).stem), real(path))[1])
+    write_index(str(tmp_path))
+    assert sorted(read) == [names[0], *names[-1000:]]
+    assert "1 011 batches, of which the last 1 000 are shown" in (tmp_path / "runs/index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "last, shown, looked_at", [(2, "34", 3), (1, "4", 2), (9, "1234", 5), (None, "1234", 5)]
+)
+def test_of_an_output_without_a_manifest_the_last_batches_alone_are_read(
+    tmp_path, monkeypatch, last, shown, looked_at
+):
+    for name in "1234":
+        write_text(
+            f"{tmp_path}/runs/{name}/metrics.json", json.dumps({**PLAIN, "batch_id": name, "attempt": "t"})
+        )
+        write_text(f"{tmp_path}/runs/{name}/files.json", '{"status": "committed", "attempt": "t"}')
+    write_text(f"{tmp_path}/runs/index.html", "")
+    read, real = set(), storage.read_json
+    monkeypatch.setattr(storage, "read_json", lambda path: (read.add(Path(path).parent), real(path))[1])
+    listed = runs(Config(output=str(tmp_path), manifest="none"), last=last)
+    assert "".join(row[0] for row in listed.rows[1:]) == shown and len(read) == looked_at
+
+
+def test_the_page_of_all_is_that_of_the_rows(tmp_path):
+    for path, text in rows_of_many(12).items():
+        write_text(f"{tmp_path}/{path}", text)
+    write_index(str(tmp_path))
+    assert "b0003" in (tmp_path / "runs/index.html").read_text()
+    remove_row(str(tmp_path), "b0003")
+    assert "b0003" not in (tmp_path / "runs/index.html").read_text()
+
+
+def test_metrics_are_one_table_with_one_row_a_batch(spark, two):
+    summary, output = two
+    table = spark.read.json(str(output / "metrics"))
+    found = {r.batch_id: r for r in table.collect()}
+    assert sorted(found) == ["1", "2"] and found["2"].back_hour == 1 and found["1"].rows_bad == 1
+    for m in summary.batches:
+        r = found[m["batch_id"]]
+        assert r.rows_read == r.rows_bad + r.rows_kept + r.rows_dropped + r.rows_erased
+        assert r.asDict() == row_of(m)
+    assert 'href="2/report.html"' in (output / "runs/index.html").read_text()
+
+
+def test_a_batch_that_is_done_again_has_its_page_drawn_anew(spark, two):
+    _, output = two
+    page = output / "runs/1/report.html"
+    page.write_text("of the attempt before")
+    go(spark, output.parent, batch_id="1", rerun=True)
+    assert "Batch 1" in page.read_text()
+
+
+@pytest.mark.slow
+def test_a_forgotten_batch_leaves_the_table_and_comes_back_with_its_rerun(spark, two):
+    _, output = two
+    there = Config(output=str(output))
+    forget("2", there, spark, yes=True)
+    assert names_in(f"{output}/metrics") == ["1.json"]
+    assert "2/report" not in (output / "runs/index.html").read_text()
+    go(spark, output.parent)
+    assert names_in(f"{output}/metrics") == ["1.json", "2.json"]
+    assert [t["batch_id"] for t in runs(there, spark, last=1).data] == ["2"]
+    with pytest.raises(ConfigError, match="wanted a number of batches from 1"):
+        runs(there, spark, last=0)
