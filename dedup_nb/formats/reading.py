@@ -284,8 +284,9 @@ _NO_TIME = "'1970-01-01T00:00:00Z'"  # the bad-row schema asks for a time, and t
 
 
 def _json_text(event: str) -> str:
-    "SQL that writes a struct as JSON, the same in every session."
-    options = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in PLAIN_JSON.items())
+    "SQL that writes a struct as JSON without nulls, the same in every session."
+    chosen = PLAIN_JSON | {"ignoreNullFields": "true"}
+    options = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in chosen.items())
     return f"to_json({event}, map({options}))"
 
 

@@ -617,7 +617,7 @@ def draw_pages(
     with ThreadPoolExecutor(16) as pool:
         have = [*pool.map(_is_file, [index, *(f"{output}/runs/{name}/report.html" for name in names)])]
         missing = [name for name, is_there in zip(names, have[1:]) if not is_there]
-        if not all(have):
+        if names and not all(have):
             # first: if it ends here, pages are still missing, and the next time draws all
             write_text(index, index_html(rows, number))
         list(pool.map(draw_page, repeat(output), missing))
