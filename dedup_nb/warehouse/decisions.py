@@ -38,8 +38,8 @@ from ..pipeline.commit import committed_files
 from ..rules.cross_batch import Fate, id_key, pair_key
 from ..rules.deduplicate import decide, dropped_rows, kept_rows, with_decisions
 from dedup_nb.rules.keys import (
-    BROADCAST_LIMIT,
     Keys,
+    can_broadcast,
     check_column_names,
     check_columns,
     fit,
@@ -168,7 +168,7 @@ def open_loaded(
 # %% ../../nbs/10_warehouse/10_decisions.ipynb #010f1982
 def _rows_of_ids(rows: DataFrame, ids: DataFrame) -> DataFrame:
     "The rows of some ids, which are sent to every worker if they are few."
-    broadcast = ids.limit(BROADCAST_LIMIT + 1).count() <= BROADCAST_LIMIT
+    broadcast = can_broadcast(ids)
     return rows_of(rows, ids, broadcast=broadcast)
 
 
