@@ -12,7 +12,7 @@ TOOLS := .venv-recipes/bin
 FETCH := -c "from dedup_nb import get_spark; get_spark(delta=True).stop()"
 CORE := tests/rules tests/laws tests/manifest tests/formats tests/pipeline/test_run.py tests/streams/test_stream.py
 
-.PHONY: setup demo test test-all test-spark41 recipes soak evidence bench samples export docs notebooks lock clean
+.PHONY: setup demo lint test test-all test-spark41 recipes soak evidence bench samples export docs notebooks lock clean
 
 setup: $(STAMP)
 
@@ -32,6 +32,9 @@ demo: setup  ## run the job notebook on the sample batches, end with a summary
 	@$(BIN)/papermill -p profile demo -p rerun true nbs/jobs/run_dedup.ipynb $(DEMO).ipynb 2>$(DEMO).log || { cat $(DEMO).log; exit 1; }
 	@$(BIN)/dedup runs --output demo_output
 	@echo "Results are in demo_output: runs/index.html shows all batches, runs/run_dedup.ipynb is the executed notebook"
+
+lint: setup  ## what ruff and the type checker find
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check nbs tests dedup_nb && $(BIN)/mypy
 
 test: setup  ## export in sync, every numbered notebook, all tests
 	@$(BIN)/python -m pytest
