@@ -214,8 +214,12 @@ class _Settings(_Decisions):
 # %% ../../nbs/base/20_config.ipynb #e4009f76
 def order_parts(order_by: Iterable[str]) -> list[tuple[str, bool]]:
     "Split the setting `order_by`: each column, and whether it is descending."
-    parts = (re.fullmatch(r"(.*?)(?:\s+(asc|desc))?", word.strip(), re.IGNORECASE) for word in order_by)
-    return [(part[1], (part[2] or "").lower() == "desc") for part in parts]
+    parts = []
+    for word in map(str.strip, order_by):
+        way = re.search(r"\s+(asc|desc)$", word, re.IGNORECASE)
+        column = word[: way.start()] if way else word
+        parts.append((column, way is not None and way[1].lower() == "desc"))
+    return parts
 
 
 def _of_decisions(c: _Settings) -> Iterator[str]:
@@ -642,7 +646,7 @@ def check_renames(recipe: Recipe) -> None:
 class Input:
     "Where events come from, and how they are stored."
 
-    path: str | None
+    path: str  # "" where nobody named it
     format: str = "enriched_tsv"
     schema: str | None = None
     where: str | None = None
@@ -655,7 +659,7 @@ class Input:
 class Output:
     "Where everything goes that a run leaves, and how kept events are stored."
 
-    path: str | None
+    path: str  # "" where nobody named it
     format: str = "parquet"
     partition_by: tuple[str, ...] = ()
     applies: bool = True  # False: verdicts, counts and report only
@@ -713,14 +717,21 @@ def needs_delta(*places: Input | Output | ManifestSettings) -> bool:
 def places_of(config: Config) -> Places:
     "Take input, output and memory from the settings."
     c = config
-    of_events = dict(layout=c.shred_layout, skip=c.skip_schemas, truncate=c.truncate_atomic)
-    of_rows = dict(compat=c.compat, wide_schema=c.wide_row_schema)
-    of_table = dict(table=c.output_table, may_grow=c.table_may_grow)
-    stored = "table" if c.output_table else c.output_format
-    applies = c.mode == "apply"
-    output = Output(c.output, stored, c.partition_by, applies, **of_events, **of_rows, **of_table)
+    output = Output(
+        c.output or "",
+        format="table" if c.output_table else c.output_format,
+        partition_by=c.partition_by,
+        applies=c.mode == "apply",
+        layout=c.shred_layout,
+        skip=c.skip_schemas,
+        truncate=c.truncate_atomic,
+        compat=c.compat,
+        wide_schema=c.wide_row_schema,
+        table=c.output_table,
+        may_grow=c.table_may_grow,
+    )
     where = (c.input_where, c.minimum_timestamp, c.batch_pattern)
-    events = Input(c.input, c.input_format, c.input_schema, *where, output.has_entities)
+    events = Input(c.input or "", c.input_format, c.input_schema, *where, output.has_entities)
     known = (c.manifest_path, c.dynamodb_table, c.dynamodb_endpoint, c.aws_region)
     memory = ManifestSettings(c.manifest, *known, c.create_table, c.max_wcu, c.duplicate_storage_config)
     return Places(events, output, memory)
