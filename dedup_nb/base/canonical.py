@@ -6,6 +6,7 @@
 __all__ = [
     "Values",
     "Value",
+    "find_field",
     "field_at",
     "values_of",
     "with_value",
@@ -33,6 +34,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import types as T
 
+from .errors import MissingColumnError, did_you_mean, some_of
 from .spark import JSON, literal, named, quoted
 
 
@@ -49,7 +51,7 @@ class Value:
 Values = Callable[[str], Value]  # by name
 
 
-def field_at(
+def find_field(
     schema: T.StructType,
     name: str,  # of a column, or `a.b` for a field of a struct
 ) -> Value | None:  # None: there is none
@@ -58,8 +60,22 @@ def field_at(
         return Value(quoted(name), schema[name].dataType)
     first, dot, rest = name.partition(".")
     outer = schema[first].dataType if dot and first in schema.fieldNames() else None
-    inner = field_at(outer, rest) if isinstance(outer, T.StructType) else None
+    inner = find_field(outer, rest) if isinstance(outer, T.StructType) else None
     return Value(f"{quoted(first)}.{inner.sql}", inner.kind) if inner else None
+
+
+def field_at(
+    schema: T.StructType,
+    name: str,  # of a column, or `a.b` for a field of a struct
+) -> Value:
+    "The column, or the field of a struct, of this name. Raises `MissingColumnError` if there is none."
+    if found := find_field(schema, name):
+        return found
+    present = paths_in(schema)
+    raise MissingColumnError(
+        f"Wanted the column {name}; there are {some_of(present, 12)}.{did_you_mean(name, present)} "
+        "Name one of these."
+    )
 
 
 def _member_of_line(schema: T.StructType, name: str) -> Value:
@@ -280,16 +296,6 @@ def _plain(x: str, kind: T.StringType) -> str:
     return x if kind.isUTF8BinaryCollation() else f"collate({x}, 'UTF8_BINARY')"
 
 
-def _micros_of_text(x: str) -> str:
-    written = f"replace({x}, ',', '.')"
-    # Spark reads no time without seconds if it has a zone
-    text = f"regexp_replace({written}, '^(.{{16}})(?![:0-9])', '$1:00')"
-    has_zone = f"endswith({text}, 'Z') or locate('+', {text}, 11) > 0 or locate('-', {text}, 11) > 0"
-    zone = f"case when length({text}) = 10 then 'T00:00:00Z' when {has_zone} then '' else 'Z' end"
-    # a clock alone would be one of today
-    return f"if({written} rlike '{_ISO}', unix_micros(try_cast({text} || {zone} as timestamp_ltz)), null)"
-
-
 def micros_of(value: Value) -> str:  # SQL for bigint
     "SQL for a time as microseconds since 1970, UTC unless it says otherwise; null for what is no time."
     x, kind = value.sql, value.kind
@@ -301,19 +307,26 @@ def micros_of(value: Value) -> str:  # SQL for bigint
         return _DAY.format(x)
     if isinstance(kind, T.VariantType):
         return _bound(as_text(value), "_dd_v", micros_of(Value("_dd_v", T.StringType())))
-    is_text = isinstance(kind, T.StringType)
-    return _micros_of_text(_plain(x, kind)) if is_text else "cast(null as bigint)"
+    if not isinstance(kind, T.StringType):
+        return "cast(null as bigint)"
+    written = f"replace({_plain(x, kind)}, ',', '.')"
+    # Spark reads no time without seconds if it has a zone
+    text = f"regexp_replace({written}, '^(.{{16}})(?![:0-9])', '$1:00')"
+    has_zone = f"endswith({text}, 'Z') or locate('+', {text}, 11) > 0 or locate('-', {text}, 11) > 0"
+    zone = f"case when length({text}) = 10 then 'T00:00:00Z' when {has_zone} then '' else 'Z' end"
+    # a clock alone would be one of today
+    return f"if({written} rlike '{_ISO}', unix_micros(try_cast({text} || {zone} as timestamp_ltz)), null)"
 
 
 # %% ../../nbs/base/50_canonical.ipynb #9f027e38
-def _string_form(value: Value) -> str:
-    text = _plain(value.sql, value.kind)
+def _string_form(x: str, kind: T.StringType) -> str:
+    text = _plain(x, kind)
     return f"if(is_valid_utf8({text}), {text}, concat(char(0), hex({text})))"
 
 
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
-_FORMS: list[tuple[Any, Callable[[Value], str]]] = [
-    (T.StringType, _string_form),
+_FORMS: list[tuple[Any, Callable[[Any], str]]] = [  # for the types of a `Value`: its form
+    (T.StringType, lambda value: _string_form(value.sql, value.kind)),
     (T.FloatType, lambda value: _double_text(f"double({value.sql})")),
     (T.DoubleType, lambda value: _double_text(value.sql)),
     (T.DecimalType, lambda value: _decimal_text(value.sql, value.kind)),
@@ -364,8 +377,8 @@ def canonical_row(
 # %% ../../nbs/base/50_canonical.ipynb #4734e31c
 _UTC_TIME = "timestampadd(microsecond, {0}, timestamp_ntz'1970-01-01 00:00:00')"
 _OBJECTS = (T.StructType, T.ArrayType, T.MapType)
-_IDS: list[tuple[Any, Callable[[Value], str]]] = [
-    (T.StringType, lambda value: f"nullif({_string_form(value)}, '')"),
+_IDS: list[tuple[Any, Callable[[Any], str]]] = [  # for the types of a `Value`: its text
+    (T.StringType, lambda value: f"nullif({_string_form(value.sql, value.kind)}, '')"),
     ((T.FloatType, T.DoubleType), lambda value: _double_digits(f"double({value.sql})")),
     (T.DecimalType, lambda value: _decimal_digits(value.sql, value.kind)),
     (_TIMES, lambda value: f"replace(string({_UTC_TIME.format(micros_of(value))}), ' ', 'T') || 'Z'"),

@@ -28,7 +28,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ..base.canonical import as_text, canonical_form, field_at, micros_of
+from ..base.canonical import as_text, canonical_form, find_field, micros_of
 from ..base.config import Recipe
 from ..base.spark import ORIGINAL
 from ..formats.reading import Source
@@ -147,7 +147,7 @@ def time_column(columns: Sequence[str], keys: Keys) -> str | None:
 
 def _millis(rows: DataFrame, name: str | None) -> str:
     "SQL for a time in milliseconds since 1970; null if nobody knows."
-    found = field_at(rows.schema, name) if name else None
+    found = find_field(rows.schema, name) if name else None
     return f"floor({micros_of(found)} / 1000)" if found else "cast(null as bigint)"
 
 
@@ -158,7 +158,7 @@ def _arrival(rows: DataFrame, keys: Keys) -> str:
 
 def _text(rows: DataFrame, name: str | None) -> str:
     "SQL for a column as text; null if it is not there."
-    found = field_at(rows.schema, name) if name else None
+    found = find_field(rows.schema, name) if name else None
     return as_text(found) if found else "cast(null as string)"
 
 
@@ -276,7 +276,7 @@ _BUCKETS = 1 << 18  # for addresses and browsers
 
 def _value_hash(rows: DataFrame, name: str) -> Column:
     "A value as 32 bits."
-    found = field_at(rows.schema, name)
+    found = find_field(rows.schema, name)
     if not found:
         return F.expr("hash(null)")
     nested = isinstance(found.kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType))

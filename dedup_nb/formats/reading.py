@@ -34,6 +34,7 @@ from dedup_nb.base.canonical import (
     RowIds,
     as_text,
     field_at,
+    find_field,
     id_of_line,
     is_one_value,
     parsed_line,
@@ -553,7 +554,7 @@ _NO_TEXT = r'^-?[0-9][0-9.eE+-]*$|^[{\["]'  # as Spark's parser writes a value t
 
 def _with_digits(rows: DataFrame, schema: T.StructType, name: str) -> DataFrame:
     "An id that is text here has the digits that came: Spark's parser makes doubles of some."
-    found = field_at(schema, name)
+    found = find_field(schema, name)
     if not found or not isinstance(found.kind, T.StringType):
         return rows
     is_number = f"{found.sql} rlike {literal(_NO_TEXT)}"

@@ -156,7 +156,7 @@ class Deduplicated:
         "The counts by verdict and reason, as a small table; Spark counts them now."
         counts = F.count(F.lit(1)).alias("pairs"), F.sum("copies").alias("rows")
         table = self.verdicts.groupBy("verdict", "reason").agg(*counts).orderBy("verdict", "reason")
-        return table.toPandas()._repr_html_()
+        return table.toPandas()._repr_html_()  # type: ignore[operator]  # the stubs take it for a column
 
 
 _FOR_FRAMES = set(

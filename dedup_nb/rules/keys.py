@@ -47,6 +47,7 @@ from dedup_nb.base.canonical import (
     as_text,
     canonical_row,
     field_at,
+    find_field,
     id_text,
     order_of,
     paths_in,
@@ -119,10 +120,10 @@ def _surrogate_columns(
 
 def _named_columns(recipe: Recipe) -> dict[str, str]:
     "The columns that must be there, each with the setting that names it."
-    is_asked = recipe.event_fingerprint and "event_fingerprint" in recipe.given
-    by_setting = {
+    fingerprint, is_asked = recipe.event_fingerprint, "event_fingerprint" in recipe.given
+    by_setting: dict[str, Sequence[str]] = {
         "event_id": recipe.event_id,
-        "event_fingerprint": [recipe.event_fingerprint] if is_asked else [],
+        "event_fingerprint": [fingerprint] if fingerprint and is_asked else [],
         "order_by": [c for c, _ in order_parts(recipe.order_by)],
         "fingerprint_columns": recipe.fingerprint_columns,
     }
@@ -139,9 +140,8 @@ def fit(
     folders: Sequence[str] = (),  # columns that names of folders give
 ) -> Keys:
     "Fill the blanks of a recipe. Raises `MissingColumnError` for columns that were named and are not there."
-    is_schema = isinstance(schema, T.StructType)
-    columns = schema.fieldNames() if is_schema else schema
-    paths = paths_in(schema) if is_schema else schema
+    columns: Sequence[str] = schema.fieldNames() if isinstance(schema, T.StructType) else schema
+    paths: Sequence[str] = paths_in(schema) if isinstance(schema, T.StructType) else schema
     require_columns(paths, _named_columns(recipe), "The run")
     _check_case(recipe, columns)
     fingerprint = recipe.event_fingerprint if recipe.event_fingerprint in paths else None
@@ -192,7 +192,7 @@ def check_columns(
                 f"The order column {name} is {kind.simpleString()}; wanted a timestamp, date, number or "
                 "string. Name other columns in order_by."
             )
-    original = field_at(schema, ORIGINAL)
+    original = find_field(schema, ORIGINAL)
     if original and not isinstance(original.kind, T.StringType):
         raise InputError(
             f"{ORIGINAL} is carried on and must be a string, and is {original.kind.simpleString()}. "
