@@ -26,6 +26,7 @@ __all__ = [
     "without_helper_columns",
     "is_text",
     "merge_types",
+    "merge_columns",
     "persisted",
     "let_go",
 ]
@@ -140,7 +141,7 @@ def _start(settings: Mapping[str, str], delta: bool) -> SparkSession:
     builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[*]")).appName("dedup_nb")
     packages = settings.get("spark.jars.packages")
     try:
-        spark = builder.config(map=settings).getOrCreate()
+        spark = builder.config(map={**settings}).getOrCreate()
     except Exception as wrong:
         if not packages:
             raise
@@ -184,12 +185,17 @@ _HELD: dict[tuple[int, str], tuple[str, int]] = {}  # of a session: what was set
 _LOCK = Lock()
 
 
+def _conf(spark: SparkSession, name: str) -> str:
+    "A setting as it is. Raises where there is none, or nobody may read it."
+    return spark.conf.get(name) or ""
+
+
 @contextmanager
 def _hold(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     "Set what is not so yet; put back what was there, if nobody else holds it."
     key = id(spark), name
     with _LOCK:
-        was, users = _HELD.get(key) or (spark.conf.get(name), 0)
+        was, users = _HELD.get(key) or (_conf(spark, name), 0)
         if not users and was != value:
             spark.conf.set(name, value)
         _HELD[key] = was, users + 1
@@ -234,7 +240,7 @@ def _unlike(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
     found = []
     for name, value in settings.items():
         with suppress(Exception):
-            if (current := spark.conf.get(name)).lower() != value.lower():
+            if (current := _conf(spark, name)).lower() != value.lower():
                 found.append(f"{name}={current}")
     return found
 
@@ -261,7 +267,7 @@ def temporary_conf(
     notes = []
     with ExitStack() as stack:
         try:
-            if int(spark.conf.get("spark.sql.codegen.maxFields")) < 300:
+            if int(_conf(spark, "spark.sql.codegen.maxFields")) < 300:
                 for name, value in _WIDE.items():
                     stack.enter_context(_hold(spark, name, value))
         except Exception:
@@ -355,8 +361,20 @@ def merge_types(
         return one
     if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
         return T.ArrayType(merge_types(one.elementType, other.elementType, either, f"{column}[]"))
-    if not (isinstance(one, T.StructType) and isinstance(other, T.StructType)):
-        return either(column, one, other)
+    if isinstance(one, T.StructType) and isinstance(other, T.StructType):
+        return merge_columns(one, other, either, column)
+    return either(column, one, other)
+
+
+def merge_columns(
+    one: T.StructType,
+    other: T.StructType,
+    either: Callable[[str, T.DataType, T.DataType], T.DataType],  # as in `merge_types`
+    column: str = "",
+) -> T.StructType:
+    "The columns of both; where they differ, `either` says the type."
+    if one == other:
+        return one
     found = {f.name: f.dataType for f in one.fields}
     for f in other.fields:
         before = found.get(f.name, f.dataType)

@@ -25,8 +25,6 @@ __all__ = [
     "remove_folder",
     "remove_markers",
     "move_files",
-    "Folder",
-    "folder_at",
     "s3_client",
     "s3_files",
     "s3_settings",
@@ -43,10 +41,9 @@ import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from glob import escape, glob
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
@@ -103,7 +100,7 @@ def is_inside(path: str, folder: str) -> bool:
     return one == other or one.startswith(other + "/")
 
 
-def is_s3(path: str | None) -> bool:
+def is_s3(path: str | None) -> TypeGuard[str]:
     "Is this an address on S3, in any spelling?"
     return bool(re.match("s3[an]?:", path or "", re.IGNORECASE))
 
@@ -301,53 +298,6 @@ def move_files(folder: str, to: str) -> None:
             fs.move(source, target)
 
 
-# %% ../../nbs/base/30_storage.ipynb #4f0516bb
-@dataclass(frozen=True)
-class Folder:
-    "A folder, wherever it lies: reads, writes, lists and removes below itself."
-
-    path: str  # absolute
-
-    def at(self, name: str = "") -> str:
-        "The address of what has this name in the folder."
-        return f"{self.path}/{name}".rstrip("/")
-
-    def below(self, name: str) -> "Folder":
-        "A folder inside this one."
-        return Folder(self.at(name))
-
-    def read_json(self, name: str) -> Any:  # None if it is not there
-        "Read a small JSON file."
-        return read_json(self.at(name))
-
-    def write_text(self, name: str, text: str) -> None:
-        "Write a small file in one step. Raises `OutputError`."
-        write_text(self.at(name), text)
-
-    def names(self) -> list[str]:
-        "What lies in it, in order."
-        return names_in(self.path)
-
-    def files(self, root: "Folder | None" = None) -> list[dict[str, Any]]:  # path, bytes
-        "All files at any depth; their paths are below `root`, else below the folder."
-        return files_below(self.path, root.path if root else None)
-
-    def remove(self, name: str) -> bool:
-        "Remove a file; False if it was not there."
-        return remove_file(self.at(name))
-
-    def remove_all(self) -> None:
-        "Remove the folder and all in it, if it is there."
-        remove_folder(self.path)
-
-
-def folder_at(path: str) -> Folder:
-    "Open a folder. Raises `InputError` for an address that nobody here knows; it need not be there yet."
-    folder = Folder(absolute(path))
-    filesystem(folder.path)
-    return folder
-
-
 # %% ../../nbs/base/30_storage.ipynb #c90e0bff
 _Environment = tuple[tuple[str, str], ...]
 
@@ -497,7 +447,7 @@ def _s3a_package() -> dict[str, str]:
     hadoop = glob(f"{escape(jars)}/hadoop-client-api-*.jar")
     if not hadoop or glob(f"{escape(jars)}/hadoop-aws-*.jar"):
         return {}
-    version = re.search("hadoop-client-api-(.*)[.]jar$", hadoop[0])[1]
+    version = os.path.basename(hadoop[0]).removeprefix("hadoop-client-api-").removesuffix(".jar")
     return {"spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{version}"}
 
 
@@ -575,13 +525,6 @@ _RIGHTS = {  # a call of one of the three -> the right that it takes
 }
 
 
-def _right_for(text: str) -> str:
-    "The right that the refused call takes."
-    call = _CALL.search(text)
-    name = call[call.lastindex] if call else ""
-    return next(right for words, right in _RIGHTS.items() if re.search(words, name, re.IGNORECASE))
-
-
 def s3_refusal(
     wrong: BaseException,  # of pyarrow, boto3 or Spark, or one that repeats their words
     near: str = "",  # an address, whose bucket is meant where the refusal names none
@@ -601,10 +544,12 @@ def s3_refusal(
     if kind == "no S3A":
         start = start_with(s3_settings([f"s3://{where}"]), ", or let the command build its own session")
         return ConfigError(f"s3://{where} cannot be read: this Spark session has no S3A. {start}")
+    call = _CALL.search(text)
+    name = call[call.lastindex or 0] if call else ""
+    right = next(right for words, right in _RIGHTS.items() if re.search(words, name, re.IGNORECASE))
     store = s3_client().meta
-    found = dict(bucket=bucket, region=store.region_name, endpoint=store.endpoint_url)
-    advice = advice.format(right=_right_for(text), **found)
-    return AccessError(f"s3://{where} cannot be used: {advice} Nothing was committed.")
+    found = dict(bucket=bucket, region=store.region_name, endpoint=store.endpoint_url, right=right)
+    return AccessError(f"s3://{where} cannot be used: {advice.format(**found)} Nothing was committed.")
 
 
 # %% ../../nbs/base/30_storage.ipynb #dfbaf396
@@ -617,7 +562,7 @@ def check_bucket(path: str) -> None:
         s3_client().head_bucket(Bucket=bucket)
     except ClientError as wrong:  # with few rights, 403: then nobody can say
         if wrong.response["Error"]["Code"] == "404":
-            raise s3_refusal(OSError(f"NoSuchBucket: in bucket '{bucket}'")) from None
+            raise s3_refusal(OSError(f"NoSuchBucket: in bucket '{bucket}'")) or wrong from None
 
 
 @contextmanager

@@ -18,7 +18,7 @@ __all__ = [
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow.fs as pafs
 
@@ -132,19 +132,19 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
 def _batches_below(base: str, pattern: str, listed: _Listing) -> tuple[list[Batch], list[InputFile]]:
     "The batches below a folder, and the files that lie beside them."
     depth, matches = _depth(pattern), _compile_pattern(pattern)
-    by_folder: dict[str, list[InputFile]] = {}
+    found: dict[tuple[str, str], list[InputFile]] = {}  # by id and folder
     beside: list[InputFile] = []
     for name, info in listed:
         folder = "/".join(name.split("/")[:depth])
         is_own_file = info.is_file and folder == name
-        is_batch = matches.fullmatch(folder) and not is_own_file
-        files = by_folder.setdefault(folder, []) if is_batch else beside
+        files = beside
+        if not is_own_file and (matched := matches.fullmatch(folder)):
+            files = found.setdefault(("_".join(matched.groups()) or folder, folder), [])
         if info.is_file:
             files.append(InputFile(f"{base}/{name}".rstrip("/"), info.size or 0))
-    batches = []
-    for folder, files in by_folder.items():
-        batch_id = "_".join(matches.fullmatch(folder).groups()) or folder
-        batches.append(Batch(batch_id, tuple(files), f"{base}/{folder}"))
+    batches = [
+        Batch(batch_id, tuple(files), f"{base}/{folder}") for (batch_id, folder), files in found.items()
+    ]
     return batches, beside
 
 
@@ -314,12 +314,12 @@ def find_batches(
         is_file = bool(listed) and not listed[0][0]
         name = batch_id or _name_input(base, pattern, is_file)
         return _whole(source, Batch(name, tuple(beside), base))
-    found, notes = _check_ids(batches), ()
+    found = _check_ids(batches)
     if beside:
         lie = "lies" if len(beside) == 1 else "lie"
-        notes = (
+        note = (
             f"{counted(len(beside), 'file')} {lie} beside the batch folders ({pattern}), "
-            f"in no batch; the first is {beside[0].path}",
+            f"in no batch; the first is {beside[0].path}"
         )
-    found = Found(found.batches, found.unfit, notes)
+        found = replace(found, notes=(note,))
     return _only(found, source.path, batch_id) if batch_id else found

@@ -132,11 +132,13 @@ class DeltaVersions:
 
     def detail(self) -> Row:
         "What Delta says of the table: id, location, numFiles, sizeInBytes, ..."
-        return self.spark.sql(f"describe detail {self.sql}").first()
+        [detail] = self.spark.sql(f"describe detail {self.sql}").collect()
+        return detail
 
     def version(self) -> int:
         "The version as it is now."
-        return self.spark.sql(f"describe history {self.sql} limit 1").first().version
+        [latest] = self.spark.sql(f"describe history {self.sql} limit 1").collect()
+        return latest.version
 
     def at(self, version: int) -> DataFrame:
         "The rows as of a version."
@@ -148,8 +150,8 @@ class DeltaVersions:
 
     def feed(self, first: int, last: int) -> DataFrame:
         "What the change feed has of versions, if it is on: the columns, `_change_type`, `_commit_version`."
-        span = {"readChangeFeed": "true", "startingVersion": first, "endingVersion": last}
-        return self._load(self.spark.read.options(**span))
+        span = self.spark.read.options(readChangeFeed=True, startingVersion=first, endingVersion=last)
+        return self._load(span)
 
     def _load(self, reader: DataFrameReader) -> DataFrame:
         return reader.format("delta").load(absolute(self.name)) if self.is_path else reader.table(self.name)
@@ -429,17 +431,6 @@ def _catalog_table(spark: SparkSession, name: str) -> DataFrame:
     return table
 
 
-def _added_rows(table: Delta, batch: Batch, like: DataFrame, location: str) -> DataFrame:
-    "The rows of the files of a batch; of the change feed, if it has none."
-    columns = [quoted(name) for name in like.columns]
-    if not batch.files:
-        inserted = table.feed(*batch.versions).where("_change_type = 'insert'")
-        return inserted.select(*columns)
-    paths = [escaped(f.path) for f in batch.files]
-    reader = reading(table.spark).schema(like.schema).option("basePath", location)
-    return reader.parquet(*paths).select(*columns)
-
-
 def table_rows(
     spark: SparkSession,
     batch: Batch,  # of a table: without `versions` all its rows as they are now
@@ -447,8 +438,9 @@ def table_rows(
 ) -> AsOf:
     """Open a table for a batch.
 
-    Raises `MissingInputError` if it is not there, `FormatError` for a folder that is no Delta table,
-    `InputError` for a session without Delta.
+    With versions: what they added, by the files of the batch, or by the change feed if it has none. Raises
+    `MissingInputError` if it is not there, `FormatError` for a folder that is no Delta table, `InputError`
+    for a session without Delta.
     """
     table = Delta(spark, batch.source)
     if format == "table":
@@ -458,9 +450,14 @@ def table_rows(
     with read_as_delta(batch.source):
         first, last = batch.versions or (None, table.version())
         rows, about = table.at(last), table.detail()
-        if first is not None:
-            rows = _added_rows(table, batch, rows, about.location)
-        return AsOf(rows, str(last), about.id, first is None)
+        if first is None:
+            return AsOf(rows, str(last), about.id, is_whole=True)
+        if batch.files:
+            reader = reading(spark).schema(rows.schema).option("basePath", about.location)
+            added = reader.parquet(*(escaped(f.path) for f in batch.files))
+        else:
+            added = table.feed(first, last).where("_change_type = 'insert'")
+        return AsOf(added.select(*map(quoted, rows.columns)), str(last), about.id)
 
 
 # %% ../../nbs/formats/20_delta.ipynb #ff715332
@@ -544,8 +541,12 @@ def _read_log(table: Delta, first: int, last: int) -> tuple[list[Row], list[Row]
     return versions, files.collect()
 
 
-def _added_by_log(table: Delta, about: Row, first: int, last: int) -> Added:
-    "What was added, by the files that the log lists."
+def added_between(table: Delta, first: int, last: int) -> Added:
+    "Tell what was added, from the first version to the last, both included: by the feed, else by the log."
+    about = table.detail()
+    has_feed = about.properties.get("delta.enableChangeDataFeed") == "true"
+    if has_feed and (by_feed := _added_by_feed(table, first, last)):
+        return by_feed
     if why := _why_no_plain_files(table, about):
         return Added(True, why_not=why)
     try:
@@ -563,11 +564,3 @@ def _added_by_log(table: Delta, about: Row, first: int, last: int) -> Added:
     )
     files = [InputFile(f"{about.location}/{unquote(a.path)}", a.size) for a in added]
     return Added(bool(added), tuple(files), why)
-
-
-def added_between(table: Delta, first: int, last: int) -> Added:
-    "Tell what was added, from the first version to the last, both included."
-    about = table.detail()
-    has_feed = about.properties.get("delta.enableChangeDataFeed") == "true"
-    by_feed = _added_by_feed(table, first, last) if has_feed else None
-    return by_feed or _added_by_log(table, about, first, last)
