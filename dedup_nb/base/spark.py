@@ -25,6 +25,7 @@ __all__ = [
     "named",
     "without_helper_columns",
     "is_text",
+    "read_ddl",
     "merge_types",
     "merge_columns",
     "persisted",
@@ -348,12 +349,22 @@ PLAIN_JSON = {
     "dateFormat": "yyyy-MM-dd",
 }
 
-
 # %% ../../nbs/base/40_spark.ipynb #9a4d2e70
+_Either = Callable[[str, T.DataType, T.DataType], T.DataType]  # column and types -> what holds both
+
+
+def read_ddl(ddl: str) -> T.StructType:
+    "The columns that a DDL text names. Raises `ValueError` for a type alone, and what Spark says of no DDL."
+    kind = T.DataType.fromDDL(ddl)
+    if not isinstance(kind, T.StructType):
+        raise ValueError(f"{kind.simpleString()} is a type without columns.")
+    return kind
+
+
 def merge_types(
     one: T.DataType,
     other: T.DataType,
-    either: Callable[[str, T.DataType, T.DataType], T.DataType],  # column and types -> what holds both
+    either: _Either,
     column: str = "",
 ) -> T.DataType:
     "The type with the fields of both, in objects and in lists; where they differ, `either` says the type."
@@ -369,10 +380,10 @@ def merge_types(
 def merge_columns(
     one: T.StructType,
     other: T.StructType,
-    either: Callable[[str, T.DataType, T.DataType], T.DataType],  # as in `merge_types`
+    either: _Either,
     column: str = "",
 ) -> T.StructType:
-    "The columns of both; where they differ, `either` says the type."
+    "The columns of both, as `merge_types`."
     if one == other:
         return one
     found = {f.name: f.dataType for f in one.fields}

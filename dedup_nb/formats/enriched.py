@@ -270,7 +270,8 @@ def moment(
     text: str,  # an ISO date or time; without an offset it is UTC, never the session's time zone
 ) -> str:  # SQL
     "SQL for a time as an instant."
-    parts = _MOMENT.fullmatch(text)
+    if not (parts := _MOMENT.fullmatch(text)):
+        raise ValueError(f"{text} is no time in ISO 8601")
     zone = parts["zone"] or "Z"
     zone = zone if zone == "Z" else f"{zone[:3]}:{zone[-2:]}"  # Spark wants the colon
     clock = f"{parts['minute'] or '00:00'}{parts['second'] or ':00'}"
@@ -284,21 +285,18 @@ def _is_old(minimum: str | None, names: Sequence[str] = _INSTANTS) -> str:
     return " or ".join(f"coalesce({_value(name)} < {moment(minimum)}, false)" for name in names)
 
 
-def _is_event() -> str:
-    "SQL for: do the cells make an event, looked at one by one?"
-    filled = " and ".join(f"{cell_of(name)} <> ''" for name in REQUIRED)
-    typed = [name for name, kind in ENRICHED if kind != "string" or name == "event_id"]
-    rules = " and ".join(map(_is_right, [*typed, *_ENVELOPES]))
-    return f"size(_dd_cells) = 131 and {filled} and {rules}"
-
-
 def _judge(lines: DataFrame, name: str, and_also: str = "true") -> DataFrame:
     "The lines with cells, `_dd_sure`, and the column `name`: is it an event, and also what is asked?"
     cells = lines.select("*", F.split("value", "\t", -1).alias("_dd_cells"))
     sure = cells.select("*", F.expr(f"coalesce({_IS_SURE}, false)").alias("_dd_sure"))
+    # the cells, looked at one by one
+    filled = " and ".join(f"{cell_of(name)} <> ''" for name in REQUIRED)
+    typed = [name for name, kind in ENRICHED if kind != "string" or name == "event_id"]
+    rules = " and ".join(map(_is_right, [*typed, *_ENVELOPES]))
+    is_event = f"size(_dd_cells) = 131 and {filled} and {rules}"
     # the long way is inside the generator: there it costs nothing until it is needed, while generated
     # code that held both ways would be too long for the JVM to compile
-    good = F.expr(f"coalesce((_dd_sure or ({_is_event()})) and {and_also}, false)")
+    good = F.expr(f"coalesce((_dd_sure or ({is_event})) and {and_also}, false)")
     return sure.select("*", F.explode_outer(F.array(good)).alias(name))
 
 
@@ -373,22 +371,22 @@ def entity_errors(
     return _without_nulls(errors)
 
 
-def _error(name: str) -> str:
-    "SQL for the error of one cell as a struct; null if the cell is right."
-    cell, kind = cell_of(name), _KIND_OF[name]
-    wanted = "UUID" if name == "event_id" else _JSON_KINDS.get(kind, kind)
-    message = f"'Cannot parse key {name} into {wanted}'"
-    if name in _ENVELOPES:
-        message = _json_error(name, cell)
-    if name in REQUIRED:
-        message = f"if({cell} = '', 'Field {name} cannot be empty', {message})"
-    wrong = f"named_struct('type', 'InvalidValue', 'key', '{name}', 'value', {cell}, 'message', {message})"
-    return f"if({_is_right(name)}, null, {wrong})"
-
-
 def _failure() -> str:
-    "SQL for what is wrong with a line."
-    errors = _without_nulls([_error(name) for name in NAMES if _is_right(name)])
+    "SQL for what is wrong with a line, cell by cell if it has all of them."
+    found = []
+    for name in filter(_is_right, NAMES):
+        cell, kind = cell_of(name), _KIND_OF[name]
+        wanted = "UUID" if name == "event_id" else _JSON_KINDS.get(kind, kind)
+        message = f"'Cannot parse key {name} into {wanted}'"
+        if name in _ENVELOPES:
+            message = _json_error(name, cell)
+        if name in REQUIRED:
+            message = f"if({cell} = '', 'Field {name} cannot be empty', {message})"
+        error = (
+            f"named_struct('type', 'InvalidValue', 'key', '{name}', 'value', {cell}, 'message', {message})"
+        )
+        found.append(f"if({_is_right(name)}, null, {error})")
+    errors = _without_nulls(found)
     return f"""named_struct(
         'type', case when size(_dd_cells) = 1 then 'NotTSV'
                      when size(_dd_cells) <> 131 then 'FieldNumberMismatch' else 'RowDecodingError' end,

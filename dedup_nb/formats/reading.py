@@ -54,7 +54,7 @@ from dedup_nb.base.errors import (
     first_line,
     require_columns,
 )
-from ..base.spark import JSON, LINE, PLAIN_JSON, literal, merge_types, quoted, reading
+from ..base.spark import JSON, LINE, PLAIN_JSON, literal, merge_columns, quoted, read_ddl, reading
 from ..base.storage import escaped, filesystem, rows_in_parquet
 from .batches import Batch, InputFile
 from .delta import AsOf, table_rows
@@ -110,7 +110,7 @@ def columns_of(
 ) -> T.StructType:
     "The columns that a DDL text names. Raises `InputError` for what is none."
     try:
-        return T.StructType.fromDDL(schema)
+        return read_ddl(schema)
     except Exception as wrong:
         raise InputError(
             f"input_schema is not a list of columns: {first_line(wrong)} "
@@ -371,7 +371,7 @@ def _merge_by_file(
     merged = T.StructType([])
     for path, schema in schemas:
         try:
-            merged = merge_types(merged, schema, either)
+            merged = merge_columns(merged, schema, either)
         except ValueError as wrong:
             column, before, here = wrong.args
             raise InputError(
@@ -419,7 +419,8 @@ def _infer_columns(spark: SparkSession, files: Sequence[InputFile], **options: s
         if "COLUMN_ALREADY_EXISTS" not in str(wrong):
             raise
         variants = _lines(spark, files).selectExpr("schema_of_variant_agg(from_json(value, 'variant'))")
-        ddl = re.sub(r"\bOBJECT<", "STRUCT<", variants.first()[0])
+        [(objects,)] = variants.collect()
+        ddl = re.sub(r"\bOBJECT<", "STRUCT<", objects)
         kind = _plain_type(T.DataType.fromDDL(ddl))
         return kind if isinstance(kind, T.StructType) else T.StructType([])
     return T.StructType([f for f in found.fields if f.name != "_dd_corrupt"])
@@ -458,10 +459,11 @@ def _check_case_of_keys(lines: DataFrame, schema: T.StructType) -> None:
     objects = [(path, kind.fieldNames()) for path, kind in _objects_in(schema) if kind.fields]
     odd_keys = []
     for path, names in objects:
-        known, lower = ", ".join(map(literal, names)), ", ".join(literal(name.lower()) for name in names)
-        others = f"array_except({_keys_at(path)}, array({known}))"
+        own, lower = (", ".join(map(literal, some)) for some in (names, map(str.lower, names)))
+        others = f"array_except({_keys_at(path)}, array({own}))"
         odd_keys.append(f"max(get(filter({others}, k -> array_contains(array({lower}), lower(k))), 0))")
-    for (path, names), odd_key in zip(objects, lines.selectExpr(*odd_keys).first()):
+    [found] = lines.selectExpr(*odd_keys).collect()
+    for (path, names), odd_key in zip(objects, found):
         known: dict[str, str] = {}
         for name in filter(None, (*names, odd_key)):
             twin = known.setdefault(name.lower(), name)
@@ -499,7 +501,7 @@ def _json_columns(asked: _Request) -> T.StructType:
         by_file = [(f.path, _infer_columns(spark, [f], dropFieldIfAllNull="true")) for f in files]
         advice = "Set input_schema to say which it is (a string takes anything)."
         merged = _merge_by_file(by_file, _number_of_both, advice)
-        columns = merge_types(merged, columns, lambda _, one, other: one)
+        columns = merge_columns(merged, columns, lambda _, one, other: one)
     return _with_text_ids(columns, _id_columns(recipe))
 
 
@@ -552,17 +554,11 @@ _TWICE = f"json_array_length(concat('[', {LINE}, ']')) = 1 and {JSON} is null"
 _NO_TEXT = r'^-?[0-9][0-9.eE+-]*$|^[{\["]'  # as Spark's parser writes a value that was none
 
 
-def _with_digits(rows: DataFrame, schema: T.StructType, name: str) -> DataFrame:
-    "An id that is text here has the digits that came: Spark's parser makes doubles of some."
-    found = find_field(schema, name)
-    if not found or not isinstance(found.kind, T.StringType):
-        return rows
-    is_number = f"{found.sql} rlike {literal(_NO_TEXT)}"
-    text = F.expr(f"if({is_number}, {id_of_line(LINE, [name], schema=schema)}, {found.sql})")
-    return rows.withColumn(*with_value(schema, name, text))
-
-
-def _parse_lines(lines: DataFrame, schema: T.StructType, texts: Sequence[str] = ()) -> DataFrame:
+def _parse_lines(
+    lines: DataFrame,  # `value` and `_dd_id`
+    schema: T.StructType,
+    texts: Sequence[str] = (),  # ids
+) -> DataFrame:
     "The line, its id, its columns, JSON, and `_dd_corrupt` if it does not fit them."
     whole = T.StructType([*schema.fields, T.StructField("_dd_corrupt", T.StringType())])
     event = F.from_json("value", whole, _JSON).alias("event")
@@ -575,20 +571,16 @@ def _parse_lines(lines: DataFrame, schema: T.StructType, texts: Sequence[str] = 
     variant = F.expr(parsed_line(LINE, "_dd_parts.quick")).alias(JSON)
     rows = parsed.select(LINE, "_dd_id", *columns, corrupt, variant)
     for name in texts:
-        rows = _with_digits(rows, schema, name)
+        found = find_field(schema, name)
+        if found and isinstance(found.kind, T.StringType):
+            # with the digits that came: Spark's parser makes doubles of some
+            is_number = f"{found.sql} rlike {literal(_NO_TEXT)}"
+            text = F.expr(f"if({is_number}, {id_of_line(LINE, [name], schema=schema)}, {found.sql})")
+            rows = rows.withColumn(*with_value(schema, name, text))
     return rows
 
 
 # %% ../../nbs/formats/40_reading.ipynb #dd217845
-def _with_json_ids(lines: DataFrame, schema: T.StructType, ids: RowIds) -> DataFrame:
-    "JSON lines and the ids by which they are looked up: only those are parsed, if they say it alone."
-    line = parsed_line("value") if ids.needs_row else parsed_members("value", schema, ids.columns)
-    parsed = lines.selectExpr("value", f"explode_outer(array({line})) as {JSON}")
-    fields = [*schema.fields, parsed.schema[JSON]]
-    looked_up = ids.looked_up(T.StructType(fields))
-    return parsed.select("value", looked_up.alias("_dd_id"))
-
-
 def _read_json(asked: _Request) -> Source:
     "JSON lines."
     place, wanted = asked.place, asked.recipe.event_id
@@ -597,7 +589,11 @@ def _read_json(asked: _Request) -> Source:
     require_columns(paths_in(schema), dict.fromkeys(wanted, "event_id"), "input_format=json")
     ids = asked.ids_of(schema, ())
     lines = _lines(asked.spark, asked.batch.files).where("trim(both ' \t\r' from value) <> ''")
-    raw = _with_json_ids(lines, schema, ids)
+    # the members of the id alone are parsed, if they say it alone
+    line = parsed_line("value") if ids.needs_row else parsed_members("value", schema, ids.columns)
+    parsed = lines.selectExpr("value", f"explode_outer(array({line})) as {JSON}")
+    looked_up = ids.looked_up(T.StructType([*schema.fields, parsed.schema[JSON]]))
+    raw = parsed.select("value", looked_up.alias("_dd_id"))
     if place.where:  # lines that cannot be read stay: they are bad
         rows = _parse_lines(raw, schema).where(f"_dd_corrupt is not null or ({place.where})")
         raw = rows.selectExpr(f"{LINE} as value", "_dd_id")
@@ -721,7 +717,7 @@ def _parquet_rows(asked: _Request) -> DataFrame:
         # the footers alone: Spark would let a folder take the place of a column
         own = reading(spark).options(mergeSchema=True, recursiveFileLookup=True).parquet(*paths).schema
         _check_folders(batch, own.fieldNames())
-        kinds = dict.fromkeys(_folder_columns(batch), T.StringType())
+        kinds: dict[str, T.DataType] = dict.fromkeys(_folder_columns(batch), T.StringType())
         require_columns(kinds, given.fieldNames(), "input_schema gives types of folder columns; it")
         kinds |= {f.name: f.dataType for f in given.fields}
         folders = [T.StructField(name, kind) for name, kind in kinds.items()]

@@ -9,7 +9,6 @@ __all__ = [
     "WIDE_FOLDER",
     "check_shreddable",
     "entities_of",
-    "entity_lines",
     "ShreddedTables",
     "shred",
     "atomic_lines",
@@ -36,7 +35,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ..base.errors import ConfigError, MissingColumnError, OutputError, did_you_mean, require_columns
-from ..base.spark import literal, quoted
+from ..base.spark import literal, quoted, read_ddl
 from dedup_nb.formats.enriched import (
     ENRICHED,
     IGLU_URI,
@@ -217,32 +216,14 @@ def _escape(text: str) -> str:
     return f"if({text} rlike {odd}, substr({written}, 3, length({written}) - 4), {text})"
 
 
-# SQL for the parts of a line, of columns of entities
-_COLUMNS = {name: name for name in ("vendor", "name", "format", "version", "root_tstamp", "data")}
-_COLUMNS["root_id"] = _escape("root_id")
+def _schema_json(vendor: str, name: str, form: str, version: str) -> str:
+    return f"""concat('{{"vendor":"', {vendor}, '","name":"', {name},
+    '","format":"', {form}, '","version":"', {version}, '"}}')"""
 
 
-def _schema_json(parts: Mapping[str, str]) -> str:
-    return f"""concat('{{"vendor":"', {parts["vendor"]}, '","name":"', {parts["name"]},
-    '","format":"', {parts["format"]}, '","version":"', {parts["version"]}, '"}}')"""
-
-
-def _hierarchy_json(parts: Mapping[str, str]) -> str:
-    return f"""concat('{{"rootId":"', {parts["root_id"]}, '","rootTstamp":"', {parts["root_tstamp"]},
-    '","refRoot":"events","refTree":["events","', {parts["name"]}, '"],"refParent":"events"}}')"""
-
-
-def _line_of(parts: Mapping[str, str]) -> str:
-    "SQL for the line of an entity, of SQL for its parts."
-    schema, data, hierarchy = _schema_json(parts), parts["data"], _hierarchy_json(parts)
-    return f"""concat('{{"schema":', {schema}, ',"data":', {data}, ',"hierarchy":', {hierarchy}, '}}')"""
-
-
-def entity_lines(
-    entities: DataFrame,  # from `entities_of`
-) -> DataFrame:  # `vendor`, `name`, `version`, `model`, and `value`: the line of a JSON table
-    "Write entities as lines of JSON."
-    return entities.selectExpr("vendor", "name", "version", "model", f"{_line_of(_COLUMNS)} as value")
+def _hierarchy_json(root_id: str, name: str) -> str:
+    return f"""concat('{{"rootId":"', {root_id}, '","rootTstamp":"', root_tstamp,
+    '","refRoot":"events","refTree":["events","', {name}, '"],"refParent":"events"}}')"""
 
 
 # %% ../../nbs/formats/50_shred.ipynb #b7a08244
@@ -286,8 +267,10 @@ def shred(
     if types is None:
         names = found.selectExpr("concat_ws('/', vendor, name, model) as type").distinct()
         types = sorted(r.type for r in names.collect())  # as many as tables, however many the events
-    json_parts = [f"{_schema_json(_COLUMNS)} as schema", f"{_hierarchy_json(_COLUMNS)} as hierarchy"]
-    rows, entities = found.selectExpr("*", *json_parts), {}
+    schema = _schema_json("vendor", "name", "format", "version")
+    hierarchy = _hierarchy_json(_escape("root_id"), "name")
+    rows = found.selectExpr("*", f"{schema} as schema", f"{hierarchy} as hierarchy")
+    entities = {}
     for kind in types:
         vendor, name, model = _parts_of(kind)
         is_kind = (F.col("vendor") == vendor) & (F.col("name") == name) & (F.col("model") == model)
@@ -446,9 +429,10 @@ def _row_of_entity(layout: str) -> str:
     parts = {part: f"split_part({version}, '-', {level})" for part, level in _LEVELS.items()}
     parts |= {"vendor": vendor, "name": name, "version": version}
     parts["format"] = form if layout == "classic" else "'json'"
-    folders = [f"{parts[part]} as {part}" for part in LAYOUTS[layout]]
-    parts |= {"format": form, "root_id": "root_id", "root_tstamp": "root_tstamp", "data": "x.data"}
-    return f"struct({', '.join(folders)}, {_line_of(parts)} as value)"
+    folders = ", ".join(f"{parts[part]} as {part}" for part in LAYOUTS[layout])
+    schema, hierarchy = _schema_json(*_ADDRESS), _hierarchy_json("root_id", name)
+    line = f"""concat('{{"schema":', {schema}, ',"data":', x.data, ',"hierarchy":', {hierarchy}, '}}')"""
+    return f"struct({folders}, {line} as value)"
 
 
 def shredded(
@@ -561,12 +545,13 @@ def wide_row(
     else:
         tables = [table_name(*_parts_of(name)) for name in types]
         names = [f"{column}_{table}" for column in ("contexts", "unstruct_event") for table in tables]
-    typed = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema or T.StructType([])
-    kinds = dict.fromkeys(names, T.StringType()) | {f.name: f.dataType for f in typed.fields}
+    typed = read_ddl(schema) if isinstance(schema, str) else schema or T.StructType([])
+    kinds: dict[str, T.DataType] = dict.fromkeys(names, T.StringType())
+    kinds |= {f.name: f.dataType for f in typed.fields}
     columns = _atomic_columns(events)
     for name, kind in kinds.items():
         text = F.expr(_value_of(f"'{name}'"))
-        value = text if isinstance(kind, T.StringType) else F.from_json(text, kind)
+        value = text if isinstance(kind, T.StringType) else F.from_json(text, kind.json())
         columns.append(value.alias(name))
     return found.select(*columns)
 

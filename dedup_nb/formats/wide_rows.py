@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ..base.errors import ConfigError, first_line
-from ..base.spark import merge_types
+from ..base.spark import merge_types, read_ddl
 from .shred import named_entities
 
 # %% ../../nbs/formats/60_wide_rows.ipynb #074912dc
@@ -64,7 +64,7 @@ def found_types(
     words = {r.key: "STRING" if r.unread else _WORD.sub(_ddl_word, r.merged) for r in rows}
     ddl = ", ".join(f"{name}: {text}" for name, text in words.items())
     found: dict[str, T.DataType] = {_DUPLICATE: _ORIGINAL_ID}
-    for f in T.DataType.fromDDL(f"struct<{ddl}>").fields:
+    for f in read_ddl(f"struct<{ddl}>").fields:
         fits = isinstance(f.dataType, T.StructType) and _fits_files(f.dataType)
         found[f.name] = _column_type(f.name, f.dataType) if fits else _TEXT
     return found
@@ -122,11 +122,13 @@ def _count_losses(name: str, kind: T.DataType) -> Column:
     "How many entities of a column have values that its type does not hold?"
     one = kind.elementType if isinstance(kind, T.ArrayType) else kind
     text = _as_text(one)
-    typed = F.from_json("x.data", one).alias("typed")
-    both = F.struct(typed, F.from_json("x.data", text).alias("text"))
+    typed = F.from_json("x.data", one.json()).alias("typed")
+    whole = F.from_json("x.data", text.json()).alias("text")
+    both = F.array(F.struct(typed, whole))
     # a lambda, so that each value is parsed once
     is_less = lambda v: _count_values(v["typed"], one) < _count_values(v["text"], text)
-    is_lost = F.when(F.col("x.key") == name, F.exists(F.array(both), is_less)).otherwise(False)
+    is_of_column = F.col("x.key") == name
+    is_lost = F.when(is_of_column, F.exists(both, is_less)).otherwise(False)
     return F.count_if(is_lost).alias(name)
 
 
@@ -142,7 +144,7 @@ def fitted_types(
     typed = {name: kind for name, kind in fitted.items() if name in before and kind != _TEXT}
     if typed:
         items = named_entities(events, skip=skip).selectExpr("explode_outer(_dd_items) as x")
-        losses = items.agg(*(_count_losses(name, kind) for name, kind in typed.items())).first()
+        [losses] = items.agg(*(_count_losses(name, kind) for name, kind in typed.items())).collect()
         fitted |= {name: _TEXT for name in typed if losses[name]}
     # what was text before, or is not to have a type, had not to be made text
     was = {**dict.fromkeys(found, None if grows else _TEXT), **before}
@@ -169,7 +171,7 @@ def given_columns(
     if schema == "infer":
         return {}
     try:
-        columns = {f.name: f.dataType for f in T.StructType.fromDDL(schema).fields}
+        columns = {f.name: f.dataType for f in read_ddl(schema).fields}
     except Exception as wrong:
         raise ConfigError(
             f"wide_row_schema is not a list of columns: {first_line(wrong)} Wanted infer, or something like "

@@ -12,7 +12,6 @@ from dedup_nb.formats.shred import (
     ATOMIC,
     LAYOUTS,
     entities_of,
-    entity_lines,
     entity_types,
     shred,
     shredded,
@@ -71,11 +70,11 @@ def test_recorded_events_become_the_recorded_tables(recorded, case):
 @pytest.mark.parametrize("case", CASES)
 def test_frames_are_shredded_as_lines_are(recorded, case):
     lines, _ = recorded(case)
-    tables, entities = shred(events := events_of(lines)), entities_of(events)
+    tables = shred(events_of(lines))
     by_line = shredded(lines, "5.x").where("name <> 'atomic'")
-    assert sorted(r.value for r in entity_lines(entities).collect()) == sorted(
-        r.value for r in by_line.collect()
-    )
+    line = '{{"schema":{schema},"data":{data},"hierarchy":{hierarchy}}}'.format
+    found = [line(**r.asDict()) for frame in tables.entities.values() for r in frame.collect()]
+    assert sorted(found) == sorted(r.value for r in by_line.collect())
     assert tables.types == sorted({f"{r.vendor}/{r.name}/{r.model}" for r in by_line.collect()})
     assert tables.atomic.columns == [name for name, _ in ATOMIC] and len(tables.atomic.columns) == 128
     assert dict(tables.atomic.dtypes)["collector_tstamp"] == "timestamp"
