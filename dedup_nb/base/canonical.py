@@ -78,23 +78,26 @@ def field_at(
     )
 
 
-def _member_of_line(schema: T.StructType, name: str) -> Value:
-    "The value in a line of JSON, see `parsed_line` and `parsed_members`."
-    parts = [name] if name in schema.fieldNames() else name.split(".")
-    line, path = JSON, "$[0]"
-    if isinstance(schema[JSON].dataType, T.StructType):
-        line, path, parts = f"{JSON}.{quoted(parts[0])}", "$", parts[1:]
-    for part in parts:
-        path += f"['{part}']" if '"' in part else f'["{part}"]'
-    sql = f"variant_get({line}, {literal(path)}, 'variant')"
-    return Value(sql, T.VariantType(), is_line=True)
-
-
 def values_of(
     schema: T.StructType,  # of the rows; with `JSON` if they are lines of JSON
 ) -> Values:
     "Say where the values of rows stand."
-    return partial(_member_of_line if JSON in schema.fieldNames() else field_at, schema)
+    columns = schema.fieldNames()
+    if JSON not in columns:
+        return partial(field_at, schema)
+
+    def member_of_line(name: str) -> Value:
+        "The value in a line of JSON, see `parsed_line` and `parsed_members`."
+        line, path = JSON, "$[0]"
+        parts = [name] if name in columns else name.split(".")
+        if isinstance(schema[JSON].dataType, T.StructType):
+            line, path, parts = f"{JSON}.{quoted(parts[0])}", "$", parts[1:]
+        for part in parts:
+            path += f"['{part}']" if '"' in part else f'["{part}"]'
+        sql = f"variant_get({line}, {literal(path)}, 'variant')"
+        return Value(sql, T.VariantType(), is_line=True)
+
+    return member_of_line
 
 
 # %% ../../nbs/base/50_canonical.ipynb #97956204

@@ -441,30 +441,26 @@ def kind_of(name: str) -> type:
     return next(kind for kind in (bool, int, float, str) if kind in among)
 
 
-def _fault(s: Field, value: Any) -> str | None:
-    "What is wrong with a parsed value; None if nothing is."
-    allowed, low, high = (s.metadata[name] for name in ("allowed", "at_least", "at_most"))
-    if allowed and value not in allowed:
-        return f"wanted one of {', '.join(allowed)}.{did_you_mean(str(value), allowed)}"
-    if low is not None and value < low:
-        return f"wanted at least {low:g}."
-    if high is not None and value > high:
-        return f"wanted at most {high:g}."
-    return None
-
-
 def _check(s: Field, value: Any, source: str) -> tuple[Any, str | None]:
     "The parsed value, None or () if it is blank; and the mistake in it."
+    allowed, low, high = (s.metadata[name] for name in ("allowed", "at_least", "at_most"))
+    parsed, fault = None, None
     try:
         parsed = _parse(kind_of(s.name), value)
-        fault = _fault(s, parsed) if parsed not in (None, ()) else None
     except ValueError as wanted:
-        parsed, fault = None, f"wanted {wanted}."
+        fault = f"{wanted}."
+    is_given = parsed not in (None, ())
+    if is_given and allowed and parsed not in allowed:
+        fault = f"one of {', '.join(allowed)}.{did_you_mean(str(parsed), allowed)}"
+    elif is_given and low is not None and parsed < low:
+        fault = f"at least {low:g}."
+    elif is_given and high is not None and parsed > high:
+        fault = f"at most {high:g}."
     if fault is None:
         return parsed, None
     shown = f"{s.name} = {masked(str(value))!r}" if s.metadata["shown"] else s.name
     where = "" if source == "parameter" else f" (from {source})"
-    return None, f"{shown}{where}: {fault}"
+    return None, f"{shown}{where}: wanted {fault}"
 
 
 # %% ../../nbs/base/20_config.ipynb #458f38ca
@@ -531,16 +527,16 @@ def _from_file(profile: str | None, settings_file: str | None) -> _Found:
     profile = profile or os.environ.get("DEDUP_PROFILE")
     named = settings_file or os.environ.get("DEDUP_SETTINGS")
     path = Path(named or "settings.ini")
-    if not path.exists() and named:
-        raise ConfigError(
-            f"The settings file {path} is not there. Check the path, or leave it out to use defaults."
-        )
-    if not path.exists() and profile:
-        raise ConfigError(
-            f"Profile {profile!r} needs a settings.ini in the working directory, and there is none. "
-            "Go to the folder that has it, or pass settings_file."
-        )
     if not path.exists():
+        if named:
+            raise ConfigError(
+                f"The settings file {path} is not there. Check the path, or leave it out to use defaults."
+            )
+        if profile:
+            raise ConfigError(
+                f"Profile {profile!r} needs a settings.ini in the working directory, and there is none. "
+                "Go to the folder that has it, or pass settings_file."
+            )
         return {}
     parser = configparser.ConfigParser(interpolation=None)
     try:

@@ -256,28 +256,21 @@ def _check_ids(batches: Iterable[Batch]) -> Found:
     return Found(tuple(fit), tuple(filter(None, why_unfit)))
 
 
-def _likelier_pattern(batch: Batch) -> str | None:
-    "The pattern by which the folders of an input look like batches: all are `name=value`."
-    folders = [path.split("/")[:-1] for path in batch.by_path()]
-    are_named = all(path and all(re.match("[^=]+=", level) for level in path) for path in folders)
-    if not folders or not are_named:
-        return None
-    return "/".join(f"{level.partition('=')[0]}=*" for level in folders[0])
-
-
 def _whole(source: Input, batch: Batch) -> Found:
-    "An input that is one batch."
+    "An input that is one batch; with a note where its folders look like batches by another pattern."
     found = _check_ids([batch])
     if found.unfit:
         raise InputError(f"{found.unfit[0]} Or name the batch yourself with batch_id (--batch-id).")
-    pattern = _likelier_pattern(batch)
-    if not pattern:
+    paths = list(batch.by_path())
+    if not paths or not all(re.fullmatch("([^=/]+=[^/]*/)+[^/]*", path) for path in paths):
         return found
+    # all folders are `name=value`
+    pattern = re.sub("=[^/]*", "=*", os.path.dirname(paths[0]))
     note = (
         f"the folders of {source.path} look like {pattern}, and are taken as one batch, {batch.batch_id}; "
         f"for a batch each: --batch-pattern '{pattern}'"
     )
-    return Found(found.batches, notes=(note,))
+    return replace(found, notes=(note,))
 
 
 # %% ../../nbs/formats/10_batches.ipynb #f4477fe3

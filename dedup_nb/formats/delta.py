@@ -309,15 +309,6 @@ def _kind_of(table: Delta) -> str | None:
     return "a Delta table" if kind == "delta" else f"a table of {kind} files"
 
 
-def _names_beside(table: Delta) -> list[str]:
-    front, _ = table.parts
-    if table.is_path:
-        return names_in(absolute(front or "/"))
-    with suppress(Exception):
-        return [t.name for t in table.spark.catalog.listTables(front or None)]
-    return []
-
-
 def open_delta(
     spark: SparkSession,
     name: str,  # of the catalog, or a path
@@ -329,8 +320,14 @@ def open_delta(
         raise InputError(f"This Spark session has no Delta. {start_with_delta()}")
     kind = _kind_of(table)
     if kind is None:
+        (front, last), beside = table.parts, []
+        if table.is_path:
+            beside = names_in(absolute(front or "/"))
+        else:
+            with suppress(Exception):
+                beside = [t.name for t in spark.catalog.listTables(front or None)]
         raise MissingInputError(
-            f"Wanted the {what} {name}; it is not there.{did_you_mean(table.parts[1], _names_beside(table))} "
+            f"Wanted the {what} {name}; it is not there.{did_you_mean(last, beside)} "
             "Name a table of the catalog, or a path with a slash."
         )
     if kind != "a Delta table":
@@ -494,10 +491,14 @@ _EXACT = {"string", "date", "boolean", "tinyint", "smallint", "int", "bigint"}  
 def _why_no_plain_files(table: Delta, about: Row) -> str | None:
     "Why the files of a table do not say its rows by themselves, in words."
     kinds = {f.name: f.dataType.simpleString() for f in table.rows().schema.fields}
-    why = [f"it is partitioned by {c} ({kinds[c]})" for c in about.partitionColumns if kinds[c] not in _EXACT]
+    odd = [column for column in about.partitionColumns if kinds[column] not in _EXACT]
     if about.properties.get(_MAPPING, "none") != "none":
-        why.insert(0, "its columns have other names in the files (delta.columnMapping.mode)")
-    return f"{why[0]}, and its change feed was not on in all these versions" if why else None
+        why = "its columns have other names in the files (delta.columnMapping.mode)"
+    elif odd:
+        why = f"it is partitioned by {odd[0]} ({kinds[odd[0]]})"
+    else:
+        return None
+    return f"{why}, and its change feed was not on in all these versions"
 
 
 def _why_elsewhere(paths: Sequence[str], columns: Sequence[str]) -> str | None:

@@ -28,6 +28,7 @@ __all__ = [
     "sure_lines",
     "renamed_line",
     "sure_events",
+    "cut_at_point",
     "utc_text",
     "decimal_text",
     "field_text",
@@ -594,17 +595,21 @@ def sure_events(
 
 
 # %% ../../nbs/formats/30_enriched.ipynb #525a080b
+def cut_at_point(time: Column) -> tuple[Column, Column]:
+    "The text of a time up to its seconds, and the digits of their fraction."
+    whole, behind = (F.substring_index(time, ".", at) for at in (1, -1))
+    has_fraction = F.contains(time, F.lit("."))
+    return whole, F.when(has_fraction, behind).otherwise("")
+
+
 def utc_text(time: Column) -> Column:
     "A timestamp as `yyyy-MM-dd HH:mm:ss.SSS` in UTC, with microseconds where it has them."
-    dot, start = F.lit("."), F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
+    start = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
     utc = F.timestamp_add("MICROSECOND", F.unix_micros(time), start)
-    text = utc.cast("string")
-    whole, behind = (F.substring_index(text, ".", at) for at in (1, -1))
-    has_fraction = F.contains(text, dot)
-    fraction = F.when(has_fraction, behind).otherwise("")
+    whole, fraction = cut_at_point(utc.cast("string"))
     digits = F.when(F.length(fraction) > 3, 6).otherwise(3)
     padded = F.rpad(fraction, digits, F.lit("0"))
-    return F.concat(whole, dot, padded)
+    return F.concat(whole, F.lit("."), padded)
 
 
 def decimal_text(number: Column) -> Column:

@@ -41,6 +41,7 @@ from dedup_nb.formats.enriched import (
     IGLU_URI,
     NAMES,
     cell_of,
+    cut_at_point,
     decimal_text,
     envelope,
     field_text,
@@ -181,11 +182,9 @@ _SCHEMA_PARTS = [f"{part} as {name}" for part, name in zip(_ADDRESS, ("vendor", 
 
 def _to_milliseconds(time: Column) -> Column:
     "The text of a time, cut to milliseconds: `yyyy-MM-dd HH:mm:ss.SSS`."
-    dot = F.lit(".")
-    whole, behind = (F.substring_index(time, ".", at) for at in (1, -1))
-    fraction = F.when(F.contains(time, dot), behind).otherwise("")
+    whole, fraction = cut_at_point(time)
     milliseconds = F.rpad(F.left(fraction, F.lit(3)), 3, "0")
-    return F.concat(F.translate(whole, "T", " "), dot, milliseconds)
+    return F.concat(F.translate(whole, "T", " "), F.lit("."), milliseconds)
 
 
 def entities_of(
