@@ -622,10 +622,15 @@ class Recipe:
         return self.missing_fingerprint == "unique"
 
 
+def _settings_for(kind: type, config: Config) -> dict[str, Any]:
+    "The settings that have the names of fields."
+    return {f.name: getattr(config, f.name) for f in fields(kind) if hasattr(config, f.name)}
+
+
 def recipe_of(config: Config) -> Recipe:
     "Take from the settings what decides a row's fate."
-    names = [f.name for f in fields(Recipe) if f.name != "given"]
-    return Recipe(**{n: getattr(config, n) for n in names}, given=frozenset(config.sources) & set(names))
+    found = _settings_for(Recipe, config)
+    return Recipe(**found, given=frozenset(config.sources) & set(found))
 
 
 def check_renames(recipe: Recipe) -> None:
@@ -753,6 +758,5 @@ class Limits:
 
 def limits_of(config: Config) -> Limits:
     "Take the limits from the settings."
-    names = [f.name for f in fields(Limits) if f.name != "etl_s"]
     etl_s = None if config.etl_time is None else epoch_seconds(config.etl_time)
-    return Limits(**{n: getattr(config, n) for n in names}, etl_s=etl_s)
+    return Limits(**_settings_for(Limits, config), etl_s=etl_s)

@@ -26,6 +26,8 @@ __all__ = [
     "without_helper_columns",
     "is_text",
     "read_ddl",
+    "types_of",
+    "struct_of",
     "merge_types",
     "merge_columns",
     "persisted",
@@ -361,6 +363,16 @@ def read_ddl(ddl: str) -> T.StructType:
     return kind
 
 
+def types_of(schema: T.StructType) -> dict[str, T.DataType]:
+    "The type of each column."
+    return {f.name: f.dataType for f in schema.fields}
+
+
+def struct_of(types: Mapping[str, T.DataType]) -> T.StructType:
+    "Columns of these names and types."
+    return T.StructType([T.StructField(name, kind) for name, kind in types.items()])
+
+
 def merge_types(
     one: T.DataType,
     other: T.DataType,
@@ -386,11 +398,10 @@ def merge_columns(
     "The columns of both, as `merge_types`."
     if one == other:
         return one
-    found = {f.name: f.dataType for f in one.fields}
-    for f in other.fields:
-        before = found.get(f.name, f.dataType)
-        found[f.name] = merge_types(before, f.dataType, either, f"{column}.{f.name}".lstrip("."))
-    return T.StructType([T.StructField(name, kind) for name, kind in found.items()])
+    found = types_of(one)
+    for name, kind in types_of(other).items():
+        found[name] = merge_types(found.get(name, kind), kind, either, f"{column}.{name}".lstrip("."))
+    return struct_of(found)
 
 
 # %% ../../nbs/base/40_spark.ipynb #mv000003

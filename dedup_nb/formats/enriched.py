@@ -46,7 +46,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ..base.errors import OutputError, did_you_mean
-from ..base.spark import literal
+from ..base.spark import literal, types_of
 
 # %% ../../nbs/formats/30_enriched.ipynb #f7c9f5c2
 ENRICHED = tuple(
@@ -662,8 +662,9 @@ def enriched_lines(
 ) -> DataFrame:  # `value`: one line per event
     "Write events as enriched TSV. Raises `OutputError` for columns that have no place in it."
     check_enriched(events.columns)
-    present = {f.name: f.dataType for f in events.schema.fields}
-    fields = [
-        F.coalesce(field_text(F.col(c), present[c]), F.lit("")) if c in present else F.lit("") for c in NAMES
-    ]
-    return events.select(F.concat_ws("\t", *fields).alias("value"))
+    empty = F.lit("")
+    cells = dict.fromkeys(NAMES, empty)
+    for name, kind in types_of(events.schema).items():
+        if name in cells:
+            cells[name] = F.coalesce(field_text(F.col(name), kind), empty)
+    return events.select(F.concat_ws("\t", *cells.values()).alias("value"))

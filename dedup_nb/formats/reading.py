@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import dropwhile, takewhile
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
@@ -30,6 +29,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ..base.spark import struct_of, types_of
+
+# %% ../../nbs/formats/40_reading.ipynb #c81f5a07
 from dedup_nb.base.canonical import (
     RowIds,
     as_text,
@@ -271,7 +273,7 @@ def _read_enriched(asked: _Request) -> Source:
 
     return Source(
         with_line_ids(lines, "value"),
-        T.StructType([T.StructField(name, T.DataType.fromDDL(kind)) for name, kind in ENRICHED]),
+        read_ddl(", ".join(f"{name} {kind}" for name, kind in ENRICHED)),
         partial(some_values, lines, minimum=minimum),
         plain,
         lambda part: decoded(part.withColumn(LINE, F.col("value")), minimum),
@@ -388,7 +390,7 @@ def _id_columns(recipe: Recipe) -> list[str]:
 
 def _with_text_ids(schema: T.StructType, names: Iterable[str]) -> T.StructType:
     "The columns with those of ids as text where Spark would make doubles or decimals: they lose digits."
-    fields = {f.name: f.dataType for f in schema.fields}
+    fields = types_of(schema)
     for name in names:
         first, _, rest = name.partition(".")
         inner = fields.get(first)
@@ -396,13 +398,13 @@ def _with_text_ids(schema: T.StructType, names: Iterable[str]) -> T.StructType:
             fields[name] = T.StringType()
         elif rest and isinstance(inner, T.StructType):
             fields[first] = _with_text_ids(inner, [rest])
-    return T.StructType([T.StructField(name, kind) for name, kind in fields.items()])
+    return struct_of(fields)
 
 
 def _plain_type(kind: T.DataType) -> T.DataType:
     "The type that Spark's own inference gives."
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(f.name, _plain_type(f.dataType)) for f in kind.fields])
+        return struct_of({name: _plain_type(inner) for name, inner in types_of(kind).items()})
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(_plain_type(kind.elementType))
     if isinstance(kind, (T.NullType, T.VariantType)):
@@ -481,10 +483,8 @@ def _columns_without_files(recipe: Recipe, place: Input) -> T.StructType:
     if place.entities and "collector_tstamp" not in order:
         order.append("collector_tstamp")
     named = [*recipe.event_id, recipe.event_fingerprint, *recipe.fingerprint_columns]
-    texts = [name for name in dict.fromkeys(named) if name and name not in order]
-    fields = [T.StructField(name, T.StringType()) for name in texts]
-    fields += [T.StructField(name, T.TimestampType()) for name in order]
-    return T.StructType(fields)
+    texts = [name for name in named if name and name not in order]
+    return struct_of(dict.fromkeys(texts, T.StringType()) | dict.fromkeys(order, T.TimestampType()))
 
 
 def _json_columns(asked: _Request) -> T.StructType:
@@ -615,9 +615,9 @@ def _read_json(asked: _Request) -> Source:
 # %% ../../nbs/formats/40_reading.ipynb #1465c42b
 def _named_folders(path: str) -> dict[str, str]:
     "The columns that Spark finds in a path: those of the last name=value folders that follow one another."
-    has_name, columns = lambda folder: "=" in folder, {}
-    upwards = dropwhile(lambda folder: not has_name(folder), reversed(path.split("/")[:-1]))
-    for folder in reversed([*takewhile(has_name, upwards)]):
+    found = re.search(r"((?:[^/]*=[^/]*/)+)(?:[^/=]*/)*[^/]*\Z", path)
+    columns = {}
+    for folder in found[1].split("/")[:-1] if found else ():
         name = folder.partition("=")[0]
         columns[re.sub("%([0-9A-Fa-f]{2})", lambda code: chr(int(code[1], 16)), name)] = folder
     return columns
@@ -719,9 +719,8 @@ def _parquet_rows(asked: _Request) -> DataFrame:
         _check_folders(batch, own.fieldNames())
         kinds: dict[str, T.DataType] = dict.fromkeys(_folder_columns(batch), T.StringType())
         require_columns(kinds, given.fieldNames(), "input_schema gives types of folder columns; it")
-        kinds |= {f.name: f.dataType for f in given.fields}
-        folders = [T.StructField(name, kind) for name, kind in kinds.items()]
-        reader = reading(spark).schema(T.StructType([*own.fields, *folders]))
+        folders = struct_of(kinds | types_of(given))
+        reader = reading(spark).schema(T.StructType([*own.fields, *folders.fields]))
         if any(f.path != batch.source for f in batch.files):
             reader = reader.option("basePath", batch.source)
         rows = reader.parquet(*paths)

@@ -35,7 +35,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ..base.errors import ConfigError, MissingColumnError, OutputError, did_you_mean, require_columns
-from ..base.spark import literal, quoted, read_ddl
+from ..base.spark import literal, quoted, read_ddl, types_of
 from dedup_nb.formats.enriched import (
     ENRICHED,
     IGLU_URI,
@@ -157,7 +157,7 @@ def check_shreddable(schema: T.StructType) -> None:
 
 def _entity_texts(events: DataFrame) -> dict[str, Column]:
     "The texts that entities are made of. Raises `MissingColumnError` if nothing can be made of the columns."
-    present = {f.name: f.dataType for f in events.schema.fields}
+    present = types_of(events.schema)
     missing = [name for name in _JOINED_BY if name not in present]
     if missing or not any(name in present for name in _KINDS):
         wanted, names = missing or list(_KINDS), list(present)
@@ -546,7 +546,7 @@ def wide_row(
         names = [f"{column}_{table}" for column in ("contexts", "unstruct_event") for table in tables]
     typed = read_ddl(schema) if isinstance(schema, str) else schema or T.StructType([])
     kinds: dict[str, T.DataType] = dict.fromkeys(names, T.StringType())
-    kinds |= {f.name: f.dataType for f in typed.fields}
+    kinds |= types_of(typed)
     columns = _atomic_columns(events)
     for name, kind in kinds.items():
         text = F.expr(_value_of(f"'{name}'"))

@@ -14,14 +14,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ..base.errors import ConfigError, first_line
-from ..base.spark import merge_types, read_ddl
+from ..base.spark import merge_types, read_ddl, struct_of, types_of
 from .shred import named_entities
 
 # %% ../../nbs/formats/60_wide_rows.ipynb #074912dc
 _DIGITS = 15  # that a double surely holds
 _TEXT = T.StringType()
 _DUPLICATE = "contexts_com_snowplowanalytics_snowplow_duplicate_1"  # a column even where nothing was renamed
-_ORIGINAL_ID = T.ArrayType(T.StructType([T.StructField("originalEventId", _TEXT)]))
+_ORIGINAL_ID = T.ArrayType(struct_of({"originalEventId": _TEXT}))
 _WORD = re.compile(r"(`(?:[^`]|``)*`|\w+)(?=:)|DECIMAL\((\d+),\d+\)|OBJECT")
 
 
@@ -64,9 +64,9 @@ def found_types(
     words = {r.key: "STRING" if r.unread else _WORD.sub(_ddl_word, r.merged) for r in rows}
     ddl = ", ".join(f"{name}: {text}" for name, text in words.items())
     found: dict[str, T.DataType] = {_DUPLICATE: _ORIGINAL_ID}
-    for f in read_ddl(f"struct<{ddl}>").fields:
-        fits = isinstance(f.dataType, T.StructType) and _fits_files(f.dataType)
-        found[f.name] = _column_type(f.name, f.dataType) if fits else _TEXT
+    for name, kind in types_of(read_ddl(f"struct<{ddl}>")).items():
+        fits = isinstance(kind, T.StructType) and _fits_files(kind)
+        found[name] = _column_type(name, kind) if fits else _TEXT
     return found
 
 
@@ -89,7 +89,7 @@ def _as_text(kind: T.DataType, only: type[T.DataType] = T.DataType) -> T.DataTyp
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(_as_text(kind.elementType, only))
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(f.name, _as_text(f.dataType, only)) for f in kind.fields])
+        return struct_of({name: _as_text(inner, only) for name, inner in types_of(kind).items()})
     return _TEXT if isinstance(kind, only) else kind
 
 
@@ -161,7 +161,7 @@ def columns_as_json(columns: Mapping[str, T.DataType]) -> dict[str, object]:
 def columns_from_json(recorded: Mapping[str, object]) -> dict[str, T.DataType]:
     "The types of columns, as they were recorded."
     fields = [{"name": n, "type": kind, "nullable": True, "metadata": {}} for n, kind in recorded.items()]
-    return {f.name: f.dataType for f in T.StructType.fromJson({"type": "struct", "fields": fields}).fields}
+    return types_of(T.StructType.fromJson({"type": "struct", "fields": fields}))
 
 
 def given_columns(
@@ -171,7 +171,7 @@ def given_columns(
     if schema == "infer":
         return {}
     try:
-        columns = {f.name: f.dataType for f in read_ddl(schema).fields}
+        columns = types_of(read_ddl(schema))
     except Exception as wrong:
         raise ConfigError(
             f"wide_row_schema is not a list of columns: {first_line(wrong)} Wanted infer, or something like "
