@@ -349,7 +349,8 @@ def canonical_form(
         fields = [(f.name, Value(f"{x}.{quoted(f.name)}", f.dataType)) for f in kind.fields]
         return f"if({x} is null, null, {_struct_form(fields, depth)})"
     if isinstance(kind, T.ArrayType):
-        return f"transform({x}, {item} -> {canonical_form(Value(item, kind.elementType), depth + 1)})"
+        inner = canonical_form(Value(item, kind.elementType), depth + 1)
+        return f"transform({x}, {item} -> {inner})"
     if isinstance(kind, T.MapType):
         key = canonical_form(Value(f"{item}.key", kind.keyType), depth + 1)
         inner = canonical_form(Value(f"{item}.value", kind.valueType), depth + 1)

@@ -304,8 +304,8 @@ def _overlap(one: str, other: str) -> bool:
     name, _, version = one.rpartition("/")
     other_name, _, other_version = other.rpartition("/")
     numbers = zip(version.split("-"), other_version.split("-"))
-    same = [a == b or "*" in (a, b) for a, b in numbers]
-    return name == other_name and all(same)
+    are_same = all(a == b or "*" in (a, b) for a, b in numbers)
+    return name == other_name and are_same
 
 
 def _of_schemas(c: _Settings) -> Iterator[str]:
@@ -481,7 +481,8 @@ def _fill(config: Config) -> None:
         if mistake:
             mistakes.append(mistake)
         if value in (None, ()):
-            value, _ = s.metadata["default"], sources.pop(s.name, None)
+            value = s.metadata["default"]
+            sources.pop(s.name, None)
         values[s.name] = value
     preset = {n: value for n, value in _PRESETS[values["compat"]].items() if n not in sources}
     sources |= dict.fromkeys(preset, _PRESET)

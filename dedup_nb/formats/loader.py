@@ -150,14 +150,14 @@ def copy_files(
     run, texts, statements = f"runs/{batch_id}", {}, []
     address = lambda path: "'{}'".format(loader_url(f"{output}/{path}").replace("'", "''"))
     for table, found in files_by_table(files).items():
-        manifest, jsonpaths = f"{run}/copy_manifests/{table}.json", f"{run}/jsonpaths/{table}.json"
+        manifest = f"{run}/copy_manifests/{table}.json"
         texts[manifest] = json.dumps(copy_manifest(output, found), indent=1)
         if table == "events":
             columns, how = [name for name, _ in ATOMIC], r"DELIMITER '\t' EMPTYASNULL"
         else:
-            paths, how = _paths_of(sorted(members.get(table, ()))), f"JSON {address(jsonpaths)}"
+            paths, jsonpaths = _paths_of(sorted(members.get(table, ()))), f"{run}/jsonpaths/{table}.json"
             texts[jsonpaths] = json.dumps({"jsonpaths": [*paths.values()]}, indent=1)
-            columns = list(paths)
+            columns, how = list(paths), f"JSON {address(jsonpaths)}"
         names = ", ".join('"{}"'.format(column.replace('"', '""')) for column in columns)
         load = f"IAM_ROLE DEFAULT {how} TIMEFORMAT 'auto' TRUNCATECOLUMNS ACCEPTINVCHARS"
         statements.append(f"COPY atomic.{table} ({names})\n  FROM {address(manifest)} MANIFEST\n  {load};")

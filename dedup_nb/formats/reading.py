@@ -461,7 +461,8 @@ def _check_case_of_keys(lines: DataFrame, schema: T.StructType) -> None:
     objects = [(path, kind.fieldNames()) for path, kind in _objects_in(schema) if kind.fields]
     odd_keys = []
     for path, names in objects:
-        own, lower = (", ".join(map(literal, some)) for some in (names, map(str.lower, names)))
+        own = ", ".join(map(literal, names))
+        lower = ", ".join(literal(name.lower()) for name in names)
         others = f"array_except({_keys_at(path)}, array({own}))"
         odd_keys.append(f"max(get(filter({others}, k -> array_contains(array({lower}), lower(k))), 0))")
     [found] = lines.selectExpr(*odd_keys).collect()

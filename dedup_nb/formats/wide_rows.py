@@ -144,7 +144,8 @@ def fitted_types(
     typed = {name: kind for name, kind in fitted.items() if name in before and kind != _TEXT}
     if typed:
         items = named_entities(events, skip=skip).selectExpr("explode_outer(_dd_items) as x")
-        [losses] = items.agg(*(_count_losses(name, kind) for name, kind in typed.items())).collect()
+        counts = [_count_losses(name, kind) for name, kind in typed.items()]
+        [losses] = items.agg(*counts).collect()
         fitted |= {name: _TEXT for name in typed if losses[name]}
     # what was text before, or is not to have a type, had not to be made text
     was = {**dict.fromkeys(found, None if grows else _TEXT), **before}

@@ -142,7 +142,8 @@ def _heads_kept_alive(decisions: DataFrame, known: DataFrame) -> DataFrame:
     ids = collided.select(*id_key(F.col("event_id"))).distinct()
     is_head = F.col("fate").bitwiseAND(F.lit(Fate.HEAD)) > 0
     heads = known.where(is_head).join(ids, KEY, "left_semi")
-    first = heads.groupBy(*KEY).agg(F.min(F.struct("seq", "pair", "fate", "batch_id")).alias("head"))
+    least = F.min(F.struct("seq", "pair", "fate", "batch_id"))
+    first = heads.groupBy(*KEY).agg(least.alias("head"))
     whose = ("head.batch_id as origin", "head.seq as origin_seq")
     return first.selectExpr(*KEY, "head.pair", "head.fate", *whose)
 
