@@ -18,8 +18,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                          'dedup_nb.base.canonical._in_array': ( 'base/canonical.html#_in_array',
                                                                                 'dedup_nb/base/canonical.py'),
                                          'dedup_nb.base.canonical._json_of': ('base/canonical.html#_json_of', 'dedup_nb/base/canonical.py'),
-                                         'dedup_nb.base.canonical._number_in_full': ( 'base/canonical.html#_number_in_full',
-                                                                                      'dedup_nb/base/canonical.py'),
                                          'dedup_nb.base.canonical._plain': ('base/canonical.html#_plain', 'dedup_nb/base/canonical.py'),
                                          'dedup_nb.base.canonical._read_again': ( 'base/canonical.html#_read_again',
                                                                                   'dedup_nb/base/canonical.py'),

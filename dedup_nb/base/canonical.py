@@ -186,27 +186,23 @@ def _as_marked_text(digits: str) -> str:
 _INTEGER = "q.sign || q.digits || repeat('0', int(q.e))"
 _PADDED = "lpad(q.digits, greatest(length(q.digits), int(1 - q.e)), '0')"
 _FRACTION = f"q.sign || left({_PADDED}, length({_PADDED}) + int(q.e)) || '.' || right({_PADDED}, int(-q.e))"
-_WRITTEN = f"""case when q.e is null then {_as_marked_text("NUMBER")} when q.digits = '' then '0'
+_WRITTEN = f"""case when q.e is null then {_as_marked_text("t")} when q.digits = '' then '0'
     when q.e between 0 and 38 - length(q.digits) then {_INTEGER}
     when q.e between 0 and 400 then {_as_marked_text(_INTEGER)}
     when q.e between -38 and -1 and length(q.digits) <= 38 then {_FRACTION}
     else {_as_marked_text("q.sign || q.digits || 'e' || q.e")} end"""
 
 
-def _number_in_full(number: str) -> str:
-    "SQL that writes a number of JSON without an exponent, or as a text with a mark; exact."
-    sign, whole, part, power = (f"regexp_extract({number}, '{_NUMBER}', {i})" for i in range(1, 5))
+def _with_plain_numbers(text: str) -> str:
+    "SQL for the JSON text, its numbers written without an exponent, or as a text with a mark; exact."
+    sign, whole, part, power = (f"regexp_extract(t, '{_NUMBER}', {i})" for i in range(1, 5))
     exponent = f"if({power} = '', 0L, bigint(try_cast({power} as int))) - length({part})"
     digits = f"named_struct('sign', {sign}, 'digits', ltrim('0', {whole} || {part}), 'e', {exponent})"
     short, zeros = "rtrim('0', p.digits)", "length(p.digits) - length(rtrim('0', p.digits))"
     trimmed = f"named_struct('sign', p.sign, 'digits', {short}, 'e', p.e + {zeros})"
-    return _bound(digits, "p", _bound(trimmed, "q", _WRITTEN.replace("NUMBER", number)))
-
-
-def _with_plain_numbers(text: str) -> str:
-    "SQL for the JSON text, with numbers that a variant keeps as they are."
+    number = _bound(digits, "p", _bound(trimmed, "q", _WRITTEN))
     tokens = f"regexp_extract_all({text}, {literal(_TOKENS)}, 0)"
-    written = f"transform({tokens}, t -> if(t rlike '{_ODD_NUMBER}', {_number_in_full('t')}, t))"
+    written = f"transform({tokens}, t -> if(t rlike '{_ODD_NUMBER}', {number}, t))"
     return f"if({text} rlike {literal(_PERHAPS_ODD)}, array_join({written}, ''), {text})"
 
 

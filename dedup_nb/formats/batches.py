@@ -250,10 +250,13 @@ def _check_ids(batches: Iterable[Batch]) -> Found:
     by_id: dict[str, list[Batch]] = {}
     for b in batches:
         by_id.setdefault(b.batch_id, []).append(b)
-    groups = [by_id[batch_id] for batch_id in sorted(by_id, key=in_order)]
-    why_unfit = list(map(_why_unfit, groups))
-    fit = [group[0] for group, why in zip(groups, why_unfit) if not why]
-    return Found(tuple(fit), tuple(filter(None, why_unfit)))
+    fit, unfit = [], []
+    for batch_id in sorted(by_id, key=in_order):
+        if why := _why_unfit(by_id[batch_id]):
+            unfit.append(why)
+        else:
+            fit += by_id[batch_id]
+    return Found(tuple(fit), tuple(unfit))
 
 
 def _whole(source: Input, batch: Batch) -> Found:

@@ -34,13 +34,14 @@ _COMPLETE = "iglu:com.snowplowanalytics.snowplow.storage.rdbloader/shredding_com
 
 def _types_info(output: Output, types: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     "How the events are stored, and the types of entities among them."
+    is_wide = output.format == "wide_row"
     found = sorted((t["schema"], t["kind"]) for t in types if t["kind"])
-    if output.format == "wide_row":
-        entries = [{"schemaKey": schema, "snowplowEntity": kind} for schema, kind in found]
-        stored = "PARQUET" if output.wide_schema else "JSON"
-        return {"transformation": "WIDEROW", "fileFormat": stored, "types": entries}
-    entries = [{"schemaKey": schema, "format": "JSON", "snowplowEntity": kind} for schema, kind in found]
-    return {"transformation": "SHREDDED", "types": entries}
+    stored = {} if is_wide else {"format": "JSON"}
+    entries = [{"schemaKey": schema, **stored, "snowplowEntity": kind} for schema, kind in found]
+    if not is_wide:
+        return {"transformation": "SHREDDED", "types": entries}
+    form = "PARQUET" if output.wide_schema else "JSON"
+    return {"transformation": "WIDEROW", "fileFormat": form, "types": entries}
 
 
 def complete_message(
