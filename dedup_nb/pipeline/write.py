@@ -33,7 +33,7 @@ import os
 import re
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -57,6 +57,7 @@ from dedup_nb.base.errors import (
 from dedup_nb.base.spark import (
     LINE,
     ORIGINAL,
+    PLAIN_JSON,
     has_delta,
     named,
     quoted,
@@ -73,6 +74,9 @@ from dedup_nb.base.storage import (
     remove_markers,
     rows_in_parquet,
 )
+
+# %% ../../nbs/06_pipeline/30_write.ipynb #80d89384
+from ..formats.delta import is_no_table
 from ..formats.enriched import check_enriched, enriched_lines, with_small_id
 from ..formats.reading import Source
 from dedup_nb.formats.shred import (
@@ -88,8 +92,6 @@ from dedup_nb.formats.shred import (
     wide_row,
 )
 from ..formats.wide_rows import columns_as_json, columns_from_json, fitted_types, given_columns
-
-# %% ../../nbs/06_pipeline/30_write.ipynb #80d89384
 from ..rules.cross_batch import KEY, Fate, fate_of, id_key
 from ..rules.deduplicate import VERDICTS, clean_rows, dropped_rows, kept_lines, kept_rows
 from ..rules.keys import Keys, rows_of
@@ -97,9 +99,6 @@ from ..rules.keys import Keys, rows_of
 # %% ../../nbs/06_pipeline/30_write.ipynb #452af24d
 _BATCH = "batch_id"
 _KINDS = ("delta", "iceberg")  # tables that can replace some rows in one transaction
-_NO_CATALOG = re.compile(
-    "CATALOG_NOT_FOUND|SCHEMA_NOT_FOUND|REQUIRES_SINGLE_PART_NAMESPACE|CatalogNotFoundException"
-)
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ class EventsTable:
         except ConfigError:
             raise
         except Exception as wrong:
-            if not _NO_CATALOG.search(f"{type(wrong).__name__} {wrong}"):
+            if not is_no_table(wrong):
                 raise _cannot_write(self, wrong) from wrong
             catalog = self.name.partition(".")[0]
             raise ConfigError(
@@ -241,9 +240,9 @@ def replace_in_table(
 def _make(table: EventsTable, rows: DataFrame) -> None:
     "Make the table without rows; another run may have been quicker."
     writer = rows.limit(0).writeTo(table.name).partitionedBy(F.col(_BATCH))
-    catalog = table.spark.conf.get(f"spark.sql.catalog.{table.catalog}", "").lower()
+    catalog = table.spark.conf.get(f"spark.sql.catalog.{table.catalog}", None) or ""
     try:
-        writer.using("iceberg" if "iceberg" in catalog else "delta").create()
+        writer.using("iceberg" if "iceberg" in catalog.lower() else "delta").create()
     except Exception as wrong:
         if "ALREADY_EXISTS" not in str(wrong):
             raise
@@ -299,14 +298,6 @@ class Attempt:
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #9d893bb7
-_UTC_JSON = {
-    "timeZone": "UTC",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "ignoreNullFields": "false",
-}
-
-
 def _utc_day(rows: DataFrame, name: str) -> Column:
     "The UTC day of a timestamp; the day of a time without a zone, or of a date."
     kind = rows.schema[name].dataType
@@ -359,7 +350,7 @@ def write_rows(
     writer = rows.write.mode("append").option("mapreduce.output.basename", f"part-{attempt.token}")
     writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").partitionBy(*folders)
     if output_format == "json":
-        writer.options(**_UTC_JSON).json(folder)
+        writer.options(**PLAIN_JSON).json(folder)
     elif output_format == "parquet":
         writer.option("compression", "zstd").parquet(folder)
     else:
@@ -442,12 +433,12 @@ class _WideColumns:
 def _write_wide(
     events: DataFrame,  # enriched columns
     attempt: Attempt,
-    output: Output,  # with wide_schema
+    output: Output,
+    given: dict[str, T.DataType],  # the columns that its wide_schema names
     committed: Mapping[str, Any] | None,  # the columns of its last commit: no other batch changes them
 ) -> _WideColumns:
     "Write wide rows with typed columns; the columns of earlier batches stay."
     noted = read_json(f"{attempt.output}/{NOTED_COLUMNS}") or {}
-    given = given_columns(output.wide_schema)
     before = columns_from_json(noted if committed is None else committed) | given
     kinds, texts = fitted_types(events, before, not given and committed is None, output.skip)
     schema = T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
@@ -555,10 +546,10 @@ class Kept:
     wide: _WideColumns | None = None
 
 
-def _takes_lines(output: Output, source: Source) -> bool:
-    "Do lines go on as the lines that they came as?"
-    takes = output.format == "enriched_tsv" or output.has_entities
-    return takes and not output.wide_schema and source.lines is not None
+def _lines_of(source: Source, output: Output) -> Callable[[], DataFrame] | None:
+    "The lines of a batch, if they go on as the lines that they came as."
+    takes_lines = output.format == "enriched_tsv" or output.has_entities
+    return source.lines if takes_lines and not output.wide_schema else None
 
 
 def rows_that_stay(
@@ -568,7 +559,7 @@ def rows_that_stay(
     output: Output,
 ) -> DataFrame:
     "The suspect rows that stay, or their lines."
-    return kept_lines(rows) if _takes_lines(output, source) else kept_rows(rows, source.columns, keys.id)
+    return kept_lines(rows) if _lines_of(source, output) else kept_rows(rows, source.columns, keys.id)
 
 
 def all_but_decided(suspects: DataFrame, decisions: DataFrame, source: Source, output: Output) -> DataFrame:
@@ -576,7 +567,7 @@ def all_but_decided(suspects: DataFrame, decisions: DataFrame, source: Source, o
     gone = decisions.selectExpr("event_id as _dd_gone", "_dd_fp as _dd_gone_fp")
     left = suspects.join(gone, F.expr("_dd_id = _dd_gone and _dd_fp = _dd_gone_fp"), "left_anti")
     line = with_small_id(F.col(LINE)).alias("value")
-    return left.select(line) if _takes_lines(output, source) else clean_rows(left, source.columns)
+    return left.select(line) if _lines_of(source, output) else clean_rows(left, source.columns)
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #1b27a37d
@@ -590,8 +581,8 @@ def write_kept(
     committed: Mapping[str, Any] | None = None,  # the wide columns of the batch's last commit
 ) -> Kept:
     "Write the rows that are sure, and with them the suspects that stay."
-    lines = _takes_lines(output, source)
-    sure = rows_of(source.lines() if lines else source.plain(), ids, inside=False, broadcast=broadcast)
+    lines = _lines_of(source, output)
+    sure = rows_of(lines() if lines else source.plain(), ids, inside=False, broadcast=broadcast)
     clean = sure.select("value") if lines else clean_rows(sure, source.columns)
     rows = clean.unionAll(stay)
     if output.format in ("delta", "table"):
@@ -607,11 +598,12 @@ def _write_entities(
     rows: DataFrame, lines: DataFrame, attempt: Attempt, output: Output, committed: Mapping[str, Any] | None
 ) -> Kept:
     "Write the tables, and count apart from it what has to be in them: as many types as schemas."
-    wide, types = None, []
+    wide: _WideColumns | None = None
+    types: list[dict[str, Any]] = []
     count_types = lambda: types.extend(r.asDict() for r in entity_types(lines, output.skip).collect())
     with run_in_parallel(rows.sparkSession, count_types):
         if output.wide_schema:
-            wide = _write_wide(rows, attempt, output, committed)
+            wide = _write_wide(rows, attempt, output, given_columns(output.wide_schema), committed)
         else:
             _write_tables(lines, attempt, output)
     return Kept(types=types, wide=wide)
