@@ -8,7 +8,7 @@ __all__ = ["erasures", "sha256_of", "find_erased", "erased_ids", "without_forgot
 # %% ../../nbs/06_pipeline/50_erased.ipynb #42469bf4
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from ..base.spark import LINE
 from ..base.storage import names_in, read_at_once
 from ..formats.reading import Source
-from ..manifest.protocol import Manifest
+from ..manifest.ledger import Marker
 from ..rules.cross_batch import KEY, id_key
 from ..rules.keys import Keys, fingerprint_of, new_event_id
 
@@ -40,17 +40,7 @@ def _folder_of(batch_id: str) -> str:
     return re.sub(r"~[0-9]+$", "", batch_id)
 
 
-def _rows_of_proofs(
-    proofs: Collection[Mapping[str, Any]],
-) -> list[tuple[str, bool, bool]]:  # hash; are all events of that id meant? has it left the manifest?
-    rows = set()
-    for proof in proofs:
-        forgotten = proof.get("pairs") == "forgotten" or proof.get("until_done", {}).get("forget", False)
-        rows |= {(h, proof["by"] == "id", forgotten) for h in proof["ids_sha256"]}
-        rows |= {(h, False, False) for h in proof["made_sha256"]}
-    return sorted(rows)
-
-
+# the hash of an id; are all events of that id meant? has it left the manifest?
 _PROOF = "sha256 string, whole boolean, forgotten boolean"
 
 
@@ -58,16 +48,20 @@ def find_erased(
     spark: SparkSession,
     output: str,
     batch_id: str,
-    manifest: Manifest | None,
+    markers: Iterable[Marker],  # of the ledger, in their order
 ) -> DataFrame | None:  # `sha256`, `whole`, `forgotten`; None if no proof is about this batch
     "What proofs say of a batch that is taken again."
     proofs, folder = erasures(output), _folder_of(batch_id)
-    markers = manifest.ledger().markers if proofs and manifest else ()
     commits = (m.info["at"][:19] for m in markers if m.kind == "commit" and _folder_of(m.batch_id) == folder)
     first = next(commits, "~")  # after all times if never
-    about = [p for p in proofs if p["at"][:19] >= first or folder in map(_folder_of, p["batches"])]
-    rows = _rows_of_proofs(about)
-    return spark.createDataFrame(rows, _PROOF) if rows else None
+    rows = set()
+    for proof in proofs:
+        if proof["at"][:19] < first and folder not in map(_folder_of, proof["batches"]):
+            continue
+        forgotten = proof.get("pairs") == "forgotten" or proof.get("until_done", {}).get("forget", False)
+        rows |= {(h, proof["by"] == "id", forgotten) for h in proof["ids_sha256"]}
+        rows |= {(h, False, False) for h in proof["made_sha256"]}
+    return spark.createDataFrame(sorted(rows), _PROOF) if rows else None
 
 
 # %% ../../nbs/06_pipeline/50_erased.ipynb #88601c95
