@@ -13,7 +13,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -51,10 +51,17 @@ from ..formats.loader import copy_manifest, files_by_table
 from ..formats.shred import ATOMIC, events_folder
 from ..manifest.ledger import is_at_work, this_process, who
 from ..manifest.protocol import Manifest
-from .history import Reply, proofs_of
+from .history import Reply, counts_after, proofs_of
 from ..pipeline.commit import commit_record, publish, publish_pending
 from ..pipeline.erased import erasures, sha256_of
-from ..pipeline.job import check_exists, events_table, existing_manifest, memory_of, noted_output
+from dedup_nb.pipeline.job import (
+    check_exists,
+    events_table,
+    existing_manifest,
+    memory_of,
+    noted_output,
+    recorded_recipe,
+)
 from ..pipeline.write import AREAS, TUNED, Attempt, count_rows, delta_files, own_areas
 from ..report.pages import draw_page_again, row_file, write_index
 from ..rules.keys import fingerprint_of, fit, new_event_id, with_ids
@@ -151,6 +158,10 @@ class Target:
         return [f["path"] for record in self.records.values() for f in record.get(area, []) if f["bytes"]]
 
 
+def _nothing_to_forget() -> ConfigError:
+    return ConfigError("--forget takes ids out of a manifest, and this output has none: leave it out.")
+
+
 def _read_again(output: Target) -> Target:
     "The output with its commits as they are now."
     names = names_in(f"{output.path}/runs")
@@ -169,7 +180,7 @@ def open_output(
         raise ConfigError("Name the output to erase from: dedup erase --id ID --output DIR.")
     memory, path = memory_of(config), absolute(config.output)
     if forget and memory.kind == "none":
-        raise ConfigError("--forget takes ids out of a manifest, and this output has none: leave it out.")
+        raise _nothing_to_forget()
     check_exists(memory, config.output)
     note = noted_output(path) or {}
     with_delta = needs_delta(memory, Output(config.output, note.get("output_format", "parquet")))
@@ -206,12 +217,11 @@ def _storage_of(output: Target, area: str) -> str:
 
 def _read_rows(output: Target, area: str, paths: Sequence[str], base: str | None = None) -> DataFrame:
     "The rows of files of an area. Folders below the base become columns."
-    stored = _storage_of(output, area)
-    if stored == "table":
+    if area == "events" and output.table:
         return output.spark.table(output.table)
     reader = reading(output.spark).option("basePath", f"{output.path}/{base or area}")
     listed = [escaped(f"{output.path}/{path}") for path in paths]
-    if stored == "parquet":
+    if _storage_of(output, area) == "parquet":
         return reader.option("mergeSchema", "true").parquet(*listed)
     return reader.option("lineSep", "\n").text(listed).select("value", "_metadata")
 
@@ -224,7 +234,8 @@ def _with_cells(output: Target, rows: DataFrame) -> DataFrame:
         cells = [f"split(value, '\t')[{n}] as {name}" for n, name in enumerate(NAMES)]
         return rows.selectExpr("*", *cells)
     if output.format == "json":
-        schema = output.spark.read.json(rows.select("value")).schema
+        paths = [escaped(f"{output.path}/{path}") for path in output.files("events")]
+        schema = reading(output.spark).json(paths).schema
         return rows.withColumn("_row", F.from_json("value", schema)).select("*", "_row.*")
     raise ConfigError(
         f"--where needs the columns of events, which output_format={output.format} keeps in several files. "
@@ -242,7 +253,7 @@ def _id_of(output: Target, rows: DataFrame) -> str:
         return f"split(value, '\t')[{NAMES.index('event_id')}]"
     if output.format == "shredded":
         cell = f"split(value, '\t')[{[name for name, _ in ATOMIC].index('event_id')}]"
-        folder = literal(f"/{events_folder(output.note.get('shred_layout'))}/")
+        folder = literal(f"/{events_folder(output.note['shred_layout'])}/")
         is_event = f"contains(url_decode(_metadata.file_path), {folder})"
         return f"if({is_event}, {cell}, get_json_object(value, '$.hierarchy.rootId'))"
     return id_of_line("value", columns, null_in_id)
@@ -316,16 +327,12 @@ _BESIDE = ("batch_id", "attempt", "value", "_metadata", "dedup")  # what is besi
 
 def _recipe_of(output: Target) -> Recipe:
     "What decided the fate of its rows."
+    recipe = Recipe(event_id=tuple(output.note["event_id"]))
     if output.manifest:
-        noted = output.manifest.recipe
-    else:
-        metrics = (read_json(f"{output.path}/runs/{batch_id}/metrics.json") for batch_id in output.records)
-        first: dict[str, Any] = next(filter(None, metrics), {})
-        noted = first.get("settings", {})
-    names = {f.name for f in fields(Recipe)} - {"given"}
-    known = {name: noted[name] for name in names & noted.keys()}
-    known = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
-    return replace(Recipe(event_id=tuple(output.note["event_id"])), **known)
+        return recorded_recipe(recipe, output.manifest.recipe)
+    metrics = (read_json(f"{output.path}/runs/{batch_id}/metrics.json") for batch_id in output.records)
+    first: Mapping[str, Any] = next(filter(None, metrics), {})
+    return recorded_recipe(recipe, first.get("settings", {}))
 
 
 def _made_ids(output: Target, where: str) -> set[str]:
@@ -367,10 +374,10 @@ def find_traces(output: Target, wanted: Wanted) -> Traces:
     rows: dict[tuple[str, str], int] = {}
     of_batch: dict[str, Counter[str]] = {}
     renamed: Counter[str] = Counter()
-    events = events_folder(output.note.get("shred_layout")) if output.format == "shredded" else ""
+    events = events_folder(output.note["shred_layout"]) if output.format == "shredded" else ""
     for area in AREAS:
         for path, number, new in _count_in(output, area, wanted):
-            batch_id = re.search(r"batch_id=([^/]+)/", path)[1]
+            batch_id = path.partition("batch_id=")[2].partition("/")[0]
             if batch_id not in output.records:  # a table may have rows of others
                 continue
             rows[area, path] = number
@@ -471,17 +478,6 @@ def _files_after(
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #f674e06e
-def _counts_after(counts: Mapping[str, int], gone: Mapping[str, int], renamed: int) -> dict[str, int]:
-    "The rows of a batch, of which read = bad + kept + dropped + erased still holds."
-    after = dict(counts)
-    after["renamed"] = max(counts["renamed"] - renamed, 0)
-    after.setdefault("erased", 0)
-    for area, name in (("events", "kept"), ("dropped", "dropped"), ("bad", "bad")):
-        after[name] -= gone.get(area, 0)
-        after["erased"] += gone.get(area, 0)
-    return after
-
-
 def _for_loaders(home: str, record: Mapping[str, Any]) -> dict[str, str]:
     "The lists of the files of shredded tables, and the number of events, as they are now: path -> text."
     texts, folder = {}, f"runs/{record['batch_id']}/copy_manifests"
@@ -508,7 +504,7 @@ def _erase_batch(output: Target, found: Traces, batch_id: str, wanted: Wanted) -
             files[area] = _files_after(output, found, attempt, area, wanted)
     if output.format == "delta":
         files["events"] = delta_files(output.spark, attempt)
-    counts = _counts_after(record["counts"], found.of_batch[batch_id], found.renamed[batch_id])
+    counts = counts_after(record["counts"], found.of_batch[batch_id], found.renamed[batch_id])
     _check_alone(output)
     committed = Attempt(output.path, batch_id, record["attempt"])
     changed = commit_record(committed, files, {**record, "counts": counts})
@@ -621,19 +617,14 @@ def _note_request(output: Target, request: str, wanted: Wanted, found: Traces, f
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #f3c538dc
-def _delete_in_table(output: Target, found: Traces, wanted: Wanted) -> None:
-    "Delete kept events of a table, in one transaction."
-    if output.table and found.by_area.get("events"):
-        goes = _goes(output, "events", _read_rows(output, "events", []), wanted)
-        batches = ", ".join(map(literal, sorted(found.of_batch)))
-        output.spark.sql(f"delete from {output.table} where ({goes}) and batch_id in ({batches})")
-
-
 def _take_out(output: Target, found: Traces, wanted: Wanted) -> None:
     "Take what was found out of all batches, and out of what tells of them."
     _check_alone(output)
     _remove_hot_ids(output, wanted.ids)
-    _delete_in_table(output, found, wanted)
+    if output.table and found.by_area.get("events"):  # of a table all goes in one transaction
+        goes = _goes(output, "events", _read_rows(output, "events", []), wanted)
+        batches = ", ".join(map(literal, sorted(found.of_batch)))
+        output.spark.sql(f"delete from {output.table} where ({goes}) and batch_id in ({batches})")
     for batch_id in sorted(found.of_batch):
         _erase_batch(output, found, batch_id, wanted)
     after = _read_again(output)
@@ -643,13 +634,15 @@ def _take_out(output: Target, found: Traces, wanted: Wanted) -> None:
 
 def _carry_out(output: Target, proof: _Proof, found: Traces) -> _Proof:
     "Do what a proof announces; no id is in it any more then."
-    request = proof[_OPEN]
+    request, manifest = proof[_OPEN], output.manifest
     wanted = Wanted(tuple(request["ids"]), request["where"])
+    if request["forget"] and manifest is None:
+        raise _nothing_to_forget()
     _take_out(output, found, wanted)
     done = {name: value for name, value in proof.items() if name != _OPEN}
     done |= {"done": True, "pairs": "kept"}
-    if request["forget"]:
-        done |= {"pairs": "forgotten", "keys_removed": output.manifest.store.remove_ids(wanted.ids)}
+    if request["forget"] and manifest:
+        done |= {"pairs": "forgotten", "keys_removed": manifest.store.remove_ids(wanted.ids)}
     return _write_proof(output, done)
 
 
@@ -690,17 +683,16 @@ def _pairs_in_words(proof: _Proof, forget: bool) -> str:
 
 def _left_in_words(output: Target, proof: _Proof, forget: bool) -> Iterator[str]:
     "What else holds such events, or brings them back."
-    leave = forget and proof.get("keys_removed") != 0
-    leave_lake = leave and output.manifest.store.exclusive
+    left = output.manifest.store if output.manifest and forget and proof.get("keys_removed") != 0 else None
     table = output.table if "events" in proof["rows"] else None
     versioned = [table] if table else []
-    if leave_lake:
+    if left and left.exclusive:
         versioned.append("the manifest")
     if versioned:
         named = " and ".join(versioned)
         yield f"Older versions of {named} hold them until a vacuum (of the manifest: dedup expire)."
-    if leave and not leave_lake:
-        yield f"Backups of the table {output.manifest.store.name} hold their items until they end."
+    if left and not left.exclusive:
+        yield f"Backups of the table {left.name} hold their items until they end."
     if table:
         yield (
             f"With deletion vectors, before the vacuum: REORG TABLE {table} APPLY (PURGE). An Iceberg table "
