@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -62,7 +61,7 @@ from dedup_nb.pipeline.job import (
     noted_output,
     recorded_recipe,
 )
-from ..pipeline.write import AREAS, TUNED, Attempt, count_rows, delta_files, own_areas
+from ..pipeline.write import AREAS, TUNED, Attempt, count_rows, delta_files, own_areas, path_below
 from ..report.pages import draw_page_again, row_file, write_index
 from ..rules.keys import fingerprint_of, fit, new_event_id, with_ids
 
@@ -164,9 +163,10 @@ def _nothing_to_forget() -> ConfigError:
 
 def _read_again(output: Target) -> Target:
     "The output with its commits as they are now."
-    names = names_in(f"{output.path}/runs")
-    records = read_at_once(f"{output.path}/runs/{name}/files.json" for name in names)
-    return replace(output, records={name: record for name, record in zip(names, records) if record})
+    folder = f"{output.path}/runs"
+    names = names_in(folder)
+    records = dict(zip(names, read_at_once(f"{folder}/{name}/files.json" for name in names)))
+    return replace(output, records={name: record for name, record in records.items() if record})
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #68bbbbeb
@@ -219,11 +219,13 @@ def _read_rows(output: Target, area: str, paths: Sequence[str], base: str | None
     "The rows of files of an area. Folders below the base become columns."
     if area == "events" and output.table:
         return output.spark.table(output.table)
-    reader = reading(output.spark).option("basePath", f"{output.path}/{base or area}")
+    folder = f"{output.path}/{base or area}"
+    reader = reading(output.spark).option("basePath", folder)
     listed = [escaped(f"{output.path}/{path}") for path in paths]
     if _storage_of(output, area) == "parquet":
         return reader.option("mergeSchema", "true").parquet(*listed)
-    return reader.option("lineSep", "\n").text(listed).select("value", "_metadata")
+    lines = reader.option("lineSep", "\n").text(listed)
+    return lines.select("value", "_metadata")
 
 
 def _with_cells(output: Target, rows: DataFrame) -> DataFrame:
@@ -325,19 +327,17 @@ def _ids_where(output: Target, where: str) -> list[str]:
 _BESIDE = ("batch_id", "attempt", "value", "_metadata", "dedup")  # what is beside the columns of an event
 
 
-def _recipe_of(output: Target) -> Recipe:
-    "What decided the fate of its rows."
-    recipe = Recipe(event_id=tuple(output.note["event_id"]))
-    if output.manifest:
-        return recorded_recipe(recipe, output.manifest.recipe)
-    metrics = (read_json(f"{output.path}/runs/{batch_id}/metrics.json") for batch_id in output.records)
-    first: Mapping[str, Any] = next(filter(None, metrics), {})
-    return recorded_recipe(recipe, first.get("settings", {}))
-
-
 def _made_ids(output: Target, where: str) -> set[str]:
     "The ids that the events of a condition were given, or would be."
-    made, recipe = set(), _recipe_of(output)
+    record: Mapping[str, Any] = {}
+    if output.manifest:
+        record = output.manifest.recipe
+    for batch_id in output.records if not output.manifest else ():
+        if m := read_json(f"{output.path}/runs/{batch_id}/metrics.json"):
+            record = m.get("settings", {})
+            break
+    recipe = recorded_recipe(Recipe(event_id=tuple(output.note["event_id"])), record)
+    made: set[str] = set()
     for area in ("events", "dropped"):
         paths = output.files(area)
         if not paths and not (output.table and area == "events"):
@@ -346,8 +346,9 @@ def _made_ids(output: Target, where: str) -> set[str]:
         rows = rows.select("_row.*") if "_row" in rows.columns else rows.drop(*_BESIDE)
         keys = fit(recipe, rows.schema)
         rows = with_ids(rows, keys).where("_dd_id is not null")
-        new_id = new_event_id(F.col("_dd_id"), fingerprint_of(rows.drop("_dd_id"), keys))
-        made |= {r.id for r in rows.select(new_id.alias("id")).distinct().collect()}
+        fingerprint = fingerprint_of(rows.drop("_dd_id"), keys)
+        new_id = new_event_id(F.col("_dd_id"), fingerprint).alias("id")
+        made |= {r.id for r in rows.select(new_id).distinct().collect()}
     return made
 
 
@@ -398,7 +399,8 @@ def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int,
     new = "count_if(verdict = 'rename')" if area == "verdicts" else "0L"
     counts = F.expr("count(1) as number"), F.expr(f"{new} as new")
     try:
-        found = rows.where(_goes(output, area, rows, wanted)).groupBy(place).agg(*counts).collect()
+        goes = rows.where(_goes(output, area, rows, wanted))
+        found = goes.groupBy(place).agg(*counts).collect()
     except Exception as wrong:
         # the classes of SQLSTATE for statements and values that are wrong
         if not wanted.where or not re.search("SQLSTATE: (42|22)|PARSE_", str(wrong)):
@@ -406,9 +408,7 @@ def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int,
         raise ConfigError(f"--where cannot be asked of {area}: {first_line(wrong)}") from wrong
     if in_table:
         return [(f"events/batch_id={r.place}/", r.number, r.new) for r in found]
-    home = filesystem(output.path)[1]
-    inner = [filesystem(unquote(r.place))[1] for r in found]
-    return [(os.path.relpath(path, home), r.number, r.new) for path, r in zip(inner, found)]
+    return [(path_below(output.path, r.place), r.number, r.new) for r in found]
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #184e4301
@@ -433,16 +433,18 @@ def _rewrite_files(
     output: Target, attempt: Attempt, area: str, paths: Sequence[str], wanted: Wanted
 ) -> list[dict[str, Any]]:  # the new files: path, bytes
     "Write the rows of some files that stay, beside them: one file for each folder, if it has any."
-    made = []
-    for number, folder in enumerate(sorted({posixpath.dirname(path) for path in paths})):
+    made, folders = [], sorted({posixpath.dirname(path) for path in paths})
+    for number, folder in enumerate(folders):
         own = [path for path in paths if posixpath.dirname(path) == folder]
         rows = _read_rows(output, area, own, base=folder)  # columns of folder names stay in those
-        stay = rows.where(f"not ({_goes(output, area, rows, wanted)})").drop("_metadata").coalesce(1)
+        goes = _goes(output, area, rows, wanted)
+        stay = rows.where(f"not ({goes})").drop("_metadata")
+        writer = stay.coalesce(1).write.mode("overwrite")
         staging = f"{attempt.staging}/{area}-{number}"
         if _storage_of(output, area) == "parquet":
-            stay.write.mode("overwrite").option("compression", "zstd").parquet(staging)
+            writer.option("compression", "zstd").parquet(staging)
         else:
-            stay.write.mode("overwrite").text(staging)
+            writer.text(staging)
         kind = posixpath.basename(own[0]).partition(".")[2]
         path = f"{folder}/part-{attempt.token}-{number:05d}.{kind}"
         for f in files_below(staging):
@@ -480,13 +482,14 @@ def _files_after(
 # %% ../../nbs/07_operate/20_erase.ipynb #f674e06e
 def _for_loaders(home: str, record: Mapping[str, Any]) -> dict[str, str]:
     "The lists of the files of shredded tables, and the number of events, as they are now: path -> text."
-    texts, folder = {}, f"runs/{record['batch_id']}/copy_manifests"
-    tables = [name.removesuffix(".json") for name in names_in(f"{home}/{folder}")]
-    files = files_by_table(record.get("events", [])) if tables else {}
-    for table in tables:
-        manifest = copy_manifest(home, files.get(table, []))
-        texts[f"{folder}/{table}.json"] = json.dumps(manifest, indent=1)
-    path = f"events/batch_id={record['batch_id']}/shredding_complete.json"
+    texts, batch_id = {}, record["batch_id"]
+    folder = f"runs/{batch_id}/copy_manifests"
+    names = names_in(f"{home}/{folder}")
+    files = files_by_table(record.get("events", [])) if names else {}
+    for name in names:
+        manifest = copy_manifest(home, files.get(name.removesuffix(".json"), []))
+        texts[f"{folder}/{name}"] = json.dumps(manifest, indent=1)
+    path = f"events/batch_id={batch_id}/shredding_complete.json"
     message = read_json(f"{home}/{path}")
     if message:
         counts = record["counts"]
@@ -497,18 +500,20 @@ def _for_loaders(home: str, record: Mapping[str, Any]) -> dict[str, str]:
 
 def _erase_batch(output: Target, found: Traces, batch_id: str, wanted: Wanted) -> None:
     "Take rows out of one batch: new files, then the new list. The old files go later."
-    attempt, record = Attempt.new(output.path, batch_id), output.records[batch_id]
+    path, record = output.path, output.records[batch_id]
+    attempt = Attempt.new(path, batch_id)
     files = {area: record[area] for area in AREAS if area in record}
     for area in own_areas(output.format):
         if area in record:
             files[area] = _files_after(output, found, attempt, area, wanted)
     if output.format == "delta":
         files["events"] = delta_files(output.spark, attempt)
-    counts = counts_after(record["counts"], found.of_batch[batch_id], found.renamed[batch_id])
+    gone, renamed = found.of_batch[batch_id], found.renamed[batch_id]
+    counts = counts_after(record["counts"], gone, renamed)
     _check_alone(output)
-    committed = Attempt(output.path, batch_id, record["attempt"])
+    committed = Attempt(path, batch_id, record["attempt"])
     changed = commit_record(committed, files, {**record, "counts": counts})
-    publish(output.path, {**changed, "loader": _for_loaders(output.path, changed)})
+    publish(path, {**changed, "loader": _for_loaders(path, changed)})
     remove_folder(os.path.dirname(attempt.staging))
 
 
@@ -518,10 +523,11 @@ def _remove_hot_ids(output: Target, ids: Iterable[str]) -> None:
     gone = {i[:200] for i in ids}
     paths = [f"{output.path}/runs/{batch_id}/metrics.json" for batch_id in output.records if gone]
     for path, m in zip(paths, read_at_once(paths)):
-        before = (m or {}).get("hot_ids", [])
+        before = m.get("hot_ids", []) if m else []
         hot = [h for h in before if h["event_id"] not in gone]
         if hot != before:
-            write_text(path, json.dumps({**m, "hot_ids": hot}, indent=1))
+            changed = {**m, "hot_ids": hot}
+            write_text(path, json.dumps(changed, indent=1))
 
 
 def _rewrite_reports(output: Target) -> None:

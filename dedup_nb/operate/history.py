@@ -87,12 +87,18 @@ def _batch_of_entry(entry: Entry) -> dict[str, Any]:
     "A batch of the ledger as plain values."
     committed = entry.committed or {}
     info = committed or entry.info
-    batch: dict[str, Any] = {"batch_id": entry.batch_id, "state": entry.state, "etl_time": utc(entry.etl)}
-    batch["counts"] = committed.get("counts", {})
-    batch["backfill"] = bool(info.get("backfill"))
-    batch["dropped_for"] = committed.get("dropped_for", {})
-    batch |= {name: entry.info.get(name) for name in ("token", "host", "pid", "at", "why")}
-    return batch | {name: info.get(name) for name in ("started_at", "finished_at")}
+    attempt = {name: entry.info.get(name) for name in ("token", "host", "pid", "at", "why")}
+    return {
+        "batch_id": entry.batch_id,
+        "state": entry.state,
+        "etl_time": utc(entry.etl),
+        "counts": committed.get("counts", {}),
+        "backfill": bool(info.get("backfill")),
+        "dropped_for": committed.get("dropped_for", {}),
+        **attempt,
+        "started_at": info.get("started_at"),
+        "finished_at": info.get("finished_at"),
+    }
 
 
 _OF_METRICS = ("batch_id", "etl_time", "counts", "started_at", "finished_at")
@@ -258,14 +264,15 @@ def _read_verdicts(
     rows = reading(spark).schema(_SCHEMA).parquet(escaped(f"{output}/verdicts"))
     path = rows.metadataColumn("_metadata").getField("file_name").alias("file")
     is_asked = F.col("event_id").isin(*event_ids) | F.col("new_event_id").isin(*event_ids)
-    verdicts = [r.asDict() for r in rows.select("*", path).where(is_asked).collect()]
+    found = rows.select("*", path).where(is_asked)
+    verdicts = [r.asDict() for r in found.collect()]
     listed = set()  # files that commits list; none of a batch that was only decided
     for batch_id in {v["batch_id"] for v in verdicts}.intersection(batches):
         record = committed_files(output, batch_id)
         files = record.get("verdicts", []) if record and _is_committed(record) else []
         listed |= {(batch_id, f["path"].rpartition("/")[2]) for f in files}
-    found = [v for v in verdicts if (v["batch_id"], v.pop("file")) in listed]
-    return sorted(found, key=lambda v: (batches[v["batch_id"]], v["event_fingerprint"]))
+    verdicts = [v for v in verdicts if (v["batch_id"], v.pop("file")) in listed]
+    return sorted(verdicts, key=lambda v: (batches[v["batch_id"]], v["event_fingerprint"]))
 
 
 # %% ../../nbs/07_operate/10_history.ipynb #182a11f0
@@ -292,11 +299,13 @@ def _read_claims(manifest: Manifest, ids: Sequence[str]) -> list[dict[str, Any]]
         return places.get(key["batch_id"], 0), bool(key["keeps_alive_of"]), -key["fate"]
 
     claims = []
-    for key in sorted(manifest.store.held(ids, ledger, manifest.retention_s), key=by_batch):
+    held = manifest.store.held(ids, ledger, manifest.retention_s)
+    for key in sorted(held, key=by_batch):
         entry, fate = ledger.entries.get(key["batch_id"]), key["fate"]
-        run = (entry.committed or {}) if entry else {}
-        process = {name: run.get(name) for name in ("token", "pid", "host")}
-        claims.append({**key, "fate": _FATE[fate & 3], "first": bool(fate & Fate.HEAD), **process})
+        run = entry.committed if entry else None
+        process = {name: run.get(name) if run else None for name in ("token", "pid", "host")}
+        in_words = {"fate": _FATE[fate & 3], "first": bool(fate & Fate.HEAD)}
+        claims.append({**key, **in_words, **process})
     return claims
 
 
@@ -318,7 +327,8 @@ def _verdict_in_words(v: Mapping[str, Any]) -> str:
 
 def _claim_in_words(c: Mapping[str, Any]) -> str:
     first = ", the first of the id," if c["first"] else ""
-    what = f"claimed {'the id' if c['only_id'] else 'a pair'}{first} {c['fate']}"
+    of_what = "the id" if c["only_id"] else "a pair"
+    what = f"claimed {of_what}{first} {c['fate']}"
     if c["keeps_alive_of"]:
         what = f"keeps the pair of batch {c['keeps_alive_of']} alive"
     if c["open"]:
@@ -454,8 +464,11 @@ def _newest_time(times: Collection[int], retention_s: int) -> int:
     if len(times) >= _LAST:
         return min([*times][-_LAST:])
     oldest, *later = sorted(times)
-    neighbours = zip([oldest, *later], later)
-    return max((b for a, b in neighbours if b - a <= retention_s), default=oldest)
+    newest = before = oldest
+    for time in later:
+        newest = time if time - before <= retention_s else newest
+        before = time
+    return newest
 
 
 # %% ../../nbs/07_operate/10_history.ipynb #76bb76f9

@@ -102,12 +102,12 @@ def commit_record(
 
 def publish(output: str, committed: Mapping[str, Any]) -> None:
     "Make the attempt's files the batch's files, for loaders. May be done again after a crash."
-    folder = f"{output}/runs/{committed['batch_id']}"
-    listed = {name: value for name, value in committed.items() if name != "loader"}
+    folder, listed = f"{output}/runs/{committed['batch_id']}", dict(committed)
+    loader = listed.pop("loader", {})
     entries = {"entries": committed["entries"]}
     write_text(f"{folder}/copy_manifest.json", json.dumps(entries, indent=1))
     write_text(f"{folder}/files.json", json.dumps(listed, indent=1))
-    for path, text in committed.get("loader", {}).items():
+    for path, text in loader.items():
         write_text(f"{output}/{path}", text)
 
 
@@ -270,17 +270,19 @@ def _count_written(
 
 def _check_counts(job: Job, b: DecidedBatch, kept: Kept, files: _Files) -> dict[str, int]:
     "The counts of the batch, checked against the written files and the limits."
-    decided, tally = b.decisions.counts, b.suspects.tally
-    written = _count_written(job.spark, b.attempt, job.places.output, kept, files) if job.applies else {}
-    if job.applies and not job.manifest and sum(written.values()) != tally.read:
+    decided, tally, written = b.decisions.counts, b.suspects.tally, None
+    if job.applies:
+        written = _count_written(job.spark, b.attempt, job.places.output, kept, files)
+    if written and not job.manifest and sum(written.values()) != tally.read:
         # a task that was lost, and done again, may have counted its rows twice
         read = b.source.raw.count()
         tally = Tally(read, read - tally.bad)
-    expected = {"bad": tally.bad, "kept": tally.good - decided.dropped, "dropped": decided.dropped}
-    written = written or expected
+    kept_rows = tally.good - decided.dropped
+    expected = {"bad": tally.bad, "kept": kept_rows, "dropped": decided.dropped}
+    found = written or expected
     check_all_read(b.source, tally.read)
-    check_conservation(tally.read, written, expected)
-    counts = {"read": tally.read, **written, "renamed": decided.renamed, "suspects": decided.suspects}
+    check_conservation(tally.read, found, expected)
+    counts = {"read": tally.read, **found, "renamed": decided.renamed, "suspects": decided.suspects}
     if job.applies:  # a run that only decides is there to look
         check_shares(job.limits, counts, decided.erased)
     return counts

@@ -92,16 +92,20 @@ def _time_columns(schema: T.StructType, keys: Keys) -> list[str]:
 
 def _hours(rows: DataFrame, names: Sequence[str]) -> list[Column]:
     "The hours since 1970 of the rows that have an id."
-    at = values_of(rows.schema)
-    texts = (f"if(_dd_id is null, null, ({micros_of(at(n))}) div 3600000000)" for n in names)
-    return [F.expr(text).alias(f"_dd_hour{i}") for i, text in enumerate(texts)]
+    value, hours = values_of(rows.schema), []
+    for i, name in enumerate(names):
+        micros = micros_of(value(name))
+        hour = F.expr(f"if(_dd_id is null, null, ({micros}) div 3600000000)")
+        hours.append(hour.alias(f"_dd_hour{i}"))
+    return hours
 
 
 def _medians(names: Sequence[str], source: Source) -> list[Column]:
     "The first hour at which half of the rows are reached; of a table that grew for years, nearly all."
     share = 0.99 if source.is_whole else 0.5
-    reached = f"cast(percentile_disc({share}) within group (order by _dd_hour{{0}}) as bigint)"
-    return [F.expr(reached.format(i)).alias(f"_dd_hour{i}") for i in range(len(names))]
+    hours = [f"_dd_hour{i}" for i in range(len(names))]
+    reached = f"cast(percentile_disc({share}) within group (order by {{0}}) as bigint) as {{0}}"
+    return [F.expr(reached.format(hour)) for hour in hours]
 
 
 def _median_hours(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
@@ -440,7 +444,8 @@ def stage_suspects(
 def _in_place(staged: DataFrame, number: int) -> DataFrame:
     "Put the line, and the place in the staged files, last in the order: equal rows need no collapsing then."
     file = staged.metadataColumn("_metadata")  # the events may have a column of this name
-    place = [F.hex(F.xxhash64(file.getField("file_name"))), file.getField("row_index").cast("string")]
+    name, index = file.getField("file_name"), file.getField("row_index")
+    place = [F.hex(F.xxhash64(name)), index.cast("string")]
     if LINE in staged.columns:
         place.insert(0, F.hex(F.xxhash64(LINE)))
     row = F.concat("_dd_at.row", *place)
@@ -477,10 +482,11 @@ class DecisionCounts:
 
 def _sums(numbers: Iterable[tuple[str | None, int]]) -> dict[str, int]:
     "The sum for each name, in the order of names."
-    sums: Counter[str | None] = Counter()
+    sums: Counter[str] = Counter()
     for name, n in numbers:
-        sums[name] += n
-    return {name: sums[name] for name in sorted(filter(None, sums)) if sums[name]}
+        if name and n:
+            sums[name] += n
+    return dict(sorted(sums.items()))
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #725f5e55
@@ -606,13 +612,14 @@ def decision_words(c: DecisionCounts, tally: Tally) -> dict[str, str]:
     natural = c.reasons.get("natural", 0) + across
     of_them = f"({share(natural, c.suspects)} of them)"
     earlier = f", {grouped(across)} of those for earlier batches" if across else ""
-    left, going = c.suspects - natural, c.dropped - natural
-    kept = c.suspects - c.dropped
-    rows, sure = counted(c.suspects, "suspect row"), counted(tally.good - c.suspects, "row")
+    left = grouped(c.suspects - natural)
+    going = grouped(c.dropped - natural)
+    rows, kept = counted(c.suspects, "suspect row"), grouped(c.suspects - c.dropped)
+    sure = counted(tally.good - c.suspects, "row")
     return {
         "natural": f"{grouped(c.suspects)} in, {grouped(natural)} dropped {of_them}{earlier}",
-        "synthetic": f"{grouped(left)} in, {grouped(c.renamed)} renamed, {grouped(going)} dropped",
-        "resolve": f"{rows}: {grouped(kept)} kept, {grouped(c.dropped)} dropped",
+        "synthetic": f"{left} in, {grouped(c.renamed)} renamed, {going} dropped",
+        "resolve": f"{rows}: {kept} kept, {grouped(c.dropped)} dropped",
         "clean": f"{sure} straight through, {grouped(tally.bad)} bad",
     }
 
@@ -642,9 +649,9 @@ def _count_differing(
     suspects: DataFrame, decisions: DataFrame, columns: Sequence[str]
 ) -> tuple[int, dict[str, int]]:
     "Dropped copies that differ from the first row of their pair; and by column."
-    names = [f"c{i}" for i in range(len(columns))]  # short ones, side by side with those of the first
-    texts = []
-    for column, name in zip(columns, names):
+    short = {column: f"c{i}" for i, column in enumerate(columns)}  # side by side with those of the first
+    names, texts = short.values(), []
+    for column, name in short.items():
         value = F.expr(field_at(suspects.schema, column).sql)
         text = F.to_json(F.struct(value.alias("v")), PLAIN_JSON)
         texts.append(text.alias(name))
@@ -657,13 +664,10 @@ def _count_differing(
     first = first.select("event_id", "fp", F.struct(*names).alias("first"))
     others = copies.where("row <> first_row").join(first, ["event_id", "fp"])
     either = " or ".join(f"{name} <> first.{name}" for name in names)
-    counts = [f"count_if({name} <> first.{name}) as {name}" for name in names]
-    [found] = others.selectExpr(f"count_if({either}) as rows", *counts).collect()
-    by_column = {}
-    for column, name in zip(columns, names):
-        if found[name]:
-            by_column[column] = found[name]
-    return found.rows, by_column
+    in_any = f"count_if({either}) as rows"
+    in_each = [f"count_if({name} <> first.{name}) as {name}" for name in names]
+    [found] = others.selectExpr(in_any, *in_each).collect()
+    return found.rows, {column: found[name] for column, name in short.items() if found[name]}
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #06b71043

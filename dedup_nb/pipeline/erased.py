@@ -71,15 +71,16 @@ def erased_ids(
     erased: DataFrame,  # from `find_erased`
 ) -> DataFrame:  # KEY, `_dd_hash`, `forgotten`: one row per id of the batch that is named
     "The ids in a batch that proofs name, or would be given."
-    rows = source.decode(source.raw).where("_dd_good")
-    fingerprint = fingerprint_of(rows.drop("_dd_id", "_dd_good", "_dd_look", LINE), keys).alias("fp")
-    narrow = rows.select("_dd_id", fingerprint)
-    made = new_event_id(F.col("_dd_id"), F.col("fp"))
-    own, given = F.sha2("_dd_id", 256), F.sha2(made, 256)
-    named = narrow.select("_dd_id", own.alias("own"), F.explode(F.array(own, given)).alias("sha256"))
+    rows, event_id = source.decode(source.raw).where("_dd_good"), F.col("_dd_id")
+    columns = rows.drop("_dd_id", "_dd_good", "_dd_look", LINE)
+    narrow = rows.select("_dd_id", fingerprint_of(columns, keys).alias("fp"))
+    made = new_event_id(event_id, F.col("fp"))
+    own, given = F.sha2(event_id, 256), F.sha2(made, 256)
+    each = F.explode(F.array(own, given)).alias("sha256")
+    named = narrow.select("_dd_id", own.alias("own"), each)
     met = named.join(F.broadcast(erased), "sha256")
     ids = met.groupBy("_dd_id").agg(F.expr("bool_or(forgotten and own = sha256) as forgotten"))
-    return ids.select(*id_key(F.col("_dd_id")), F.xxhash64("_dd_id").alias("_dd_hash"), "forgotten")
+    return ids.select(*id_key(event_id), F.xxhash64(event_id).alias("_dd_hash"), "forgotten")
 
 
 def without_forgotten(

@@ -577,10 +577,10 @@ class Progress:
     def done(self, stage: str, what: str) -> None:
         "Close a stage: `3 of 7 natural: 20 000 in, 180 dropped (0.9 % of them), 4.1 s`."
         now = time.monotonic()
-        self.seconds[stage], self._since = round(now - self._since, 3), now
-        number = len(self.seconds)
-        words = f"{number} of {len(self.stages)} {stage}: {what}"
-        _LOG.log(self.level, "  %s, %.1f s", words, self.seconds[stage])
+        took, self._since = round(now - self._since, 3), now
+        self.seconds[stage] = took
+        number, of = len(self.seconds), len(self.stages)
+        _LOG.log(self.level, "  %s of %s %s: %s, %.1f s", number, of, stage, what, took)
         self._bar.update()
-        if number < len(self.stages):
+        if number < of:
             self._bar.set_description(f"{self.what} {self.stages[number]}")

@@ -94,12 +94,12 @@ _LOG = logging.getLogger(__name__)
 
 def _open_batch(job: Job, batch: Batch) -> tuple[Source, Keys]:
     "Open the rows of a batch, and fit the recipe to their columns. Raises what does not fit."
-    recipe, stream = job.recipe, job.stream
-    source = read_batch(job.spark, batch, job.places.input, recipe, ids_of(recipe), stream is not None)
+    spark, recipe, stream = job.spark, job.recipe, job.stream
+    source = read_batch(spark, batch, job.places.input, recipe, ids_of(recipe), stream is not None)
     folders = stream.folders if stream else source.folders
     keys = fit(recipe, source.schema, folders)
     check_columns(source.schema, recipe, keys)
-    check_columns_fit(job.spark, source.schema, job.places.output)
+    check_columns_fit(spark, source.schema, job.places.output)
     return source, keys
 
 
@@ -346,7 +346,8 @@ def _check_knows_events(job: Job, manifest: str, ledger: Ledger) -> None:
 # %% ../../nbs/06_pipeline/70_run.ipynb #929f3de2
 def _check_streams(job: Job) -> None:
     "Raise `ConfigError` for a micro-batch: its stream alone has its rows, and would pass it by."
-    batch_id, name = job.limits.batch_id, (read_json(f"{job.output}/runs/stream.json") or {}).get("name")
+    batch_id, stream = job.limits.batch_id, read_json(f"{job.output}/runs/stream.json")
+    name = stream.get("name") if stream else None
     if not job.stream and name and batch_id and re.fullmatch(f"{re.escape(name)}-[0-9]{{9}}", batch_id):
         raise ConfigError(
             f"Batch {batch_id} is of the stream {name}, which alone knows its rows: start the stream again."

@@ -241,10 +241,11 @@ def _table_commits(ledger: Ledger, table_id: str) -> dict[str, _TableCommit]:
     newest = {m.batch_id: m.info for m in ledger.markers if m.kind == "commit"}
     found = {}
     for name, info in newest.items():
-        if info.get("table_id") == table_id:
-            part, entry = Part(name, info["first_version"], int(info["version"])), ledger.entries[name]
-            where = info["settings"]["input_where"]
-            found[name] = _TableCommit(part, where, bool(entry.committed), entry.seq)
+        if info.get("table_id") != table_id:
+            continue
+        part, entry = Part(name, info["first_version"], int(info["version"])), ledger.entries[name]
+        where, in_force = info["settings"]["input_where"], entry.committed is not None
+        found[name] = _TableCommit(part, where, in_force, entry.seq)
     return found
 
 
@@ -309,10 +310,13 @@ def _open_parts(t: _Table, known: Sequence[_TableCommit]) -> list[Part]:
         )
     forgotten = [c for c in known if not c.in_force]
     parts = [c.part for c in forgotten if not any(other.covers(c) for other in known)]
-    name = _base_name(t, known)
-    left = (_NAME.fullmatch(n) for n, e in t.ledger.entries.items() if not e.committed)
-    begun = {int(m[2]): int(m[3]) for m in left if m and m[1] == name}
-    for first, end in _gaps(sorted(c.span for c in known), now):
+    name, begun = _base_name(t, known), {}
+    for batch_id, entry in t.ledger.entries.items():
+        named = _NAME.fullmatch(batch_id)
+        if named and named[1] == name and not entry.committed:
+            begun[int(named[2])] = int(named[3])
+    spans = sorted(c.span for c in known)
+    for first, end in _gaps(spans, now):
         while first <= end:
             last = min(end, begun.get(first, end))
             part = Part(f"{name}-v{first}-{last}", first, last)

@@ -16,6 +16,7 @@ __all__ = [
     "count_rows",
     "count_by_folder",
     "write_delta",
+    "path_below",
     "delta_files",
     "check_columns_fit",
     "Kept",
@@ -39,7 +40,7 @@ from functools import cached_property, partial
 from typing import Any
 from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -298,20 +299,6 @@ class Attempt:
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #9d893bb7
-def _utc_day(rows: DataFrame, name: str) -> Column:
-    "The UTC day of a timestamp; the day of a time without a zone, or of a date."
-    kind = rows.schema[name].dataType
-    if isinstance(kind, T.TimestampType):
-        days = F.floor(F.unix_micros(named(name)) / 86_400_000_000)
-        return F.date_from_unix_date(days.cast("int"))
-    if isinstance(kind, (T.TimestampNTZType, T.DateType)):
-        return named(name).cast("date")
-    raise OutputError(
-        f"partition_by={name}:date: wanted a timestamp or a date; {name} is {kind.simpleString()}. "
-        "Partition by another column."
-    )
-
-
 def _with_partitions(rows: DataFrame, partition_by: Sequence[str]) -> tuple[DataFrame, list[str]]:
     "Add the partition columns: a plain column, or `name:date`, the UTC day of a timestamp, as `name_date`."
     names = []
@@ -321,14 +308,25 @@ def _with_partitions(rows: DataFrame, partition_by: Sequence[str]) -> tuple[Data
             raise OutputError(
                 f"partition_by={part}: wanted a column, or column:date.{did_you_mean(name, rows.columns)}"
             )
-        if day and f"{name}_date" in rows.columns:
+        names.append(f"{name}_date" if day else name)
+        if not day:
+            continue
+        if names[-1] in rows.columns:
             raise OutputError(
                 f"partition_by={part} makes a column {name}_date, which the input has already. "
                 f"Partition by {name}_date itself, or rename it upstream."
             )
-        if day:
-            rows = rows.withColumn(f"{name}_date", _utc_day(rows, name))
-        names.append(f"{name}_date" if day else name)
+        kind = rows.schema[name].dataType
+        if not isinstance(kind, (T.TimestampType, T.TimestampNTZType, T.DateType)):
+            raise OutputError(
+                f"partition_by={name}:date: wanted a timestamp or a date; {name} is {kind.simpleString()}. "
+                "Partition by another column."
+            )
+        days = F.floor(F.unix_micros(named(name)) / 86_400_000_000).cast("int")
+        has_zone = isinstance(kind, T.TimestampType)
+        rows = rows.withColumn(
+            names[-1], F.date_from_unix_date(days) if has_zone else named(name).cast("date")
+        )
     return rows, names
 
 
@@ -376,9 +374,12 @@ def count_rows(
 ) -> int:  # rows in the files, as they are now on the disk
     "Count what was written by reading it back."
     paths = [f["path"] for f in files if f["bytes"]]
+    if not paths:
+        return 0
     if output_format == "parquet":
         return rows_in_parquet(attempt.output, paths)
-    return reading(spark).text([escaped(f"{attempt.output}/{p}") for p in paths]).count() if paths else 0
+    lines = reading(spark).text([escaped(f"{attempt.output}/{p}") for p in paths])
+    return lines.count()
 
 
 def count_by_folder(
@@ -388,12 +389,15 @@ def count_by_folder(
 ) -> dict[str, int]:  # lines; a folder is said as it is below that of the batch
     "Count what was written by reading it back, folder by folder."
     counts: Counter[str] = Counter()
-    if paths := [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]:
-        lines = reading(spark).text(paths)
-        file = lines.metadataColumn("_metadata").getField("file_path").alias("file")
-        for r in lines.groupBy(file).agg(F.count(F.lit(1)).alias("number")).collect():
-            below = unquote(r.file).rpartition(f"/batch_id={attempt.batch_id}/")[2]
-            counts[os.path.dirname(below)] += r.number
+    paths = [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]
+    if not paths:
+        return counts
+    lines = reading(spark).text(paths)
+    file = lines.metadataColumn("_metadata").getField("file_path").alias("file")
+    numbers = lines.groupBy(file).agg(F.expr("count(1) as number"))
+    for r in numbers.collect():
+        below = unquote(r.file).rpartition(f"/batch_id={attempt.batch_id}/")[2]
+        counts[os.path.dirname(below)] += r.number
     return counts
 
 
@@ -454,11 +458,20 @@ def _write_wide(
 # %% ../../nbs/06_pipeline/30_write.ipynb #50d8636b
 def write_delta(rows: DataFrame, attempt: Attempt) -> None:
     "Replace the batch in the Delta table. The table has one column more, `batch_id`, its partition."
-    own = rows.withColumn("batch_id", F.lit(attempt.batch_id))
-    writer = own.write.format("delta").mode("overwrite").partitionBy("batch_id")
-    writer = writer.option("replaceWhere", f"batch_id = '{attempt.batch_id}'").option("mergeSchema", "true")
-    writer.save(f"{attempt.output}/events")
-    remove_markers(f"{attempt.output}/events/_delta_log/_staged_commits")
+    own, path = rows.withColumn("batch_id", F.lit(attempt.batch_id)), f"{attempt.output}/events"
+    options = {"replaceWhere": f"batch_id = '{attempt.batch_id}'", "mergeSchema": "true"}
+    writer = own.write.format("delta").mode("overwrite").options(**options)
+    writer.partitionBy("batch_id").save(path)
+    remove_markers(f"{path}/_delta_log/_staged_commits")
+
+
+def path_below(
+    output: str,
+    file_path: str,  # as `_metadata` of a row has it
+) -> str:
+    "Where a file lies below the output."
+    _, inner = filesystem(unquote(file_path))
+    return os.path.relpath(inner, filesystem(output)[1])
 
 
 def delta_files(spark: SparkSession, attempt: Attempt) -> list[dict[str, Any]]:
@@ -466,12 +479,10 @@ def delta_files(spark: SparkSession, attempt: Attempt) -> list[dict[str, Any]]:
     table = spark.read.format("delta").load(f"{attempt.output}/events")
     batch = table.where(F.col("batch_id") == attempt.batch_id)
     about = batch.metadataColumn("_metadata")
-    path, size = about.getField("file_path").alias("path"), about.getField("file_size").alias("bytes")
-    root = filesystem(attempt.output)[1]
-    files = [
-        {"path": os.path.relpath(filesystem(unquote(f.path))[1], root), "bytes": f.bytes}
-        for f in batch.select(path, size).distinct().collect()
-    ]
+    path = about.getField("file_path").alias("path")
+    size = about.getField("file_size").alias("bytes")
+    found = batch.select(path, size).distinct().collect()
+    files = [{"path": path_below(attempt.output, f.path), "bytes": f.bytes} for f in found]
     return sorted(files, key=lambda f: f["path"])
 
 
@@ -565,9 +576,11 @@ def rows_that_stay(
 def all_but_decided(suspects: DataFrame, decisions: DataFrame, source: Source, output: Output) -> DataFrame:
     "All suspect rows of pairs that nothing was decided of, as they are: with `natural=off` no other goes."
     gone = decisions.selectExpr("event_id as _dd_gone", "_dd_fp as _dd_gone_fp")
-    left = suspects.join(gone, F.expr("_dd_id = _dd_gone and _dd_fp = _dd_gone_fp"), "left_anti")
-    line = with_small_id(F.col(LINE)).alias("value")
-    return left.select(line) if _lines_of(source, output) else clean_rows(left, source.columns)
+    is_gone = F.expr("_dd_id = _dd_gone and _dd_fp = _dd_gone_fp")
+    left = suspects.join(gone, is_gone, "left_anti")
+    if _lines_of(source, output) is None:
+        return clean_rows(left, source.columns)
+    return left.select(with_small_id(F.col(LINE)).alias("value"))
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #1b27a37d
@@ -636,9 +649,9 @@ def write_dropped(
 
 def write_bad(source: Source, unfit: DataFrame, attempt: Attempt) -> None:
     "Write the rows that are no events, each with what is wrong with it."
-    is_text = LINE in unfit.columns  # beside columns that may have any name
-    rows = unfit.select(F.col(LINE).alias("value"), "_dd_id") if is_text else unfit
-    write_rows(source.bad(rows), attempt, "bad", output_format="text")
+    if LINE in unfit.columns:  # beside columns that may have any name
+        unfit = unfit.select(F.col(LINE).alias("value"), "_dd_id")
+    write_rows(source.bad(unfit), attempt, "bad", output_format="text")
 
 
 def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) -> None:
@@ -646,6 +659,7 @@ def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) 
     collided = decisions.where("reason = 'synthetic_cross_batch'").select("event_id").distinct()
     ids = collided.select("event_id", *id_key(F.col("event_id")))
     loaded = known.where(fate_of("fate") == Fate.STAYS).join(ids, KEY)
-    rows = loaded.selectExpr("event_id", "batch_id as loaded_in_batch", "'synthetic_cross_batch' as reason")
+    told = ("event_id", "batch_id as loaded_in_batch", "'synthetic_cross_batch' as reason")
+    rows = loaded.selectExpr(*told)
     if not rows.isEmpty():
         write_rows(rows.distinct(), attempt, "retractions")
