@@ -193,16 +193,15 @@ def _stage_keys(
     times = _hours(rows, _time_columns(source.schema, keys))
     hours = [f"_dd_hour{i}" for i in range(len(times))]
     event_id, fingerprint = F.col("_dd_id"), F.col("_dd_fp")
-    columns = {
-        **dict(zip(KEY, id_key(event_id))),
+    columns = dict(zip(KEY, id_key(event_id))) | {
         "pair": pair_key(event_id, fingerprint),
         "own": other_id(rows.schema, keys, event_id),
         "hour": F.expr(f"coalesce({', '.join([*hours, 'bigint(null)'])})"),
     }
     if texts:
         # the hash of whole rows, which breaks the last ties, would cost more than the rest
-        place = F.struct(*place_of(rows, keys), F.lit(0).alias("end"))
-        columns |= {"event_id": event_id, "event_fingerprint": fingerprint, "place": place}
+        columns |= {"event_id": event_id, "event_fingerprint": fingerprint}
+        columns["place"] = F.struct(*place_of(rows, keys), F.lit(0).alias("end"))
     of_good = [F.when(F.col("_dd_good"), value).alias(name) for name, value in columns.items()]
     of_all = [F.xxhash64("_dd_id").alias("_dd_hash"), stands_in("_dd_fp").alias("_dd_stand_in")]
     keyed = rows.select("*", claimed_fingerprint(rows, keys).alias("_dd_fp"), *times)
@@ -303,13 +302,13 @@ def scan_batch(
     job: Job, source: Source, keys: Keys, attempt: Attempt
 ) -> tuple[Scan, int | None]:  # and the time of the batch
     "Scan a batch, and find out when it was."
-    given, name = job.limits.etl_s, attempt.batch_id
-    if job.manifest:
-        keyed = scan_keys(source, keys, attempt, job.manifest.store.texts)
+    given, name, manifest = job.limits.etl_s, attempt.batch_id, job.manifest
+    if manifest is None:
+        timed = given is None and spelled_time(name) is None
+        scan = scan_ids(source, keys, attempt, job.recipe.natural != "off", timed)
+    else:
+        scan = keyed = scan_keys(source, keys, attempt, manifest.store.texts)
         check_some_good(job, source, keyed.tally, name)
-        return keyed, time_of_batch(given, name, keyed.hours)
-    timed = given is None and spelled_time(name) is None
-    scan = scan_ids(source, keys, attempt, job.recipe.natural != "off", timed)
     return scan, time_of_batch(given, name, scan.hours)
 
 
@@ -599,7 +598,6 @@ class DecidedBatch:
     etl: int | None  # time of the batch, seconds since 1970
     erased: DataFrame | None  # what proofs of erasures say of it, see `find_erased`
     earlier: EarlierBatches | None  # None: no manifest
-    known: DataFrame | None  # what those had of its ids; None: nothing, or nobody knows
     ids: SuspectIds
     suspects: Suspects
     decisions: Decisions

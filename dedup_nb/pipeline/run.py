@@ -116,7 +116,8 @@ def _read_words(batch: Batch, source: Source) -> str:
 # %% ../../nbs/06_pipeline/70_run.ipynb #09b24f01
 def _write_batch(job: Job, b: DecidedBatch) -> Written:
     "Write what stays and what goes; a run that only decides writes its verdicts."
-    pairs, rows, output, attempt = b.decisions.pairs, b.suspects.rows, job.places.output, b.attempt
+    pairs, rows = b.decisions.pairs, b.suspects.rows
+    output, attempt = job.places.output, b.attempt
     if not job.applies:
         write_verdicts(pairs, attempt)
         return Written(hot_ids=hottest_ids(pairs))
@@ -125,9 +126,10 @@ def _write_batch(job: Job, b: DecidedBatch) -> Written:
         stay = all_but_decided(rows, pairs, b.source, output)
     else:
         stay = rows_that_stay(decided, b.source, b.keys, output)
-    ids, columns = b.ids, b.before.get("wide_columns")
+    columns = b.before.get("wide_columns")
+    kept = partial(write_kept, b.source, b.ids.hashes, b.ids.broadcast, stay, attempt, output, columns)
     works: dict[str, Callable[[], Any]] = {
-        "kept": partial(write_kept, b.source, ids.hashes, ids.broadcast, stay, attempt, output, columns),
+        "kept": kept,
         "dropped": partial(write_dropped, decided, attempt, b.erased is not None),
         "verdicts": partial(write_verdicts, pairs, attempt),
         "hot": partial(hottest_ids, pairs),
@@ -135,8 +137,8 @@ def _write_batch(job: Job, b: DecidedBatch) -> Written:
     }
     if b.suspects.tally.bad:
         works["bad"] = partial(write_bad, b.source, b.suspects.unfit, attempt)
-    if b.known is not None and job.recipe.synthetic == "delete_all":
-        works["retractions"] = partial(write_retractions, pairs, b.known, attempt)
+    if b.earlier and b.earlier.found and job.recipe.synthetic == "delete_all":
+        works["retractions"] = partial(write_retractions, pairs, b.earlier.known, attempt)
     if b.keys.missing == "id" and b.decisions.counts.reasons.get("natural"):
         works["differing"] = partial(differing_words, rows, pairs, b.keys.surrogate)
     results: dict[str, Any] = {}
@@ -159,8 +161,9 @@ def _find_other_commit(job: Job, attempt: Attempt) -> DedupError | None:
         own = [m for m in job.ledger().markers if m.batch_id == attempt.batch_id]
     except Exception:
         return None
-    claims = [m.seq for m in own if m.kind == "claim" and m.info["token"] == attempt.token]
-    commits = [m for m in own if m.kind == "commit" and m.info["token"] != attempt.token]
+    is_own = lambda m: m.info["token"] == attempt.token
+    claims = [m.seq for m in own if m.kind == "claim" and is_own(m)]
+    commits = [m for m in own if m.kind == "commit" and not is_own(m)]
     if not claims or not commits or commits[-1].seq < claims[-1]:
         return None
     return FencedError(
@@ -252,7 +255,7 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         progress.done("synthetic", words["synthetic"])
         if job.applies:
             progress.done("resolve", words["resolve"])
-        stages = etl, erased, earlier, known, ids, suspects, decisions
+        stages = etl, erased, earlier, ids, suspects, decisions
         decided = DecidedBatch(batch, attempt, before, source, keys, *stages)
         written = _write_batch(job, decided)
         if job.applies:
@@ -299,12 +302,13 @@ def _find_todo(job: Job, found: Found, ledger: Ledger) -> _Todo:
         if b.batch_id in chosen.troubles:
             raise ManifestError(chosen.troubles[b.batch_id])
     died = "a run that died had committed it; its files are published now"
-    notes = [*found.notes, *chosen.notes, *(f"batch {name}: {died}" for name in finished)]
-    now, later = todo[: limits.max_batches], todo[limits.max_batches :]
-    if later:
+    notes = [*found.notes, *chosen.notes]
+    notes += [f"batch {name}: {died}" for name in finished]
+    most = limits.max_batches
+    if len(todo) > most:
         notes.append(
-            f"{limits.max_batches} of {grouped(len(todo))} batches are taken now (max_batches); "
-            f"{later[0].batch_id} and those after it wait for the next run"
+            f"{most} of {grouped(len(todo))} batches are taken now (max_batches); "
+            f"{todo[most].batch_id} and those after it wait for the next run"
         )
     if not job.applies and job.manifest and len(todo) > 1:
         notes.append(
@@ -312,7 +316,7 @@ def _find_todo(job: Job, found: Found, ledger: Ledger) -> _Todo:
             "each compared with the committed ones, not with one another"
         )
     troubles = [words for name, words in chosen.troubles.items() if is_asked_for(name, limits)]
-    return _Todo(now, notes, [*found.unfit, *troubles])
+    return _Todo(todo[:most], notes, [*found.unfit, *troubles])
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #4d7849b2

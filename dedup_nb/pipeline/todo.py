@@ -243,9 +243,9 @@ def _table_commits(ledger: Ledger, table_id: str) -> dict[str, _TableCommit]:
     for name, info in newest.items():
         if info.get("table_id") != table_id:
             continue
-        part, entry = Part(name, info["first_version"], int(info["version"])), ledger.entries[name]
-        where, in_force = info["settings"]["input_where"], entry.committed is not None
-        found[name] = _TableCommit(part, where, in_force, entry.seq)
+        part = Part(name, info["first_version"], int(info["version"]))
+        where, entry = info["settings"]["input_where"], ledger.entries[name]
+        found[name] = _TableCommit(part, where, entry.committed is not None, entry.seq)
     return found
 
 
