@@ -19,17 +19,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..base.config import Config, Input
-from ..base.errors import ConfigError, InputError, counted, grouped, lines_shown, share, some_of, utc
+from dedup_nb.base.errors import (
+    ConfigError,
+    InputError,
+    counted,
+    grouped,
+    lines_shown,
+    minute,
+    share,
+    some_of,
+    utc,
+)
 from ..base.storage import absolute, remove_folder, s3_in_words, write_text
 from ..formats.batches import Batch, find_batches
-from ..formats.reading import Source, explain_read_error, read_batch
+from ..formats.reading import explain_read_error, read_batch
 from ..pipeline.commit import check_all_read, committed_files
-from ..pipeline.decide import Scan, scan_keys, sums_of, time_of_batch
+from ..pipeline.decide import KeyScan, scan_keys, sums_of, time_of_batch
 from ..pipeline.job import Job, RunOptions, job_settings, open_job, record_output
 from ..pipeline.todo import choose_batches, compare_with_commits, record_input
 from ..pipeline.write import Attempt
 from ..rules.cross_batch import KEY, Fate, keys_of_new_ids
-from ..rules.keys import Keys, check_columns, fit, ids_of, new_event_id
+from ..rules.keys import check_columns, fit, ids_of, new_event_id
 
 
 # %% ../../nbs/07_operate/30_backfill.ipynb #68f5ad5e
@@ -43,52 +53,50 @@ def _key_rows(
     heads = pairs.groupBy(*KEY).agg(F.expr("min(struct(place, pair)) as head"))
     new = pairs.join(had, [*KEY, "pair"], "left_anti")
     new = new.join(taken, KEY, "left").join(heads, KEY)
-    new = new.withColumn("made", new_event_id(F.col("event_id"), F.col("event_fingerprint")))
+    made = new_event_id(F.col("event_id"), F.col("event_fingerprint"))
     fate = f"if(own is null, {Fate.STAYS}, if(own = made, {Fate.RENAMED}, {Fate.ELSEWHERE}))"
     first = f"if(struct(place, pair) = head and taken is null, {Fate.HEAD}, 0)"
-    new = new.withColumn("fate", F.expr(f"{fate} + {first}"))
-    under_new_id = f"{Fate.STAYS | Fate.HEAD} as fate"
-    renamed = new.where("own is not null").selectExpr("own as event_id", "event_fingerprint", under_new_id)
-    return keys_of_new_ids(renamed).unionByName(new.select(*KEY, "pair", "fate"), True)
+    new = new.withColumn("made", made).withColumn("fate", F.expr(f"{fate} + {first}"))
+    under_new_id = ("own as event_id", "event_fingerprint", f"{Fate.STAYS | Fate.HEAD} as fate")
+    renamed = new.where("own is not null").selectExpr(*under_new_id)
+    own_keys = new.select(*KEY, "pair", "fate")
+    return keys_of_new_ids(renamed).unionByName(own_keys, True)
 
 
 # %% ../../nbs/07_operate/30_backfill.ipynb #b3fbb51e
 def _only_committed(found: Sequence[Batch], source: Input) -> tuple[list[Batch], list[str]]:
-    "Of what another run wrote, the files that its commits list; and the batches that have no commit."
+    "Of what another run wrote, the files that its commits list; and what to say of batches without a commit."
     home, area = os.path.split(absolute(source.path).rstrip("/"))
     if area != "events" or source.format in ("delta", "table"):
         return list(found), []
-    listed: dict[str, set[str]] = {}
+    committed, left = [], []
     for batch in found:
-        record = committed_files(home, batch.batch_id) or {}
-        if record.get("status") == "committed":
-            folder = f"events/batch_id={batch.batch_id}/"
-            listed[batch.batch_id] = {f["path"].removeprefix(folder) for f in record["events"]}
-    if not listed:
+        record = committed_files(home, batch.batch_id)
+        if not record or record.get("status") != "committed":
+            left.append(batch.batch_id)
+            continue
+        folder = f"events/batch_id={batch.batch_id}/"
+        listed = {f["path"].removeprefix(folder) for f in record["events"]}
+        files = tuple(f for path, f in batch.by_path().items() if path in listed)
+        if files:
+            committed.append(replace(batch, files=files))
+    if len(left) == len(found):  # another job wrote them
         return list(found), []
-    committed = []
-    for batch in found:
-        own = listed.get(batch.batch_id, set())
-        files = tuple(f for path, f in batch.by_path().items() if path in own)
-        committed += [replace(batch, files=files)] if files else []
-    return committed, [batch.batch_id for batch in found if batch.batch_id not in listed]
-
-
-def _left_out_in_words(names: Sequence[str]) -> list[str]:
-    if not names:
-        return []
-    it, they = ("it", "it") if len(names) == 1 else ("them", "they")
+    it, they = ("it", "it") if len(left) == 1 else ("them", "they")
     again = f"Run {it} again where {they} came from."
-    return [f"Left out, as no run has committed what lies there: {some_of(names, 5)}. {again}"]
+    words = f"Left out, as no run has committed what lies there: {some_of(left, 5)}. {again}"
+    return committed, [words] if left else []
 
 
 # %% ../../nbs/07_operate/30_backfill.ipynb #e8f9e8dd
 _LOG = logging.getLogger(__name__)
 
 
-def _fill(job: Job, batch: Batch, scan: Scan, etl: int | None) -> dict[str, Any]:
+def _fill(job: Job, batch: Batch, scan: KeyScan, etl: int | None) -> dict[str, Any]:
     "Claim, look back and commit the keys of one batch of the archive."
     manifest, pairs, token = job.manifest, scan.pairs, uuid.uuid4().hex[:12]
+    if manifest is None:
+        raise _no_manifest()
     info: dict[str, Any] = {"backfill": True, "fingerprints": scan.fingerprints}
     claim = manifest.begin(batch.batch_id, etl, {"token": token, **info})
     try:
@@ -120,16 +128,16 @@ def _fill(job: Job, batch: Batch, scan: Scan, etl: int | None) -> dict[str, Any]
     }
 
 
-def _fill_days(job: Job, batch: Batch, scan: Scan, etl: int | None) -> Iterator[dict[str, Any]]:
+def _fill_days(job: Job, batch: Batch, scan: KeyScan, etl: int | None) -> Iterator[dict[str, Any]]:
     "Each day of a table as a batch of its own, `<name>@<day>`; pairs without a time count to the last day."
     found = scan.pairs.selectExpr("hour div 24 as day").where("day is not null").distinct().collect()
     days = sorted(r.day for r in found)  # since 1970
     if not days:
         yield _fill(job, batch, scan, etl)
-    entries = job.manifest.ledger().entries
+    entries = job.ledger().entries
     for day in days:
         midnight = day * 86400
-        name = f"{batch.batch_id}@{utc(midnight)[:10]}"
+        name = f"{batch.batch_id}@{minute(midnight)[:10]}"
         pairs = scan.pairs.where(f"coalesce(hour div 24, {days[-1]}) = {day}")
         committed = entries[name].committed if name in entries else None
         if not committed:
@@ -142,39 +150,39 @@ def _fill_days(job: Job, batch: Batch, scan: Scan, etl: int | None) -> Iterator[
 
 
 # %% ../../nbs/07_operate/30_backfill.ipynb #46ee85f0
+def _no_manifest() -> ConfigError:
+    return ConfigError(
+        "A backfill fills a manifest, but manifest=none. Set manifest=lake or manifest=dynamodb."
+    )
+
+
 def _fill_batch(job: Job, batch: Batch) -> Iterator[dict[str, Any]]:
     "Commit one run of the archive, or a table day by day; yields what each had."
-    attempt = Attempt.new(job.output, batch.batch_id)
+    attempt, input_format = Attempt.new(job.output, batch.batch_id), job.places.input.format
     try:
         job = job.agreed()
         source = read_batch(job.spark, batch, job.places.input, job.recipe, ids_of(job.recipe))
         keys = fit(job.recipe, source.schema, source.folders)
         job = job.taking(keys.missing)
-        scan = _scan_batch(job, batch, source, keys, attempt)
+        check_columns(source.schema, job.recipe, keys)
+        try:
+            scan = scan_keys(source, keys, attempt, texts=True)
+        except Exception as wrong:
+            raise explain_read_error(wrong, batch) or wrong from wrong
+        check_all_read(source, scan.read)
+        if scan.read and not scan.tally.good:
+            raise InputError(
+                f"None of the {counted(scan.read, 'row')} of {batch.batch_id} is an event of the "
+                f"form {input_format}; nothing is filled. Set the right --input-format; events that "
+                "were loaded are mostly parquet (--input-format parquet --batch-pattern 'batch_id=*')."
+            )
         etl = time_of_batch(job.limits.etl_s, batch.batch_id, scan.hours)
         if batch.files:
-            yield {**_fill(job, batch, scan, etl), "read": scan.tally.read}
+            yield {**_fill(job, batch, scan, etl), "read": scan.read}
         else:
             yield from _fill_days(job, batch, scan, etl)
     finally:
         remove_folder(attempt.staging)
-
-
-def _scan_batch(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attempt) -> Scan:
-    "Stage the keys of a run; a run of which no row is an event is in another form than the settings say."
-    check_columns(source.schema, job.recipe, keys)
-    try:
-        scan = scan_keys(source, keys, attempt, texts=True)
-    except Exception as wrong:
-        raise explain_read_error(wrong, batch) or wrong from wrong
-    check_all_read(source, scan.tally.read)
-    if scan.tally.read and not scan.tally.good:
-        raise InputError(
-            f"None of the {counted(scan.tally.read, 'row')} of {batch.batch_id} is an event of the "
-            f"form {job.places.input.format}; nothing is filled. Set the right --input-format; events that "
-            "were loaded are mostly parquet (--input-format parquet --batch-pattern 'batch_id=*')."
-        )
-    return scan
 
 
 # %% ../../nbs/07_operate/30_backfill.ipynb #f25a6f80
@@ -227,9 +235,7 @@ def backfill(
     settings = job_settings(config, "backfill")
     places, limits = settings.places, settings.limits
     if places.memory.kind == "none":
-        raise ConfigError(
-            "A backfill fills a manifest, but manifest=none. Set manifest=lake or manifest=dynamodb."
-        )
+        raise _no_manifest()
     listed = find_batches(places.input, limits.batch_id)
     found, left = _only_committed(listed.batches, places.input)
     # history is taken whole: max_batches is for what a run moves
@@ -238,11 +244,11 @@ def backfill(
     case = "lower" if places.input.format == "enriched_tsv" else None
     options = RunOptions(force=force)
     with lines_shown(), open_job(settings, spark, id_case=case, options=options) as job:
-        ledger = job.manifest.ledger()
+        ledger = job.ledger()
         advice = "To fill them in as well: dedup forget, then backfill again."
         chosen = compare_with_commits(found, ledger, job.output, advice=advice)
         changed = list(chosen.troubles.values())
-        notes = *listed.unfit, *listed.notes, *_left_out_in_words(left), *chosen.notes
+        notes = *listed.unfit, *listed.notes, *left, *chosen.notes
         for line in (*notes, *changed):
             _LOG.info("  %s", line)
         todo = choose_batches(chosen.batches, job.limits, ledger)

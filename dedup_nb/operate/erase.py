@@ -13,9 +13,8 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -51,11 +50,18 @@ from ..formats.loader import copy_manifest, files_by_table
 from ..formats.shred import ATOMIC, events_folder
 from ..manifest.ledger import is_at_work, this_process, who
 from ..manifest.protocol import Manifest
-from .history import Reply, proofs_of
+from .history import Reply, counts_after, proofs_of
 from ..pipeline.commit import commit_record, publish, publish_pending
 from ..pipeline.erased import erasures, sha256_of
-from ..pipeline.job import check_exists, events_table, existing_manifest, memory_of, noted_output
-from ..pipeline.write import AREAS, TUNED, Attempt, count_rows, delta_files, own_areas
+from dedup_nb.pipeline.job import (
+    check_exists,
+    events_table,
+    existing_manifest,
+    memory_of,
+    noted_output,
+    recorded_recipe,
+)
+from ..pipeline.write import AREAS, TUNED, Attempt, count_rows, delta_files, own_areas, path_below
 from ..report.pages import draw_page_again, row_file, write_index
 from ..rules.keys import fingerprint_of, fit, new_event_id, with_ids
 
@@ -151,11 +157,16 @@ class Target:
         return [f["path"] for record in self.records.values() for f in record.get(area, []) if f["bytes"]]
 
 
+def _nothing_to_forget() -> ConfigError:
+    return ConfigError("--forget takes ids out of a manifest, and this output has none: leave it out.")
+
+
 def _read_again(output: Target) -> Target:
     "The output with its commits as they are now."
-    names = names_in(f"{output.path}/runs")
-    records = read_at_once(f"{output.path}/runs/{name}/files.json" for name in names)
-    return replace(output, records={name: record for name, record in zip(names, records) if record})
+    folder = f"{output.path}/runs"
+    names = names_in(folder)
+    records = dict(zip(names, read_at_once(f"{folder}/{name}/files.json" for name in names)))
+    return replace(output, records={name: record for name, record in records.items() if record})
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #68bbbbeb
@@ -169,7 +180,7 @@ def open_output(
         raise ConfigError("Name the output to erase from: dedup erase --id ID --output DIR.")
     memory, path = memory_of(config), absolute(config.output)
     if forget and memory.kind == "none":
-        raise ConfigError("--forget takes ids out of a manifest, and this output has none: leave it out.")
+        raise _nothing_to_forget()
     check_exists(memory, config.output)
     note = noted_output(path) or {}
     with_delta = needs_delta(memory, Output(config.output, note.get("output_format", "parquet")))
@@ -206,14 +217,15 @@ def _storage_of(output: Target, area: str) -> str:
 
 def _read_rows(output: Target, area: str, paths: Sequence[str], base: str | None = None) -> DataFrame:
     "The rows of files of an area. Folders below the base become columns."
-    stored = _storage_of(output, area)
-    if stored == "table":
+    if area == "events" and output.table:
         return output.spark.table(output.table)
-    reader = reading(output.spark).option("basePath", f"{output.path}/{base or area}")
+    folder = f"{output.path}/{base or area}"
+    reader = reading(output.spark).option("basePath", folder)
     listed = [escaped(f"{output.path}/{path}") for path in paths]
-    if stored == "parquet":
+    if _storage_of(output, area) == "parquet":
         return reader.option("mergeSchema", "true").parquet(*listed)
-    return reader.option("lineSep", "\n").text(listed).select("value", "_metadata")
+    lines = reader.option("lineSep", "\n").text(listed)
+    return lines.select("value", "_metadata")
 
 
 def _with_cells(output: Target, rows: DataFrame) -> DataFrame:
@@ -224,7 +236,8 @@ def _with_cells(output: Target, rows: DataFrame) -> DataFrame:
         cells = [f"split(value, '\t')[{n}] as {name}" for n, name in enumerate(NAMES)]
         return rows.selectExpr("*", *cells)
     if output.format == "json":
-        schema = output.spark.read.json(rows.select("value")).schema
+        paths = [escaped(f"{output.path}/{path}") for path in output.files("events")]
+        schema = reading(output.spark).json(paths).schema
         return rows.withColumn("_row", F.from_json("value", schema)).select("*", "_row.*")
     raise ConfigError(
         f"--where needs the columns of events, which output_format={output.format} keeps in several files. "
@@ -242,7 +255,7 @@ def _id_of(output: Target, rows: DataFrame) -> str:
         return f"split(value, '\t')[{NAMES.index('event_id')}]"
     if output.format == "shredded":
         cell = f"split(value, '\t')[{[name for name, _ in ATOMIC].index('event_id')}]"
-        folder = literal(f"/{events_folder(output.note.get('shred_layout'))}/")
+        folder = literal(f"/{events_folder(output.note['shred_layout'])}/")
         is_event = f"contains(url_decode(_metadata.file_path), {folder})"
         return f"if({is_event}, {cell}, get_json_object(value, '$.hierarchy.rootId'))"
     return id_of_line("value", columns, null_in_id)
@@ -314,23 +327,17 @@ def _ids_where(output: Target, where: str) -> list[str]:
 _BESIDE = ("batch_id", "attempt", "value", "_metadata", "dedup")  # what is beside the columns of an event
 
 
-def _recipe_of(output: Target) -> Recipe:
-    "What decided the fate of its rows."
-    if output.manifest:
-        noted = output.manifest.recipe
-    else:
-        metrics = (read_json(f"{output.path}/runs/{batch_id}/metrics.json") for batch_id in output.records)
-        first: dict[str, Any] = next(filter(None, metrics), {})
-        noted = first.get("settings", {})
-    names = {f.name for f in fields(Recipe)} - {"given"}
-    known = {name: noted[name] for name in names & noted.keys()}
-    known = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
-    return replace(Recipe(event_id=tuple(output.note["event_id"])), **known)
-
-
 def _made_ids(output: Target, where: str) -> set[str]:
     "The ids that the events of a condition were given, or would be."
-    made, recipe = set(), _recipe_of(output)
+    record: Mapping[str, Any] = {}
+    if output.manifest:
+        record = output.manifest.recipe
+    for batch_id in output.records if not output.manifest else ():
+        if m := read_json(f"{output.path}/runs/{batch_id}/metrics.json"):
+            record = m.get("settings", {})
+            break
+    recipe = recorded_recipe(Recipe(event_id=tuple(output.note["event_id"])), record)
+    made: set[str] = set()
     for area in ("events", "dropped"):
         paths = output.files(area)
         if not paths and not (output.table and area == "events"):
@@ -339,8 +346,9 @@ def _made_ids(output: Target, where: str) -> set[str]:
         rows = rows.select("_row.*") if "_row" in rows.columns else rows.drop(*_BESIDE)
         keys = fit(recipe, rows.schema)
         rows = with_ids(rows, keys).where("_dd_id is not null")
-        new_id = new_event_id(F.col("_dd_id"), fingerprint_of(rows.drop("_dd_id"), keys))
-        made |= {r.id for r in rows.select(new_id.alias("id")).distinct().collect()}
+        fingerprint = fingerprint_of(rows.drop("_dd_id"), keys)
+        new_id = new_event_id(F.col("_dd_id"), fingerprint).alias("id")
+        made |= {r.id for r in rows.select(new_id).distinct().collect()}
     return made
 
 
@@ -367,10 +375,10 @@ def find_traces(output: Target, wanted: Wanted) -> Traces:
     rows: dict[tuple[str, str], int] = {}
     of_batch: dict[str, Counter[str]] = {}
     renamed: Counter[str] = Counter()
-    events = events_folder(output.note.get("shred_layout")) if output.format == "shredded" else ""
+    events = events_folder(output.note["shred_layout"]) if output.format == "shredded" else ""
     for area in AREAS:
         for path, number, new in _count_in(output, area, wanted):
-            batch_id = re.search(r"batch_id=([^/]+)/", path)[1]
+            batch_id = path.partition("batch_id=")[2].partition("/")[0]
             if batch_id not in output.records:  # a table may have rows of others
                 continue
             rows[area, path] = number
@@ -391,7 +399,8 @@ def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int,
     new = "count_if(verdict = 'rename')" if area == "verdicts" else "0L"
     counts = F.expr("count(1) as number"), F.expr(f"{new} as new")
     try:
-        found = rows.where(_goes(output, area, rows, wanted)).groupBy(place).agg(*counts).collect()
+        goes = rows.where(_goes(output, area, rows, wanted))
+        found = goes.groupBy(place).agg(*counts).collect()
     except Exception as wrong:
         # the classes of SQLSTATE for statements and values that are wrong
         if not wanted.where or not re.search("SQLSTATE: (42|22)|PARSE_", str(wrong)):
@@ -399,9 +408,7 @@ def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int,
         raise ConfigError(f"--where cannot be asked of {area}: {first_line(wrong)}") from wrong
     if in_table:
         return [(f"events/batch_id={r.place}/", r.number, r.new) for r in found]
-    home = filesystem(output.path)[1]
-    inner = [filesystem(unquote(r.place))[1] for r in found]
-    return [(os.path.relpath(path, home), r.number, r.new) for path, r in zip(inner, found)]
+    return [(path_below(output.path, r.place), r.number, r.new) for r in found]
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #184e4301
@@ -426,16 +433,18 @@ def _rewrite_files(
     output: Target, attempt: Attempt, area: str, paths: Sequence[str], wanted: Wanted
 ) -> list[dict[str, Any]]:  # the new files: path, bytes
     "Write the rows of some files that stay, beside them: one file for each folder, if it has any."
-    made = []
-    for number, folder in enumerate(sorted({posixpath.dirname(path) for path in paths})):
+    made, folders = [], sorted({posixpath.dirname(path) for path in paths})
+    for number, folder in enumerate(folders):
         own = [path for path in paths if posixpath.dirname(path) == folder]
         rows = _read_rows(output, area, own, base=folder)  # columns of folder names stay in those
-        stay = rows.where(f"not ({_goes(output, area, rows, wanted)})").drop("_metadata").coalesce(1)
+        goes = _goes(output, area, rows, wanted)
+        stay = rows.where(f"not ({goes})").drop("_metadata")
+        writer = stay.coalesce(1).write.mode("overwrite")
         staging = f"{attempt.staging}/{area}-{number}"
         if _storage_of(output, area) == "parquet":
-            stay.write.mode("overwrite").option("compression", "zstd").parquet(staging)
+            writer.option("compression", "zstd").parquet(staging)
         else:
-            stay.write.mode("overwrite").text(staging)
+            writer.text(staging)
         kind = posixpath.basename(own[0]).partition(".")[2]
         path = f"{folder}/part-{attempt.token}-{number:05d}.{kind}"
         for f in files_below(staging):
@@ -471,26 +480,16 @@ def _files_after(
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #f674e06e
-def _counts_after(counts: Mapping[str, int], gone: Mapping[str, int], renamed: int) -> dict[str, int]:
-    "The rows of a batch, of which read = bad + kept + dropped + erased still holds."
-    after = dict(counts)
-    after["renamed"] = max(counts["renamed"] - renamed, 0)
-    after.setdefault("erased", 0)
-    for area, name in (("events", "kept"), ("dropped", "dropped"), ("bad", "bad")):
-        after[name] -= gone.get(area, 0)
-        after["erased"] += gone.get(area, 0)
-    return after
-
-
 def _for_loaders(home: str, record: Mapping[str, Any]) -> dict[str, str]:
     "The lists of the files of shredded tables, and the number of events, as they are now: path -> text."
-    texts, folder = {}, f"runs/{record['batch_id']}/copy_manifests"
-    tables = [name.removesuffix(".json") for name in names_in(f"{home}/{folder}")]
-    files = files_by_table(record.get("events", [])) if tables else {}
-    for table in tables:
-        manifest = copy_manifest(home, files.get(table, []))
-        texts[f"{folder}/{table}.json"] = json.dumps(manifest, indent=1)
-    path = f"events/batch_id={record['batch_id']}/shredding_complete.json"
+    texts, batch_id = {}, record["batch_id"]
+    folder = f"runs/{batch_id}/copy_manifests"
+    names = names_in(f"{home}/{folder}")
+    files = files_by_table(record.get("events", [])) if names else {}
+    for name in names:
+        manifest = copy_manifest(home, files.get(name.removesuffix(".json"), []))
+        texts[f"{folder}/{name}"] = json.dumps(manifest, indent=1)
+    path = f"events/batch_id={batch_id}/shredding_complete.json"
     message = read_json(f"{home}/{path}")
     if message:
         counts = record["counts"]
@@ -501,18 +500,20 @@ def _for_loaders(home: str, record: Mapping[str, Any]) -> dict[str, str]:
 
 def _erase_batch(output: Target, found: Traces, batch_id: str, wanted: Wanted) -> None:
     "Take rows out of one batch: new files, then the new list. The old files go later."
-    attempt, record = Attempt.new(output.path, batch_id), output.records[batch_id]
+    path, record = output.path, output.records[batch_id]
+    attempt = Attempt.new(path, batch_id)
     files = {area: record[area] for area in AREAS if area in record}
     for area in own_areas(output.format):
         if area in record:
             files[area] = _files_after(output, found, attempt, area, wanted)
     if output.format == "delta":
         files["events"] = delta_files(output.spark, attempt)
-    counts = _counts_after(record["counts"], found.of_batch[batch_id], found.renamed[batch_id])
+    gone, renamed = found.of_batch[batch_id], found.renamed[batch_id]
+    counts = counts_after(record["counts"], gone, renamed)
     _check_alone(output)
-    committed = Attempt(output.path, batch_id, record["attempt"])
+    committed = Attempt(path, batch_id, record["attempt"])
     changed = commit_record(committed, files, {**record, "counts": counts})
-    publish(output.path, {**changed, "loader": _for_loaders(output.path, changed)})
+    publish(path, {**changed, "loader": _for_loaders(path, changed)})
     remove_folder(os.path.dirname(attempt.staging))
 
 
@@ -522,10 +523,11 @@ def _remove_hot_ids(output: Target, ids: Iterable[str]) -> None:
     gone = {i[:200] for i in ids}
     paths = [f"{output.path}/runs/{batch_id}/metrics.json" for batch_id in output.records if gone]
     for path, m in zip(paths, read_at_once(paths)):
-        before = (m or {}).get("hot_ids", [])
+        before = m.get("hot_ids", []) if m else []
         hot = [h for h in before if h["event_id"] not in gone]
         if hot != before:
-            write_text(path, json.dumps({**m, "hot_ids": hot}, indent=1))
+            changed = {**m, "hot_ids": hot}
+            write_text(path, json.dumps(changed, indent=1))
 
 
 def _rewrite_reports(output: Target) -> None:
@@ -621,19 +623,14 @@ def _note_request(output: Target, request: str, wanted: Wanted, found: Traces, f
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #f3c538dc
-def _delete_in_table(output: Target, found: Traces, wanted: Wanted) -> None:
-    "Delete kept events of a table, in one transaction."
-    if output.table and found.by_area.get("events"):
-        goes = _goes(output, "events", _read_rows(output, "events", []), wanted)
-        batches = ", ".join(map(literal, sorted(found.of_batch)))
-        output.spark.sql(f"delete from {output.table} where ({goes}) and batch_id in ({batches})")
-
-
 def _take_out(output: Target, found: Traces, wanted: Wanted) -> None:
     "Take what was found out of all batches, and out of what tells of them."
     _check_alone(output)
     _remove_hot_ids(output, wanted.ids)
-    _delete_in_table(output, found, wanted)
+    if output.table and found.by_area.get("events"):  # of a table all goes in one transaction
+        goes = _goes(output, "events", _read_rows(output, "events", []), wanted)
+        batches = ", ".join(map(literal, sorted(found.of_batch)))
+        output.spark.sql(f"delete from {output.table} where ({goes}) and batch_id in ({batches})")
     for batch_id in sorted(found.of_batch):
         _erase_batch(output, found, batch_id, wanted)
     after = _read_again(output)
@@ -643,13 +640,15 @@ def _take_out(output: Target, found: Traces, wanted: Wanted) -> None:
 
 def _carry_out(output: Target, proof: _Proof, found: Traces) -> _Proof:
     "Do what a proof announces; no id is in it any more then."
-    request = proof[_OPEN]
+    request, manifest = proof[_OPEN], output.manifest
     wanted = Wanted(tuple(request["ids"]), request["where"])
+    if request["forget"] and manifest is None:
+        raise _nothing_to_forget()
     _take_out(output, found, wanted)
     done = {name: value for name, value in proof.items() if name != _OPEN}
     done |= {"done": True, "pairs": "kept"}
-    if request["forget"]:
-        done |= {"pairs": "forgotten", "keys_removed": output.manifest.store.remove_ids(wanted.ids)}
+    if request["forget"] and manifest:
+        done |= {"pairs": "forgotten", "keys_removed": manifest.store.remove_ids(wanted.ids)}
     return _write_proof(output, done)
 
 
@@ -690,17 +689,16 @@ def _pairs_in_words(proof: _Proof, forget: bool) -> str:
 
 def _left_in_words(output: Target, proof: _Proof, forget: bool) -> Iterator[str]:
     "What else holds such events, or brings them back."
-    leave = forget and proof.get("keys_removed") != 0
-    leave_lake = leave and output.manifest.store.exclusive
+    left = output.manifest.store if output.manifest and forget and proof.get("keys_removed") != 0 else None
     table = output.table if "events" in proof["rows"] else None
     versioned = [table] if table else []
-    if leave_lake:
+    if left and left.exclusive:
         versioned.append("the manifest")
     if versioned:
         named = " and ".join(versioned)
         yield f"Older versions of {named} hold them until a vacuum (of the manifest: dedup expire)."
-    if leave and not leave_lake:
-        yield f"Backups of the table {output.manifest.store.name} hold their items until they end."
+    if left and not left.exclusive:
+        yield f"Backups of the table {left.name} hold their items until they end."
     if table:
         yield (
             f"With deletion vectors, before the vacuum: REORG TABLE {table} APPLY (PURGE). An Iceberg table "

@@ -102,12 +102,12 @@ def commit_record(
 
 def publish(output: str, committed: Mapping[str, Any]) -> None:
     "Make the attempt's files the batch's files, for loaders. May be done again after a crash."
-    folder = f"{output}/runs/{committed['batch_id']}"
-    listed = {name: value for name, value in committed.items() if name != "loader"}
+    folder, listed = f"{output}/runs/{committed['batch_id']}", dict(committed)
+    loader = listed.pop("loader", {})
     entries = {"entries": committed["entries"]}
     write_text(f"{folder}/copy_manifest.json", json.dumps(entries, indent=1))
     write_text(f"{folder}/files.json", json.dumps(listed, indent=1))
-    for path, text in committed.get("loader", {}).items():
+    for path, text in loader.items():
         write_text(f"{output}/{path}", text)
 
 
@@ -270,17 +270,19 @@ def _count_written(
 
 def _check_counts(job: Job, b: DecidedBatch, kept: Kept, files: _Files) -> dict[str, int]:
     "The counts of the batch, checked against the written files and the limits."
-    decided, tally = b.decisions.counts, b.suspects.tally
-    written = _count_written(job.spark, b.attempt, job.places.output, kept, files) if job.applies else {}
-    if job.applies and not job.manifest and sum(written.values()) != tally.read:
+    decided, tally, written = b.decisions.counts, b.suspects.tally, None
+    if job.applies:
+        written = _count_written(job.spark, b.attempt, job.places.output, kept, files)
+    if written and not job.manifest and sum(written.values()) != tally.read:
         # a task that was lost, and done again, may have counted its rows twice
         read = b.source.raw.count()
         tally = Tally(read, read - tally.bad)
-    expected = {"bad": tally.bad, "kept": tally.good - decided.dropped, "dropped": decided.dropped}
-    written = written or expected
+    kept_rows = tally.good - decided.dropped
+    expected = {"bad": tally.bad, "kept": kept_rows, "dropped": decided.dropped}
+    found = written or expected
     check_all_read(b.source, tally.read)
-    check_conservation(tally.read, written, expected)
-    counts = {"read": tally.read, **written, "renamed": decided.renamed, "suspects": decided.suspects}
+    check_conservation(tally.read, found, expected)
+    counts = {"read": tally.read, **found, "renamed": decided.renamed, "suspects": decided.suspects}
     if job.applies:  # a run that only decides is there to look
         check_shares(job.limits, counts, decided.erased)
     return counts
@@ -359,9 +361,12 @@ def _notes_of_rows(job: Job, b: DecidedBatch, written: Written) -> list[str]:
     return notes
 
 
-def _notes_of_claim(job: Job, earlier: EarlierBatches, for_newer: int) -> list[str]:
-    "What people should know of the time of the batch, and of its claim."
-    claim, notes = earlier.claim, []
+# %% ../../nbs/06_pipeline/60_commit.ipynb #50a5f9cb
+def _cross_batch(earlier: EarlierBatches, cross: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    "What the manifest changed, and what people should know of the time of the batch and of its claim."
+    claim, dropped_for, notes = earlier.claim, cross["dropped_for"], []
+    for_newer = sum(dropped_for.get(name, 0) for name in earlier.newer)
+    times = {name: entry.etl for name, entry in claim.ledger.entries.items()}
     if claim.etl is None:
         notes.append(
             "nobody knows when this batch was: it sees all that is remembered, and is remembered for "
@@ -373,24 +378,18 @@ def _notes_of_claim(job: Job, earlier: EarlierBatches, for_newer: int) -> list[s
             f"this batch is late: its time, {minute(claim.etl)}, is before that of {newer}; where they share "
             f"events, those of the earlier claim stay ({counted(for_newer, 'row')} dropped)"
         )
-    return [*notes, *claim.notes, *job.manifest.store.notes(claim)]
-
-
-# %% ../../nbs/06_pipeline/60_commit.ipynb #50a5f9cb
-def _cross_batch(b: DecidedBatch) -> dict[str, Any]:
-    "What the manifest changed."
-    earlier, cross, claim = b.earlier, b.decisions.counts.cross, b.earlier.claim
-    times = {name: entry.etl for name, entry in claim.ledger.entries.items()}
-    return {
-        "pairs": b.scan.number,
+    changed = {
+        "pairs": earlier.scan.number,
         "known_keys": earlier.found,
         **cross,
-        "looked_back": looked_back(cross["dropped_for"], times, claim.etl),
+        "looked_back": looked_back(dropped_for, times, claim.etl),
         "newer_batches": list(earlier.newer),
-        "dropped_for_newer": sum(cross["dropped_for"].get(name, 0) for name in earlier.newer),
+        "dropped_for_newer": for_newer,
     }
+    return changed, [*notes, *claim.notes, *earlier.manifest.store.notes(claim)]
 
 
+# %% ../../nbs/06_pipeline/60_commit.ipynb #c60a2b0e
 def _measure(
     job: Job, b: DecidedBatch, written: Written, counts: dict[str, int], files: _Files, progress: Progress
 ) -> BatchMetrics:
@@ -398,10 +397,11 @@ def _measure(
     from dedup_nb import __version__
 
     decided, earlier, claim = b.decisions.counts, b.earlier, b.earlier and b.earlier.claim
-    cross = _cross_batch(b) if earlier else None
-    notes, types = _notes_of_rows(job, b, written), Counter()
+    cross, notes = None, _notes_of_rows(job, b, written)
     if earlier:
-        notes += _notes_of_claim(job, earlier, cross["dropped_for_newer"])
+        cross, more = _cross_batch(earlier, decided.cross)
+        notes += more
+    types: Counter[str] = Counter()
     for t in (t for t in written.kept.types if t["kind"]):
         vendor, name, _, version = t["schema"].removeprefix("iglu:").split("/")
         types[f"{vendor}/{name}/{version.split('-')[0]}"] += t["number"]
@@ -417,7 +417,7 @@ def _measure(
         notes=notes,
         sequence=claim.sees if claim else None,
         cross_batch=cross,
-        used=dict(job.manifest.store.used(claim)) if claim else {},
+        used=earlier.used() if earlier else {},
         entities=dict(sorted(types.items())) if job.places.output.has_entities else None,
         started_at=progress.started_at,
         finished_at=utc_now(),
@@ -440,9 +440,9 @@ def _write_metrics(attempt: Attempt, metrics: BatchMetrics) -> None:
 
 def _move_into_table(job: Job, b: DecidedBatch, kept: DataFrame) -> list[dict[str, Any]]:  # its files
     "Raises `OutputError` if the table has rows of the batch that this output has not written."
-    output, attempt, claim = job.places.output, b.attempt, b.earlier and b.earlier.claim
-    if claim and not job.manifest.is_open(claim.batch_id, claim.token):
-        raise fenced(claim.batch_id)
+    output, attempt = job.places.output, b.attempt
+    if b.earlier and not b.earlier.manifest.is_open(attempt.batch_id, attempt.token):
+        raise fenced(attempt.batch_id)
     if not output.table:
         write_delta(kept, attempt)
         return delta_files(job.spark, attempt)
@@ -476,15 +476,17 @@ def _record_of(job: Job, b: DecidedBatch, kept: Kept, files: _Files, metrics: Ba
 
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #20a68392
-def commit_keys(job: Job, b: DecidedBatch, record: Mapping[str, Any], metrics: BatchMetrics) -> BatchMetrics:
+def commit_keys(
+    job: Job, b: DecidedBatch, earlier: EarlierBatches, record: Mapping[str, Any], metrics: BatchMetrics
+) -> BatchMetrics:
     "Commit the batch in the manifest: its keys, and what a later run wants to know."
-    m, version = metrics.to_json(), b.batch.versions
+    m, version, scan = metrics.to_json(), b.batch.versions, earlier.scan
     info = {
         **{name: m[name] for name in ("counts", "started_at", "finished_at")},
         "settings": job.deciding,
-        "pairs": b.scan.number,
-        "checksum": b.scan.checksum,
-        "fingerprints": b.scan.fingerprints,
+        "pairs": scan.number,
+        "checksum": scan.checksum,
+        "fingerprints": scan.fingerprints,
         "dropped_for": b.decisions.counts.cross["dropped_for"],
         "input": record_input(job.output, b.batch),
         "source": b.batch.source,
@@ -494,10 +496,10 @@ def commit_keys(job: Job, b: DecidedBatch, record: Mapping[str, Any], metrics: B
     }
     # the next run publishes it if this one dies
     write_text(f"{b.attempt.staging}/commit.json", json.dumps(record))
-    pairs = in_one_partition_if_small(b.scan.pairs, b.scan.tally.good)
-    keys = to_remember(pairs, b.decisions.pairs, b.earlier.known)
-    job.manifest.commit(b.earlier.claim, keys, info)
-    used = dict(job.manifest.store.used(b.earlier.claim))
+    pairs = in_one_partition_if_small(scan.pairs, scan.tally.good)
+    keys = to_remember(pairs, b.decisions.pairs, earlier.known)
+    earlier.manifest.commit(earlier.claim, keys, info)
+    used = earlier.used()
     if used != metrics.used:
         metrics = replace(metrics, used=used)
         _write_metrics(b.attempt, metrics)
@@ -525,7 +527,7 @@ def finish(
     if job.applies and job.note:
         write_note(job.note)
     if job.applies and b.earlier:
-        metrics = commit_keys(job, b, record, metrics)
+        metrics = commit_keys(job, b, b.earlier, record, metrics)
     publish(job.output, record)
     remove_unlisted(attempt, record, areas if job.applies else ["verdicts"])
     return metrics.to_json()
@@ -538,10 +540,11 @@ def publish_pending(output: str, ledger: Ledger) -> list[str]:  # the batches fo
     Publish `files.json`, remove what it does not list.
     """
     finished, staged = [], set(names_in(f"{output}/.staging"))
-    for e in ledger.committed() if staged else ():
+    for e in ledger.entries.values() if staged else ():
+        if not e.committed or f"batch_id={e.batch_id}" not in staged:
+            continue
         attempt = Attempt(output, e.batch_id, e.committed["token"])
-        record = read_json(f"{attempt.staging}/commit.json") if f"batch_id={e.batch_id}" in staged else None
-        if record:
+        if record := read_json(f"{attempt.staging}/commit.json"):
             publish(output, record)
             remove_unlisted(attempt, record, own_areas(record["output_format"]))
             finished.append(e.batch_id)

@@ -7,6 +7,7 @@ __all__ = [
     "time_of_batch",
     "Tally",
     "Scan",
+    "KeyScan",
     "scan_ids",
     "scan_keys",
     "sums_of",
@@ -32,8 +33,9 @@ __all__ = [
 # %% ../../nbs/06_pipeline/40_decide.ipynb #f653e523
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, Row
@@ -46,7 +48,7 @@ from ..base.spark import LINE, PLAIN_JSON
 from ..formats.batches import Batch, spelled_time
 from ..formats.reading import Source
 from ..manifest.ledger import Claim
-from ..manifest.protocol import check_rerun
+from ..manifest.protocol import Manifest, check_rerun
 from .erased import erased_ids, mark_erased, without_forgotten
 from .job import Job
 from .write import Attempt
@@ -90,16 +92,20 @@ def _time_columns(schema: T.StructType, keys: Keys) -> list[str]:
 
 def _hours(rows: DataFrame, names: Sequence[str]) -> list[Column]:
     "The hours since 1970 of the rows that have an id."
-    at = values_of(rows.schema)
-    texts = (f"if(_dd_id is null, null, ({micros_of(at(n))}) div 3600000000)" for n in names)
-    return [F.expr(text).alias(f"_dd_hour{i}") for i, text in enumerate(texts)]
+    value, hours = values_of(rows.schema), []
+    for i, name in enumerate(names):
+        micros = micros_of(value(name))
+        hour = F.expr(f"if(_dd_id is null, null, ({micros}) div 3600000000)")
+        hours.append(hour.alias(f"_dd_hour{i}"))
+    return hours
 
 
 def _medians(names: Sequence[str], source: Source) -> list[Column]:
     "The first hour at which half of the rows are reached; of a table that grew for years, nearly all."
     share = 0.99 if source.is_whole else 0.5
-    reached = f"cast(percentile_disc({share}) within group (order by _dd_hour{{0}}) as bigint)"
-    return [F.expr(reached.format(i)).alias(f"_dd_hour{i}") for i in range(len(names))]
+    hours = [f"_dd_hour{i}" for i in range(len(names))]
+    reached = f"cast(percentile_disc({share}) within group (order by {{0}}) as bigint) as {{0}}"
+    return [F.expr(reached.format(hour)) for hour in hours]
 
 
 def _median_hours(counts: Mapping[str, Any]) -> tuple[int | None, ...]:
@@ -128,15 +134,22 @@ class Scan:
     found: int  # how many those are
     hours: tuple[int | None, ...]  # median hours, see `time_of_batch`
     read: int  # rows
-    tally: Tally | None = None  # None: only known once the suspects are decoded
+
+
+@dataclass(frozen=True)
+class KeyScan(Scan):
+    "What it gives besides for a manifest."
+
+    tally: Tally
     # one row per good row: `_dd_hash`, KEY, `pair`, `own` (its id, if it is looked up by another), `hour`
-    keys: DataFrame | None = None
-    pairs: DataFrame | None = None  # one row per pair of those, with `n`, its rows
-    number: int = 0  # of pairs
-    checksum: int = 0  # of pairs
-    fingerprints: str | None = None  # their kind, see `ledger.other_kind`
+    keys: DataFrame
+    pairs: DataFrame  # one row per pair of those, with `n`, its rows
+    number: int  # of pairs
+    checksum: int  # of pairs
+    fingerprints: str | None  # their kind, see `ledger.other_kind`; None: nobody can say
 
 
+# %% ../../nbs/06_pipeline/40_decide.ipynb #c41a2b0e
 def _row_counts() -> list[Column]:  # `rows`, `good`
     "Count the rows, and those with `_dd_good`."
     return [F.count(F.lit(1)).alias("rows"), F.count_if("_dd_good").alias("good")]
@@ -144,7 +157,7 @@ def _row_counts() -> list[Column]:  # `rows`, `good`
 
 def _seen_by(watch: Observation, rows: DataFrame, numbers: Sequence[Column]) -> dict[str, Any]:
     "What was counted on the way. Spark Connect may lose that, if more comes after: then it is counted again."
-    return watch.get or rows.agg(*numbers).first().asDict()
+    return watch.get or rows.agg(*numbers).collect()[0].asDict()
 
 
 def scan_ids(
@@ -180,20 +193,19 @@ def _stage_keys(
     times = _hours(rows, _time_columns(source.schema, keys))
     hours = [f"_dd_hour{i}" for i in range(len(times))]
     event_id, fingerprint = F.col("_dd_id"), F.col("_dd_fp")
-    columns = {
-        **dict(zip(KEY, id_key(event_id))),
+    columns = dict(zip(KEY, id_key(event_id))) | {
         "pair": pair_key(event_id, fingerprint),
         "own": other_id(rows.schema, keys, event_id),
         "hour": F.expr(f"coalesce({', '.join([*hours, 'bigint(null)'])})"),
     }
     if texts:
         # the hash of whole rows, which breaks the last ties, would cost more than the rest
-        place = F.struct(*place_of(rows, keys), F.lit(0).alias("end"))
-        columns |= {"event_id": event_id, "event_fingerprint": fingerprint, "place": place}
+        columns |= {"event_id": event_id, "event_fingerprint": fingerprint}
+        columns["place"] = F.struct(*place_of(rows, keys), F.lit(0).alias("end"))
     of_good = [F.when(F.col("_dd_good"), value).alias(name) for name, value in columns.items()]
-    of_all = ["_dd_good", "_dd_look", F.xxhash64("_dd_id").alias("_dd_hash")]
+    of_all = [F.xxhash64("_dd_id").alias("_dd_hash"), stands_in("_dd_fp").alias("_dd_stand_in")]
     keyed = rows.select("*", claimed_fingerprint(rows, keys).alias("_dd_fp"), *times)
-    keyed = keyed.select(*of_all, stands_in("_dd_fp").alias("_dd_stand_in"), *hours, *of_good)
+    keyed = keyed.select("_dd_good", "_dd_look", *of_all, *hours, *of_good)
     real = F.expr("count_if(_dd_good and not _dd_stand_in) as real")
     checksum = F.expr(f"coalesce(bit_xor(if(_dd_good, {_PAIR_HASH}, 0)), 0) as checksum")
     watch = Observation("keys")
@@ -218,7 +230,7 @@ def scan_keys(
     keys: Keys,
     attempt: Attempt,
     texts: bool = False,  # with the texts and the place in the total order, for a manifest that needs them
-) -> Scan:
+) -> KeyScan:
     "Stage the keys of all good rows, for a manifest, and count them."
     staged, columns, counts = _stage_keys(source, keys, attempt, texts)
     tally = Tally(counts["rows"], counts["good"])
@@ -228,7 +240,7 @@ def scan_keys(
     by_id = in_one_partition_if_small(staged, tally.read).groupBy("_dd_hash").agg(several, look)
     repeated = attempt.stage(by_id.where("several or look"), "repeated")
     good = in_one_partition_if_small(staged.where("_dd_good").select(*columns), tally.good)
-    scan = Scan(
+    scan = KeyScan(
         repeated.select("_dd_hash"),
         attempt.staged_rows("repeated"),
         _median_hours(counts),
@@ -243,7 +255,7 @@ def scan_keys(
     return _with_distinct_pairs(scan, repeated, columns) if scan.found else scan
 
 
-def _with_distinct_pairs(scan: Scan, repeated: DataFrame, columns: Sequence[str]) -> Scan:
+def _with_distinct_pairs(scan: KeyScan, repeated: DataFrame, columns: Sequence[str]) -> KeyScan:
     "One row per pair. Most ids have one row, which is one: only the others are brought together."
     several = repeated.where("several").select("_dd_hash")
     several = in_one_partition_if_small(several, scan.found)
@@ -254,7 +266,7 @@ def _with_distinct_pairs(scan: Scan, repeated: DataFrame, columns: Sequence[str]
     pair = [c for c in columns if c not in of_row]
     together = rows.groupBy(*pair).agg(*least, F.expr("count(1) as n"))
     even = f"coalesce(bit_xor(if(n % 2 = 0, {_PAIR_HASH}, 0)), 0) as even"
-    sums = together.selectExpr("count(1) as pairs", "coalesce(sum(n), 0) as rows", even).first()
+    [sums] = together.selectExpr("count(1) as pairs", "coalesce(sum(n), 0) as rows", even).collect()
     return replace(
         scan,
         pairs=alone.unionByName(together),
@@ -268,7 +280,7 @@ def sums_of(
 ) -> Row:  # `pairs`, `rows`, `checksum`
     "Count pairs and their rows; the checksum is the same in any order."
     checksum = f"coalesce(bit_xor({_PAIR_HASH}), 0) as checksum"
-    return pairs.selectExpr("count(1) as pairs", "coalesce(sum(n), 0) as rows", checksum).first()
+    return pairs.selectExpr("count(1) as pairs", "coalesce(sum(n), 0) as rows", checksum).collect()[0]
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #4c39db3b
@@ -290,13 +302,13 @@ def scan_batch(
     job: Job, source: Source, keys: Keys, attempt: Attempt
 ) -> tuple[Scan, int | None]:  # and the time of the batch
     "Scan a batch, and find out when it was."
-    given, name = job.limits.etl_s, attempt.batch_id
-    if job.manifest:
-        scan = scan_keys(source, keys, attempt, job.manifest.store.texts)
-        check_some_good(job, source, scan.tally, name)
-    else:
+    given, name, manifest = job.limits.etl_s, attempt.batch_id, job.manifest
+    if manifest is None:
         timed = given is None and spelled_time(name) is None
         scan = scan_ids(source, keys, attempt, job.recipe.natural != "off", timed)
+    else:
+        scan = keyed = scan_keys(source, keys, attempt, manifest.store.texts)
+        check_some_good(job, source, keyed.tally, name)
     return scan, time_of_batch(given, name, scan.hours)
 
 
@@ -305,20 +317,31 @@ def scan_batch(
 class EarlierBatches:
     "What the manifest says of a batch."
 
+    manifest: Manifest
+    scan: KeyScan  # of the batch
     claim: Claim
     known: DataFrame  # what earlier batches had of its ids (staged)
     found: int  # keys of those
     newer: tuple[str, ...]  # committed batches of a later time that it sees: it is late
 
-    def words(self, scan: Scan) -> str:
+    @property
+    def words(self) -> str:
         "What the manifest said, for the progress line."
         known = f"{counted(self.found, 'key')} of their ids known from earlier batches"
-        return f"{counted(scan.number, 'pair')}, {known}"
+        return f"{counted(self.scan.number, 'pair')}, {known}"
+
+    def used(self) -> dict[str, float]:
+        "Units and counts that the attempt took so far, by name."
+        return dict(self.manifest.store.used(self.claim))
 
 
-def look_back(job: Job, scan: Scan, etl: int | None, attempt: Attempt) -> EarlierBatches:
+def look_back(
+    job: Job, scan: Scan, etl: int | None, attempt: Attempt
+) -> EarlierBatches | None:  # None without a manifest
     "Claim the batch, or only look if nothing is to be applied, and ask what earlier batches had."
     manifest, batch_id = job.manifest, attempt.batch_id
+    if manifest is None or not isinstance(scan, KeyScan):
+        return None
     info = {"token": attempt.token, "fingerprints": scan.fingerprints}
     if job.stream:
         info["stream"] = job.stream.id
@@ -326,16 +349,20 @@ def look_back(job: Job, scan: Scan, etl: int | None, attempt: Attempt) -> Earlie
         claim = manifest.begin(batch_id, etl, info, rerun=job.limits.rerun)
     else:
         claim = manifest.look(batch_id, etl, info)
-    if job.applies and claim.rerun:
+    before = claim.ledger.entries[batch_id].committed if claim.rerun else None
+    if job.applies and before:
         now = {"settings": job.deciding, "pairs": scan.number, "checksum": scan.checksum}
-        check_rerun(claim, claim.ledger.entries[batch_id].committed, now, manifest.store.exclusive)
+        check_rerun(claim, before, now, manifest.store.exclusive)
     known = attempt.stage(manifest.known(claim, scan.pairs, scan.number).keys, "known")
     found = attempt.staged_rows("known")
     # joins with what is surely empty cost nothing
     known = in_one_partition_if_small(known, found) if found else known.limit(0)
-    seen = [e for e in claim.ledger.committed() if e.first_seq < claim.sees and e.batch_id != batch_id]
-    newer = [e.batch_id for e in seen if None not in (e.etl, claim.etl) and e.etl > claim.etl]
-    return EarlierBatches(claim, known, found, tuple(newer))
+    newer: list[str] = []
+    if claim.etl is not None:
+        times, own = claim.ledger.times(), claim.etl
+        seen = [e.batch_id for e in claim.ledger.committed() if (e.first_seq or 0) < claim.sees]
+        newer = [name for name in seen if name != batch_id and times.get(name, own) > own]
+    return EarlierBatches(manifest, scan, claim, known, found, tuple(newer))
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #409ad3bc
@@ -359,20 +386,22 @@ def with_erased_ids(scan: Scan, source: Source, keys: Keys, erased: DataFrame, a
     named = attempt.stage(erased_ids(source, keys, erased), "erased")
     ids = scan.ids.unionAll(named.select("_dd_hash"))
     ids = attempt.stage(ids.distinct(), "looked_at")
-    pairs = scan.pairs and without_forgotten(scan.pairs, named)
-    return replace(scan, ids=ids, found=attempt.staged_rows("looked_at"), pairs=pairs)
+    scan = replace(scan, ids=ids, found=attempt.staged_rows("looked_at"))
+    if isinstance(scan, KeyScan):
+        return replace(scan, pairs=without_forgotten(scan.pairs, named))
+    return scan
 
 
 def ids_to_look_at(
     scan: Scan,
-    known: DataFrame | None,  # what earlier batches had of these ids; None: nothing
+    earlier: EarlierBatches | None,
     attempt: Attempt,
 ) -> SuspectIds:
     "Find the ids that repeat here, or that earlier batches had."
     ids, number = scan.ids, scan.found
-    if known is not None:
-        others = scan.keys.join(ids, "_dd_hash", "left_anti")  # each of these ids has one row
-        seen = others.join(known.select(*KEY), KEY, "left_semi").select("_dd_hash")
+    if earlier and earlier.found:
+        others = earlier.scan.keys.join(ids, "_dd_hash", "left_anti")  # each of these ids has one row
+        seen = others.join(earlier.known.select(*KEY), KEY, "left_semi").select("_dd_hash")
         ids = attempt.stage(ids.unionAll(seen), "ids")
         number = attempt.staged_rows("ids")
     return SuspectIds(ids, number, number <= BROADCAST_LIMIT)
@@ -414,7 +443,8 @@ def stage_suspects(
 def _in_place(staged: DataFrame, number: int) -> DataFrame:
     "Put the line, and the place in the staged files, last in the order: equal rows need no collapsing then."
     file = staged.metadataColumn("_metadata")  # the events may have a column of this name
-    place = [F.hex(F.xxhash64(file.getField("file_name"))), file.getField("row_index").cast("string")]
+    name, index = file.getField("file_name"), file.getField("row_index")
+    place = [F.hex(F.xxhash64(name)), index.cast("string")]
     if LINE in staged.columns:
         place.insert(0, F.hex(F.xxhash64(LINE)))
     row = F.concat("_dd_at.row", *place)
@@ -451,17 +481,11 @@ class DecisionCounts:
 
 def _sums(numbers: Iterable[tuple[str | None, int]]) -> dict[str, int]:
     "The sum for each name, in the order of names."
-    sums: Counter[str | None] = Counter()
+    sums: Counter[str] = Counter()
     for name, n in numbers:
-        sums[name] += n
-    return {name: sums[name] for name in sorted(filter(None, sums)) if sums[name]}
-
-
-def _reasons_of(rows: Sequence[Row]) -> Iterator[tuple[str | None, int]]:
-    "Rows dropped: the first of a pair for the pair's reason, its copies as natural duplicates."
-    for r in rows:
-        yield r.reason, r.firsts
-        yield r.reason if r.reason in OF_ALL_COPIES else "natural", r.going - r.firsts
+        if name and n:
+            sums[name] += n
+    return dict(sorted(sums.items()))
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #725f5e55
@@ -489,7 +513,10 @@ def _count_decisions(
         "dropped_for": dropped_for,
     }
     verdicts = _sums((r.verdict, r.pairs) for r in rows)
-    return DecisionCounts(sum(r.copies for r in rows), _sums(_reasons_of(rows)), verdicts, cross)
+    # the first of a pair goes for the pair's reason, its copies as natural duplicates
+    firsts = [(r.reason, r.firsts) for r in rows]
+    others = [(r.reason if r.reason in OF_ALL_COPIES else "natural", r.going - r.firsts) for r in rows]
+    return DecisionCounts(sum(r.copies for r in rows), _sums([*firsts, *others]), verdicts, cross)
 
 
 def hottest_ids(
@@ -526,8 +553,8 @@ def _decide(
     known: DataFrame | None,
 ) -> Decisions:
     suspects = suspects.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_n")
-    asked = dict(unique=keys.unique, batch_id=attempt.batch_id, known=known)
-    decisions = _stage_decisions(decide(suspects, strategy, **asked), attempt, "decisions")
+    decided = partial(decide, suspects, strategy, unique=keys.unique, batch_id=attempt.batch_id, known=known)
+    decisions = _stage_decisions(decided(), attempt, "decisions")
     if not decisions.counts.renamed:
         return decisions
     # an event may have the id that another one of this batch was given: it collides like any other
@@ -535,8 +562,7 @@ def _decide(
     taken = made.join(decisions.pairs.select("event_id"), "event_id", "left_semi").distinct()
     if taken.isEmpty():
         return decisions
-    again = decide(suspects, strategy, taken=taken, **asked)
-    return _stage_decisions(again, attempt, "decisions_again")
+    return _stage_decisions(decided(taken=taken), attempt, "decisions_again")
 
 
 def decide_suspects(
@@ -569,11 +595,9 @@ class DecidedBatch:
     before: Mapping[str, Any]  # its commit when this attempt began; empty without one
     source: Source
     keys: Keys
-    scan: Scan
     etl: int | None  # time of the batch, seconds since 1970
     erased: DataFrame | None  # what proofs of erasures say of it, see `find_erased`
     earlier: EarlierBatches | None  # None: no manifest
-    known: DataFrame | None  # what those had of its ids; None: nothing, or nobody knows
     ids: SuspectIds
     suspects: Suspects
     decisions: Decisions
@@ -586,13 +610,14 @@ def decision_words(c: DecisionCounts, tally: Tally) -> dict[str, str]:
     natural = c.reasons.get("natural", 0) + across
     of_them = f"({share(natural, c.suspects)} of them)"
     earlier = f", {grouped(across)} of those for earlier batches" if across else ""
-    left, going = c.suspects - natural, c.dropped - natural
-    kept = c.suspects - c.dropped
-    rows, sure = counted(c.suspects, "suspect row"), counted(tally.good - c.suspects, "row")
+    left = grouped(c.suspects - natural)
+    going = grouped(c.dropped - natural)
+    rows, kept = counted(c.suspects, "suspect row"), grouped(c.suspects - c.dropped)
+    sure = counted(tally.good - c.suspects, "row")
     return {
         "natural": f"{grouped(c.suspects)} in, {grouped(natural)} dropped {of_them}{earlier}",
-        "synthetic": f"{grouped(left)} in, {grouped(c.renamed)} renamed, {grouped(going)} dropped",
-        "resolve": f"{rows}: {grouped(kept)} kept, {grouped(c.dropped)} dropped",
+        "synthetic": f"{left} in, {grouped(c.renamed)} renamed, {going} dropped",
+        "resolve": f"{rows}: {kept} kept, {grouped(c.dropped)} dropped",
         "clean": f"{sure} straight through, {grouped(tally.bad)} bad",
     }
 
@@ -622,11 +647,11 @@ def _count_differing(
     suspects: DataFrame, decisions: DataFrame, columns: Sequence[str]
 ) -> tuple[int, dict[str, int]]:
     "Dropped copies that differ from the first row of their pair; and by column."
-    names = [f"c{i}" for i in range(len(columns))]  # short ones, side by side with those of the first
-    texts = []
-    for column, name in zip(columns, names):
-        value = F.expr(field_at(suspects.schema, column).sql).alias("v")
-        text = F.to_json(F.struct(value), PLAIN_JSON)
+    short = {column: f"c{i}" for i, column in enumerate(columns)}  # side by side with those of the first
+    names, texts = short.values(), []
+    for column, name in short.items():
+        value = F.expr(field_at(suspects.schema, column).sql)
+        text = F.to_json(F.struct(value.alias("v")), PLAIN_JSON)
         texts.append(text.alias(name))
     row = F.col("_dd_at.row").alias("row")
     rows = suspects.select("_dd_id", "_dd_fp", row, *texts)
@@ -637,10 +662,10 @@ def _count_differing(
     first = first.select("event_id", "fp", F.struct(*names).alias("first"))
     others = copies.where("row <> first_row").join(first, ["event_id", "fp"])
     either = " or ".join(f"{name} <> first.{name}" for name in names)
-    counts = [f"count_if({name} <> first.{name}) as {name}" for name in names]
-    found = others.selectExpr(f"count_if({either}) as rows", *counts).first()
-    by_column = {column: found[name] for column, name in zip(columns, names)}
-    return found.rows, {column: n for column, n in by_column.items() if n}
+    in_any = f"count_if({either}) as rows"
+    in_each = [f"count_if({name} <> first.{name}) as {name}" for name in names]
+    [found] = others.selectExpr(in_any, *in_each).collect()
+    return found.rows, {column: found[name] for column, name in short.items() if found[name]}
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #06b71043
@@ -654,7 +679,7 @@ def without_id_words(
     parts = [as_text(values_of(unfit.schema)(name)) for name in keys.id]
     empty = [F.expr(f"count_if({part} is null)") for part in parts]
     some = unfit.where(f"_dd_id is null and coalesce({', '.join(parts)}) is not null")
-    rows, *found = some.agg(F.count(F.lit(1)), *empty).first()
+    [(rows, *found)] = some.agg(F.count(F.lit(1)), *empty).collect()
     if not rows:
         return None
     named = ", ".join(f"{name} in {grouped(n)}" for name, n in zip(keys.id, found) if n)

@@ -8,7 +8,7 @@ __all__ = ["erasures", "sha256_of", "find_erased", "erased_ids", "without_forgot
 # %% ../../nbs/06_pipeline/50_erased.ipynb #42469bf4
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from ..base.spark import LINE
 from ..base.storage import names_in, read_at_once
 from ..formats.reading import Source
-from ..manifest.protocol import Manifest
+from ..manifest.ledger import Marker
 from ..rules.cross_batch import KEY, id_key
 from ..rules.keys import Keys, fingerprint_of, new_event_id
 
@@ -40,17 +40,7 @@ def _folder_of(batch_id: str) -> str:
     return re.sub(r"~[0-9]+$", "", batch_id)
 
 
-def _rows_of_proofs(
-    proofs: Collection[Mapping[str, Any]],
-) -> list[tuple[str, bool, bool]]:  # hash; are all events of that id meant? has it left the manifest?
-    rows = set()
-    for proof in proofs:
-        forgotten = proof.get("pairs") == "forgotten" or proof.get("until_done", {}).get("forget", False)
-        rows |= {(h, proof["by"] == "id", forgotten) for h in proof["ids_sha256"]}
-        rows |= {(h, False, False) for h in proof["made_sha256"]}
-    return sorted(rows)
-
-
+# the hash of an id; are all events of that id meant? has it left the manifest?
 _PROOF = "sha256 string, whole boolean, forgotten boolean"
 
 
@@ -58,16 +48,20 @@ def find_erased(
     spark: SparkSession,
     output: str,
     batch_id: str,
-    manifest: Manifest | None,
+    markers: Iterable[Marker],  # of the ledger, in their order
 ) -> DataFrame | None:  # `sha256`, `whole`, `forgotten`; None if no proof is about this batch
     "What proofs say of a batch that is taken again."
     proofs, folder = erasures(output), _folder_of(batch_id)
-    markers = manifest.ledger().markers if proofs and manifest else ()
     commits = (m.info["at"][:19] for m in markers if m.kind == "commit" and _folder_of(m.batch_id) == folder)
     first = next(commits, "~")  # after all times if never
-    about = [p for p in proofs if p["at"][:19] >= first or folder in map(_folder_of, p["batches"])]
-    rows = _rows_of_proofs(about)
-    return spark.createDataFrame(rows, _PROOF) if rows else None
+    rows = set()
+    for proof in proofs:
+        if proof["at"][:19] < first and folder not in map(_folder_of, proof["batches"]):
+            continue
+        forgotten = proof.get("pairs") == "forgotten" or proof.get("until_done", {}).get("forget", False)
+        rows |= {(h, proof["by"] == "id", forgotten) for h in proof["ids_sha256"]}
+        rows |= {(h, False, False) for h in proof["made_sha256"]}
+    return spark.createDataFrame(sorted(rows), _PROOF) if rows else None
 
 
 # %% ../../nbs/06_pipeline/50_erased.ipynb #88601c95
@@ -77,15 +71,16 @@ def erased_ids(
     erased: DataFrame,  # from `find_erased`
 ) -> DataFrame:  # KEY, `_dd_hash`, `forgotten`: one row per id of the batch that is named
     "The ids in a batch that proofs name, or would be given."
-    rows = source.decode(source.raw).where("_dd_good")
-    fingerprint = fingerprint_of(rows.drop("_dd_id", "_dd_good", "_dd_look", LINE), keys).alias("fp")
-    narrow = rows.select("_dd_id", fingerprint)
-    made = new_event_id(F.col("_dd_id"), F.col("fp"))
-    own, given = F.sha2("_dd_id", 256), F.sha2(made, 256)
-    named = narrow.select("_dd_id", own.alias("own"), F.explode(F.array(own, given)).alias("sha256"))
+    rows, event_id = source.decode(source.raw).where("_dd_good"), F.col("_dd_id")
+    columns = rows.drop("_dd_id", "_dd_good", "_dd_look", LINE)
+    narrow = rows.select("_dd_id", fingerprint_of(columns, keys).alias("fp"))
+    made = new_event_id(event_id, F.col("fp"))
+    own, given = F.sha2(event_id, 256), F.sha2(made, 256)
+    each = F.explode(F.array(own, given)).alias("sha256")
+    named = narrow.select("_dd_id", own.alias("own"), each)
     met = named.join(F.broadcast(erased), "sha256")
     ids = met.groupBy("_dd_id").agg(F.expr("bool_or(forgotten and own = sha256) as forgotten"))
-    return ids.select(*id_key(F.col("_dd_id")), F.xxhash64("_dd_id").alias("_dd_hash"), "forgotten")
+    return ids.select(*id_key(event_id), F.xxhash64(event_id).alias("_dd_hash"), "forgotten")
 
 
 def without_forgotten(

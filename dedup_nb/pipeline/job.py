@@ -7,6 +7,7 @@ __all__ = [
     "manifest_path",
     "looked_folder",
     "recipe_record",
+    "recorded_recipe",
     "open_manifest",
     "NoManifestError",
     "check_exists",
@@ -105,19 +106,31 @@ def looked_folder(output: str) -> str:
     return f"{output}/.staging/looked"
 
 
+def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    "Settings as JSON gives them back: with lists for tuples."
+    return json.loads(json.dumps(values))
+
+
 def recipe_record(
     recipe: Recipe,
     id_case: str | None,  # "lower", "as it is"; None: nobody can say
 ) -> dict[str, Any]:
     "A recipe as a manifest records it."
     values = {name: getattr(recipe, name) for name in RECIPE_DEFAULTS}
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-    return {"format": FORMAT, "id_case": id_case, **plain}
+    return _as_json({"format": FORMAT, "id_case": id_case, **values})
 
 
-def _open_store(
-    spark: SparkSession, memory: ManifestSettings, folder: str, renames: bool, force: bool
-) -> Store:
+def recorded_recipe(
+    recipe: Recipe,  # for what the record does not say
+    record: Mapping[str, Any],  # of a manifest, or the settings of a run
+) -> Recipe:
+    "A recipe as it was recorded."
+    values: dict[str, Any] = {name: record[name] for name in vars(recipe) if name in record}
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return replace(recipe, **{**values, **lists})
+
+
+def _open_store(spark: Any, memory: ManifestSettings, folder: str, renames: bool, force: bool) -> Store:
     if memory.kind == "lake":
         return lake_store(spark, folder, force)
     # boto3 is asked for where it is used
@@ -166,9 +179,7 @@ def open_manifest(
     if taken and is_new:
         listed = ", ".join(f"{name}={said(value)}" for name, value in taken.items())
         _LOG.info("taken from the manifest: %s", listed)
-    of_recipe = {name: value for name, value in merged.items() if name in vars(recipe)}
-    values = {name: tuple(v) if isinstance(v, list) else v for name, v in of_recipe.items()}
-    return Manifest(store, merged, limits, force), replace(recipe, **values)
+    return Manifest(store, merged, limits, force), recorded_recipe(recipe, merged)
 
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #4a730ff3
@@ -207,7 +218,11 @@ def check_exists(memory: ManifestSettings, output: str | None) -> None:
         raise _not_there(folder)
 
 
-def existing_manifest(spark: SparkSession, memory: ManifestSettings, output: str | None) -> Manifest:
+def existing_manifest(
+    spark: Any,  # the session; None will do for the ledger of a table on DynamoDB
+    memory: ManifestSettings,
+    output: str | None,
+) -> Manifest:
     """Open a manifest to look at it or to tidy it, with its own recipe.
 
     Raises `NoManifestError` if there is none.
@@ -256,7 +271,9 @@ def _where(memory: ManifestSettings) -> dict[str, str | None]:
         connection = connection_of(memory)
         endpoint = connection.endpoint and re.sub(r"(?<=://)[^/\s]*@", "", connection.endpoint)
         where |= {"table": connection.table, "region": connection.region, "endpoint": endpoint}
-    return where | ({"manifest_path": memory.path} if memory.path else {})
+    if memory.path:
+        where["manifest_path"] = memory.path
+    return where
 
 
 def noted_memory(output: str) -> ManifestSettings | None:
@@ -264,8 +281,8 @@ def noted_memory(output: str) -> ManifestSettings | None:
     note = noted_output(output) or {}
     if "manifest" not in note:
         return None
-    names = {"table": "table", "region": "region", "endpoint": "endpoint", "path": "manifest_path"}
-    return ManifestSettings(note["manifest"], **{name: note.get(key) for name, key in names.items()})
+    table, endpoint = note.get("table"), note.get("endpoint")
+    return ManifestSettings(note["manifest"], note.get("manifest_path"), table, endpoint, note.get("region"))
 
 
 def events_table(
@@ -295,7 +312,7 @@ def read_note(
 ) -> OutputNote:
     "Read the note of an output. Where something is committed, only the place of the manifest may change."
     before, where = noted_output(output), _where(memory)
-    after = json.loads(json.dumps({**made_with, **where}))
+    after = _as_json({**made_with, **where})
     if before is None or before == after:  # mostly: else all batches are listed
         return OutputNote(output, before, after, False)
     is_bound = _has_commits(output)
@@ -314,7 +331,7 @@ def check_output(
     Raises `ConfigError` with the difference.
     """
     check_writable(f"{output}/runs")
-    note, wanted = read_note(output, made_with, memory), json.loads(json.dumps(made_with))
+    note, wanted = read_note(output, made_with, memory), _as_json(made_with)
     theirs = note.before or {}
     differ = [was_now(n, theirs[n], value) for n, value in wanted.items() if theirs.get(n, value) != value]
     if differ and note.is_bound:
@@ -385,8 +402,8 @@ def job_settings(
     """
     recipe = recipe_of(config)
     check_renames(recipe)
-    missing = [name for name in ("input", "output") if getattr(config, name) is None]
-    if missing:
+    if config.input is None or config.output is None:
+        missing = [name for name in ("input", "output") if getattr(config, name) is None]
         raise ConfigError(
             f"A {what} needs {' and '.join(missing)}. "
             f"Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini."
@@ -464,14 +481,17 @@ class Job:
         "The settings that a rerun must repeat, as JSON gives them back."
         source, recipe = self.places.input, {**vars(self.recipe)}
         del recipe["given"], recipe["retention_days"]
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in recipe.items()}
         where = {"input_where": source.where, "minimum_timestamp": source.minimum_timestamp}
-        return {"input_format": source.format, **where, **plain}
+        return _as_json({"input_format": source.format, **where, **recipe})
+
+    def ledger(self) -> Ledger:
+        "The ledger as it is now; without a manifest nothing is in it."
+        return self.manifest.ledger() if self.manifest else Ledger()
 
     def agreed(self) -> "Job":
         "The same job, with what stands in for missing fingerprints, if an earlier batch has decided it."
-        ledger = self.manifest.ledger() if self.manifest and not self.recipe.missing_fingerprint else None
-        if not ledger or not ledger.is_bound:
+        ledger = Ledger() if self.recipe.missing_fingerprint else self.ledger()
+        if not ledger.is_bound:
             return self
         return self.taking(plain_recipe(ledger.recipe or {})["missing_fingerprint"])
 
@@ -490,7 +510,7 @@ class Job:
 def made_with(places: Places, recipe: Recipe) -> dict[str, Any]:
     "What all runs into one output must share."
     read, written = places.input.format, places.output
-    of_format = {
+    of_format: dict[str, dict[str, Any]] = {
         "shredded": {"shred_layout": written.layout},
         "wide_row": {"stored": written.stored},
         "table": {"output_table": written.table},
@@ -521,8 +541,10 @@ def open_job(
     with temporary_conf(spark, TUNED.get(written.format, {})) as hint:
         manifest = None
         if memory.kind != "none":
-            more = dict(force=options.force, store=stream.store if stream else None)
-            manifest, recipe = open_manifest(spark, places, recipe, id_case, limits, **more)
+            store = stream.store if stream else None
+            manifest, recipe = open_manifest(
+                spark, places, recipe, id_case, limits, force=options.force, store=store
+            )
         if manifest and stream:
             stream.store, manifest = manifest.store, replace(manifest, pause=stream.pause)
         yield Job(spark, recipe, places, limits, manifest, settings.chosen, options, hint)
@@ -538,7 +560,7 @@ class Progress:
         what: str = "",  # stands before the bar: the batch
         *,
         quiet: bool = False,  # a batch of a stream has one line, said by the stream
-    ):
+    ) -> None:
         self.stages, self.what, self.level = stages, what, logging.DEBUG if quiet else logging.INFO
         self.seconds: dict[str, float] = {}
         self.started_at = utc_now()
@@ -555,10 +577,10 @@ class Progress:
     def done(self, stage: str, what: str) -> None:
         "Close a stage: `3 of 7 natural: 20 000 in, 180 dropped (0.9 % of them), 4.1 s`."
         now = time.monotonic()
-        self.seconds[stage], self._since = round(now - self._since, 3), now
-        number = len(self.seconds)
-        words = f"{number} of {len(self.stages)} {stage}: {what}"
-        _LOG.log(self.level, "  %s, %.1f s", words, self.seconds[stage])
+        took, self._since = round(now - self._since, 3), now
+        self.seconds[stage] = took
+        number, of = len(self.seconds), len(self.stages)
+        _LOG.log(self.level, "  %s of %s %s: %s, %.1f s", number, of, stage, what, took)
         self._bar.update()
-        if number < len(self.stages):
+        if number < of:
             self._bar.set_description(f"{self.what} {self.stages[number]}")

@@ -8,7 +8,7 @@ __all__ = ["process", "run"]
 # %% ../../nbs/06_pipeline/70_run.ipynb #a9fd295e
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -94,12 +94,12 @@ _LOG = logging.getLogger(__name__)
 
 def _open_batch(job: Job, batch: Batch) -> tuple[Source, Keys]:
     "Open the rows of a batch, and fit the recipe to their columns. Raises what does not fit."
-    recipe, stream = job.recipe, job.stream
-    source = read_batch(job.spark, batch, job.places.input, recipe, ids_of(recipe), stream is not None)
+    spark, recipe, stream = job.spark, job.recipe, job.stream
+    source = read_batch(spark, batch, job.places.input, recipe, ids_of(recipe), stream is not None)
     folders = stream.folders if stream else source.folders
     keys = fit(recipe, source.schema, folders)
     check_columns(source.schema, recipe, keys)
-    check_columns_fit(job.spark, source.schema, job.places.output)
+    check_columns_fit(spark, source.schema, job.places.output)
     return source, keys
 
 
@@ -114,20 +114,10 @@ def _read_words(batch: Batch, source: Source) -> str:
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #09b24f01
-def _run_all(spark: SparkSession, works: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-    "Run works side by side; what each returned, by name."
-    results: dict[str, Any] = {}
-
-    def keep(name: str) -> None:
-        results[name] = works[name]()
-
-    with run_in_parallel(spark, *(partial(keep, name) for name in works)):
-        return results
-
-
 def _write_batch(job: Job, b: DecidedBatch) -> Written:
     "Write what stays and what goes; a run that only decides writes its verdicts."
-    pairs, rows, output, attempt = b.decisions.pairs, b.suspects.rows, job.places.output, b.attempt
+    pairs, rows = b.decisions.pairs, b.suspects.rows
+    output, attempt = job.places.output, b.attempt
     if not job.applies:
         write_verdicts(pairs, attempt)
         return Written(hot_ids=hottest_ids(pairs))
@@ -136,9 +126,10 @@ def _write_batch(job: Job, b: DecidedBatch) -> Written:
         stay = all_but_decided(rows, pairs, b.source, output)
     else:
         stay = rows_that_stay(decided, b.source, b.keys, output)
-    ids, columns = b.ids, b.before.get("wide_columns")
-    works = {
-        "kept": partial(write_kept, b.source, ids.hashes, ids.broadcast, stay, attempt, output, columns),
+    columns = b.before.get("wide_columns")
+    kept = partial(write_kept, b.source, b.ids.hashes, b.ids.broadcast, stay, attempt, output, columns)
+    works: dict[str, Callable[[], Any]] = {
+        "kept": kept,
         "dropped": partial(write_dropped, decided, attempt, b.erased is not None),
         "verdicts": partial(write_verdicts, pairs, attempt),
         "hot": partial(hottest_ids, pairs),
@@ -146,11 +137,17 @@ def _write_batch(job: Job, b: DecidedBatch) -> Written:
     }
     if b.suspects.tally.bad:
         works["bad"] = partial(write_bad, b.source, b.suspects.unfit, attempt)
-    if b.known is not None and job.recipe.synthetic == "delete_all":
-        works["retractions"] = partial(write_retractions, pairs, b.known, attempt)
+    if b.earlier and b.earlier.found and job.recipe.synthetic == "delete_all":
+        works["retractions"] = partial(write_retractions, pairs, b.earlier.known, attempt)
     if b.keys.missing == "id" and b.decisions.counts.reasons.get("natural"):
         works["differing"] = partial(differing_words, rows, pairs, b.keys.surrogate)
-    results = _run_all(job.spark, works)
+    results: dict[str, Any] = {}
+
+    def keep_result(name: str) -> None:
+        results[name] = works[name]()
+
+    with run_in_parallel(job.spark, *(partial(keep_result, name) for name in works)):
+        pass
     notes = [results.get(name) for name in ("differing", "without_id")]
     return Written(results["kept"], results["hot"], [note for note in notes if note])
 
@@ -158,14 +155,15 @@ def _write_batch(job: Job, b: DecidedBatch) -> Written:
 # %% ../../nbs/06_pipeline/70_run.ipynb #f1bb66b2
 def _find_other_commit(job: Job, attempt: Attempt) -> DedupError | None:
     "Another run's commit of this batch since this one claimed it: it has removed what this one staged."
-    if job.manifest is None or not job.applies:
+    if not job.applies:
         return None
     try:
-        own = [m for m in job.manifest.ledger().markers if m.batch_id == attempt.batch_id]
+        own = [m for m in job.ledger().markers if m.batch_id == attempt.batch_id]
     except Exception:
         return None
-    claims = [m.seq for m in own if m.kind == "claim" and m.info["token"] == attempt.token]
-    commits = [m for m in own if m.kind == "commit" and m.info["token"] != attempt.token]
+    is_own = lambda m: m.info["token"] == attempt.token
+    claims = [m.seq for m in own if m.kind == "claim" and is_own(m)]
+    commits = [m for m in own if m.kind == "commit" and not is_own(m)]
     if not claims or not commits or commits[-1].seq < claims[-1]:
         return None
     return FencedError(
@@ -241,14 +239,14 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         progress.done("read", _read_words(batch, source))
         job = job.taking(keys.missing)
         scan, etl = scan_batch(job, source, keys, attempt)
-        erased = find_erased(job.spark, job.output, batch.batch_id, job.manifest)
+        erased = find_erased(job.spark, job.output, batch.batch_id, job.ledger().markers)
         if erased is not None:
             scan = with_erased_ids(scan, source, keys, erased, attempt)
-        earlier = look_back(job, scan, etl, attempt) if job.manifest else None
+        earlier = look_back(job, scan, etl, attempt)
         if earlier:
-            progress.done("manifest", earlier.words(scan))
+            progress.done("manifest", earlier.words)
         known = earlier.known if earlier and earlier.found else None
-        ids = ids_to_look_at(scan, known, attempt)
+        ids = ids_to_look_at(scan, earlier, attempt)
         progress.done("suspects", ids.words)
         suspects = stage_suspects(job, source, keys, scan, ids, attempt)
         decisions = decide_suspects(job, suspects.rows, keys, attempt, known, erased)
@@ -257,7 +255,7 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         progress.done("synthetic", words["synthetic"])
         if job.applies:
             progress.done("resolve", words["resolve"])
-        stages = scan, etl, erased, earlier, known, ids, suspects, decisions
+        stages = etl, erased, earlier, ids, suspects, decisions
         decided = DecidedBatch(batch, attempt, before, source, keys, *stages)
         written = _write_batch(job, decided)
         if job.applies:
@@ -304,12 +302,13 @@ def _find_todo(job: Job, found: Found, ledger: Ledger) -> _Todo:
         if b.batch_id in chosen.troubles:
             raise ManifestError(chosen.troubles[b.batch_id])
     died = "a run that died had committed it; its files are published now"
-    notes = [*found.notes, *chosen.notes, *(f"batch {name}: {died}" for name in finished)]
-    now, later = todo[: limits.max_batches], todo[limits.max_batches :]
-    if later:
+    notes = [*found.notes, *chosen.notes]
+    notes += [f"batch {name}: {died}" for name in finished]
+    most = limits.max_batches
+    if len(todo) > most:
         notes.append(
-            f"{limits.max_batches} of {grouped(len(todo))} batches are taken now (max_batches); "
-            f"{later[0].batch_id} and those after it wait for the next run"
+            f"{most} of {grouped(len(todo))} batches are taken now (max_batches); "
+            f"{todo[most].batch_id} and those after it wait for the next run"
         )
     if not job.applies and job.manifest and len(todo) > 1:
         notes.append(
@@ -317,14 +316,14 @@ def _find_todo(job: Job, found: Found, ledger: Ledger) -> _Todo:
             "each compared with the committed ones, not with one another"
         )
     troubles = [words for name, words in chosen.troubles.items() if is_asked_for(name, limits)]
-    return _Todo(now, notes, [*found.unfit, *troubles])
+    return _Todo(todo[:most], notes, [*found.unfit, *troubles])
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #4d7849b2
-def _check_knows_events(job: Job, ledger: Ledger) -> None:
+def _check_knows_events(job: Job, manifest: str, ledger: Ledger) -> None:
     "Raise `ManifestError` for a manifest without any run, beside events of batches that it never heard of."
-    committed = ledger.committed()
-    if any(not e.committed.get("backfill") for e in committed):
+    filled = {name for name, e in ledger.entries.items() if e.committed}
+    if any(not e.committed.get("backfill") for e in ledger.entries.values() if e.committed):
         return
     place, name = f"{job.output}/events", job.places.output.table
     if name:
@@ -334,14 +333,13 @@ def _check_knows_events(job: Job, ledger: Ledger) -> None:
     else:
         folders = [folder for folder in names_in(place) if folder.startswith("batch_id=")]
         loaded = [f.removeprefix("batch_id=") for f in folders if has_files(f"{place}/{f}")]
-    filled = {e.batch_id for e in committed}
     if filled and not filled & set(loaded):
         return  # an archive may have names of its own
     begun = {e.batch_id for e in ledger.entries.values() if not e.info.get("backfill")}
     strange = [b for b in loaded if b not in filled | begun]
     if strange:
         raise ManifestError(
-            f"The manifest {job.manifest.store.name} is {'filled in part' if filled else 'empty'}, but "
+            f"The manifest {manifest} is {'filled in part' if filled else 'empty'}, but "
             f"{place} has "
             f"events of {counted(len(strange), 'batch', 'batches')} ({some_of(strange)}), "
             "whose duplicates would be kept. Fill it first (dedup backfill --input ... "
@@ -352,7 +350,8 @@ def _check_knows_events(job: Job, ledger: Ledger) -> None:
 # %% ../../nbs/06_pipeline/70_run.ipynb #929f3de2
 def _check_streams(job: Job) -> None:
     "Raise `ConfigError` for a micro-batch: its stream alone has its rows, and would pass it by."
-    batch_id, name = job.limits.batch_id, (read_json(f"{job.output}/runs/stream.json") or {}).get("name")
+    batch_id, stream = job.limits.batch_id, read_json(f"{job.output}/runs/stream.json")
+    name = stream.get("name") if stream else None
     if not job.stream and name and batch_id and re.fullmatch(f"{re.escape(name)}-[0-9]{{9}}", batch_id):
         raise ConfigError(
             f"Batch {batch_id} is of the stream {name}, which alone knows its rows: start the stream again."
@@ -400,7 +399,7 @@ def run(
     found = find_batches(source, folder if mark and number.isdigit() else name)
     with lines_shown(), open_job(settings, spark, id_case=id_case(source.format), options=options) as job:
         _check_streams(job)
-        ledger = job.manifest.ledger() if job.manifest else Ledger()
+        ledger = job.ledger()
         if job.manifest and not options.accept_empty_manifest:
-            _check_knows_events(job, ledger)
+            _check_knows_events(job, job.manifest.store.name, ledger)
         return _process_all(job, _find_todo(job, found, ledger))

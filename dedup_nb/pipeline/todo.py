@@ -10,10 +10,10 @@ import hashlib
 import json
 import os
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -22,7 +22,7 @@ from ..base.errors import ConfigError, counted, first_line, grouped, some_of
 from ..base.storage import in_order, read_json, write_text
 from ..formats.batches import Batch, Found, asked_batches, late_id
 from ..formats.delta import Delta, added_between, read_as_delta, version_of
-from ..manifest.ledger import Entry, Ledger, ManifestError, committed_already
+from ..manifest.ledger import Ledger, ManifestError, committed_already
 
 
 # %% ../../nbs/06_pipeline/20_todo.ipynb #32463238
@@ -46,44 +46,45 @@ def record_input(
 
 
 # %% ../../nbs/06_pipeline/20_todo.ipynb #05225b79
-def _is_of(entry: Entry, batch: Batch) -> bool:
+_Commit = Mapping[str, Any]  # what the ledger says of a batch in force
+
+
+def _is_of(commit: _Commit, batch: Batch) -> bool:
     "Was this committed batch read from this folder? The archive may have moved as a whole."
-    then, now = entry.committed["source"], batch.source
-    if os.path.basename(then.rstrip("/")) == os.path.basename(now.rstrip("/")):
-        return True
-    return entry.committed["input"] == _digest(_sizes(batch))
+    then, now = (os.path.basename(source.rstrip("/")) for source in (commit["source"], batch.source))
+    return then == now or commit["input"] == _digest(_sizes(batch))
 
 
-def _another(batch: Batch, entry: Entry) -> str:
+def _another(batch: Batch, commit: _Commit) -> str:
     "What to say of a folder whose name another folder was committed under."
-    is_filled = entry.committed.get("backfill")
+    is_filled = commit.get("backfill")
     advice = "Rename one of the two, or give them a manifest each."
     if is_filled:
         advice = "If both hold the same events, begin after them (--since); if not, rename one of the two."
     return (
         f"Batch {batch.batch_id} is {'filled in' if is_filled else 'committed'} from "
-        f"{entry.committed['source']}, so {batch.source} is left out. {advice}"
+        f"{commit['source']}, so {batch.source} is left out. {advice}"
     )
 
 
-def _files_read(output: str, entry: Entry) -> dict[str, int] | None:
+def _files_read(output: str, batch_id: str, commit: _Commit) -> dict[str, int] | None:
     "The files of a committed batch with their sizes; None if a backfill noted them in another output."
-    files = (read_json(f"{output}/runs/{entry.batch_id}/input.json") or {}).get("files")
-    if files is None and not entry.committed.get("backfill"):
+    files = (read_json(f"{output}/runs/{batch_id}/input.json") or {}).get("files")
+    if files is None and not commit.get("backfill"):
         raise ManifestError(
-            f"The manifest has a batch {entry.batch_id} with other files, committed from "
-            f"{entry.committed['source']}, of which {output} knows nothing: two inputs share "
+            f"The manifest has a batch {batch_id} with other files, committed from "
+            f"{commit['source']}, of which {output} knows nothing: two inputs share "
             "the manifest under the same batch names. Name the batches of one of them apart "
             "(--batch-id, or folders with names of their own), or give it a manifest of its own."
         )
     return files
 
 
-def _trouble_with(batch: Batch, entry: Entry, read: Mapping[str, int] | None) -> str | None:
+def _trouble_with(batch: Batch, batch_id: str, commit: _Commit, read: Mapping[str, int]) -> str | None:
     "What became of the files of a commit, in words; None if they are as they were."
     now = _sizes(batch)
-    left = {path: now[path] for path in read or () if path in now}
-    if read is None or _digest(left) == entry.committed["input"]:
+    left = {path: now[path] for path in read if path in now}
+    if _digest(left) == commit["input"]:
         return None
     gone = [path for path in read if path not in now]
     words = [f"{some_of(gone)} {'is' if len(gone) == 1 else 'are'} gone"] if gone else []
@@ -91,14 +92,19 @@ def _trouble_with(batch: Batch, entry: Entry, read: Mapping[str, int] | None) ->
         sizes = f"{grouped(now[path])} bytes, had {grouped(read[path])}"
         words.append(f"{path} was rewritten ({sizes})")
     return (
-        f"Batch {entry.batch_id} is committed, and its input changed since: "
+        f"Batch {batch_id} is committed, and its input changed since: "
         f"{'; '.join(words) or 'a file was rewritten'}. "
         "What was loaded stays as it was. If the input is right as it is now, load it again: "
-        f"dedup forget {entry.batch_id}, then dedup run."
+        f"dedup forget {batch_id}, then dedup run."
     )
 
 
 # %% ../../nbs/06_pipeline/20_todo.ipynb #081e0df7
+def _commits_of(ledger: Ledger) -> dict[str, _Commit]:
+    "The commits in force, by batch."
+    return {name: e.committed for name, e in ledger.entries.items() if e.committed}
+
+
 @dataclass(frozen=True)
 class Chosen:
     "The batches as they are to be read, and what to say of them."
@@ -140,24 +146,27 @@ def compare_with_commits(
     advice: str = "Take them as a batch of their own with --late-files.",
 ) -> Chosen:
     "Compare committed folders with what their commits read."
-    commits = {e.batch_id: e for e in ledger.committed()}
-    late = defaultdict(list)  # folder -> the batches of its late files
+    commits = _commits_of(ledger)
+    late: dict[str, list[str]] = {}  # folder -> the batches of its late files
     for name in commits:
         if part := re.fullmatch(r"(.*)~\d+", name):
-            late[part[1]].append(name)
+            late.setdefault(part[1], []).append(name)
     found, notes, troubles = [], [], {}
     for b in batches:
-        names = (b.batch_id, *late.get(b.batch_id, ()))
-        entries = {n: e for n in names if (e := commits.get(n)) and _is_of(e, b)}
-        if not entries and b.files and b.batch_id in commits:
+        names = [n for n in (b.batch_id, *late.get(b.batch_id, ())) if n in commits]
+        own = {n: commits[n] for n in names if _is_of(commits[n], b)}
+        if not own and b.files and b.batch_id in commits:
             troubles[b.batch_id] = _another(b, commits[b.batch_id])
-        digest = commits[b.batch_id].committed["input"] if list(entries) == [b.batch_id] else None
-        if not entries or not b.files or digest == _digest(_sizes(b)):
+        is_whole = list(own) == [b.batch_id] and own[b.batch_id]["input"] == _digest(_sizes(b))
+        if not own or not b.files or is_whole:
             found.append(b)
             continue
-        read = {n: _files_read(output, e) for n, e in entries.items()}
-        troubles |= {n: words for n, e in entries.items() if (words := _trouble_with(b, e, read[n]))}
-        parts, new = ([b], []) if None in read.values() else _parts_of(b, read, take_late)
+        files = {n: _files_read(output, n, commit) for n, commit in own.items()}
+        read = {n: paths for n, paths in files.items() if paths is not None}
+        for n, paths in read.items():
+            if words := _trouble_with(b, n, own[n], paths):
+                troubles[n] = words
+        parts, new = _parts_of(b, read, take_late) if len(read) == len(own) else ([b], [])
         found += parts
         if new:
             came = f"{counted(len(new), 'new file')} since; the first is {new[0]}"
@@ -178,10 +187,10 @@ def choose_batches(
     A committed batch is taken with `rerun` only. Raises `ConfigError` if there are more than `max_batches`
     and no `since`, with the list; `ManifestError` if `batch_id` names a committed one.
     """
-    done = set() if limits.rerun else {e.batch_id for e in ledger.committed()}
+    done = {} if limits.rerun else _commits_of(ledger)
     left = [b for b in asked_batches(batches, limits) if b.batch_id not in done]
     if limits.batch_id in done and not left:
-        raise committed_already(limits.batch_id, ledger.entries[limits.batch_id].committed)
+        raise committed_already(limits.batch_id, done[limits.batch_id])
     names = [b.batch_id for b in left]
     if len(names) > limits.max_batches and limits.since is None:
         end = f" ... {names[-1]}" if len(names) > 20 else ""
@@ -232,10 +241,11 @@ def _table_commits(ledger: Ledger, table_id: str) -> dict[str, _TableCommit]:
     newest = {m.batch_id: m.info for m in ledger.markers if m.kind == "commit"}
     found = {}
     for name, info in newest.items():
-        if info.get("table_id") == table_id:
-            part, entry = Part(name, info["first_version"], int(info["version"])), ledger.entries[name]
-            where = info["settings"]["input_where"]
-            found[name] = _TableCommit(part, where, bool(entry.committed), entry.seq)
+        if info.get("table_id") != table_id:
+            continue
+        part = Part(name, info["first_version"], int(info["version"]))
+        where, entry = info["settings"]["input_where"], ledger.entries[name]
+        found[name] = _TableCommit(part, where, entry.committed is not None, entry.seq)
     return found
 
 
@@ -280,13 +290,12 @@ def _check_name(t: _Table) -> None:
 
 
 def _base_name(t: _Table, known: Sequence[_TableCommit]) -> str:
-    "Parts are named after the table; after a whole of it, if another table had the name."
+    "Parts are named after the table; after the last whole of it, if another table had the name."
     name = t.whole.batch_id
     entry = t.ledger.entries.get(name)
-    wholes = {c.part.batch_id: c.seq for c in known if c.part.first is None}
-    if not entry or not entry.committed or not wholes or name in wholes:
-        return name
-    return max(wholes, key=wholes.get)
+    wholes = {c.seq: c.part.batch_id for c in known if c.part.first is None}
+    is_taken = entry and entry.committed and name not in wholes.values()
+    return wholes[max(wholes)] if wholes and is_taken else name
 
 
 # %% ../../nbs/06_pipeline/20_todo.ipynb #f18208f8
@@ -301,10 +310,13 @@ def _open_parts(t: _Table, known: Sequence[_TableCommit]) -> list[Part]:
         )
     forgotten = [c for c in known if not c.in_force]
     parts = [c.part for c in forgotten if not any(other.covers(c) for other in known)]
-    name = _base_name(t, known)
-    left = (_NAME.fullmatch(n) for n, e in t.ledger.entries.items() if not e.committed)
-    begun = {int(m[2]): int(m[3]) for m in left if m and m[1] == name}
-    for first, end in _gaps(sorted(c.span for c in known), now):
+    name, begun = _base_name(t, known), {}
+    for batch_id, entry in t.ledger.entries.items():
+        named = _NAME.fullmatch(batch_id)
+        if named and named[1] == name and not entry.committed:
+            begun[int(named[2])] = int(named[3])
+    spans = sorted(c.span for c in known)
+    for first, end in _gaps(spans, now):
         while first <= end:
             last = min(end, begun.get(first, end))
             part = Part(f"{name}-v{first}-{last}", first, last)
@@ -339,13 +351,8 @@ def _find_parts(t: _Table, limits: Limits) -> list[Part] | None:
 
 
 # %% ../../nbs/06_pipeline/20_todo.ipynb #e9307022
-def _added_words(first: int, last: int) -> str:
-    versions = f"version {last}" if first == last else f"versions {first} to {last}"
-    return f"what {versions} added"
-
-
-def _batch_as_of(t: _Table, batch_id: str, version: int) -> Batch:
-    "All rows as of a version, as a batch."
+def _batch_as_of(t: _Table, batch_id: str, version: int) -> tuple[Batch, str]:
+    "All rows as of a version, as a batch, and in words."
     try:
         t.table.at(version).schema
     except Exception as wrong:
@@ -354,11 +361,15 @@ def _batch_as_of(t: _Table, batch_id: str, version: int) -> Batch:
             f"be read any more ({first_line(wrong)}). To take all rows as they are now, name another "
             "batch: --batch-id NAME."
         ) from None
-    return replace(t.whole, batch_id=batch_id, versions=(None, version))
+    batch = replace(t.whole, batch_id=batch_id, versions=(None, version))
+    return batch, f"all rows as of version {version}"
 
 
-def _batch_of(t: _Table, part: Part) -> Batch | None:
-    "A part with its files; None if nothing was added. Raises `ConfigError` if that cannot be told."
+def _batch_of(t: _Table, part: Part) -> tuple[Batch, str] | None:
+    """A part with its files, and in words; None if nothing was added.
+
+    Raises `ConfigError` if that cannot be told.
+    """
     name, first, last = part.batch_id, part.first, part.last
     entry, commit = t.ledger.entries.get(name), t.commits.get(name)
     if entry and entry.committed and not (commit and commit.where == t.where):
@@ -370,16 +381,17 @@ def _batch_of(t: _Table, part: Part) -> Batch | None:
     if first is None:
         return _batch_as_of(t, name, last)
     added = added_between(t.table, first, last)
+    words = f"what {f'version {last}' if first == last else f'versions {first} to {last}'} added"
     if added.why_not and t.force:
         return _batch_as_of(t, name, last)
     if added.why_not:
         raise ConfigError(
-            f"{t.table.name}: {_added_words(first, last)} cannot be told: {added.why_not}. --force takes "
+            f"{t.table.name}: {words} cannot be told: {added.why_not}. --force takes "
             f"all rows as batch {name}: those that are remembered (retention_days) are dropped, a row "
             "that was changed may count as another event, one that was deleted stays in the output."
         )
     batch = replace(t.whole, batch_id=name, versions=(first, last), files=added.files)
-    return batch if added.rows else None
+    return (batch, words) if added.rows else None
 
 
 # %% ../../nbs/06_pipeline/20_todo.ipynb #f811a90d
@@ -405,10 +417,7 @@ def parts_of_table(
         parts = _find_parts(t, limits)
         if parts is None:
             return found
-        batches = [b for part in parts if (b := _batch_of(t, part))]
-    notes = [] if batches else [f"{whole.source} has nothing that is not committed"]
-    for b in batches:
-        first, last = b.versions
-        rows = f"all rows as of version {last}" if first is None else _added_words(first, last)
-        notes.append(f"batch {b.batch_id} of {b.source}: {rows}")
-    return replace(found, batches=tuple(batches), notes=(*found.notes, *notes))
+        taken = [b for part in parts if (b := _batch_of(t, part))]
+    notes = [f"batch {b.batch_id} of {b.source}: {words}" for b, words in taken]
+    notes = notes or [f"{whole.source} has nothing that is not committed"]
+    return replace(found, batches=tuple(b for b, _ in taken), notes=(*found.notes, *notes))

@@ -16,6 +16,7 @@ __all__ = [
     "count_rows",
     "count_by_folder",
     "write_delta",
+    "path_below",
     "delta_files",
     "check_columns_fit",
     "Kept",
@@ -33,13 +34,13 @@ import os
 import re
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -57,6 +58,7 @@ from dedup_nb.base.errors import (
 from dedup_nb.base.spark import (
     LINE,
     ORIGINAL,
+    PLAIN_JSON,
     has_delta,
     named,
     quoted,
@@ -73,6 +75,9 @@ from dedup_nb.base.storage import (
     remove_markers,
     rows_in_parquet,
 )
+
+# %% ../../nbs/06_pipeline/30_write.ipynb #80d89384
+from ..formats.delta import is_no_table
 from ..formats.enriched import check_enriched, enriched_lines, with_small_id
 from ..formats.reading import Source
 from dedup_nb.formats.shred import (
@@ -88,8 +93,6 @@ from dedup_nb.formats.shred import (
     wide_row,
 )
 from ..formats.wide_rows import columns_as_json, columns_from_json, fitted_types, given_columns
-
-# %% ../../nbs/06_pipeline/30_write.ipynb #80d89384
 from ..rules.cross_batch import KEY, Fate, fate_of, id_key
 from ..rules.deduplicate import VERDICTS, clean_rows, dropped_rows, kept_lines, kept_rows
 from ..rules.keys import Keys, rows_of
@@ -97,9 +100,6 @@ from ..rules.keys import Keys, rows_of
 # %% ../../nbs/06_pipeline/30_write.ipynb #452af24d
 _BATCH = "batch_id"
 _KINDS = ("delta", "iceberg")  # tables that can replace some rows in one transaction
-_NO_CATALOG = re.compile(
-    "CATALOG_NOT_FOUND|SCHEMA_NOT_FOUND|REQUIRES_SINGLE_PART_NAMESPACE|CatalogNotFoundException"
-)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class EventsTable:
         except ConfigError:
             raise
         except Exception as wrong:
-            if not _NO_CATALOG.search(f"{type(wrong).__name__} {wrong}"):
+            if not is_no_table(wrong):
                 raise _cannot_write(self, wrong) from wrong
             catalog = self.name.partition(".")[0]
             raise ConfigError(
@@ -241,9 +241,9 @@ def replace_in_table(
 def _make(table: EventsTable, rows: DataFrame) -> None:
     "Make the table without rows; another run may have been quicker."
     writer = rows.limit(0).writeTo(table.name).partitionedBy(F.col(_BATCH))
-    catalog = table.spark.conf.get(f"spark.sql.catalog.{table.catalog}", "").lower()
+    catalog = table.spark.conf.get(f"spark.sql.catalog.{table.catalog}", None) or ""
     try:
-        writer.using("iceberg" if "iceberg" in catalog else "delta").create()
+        writer.using("iceberg" if "iceberg" in catalog.lower() else "delta").create()
     except Exception as wrong:
         if "ALREADY_EXISTS" not in str(wrong):
             raise
@@ -299,28 +299,6 @@ class Attempt:
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #9d893bb7
-_UTC_JSON = {
-    "timeZone": "UTC",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "ignoreNullFields": "false",
-}
-
-
-def _utc_day(rows: DataFrame, name: str) -> Column:
-    "The UTC day of a timestamp; the day of a time without a zone, or of a date."
-    kind = rows.schema[name].dataType
-    if isinstance(kind, T.TimestampType):
-        days = F.floor(F.unix_micros(named(name)) / 86_400_000_000)
-        return F.date_from_unix_date(days.cast("int"))
-    if isinstance(kind, (T.TimestampNTZType, T.DateType)):
-        return named(name).cast("date")
-    raise OutputError(
-        f"partition_by={name}:date: wanted a timestamp or a date; {name} is {kind.simpleString()}. "
-        "Partition by another column."
-    )
-
-
 def _with_partitions(rows: DataFrame, partition_by: Sequence[str]) -> tuple[DataFrame, list[str]]:
     "Add the partition columns: a plain column, or `name:date`, the UTC day of a timestamp, as `name_date`."
     names = []
@@ -330,14 +308,25 @@ def _with_partitions(rows: DataFrame, partition_by: Sequence[str]) -> tuple[Data
             raise OutputError(
                 f"partition_by={part}: wanted a column, or column:date.{did_you_mean(name, rows.columns)}"
             )
-        if day and f"{name}_date" in rows.columns:
+        names.append(f"{name}_date" if day else name)
+        if not day:
+            continue
+        if names[-1] in rows.columns:
             raise OutputError(
                 f"partition_by={part} makes a column {name}_date, which the input has already. "
                 f"Partition by {name}_date itself, or rename it upstream."
             )
-        if day:
-            rows = rows.withColumn(f"{name}_date", _utc_day(rows, name))
-        names.append(f"{name}_date" if day else name)
+        kind = rows.schema[name].dataType
+        if not isinstance(kind, (T.TimestampType, T.TimestampNTZType, T.DateType)):
+            raise OutputError(
+                f"partition_by={name}:date: wanted a timestamp or a date; {name} is {kind.simpleString()}. "
+                "Partition by another column."
+            )
+        days = F.floor(F.unix_micros(named(name)) / 86_400_000_000).cast("int")
+        has_zone = isinstance(kind, T.TimestampType)
+        rows = rows.withColumn(
+            names[-1], F.date_from_unix_date(days) if has_zone else named(name).cast("date")
+        )
     return rows, names
 
 
@@ -359,7 +348,7 @@ def write_rows(
     writer = rows.write.mode("append").option("mapreduce.output.basename", f"part-{attempt.token}")
     writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").partitionBy(*folders)
     if output_format == "json":
-        writer.options(**_UTC_JSON).json(folder)
+        writer.options(**PLAIN_JSON).json(folder)
     elif output_format == "parquet":
         writer.option("compression", "zstd").parquet(folder)
     else:
@@ -385,9 +374,12 @@ def count_rows(
 ) -> int:  # rows in the files, as they are now on the disk
     "Count what was written by reading it back."
     paths = [f["path"] for f in files if f["bytes"]]
+    if not paths:
+        return 0
     if output_format == "parquet":
         return rows_in_parquet(attempt.output, paths)
-    return reading(spark).text([escaped(f"{attempt.output}/{p}") for p in paths]).count() if paths else 0
+    lines = reading(spark).text([escaped(f"{attempt.output}/{p}") for p in paths])
+    return lines.count()
 
 
 def count_by_folder(
@@ -397,12 +389,15 @@ def count_by_folder(
 ) -> dict[str, int]:  # lines; a folder is said as it is below that of the batch
     "Count what was written by reading it back, folder by folder."
     counts: Counter[str] = Counter()
-    if paths := [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]:
-        lines = reading(spark).text(paths)
-        file = lines.metadataColumn("_metadata").getField("file_path").alias("file")
-        for r in lines.groupBy(file).agg(F.count(F.lit(1)).alias("number")).collect():
-            below = unquote(r.file).rpartition(f"/batch_id={attempt.batch_id}/")[2]
-            counts[os.path.dirname(below)] += r.number
+    paths = [escaped(f"{attempt.output}/{f['path']}") for f in files if f["bytes"]]
+    if not paths:
+        return counts
+    lines = reading(spark).text(paths)
+    file = lines.metadataColumn("_metadata").getField("file_path").alias("file")
+    numbers = lines.groupBy(file).agg(F.expr("count(1) as number"))
+    for r in numbers.collect():
+        below = unquote(r.file).rpartition(f"/batch_id={attempt.batch_id}/")[2]
+        counts[os.path.dirname(below)] += r.number
     return counts
 
 
@@ -442,12 +437,12 @@ class _WideColumns:
 def _write_wide(
     events: DataFrame,  # enriched columns
     attempt: Attempt,
-    output: Output,  # with wide_schema
+    output: Output,
+    given: dict[str, T.DataType],  # the columns that its wide_schema names
     committed: Mapping[str, Any] | None,  # the columns of its last commit: no other batch changes them
 ) -> _WideColumns:
     "Write wide rows with typed columns; the columns of earlier batches stay."
     noted = read_json(f"{attempt.output}/{NOTED_COLUMNS}") or {}
-    given = given_columns(output.wide_schema)
     before = columns_from_json(noted if committed is None else committed) | given
     kinds, texts = fitted_types(events, before, not given and committed is None, output.skip)
     schema = T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
@@ -463,11 +458,20 @@ def _write_wide(
 # %% ../../nbs/06_pipeline/30_write.ipynb #50d8636b
 def write_delta(rows: DataFrame, attempt: Attempt) -> None:
     "Replace the batch in the Delta table. The table has one column more, `batch_id`, its partition."
-    own = rows.withColumn("batch_id", F.lit(attempt.batch_id))
-    writer = own.write.format("delta").mode("overwrite").partitionBy("batch_id")
-    writer = writer.option("replaceWhere", f"batch_id = '{attempt.batch_id}'").option("mergeSchema", "true")
-    writer.save(f"{attempt.output}/events")
-    remove_markers(f"{attempt.output}/events/_delta_log/_staged_commits")
+    own, path = rows.withColumn("batch_id", F.lit(attempt.batch_id)), f"{attempt.output}/events"
+    options = {"replaceWhere": f"batch_id = '{attempt.batch_id}'", "mergeSchema": "true"}
+    writer = own.write.format("delta").mode("overwrite").options(**options)
+    writer.partitionBy("batch_id").save(path)
+    remove_markers(f"{path}/_delta_log/_staged_commits")
+
+
+def path_below(
+    output: str,
+    file_path: str,  # as `_metadata` of a row has it
+) -> str:
+    "Where a file lies below the output."
+    _, inner = filesystem(unquote(file_path))
+    return os.path.relpath(inner, filesystem(output)[1])
 
 
 def delta_files(spark: SparkSession, attempt: Attempt) -> list[dict[str, Any]]:
@@ -475,12 +479,10 @@ def delta_files(spark: SparkSession, attempt: Attempt) -> list[dict[str, Any]]:
     table = spark.read.format("delta").load(f"{attempt.output}/events")
     batch = table.where(F.col("batch_id") == attempt.batch_id)
     about = batch.metadataColumn("_metadata")
-    path, size = about.getField("file_path").alias("path"), about.getField("file_size").alias("bytes")
-    root = filesystem(attempt.output)[1]
-    files = [
-        {"path": os.path.relpath(filesystem(unquote(f.path))[1], root), "bytes": f.bytes}
-        for f in batch.select(path, size).distinct().collect()
-    ]
+    path = about.getField("file_path").alias("path")
+    size = about.getField("file_size").alias("bytes")
+    found = batch.select(path, size).distinct().collect()
+    files = [{"path": path_below(attempt.output, f.path), "bytes": f.bytes} for f in found]
     return sorted(files, key=lambda f: f["path"])
 
 
@@ -555,10 +557,10 @@ class Kept:
     wide: _WideColumns | None = None
 
 
-def _takes_lines(output: Output, source: Source) -> bool:
-    "Do lines go on as the lines that they came as?"
-    takes = output.format == "enriched_tsv" or output.has_entities
-    return takes and not output.wide_schema and source.lines is not None
+def _lines_of(source: Source, output: Output) -> Callable[[], DataFrame] | None:
+    "The lines of a batch, if they go on as the lines that they came as."
+    takes_lines = output.format == "enriched_tsv" or output.has_entities
+    return source.lines if takes_lines and not output.wide_schema else None
 
 
 def rows_that_stay(
@@ -568,15 +570,17 @@ def rows_that_stay(
     output: Output,
 ) -> DataFrame:
     "The suspect rows that stay, or their lines."
-    return kept_lines(rows) if _takes_lines(output, source) else kept_rows(rows, source.columns, keys.id)
+    return kept_lines(rows) if _lines_of(source, output) else kept_rows(rows, source.columns, keys.id)
 
 
 def all_but_decided(suspects: DataFrame, decisions: DataFrame, source: Source, output: Output) -> DataFrame:
     "All suspect rows of pairs that nothing was decided of, as they are: with `natural=off` no other goes."
     gone = decisions.selectExpr("event_id as _dd_gone", "_dd_fp as _dd_gone_fp")
-    left = suspects.join(gone, F.expr("_dd_id = _dd_gone and _dd_fp = _dd_gone_fp"), "left_anti")
-    line = with_small_id(F.col(LINE)).alias("value")
-    return left.select(line) if _takes_lines(output, source) else clean_rows(left, source.columns)
+    is_gone = F.expr("_dd_id = _dd_gone and _dd_fp = _dd_gone_fp")
+    left = suspects.join(gone, is_gone, "left_anti")
+    if _lines_of(source, output) is None:
+        return clean_rows(left, source.columns)
+    return left.select(with_small_id(F.col(LINE)).alias("value"))
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #1b27a37d
@@ -590,8 +594,8 @@ def write_kept(
     committed: Mapping[str, Any] | None = None,  # the wide columns of the batch's last commit
 ) -> Kept:
     "Write the rows that are sure, and with them the suspects that stay."
-    lines = _takes_lines(output, source)
-    sure = rows_of(source.lines() if lines else source.plain(), ids, inside=False, broadcast=broadcast)
+    lines = _lines_of(source, output)
+    sure = rows_of(lines() if lines else source.plain(), ids, inside=False, broadcast=broadcast)
     clean = sure.select("value") if lines else clean_rows(sure, source.columns)
     rows = clean.unionAll(stay)
     if output.format in ("delta", "table"):
@@ -607,11 +611,12 @@ def _write_entities(
     rows: DataFrame, lines: DataFrame, attempt: Attempt, output: Output, committed: Mapping[str, Any] | None
 ) -> Kept:
     "Write the tables, and count apart from it what has to be in them: as many types as schemas."
-    wide, types = None, []
+    wide: _WideColumns | None = None
+    types: list[dict[str, Any]] = []
     count_types = lambda: types.extend(r.asDict() for r in entity_types(lines, output.skip).collect())
     with run_in_parallel(rows.sparkSession, count_types):
         if output.wide_schema:
-            wide = _write_wide(rows, attempt, output, committed)
+            wide = _write_wide(rows, attempt, output, given_columns(output.wide_schema), committed)
         else:
             _write_tables(lines, attempt, output)
     return Kept(types=types, wide=wide)
@@ -644,9 +649,9 @@ def write_dropped(
 
 def write_bad(source: Source, unfit: DataFrame, attempt: Attempt) -> None:
     "Write the rows that are no events, each with what is wrong with it."
-    is_text = LINE in unfit.columns  # beside columns that may have any name
-    rows = unfit.select(F.col(LINE).alias("value"), "_dd_id") if is_text else unfit
-    write_rows(source.bad(rows), attempt, "bad", output_format="text")
+    if LINE in unfit.columns:  # beside columns that may have any name
+        unfit = unfit.select(F.col(LINE).alias("value"), "_dd_id")
+    write_rows(source.bad(unfit), attempt, "bad", output_format="text")
 
 
 def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) -> None:
@@ -654,6 +659,7 @@ def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) 
     collided = decisions.where("reason = 'synthetic_cross_batch'").select("event_id").distinct()
     ids = collided.select("event_id", *id_key(F.col("event_id")))
     loaded = known.where(fate_of("fate") == Fate.STAYS).join(ids, KEY)
-    rows = loaded.selectExpr("event_id", "batch_id as loaded_in_batch", "'synthetic_cross_batch' as reason")
+    told = ("event_id", "batch_id as loaded_in_batch", "'synthetic_cross_batch' as reason")
+    rows = loaded.selectExpr(*told)
     if not rows.isEmpty():
         write_rows(rows.distinct(), attempt, "retractions")

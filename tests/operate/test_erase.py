@@ -365,3 +365,11 @@ def test_every_output_format(spark, tmp_path, output_format):
         assert not lists or sorted(urls) == [
             f"file://{tmp_path}/out/{f['path']}" for f in told["events"] if f["bytes"]
         ]
+
+
+def test_a_condition_is_asked_of_lines_of_json(spark, tmp_path):
+    write(spark, tmp_path / "in", ROWS)
+    go(spark, tmp_path, output_format="json", manifest="none")
+    asked = Config(output=str(tmp_path / "out"), manifest="none")
+    assert erase(asked, spark, where="n = 1", yes=True).data["rows"]["events"] == 1
+    assert erase(asked, spark, where="n = 1").data["rows"] == {}
