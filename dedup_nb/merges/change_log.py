@@ -258,14 +258,17 @@ def with_checks(df: DataFrame, spec: Spec) -> DataFrame:  # the same rows
 # %% ../../nbs/09_merges/10_change_log.ipynb #2b4b4ddc
 def place_in(df: DataFrame, spec: Spec) -> list[Column]:
     "What decides which of two rows of a key is later: version and order; a null is the lowest value."
-    version = [named(spec.version)] if isinstance(spec, Replacing) and spec.version else []
-    order = order_parts(names_of(spec.order))
-    place = [order_value(df, name, is_backwards) for name, is_backwards in order]
-    if isinstance(spec, Latest) and spec.keep == "first":
-        # a row without a place wins against none
-        place = [part for value in place for part in (value.isNull(), value)]
-    sign = [named(spec.sign)] if isinstance(spec, (Collapsing, VersionedCollapsing)) else []
-    return [*version, *place, *sign]
+    place = []
+    if isinstance(spec, Replacing) and spec.version:
+        place.append(named(spec.version))
+    for name, is_backwards in order_parts(names_of(spec.order)):
+        value = order_value(df, name, is_backwards)
+        if isinstance(spec, Latest) and spec.keep == "first":
+            place.append(value.isNull())  # a row without a place wins against none
+        place.append(value)
+    if isinstance(spec, (Collapsing, VersionedCollapsing)):
+        place.append(named(spec.sign))
+    return place
 
 
 def content_of(
@@ -316,16 +319,6 @@ def with_stays(
 
 
 # %% ../../nbs/09_merges/10_change_log.ipynb #737bf5b5
-def _is_tied(df: DataFrame, spec: Spec) -> Column:
-    "Is there another row at the same place of the same key?"
-    place = place_in(df, spec)
-    if isinstance(spec, Collapsing):
-        place = place[:-1]  # the sign is no place
-    same = Window.partitionBy(*_group_of(spec), *place)
-    content = hash_of(df, df.columns)
-    return F.min(content).over(same) != F.max(content).over(same)
-
-
 def _values_of(df: DataFrame, spec: Collapsing | VersionedCollapsing, ignore: Names) -> Column:
     "What a cancel row repeats of its state."
     keys = names_of(spec.keys)
@@ -380,14 +373,17 @@ def check_log(
     check_frame(df, spec)
     check_names(df, "problem")
     _check_there(df, names_of(ignore), "ignore")
-    rows, of_signs = df, {}
+    rows, place = df, place_in(df, spec)
+    of_signs: dict[str, str] = {}
     if isinstance(spec, Collapsing):
         rows, of_signs = _find_sign_problems(df, spec, ignore)
+        place = place[:-1]  # the sign is no place
     elif isinstance(spec, VersionedCollapsing):
         rows, of_signs = _find_version_problems(df, spec, ignore)
     problems = {problem: is_wrong for problem, (_, _, is_wrong) in _value_rules(spec).items()}
     problems |= {problem: F.expr(sql) for problem, sql in of_signs.items()}
-    problems["tie"] = _is_tied(df, spec)
+    at_place, content = Window.partitionBy(*_group_of(spec), *place), hash_of(df, df.columns)
+    problems["tie"] = F.min(content).over(at_place) != F.max(content).over(at_place)
     found = F.array(*(F.when(is_one, F.lit(problem)) for problem, is_one in problems.items()))
     problem = F.expr("explode(array_compact(_dd_problems))").alias("problem")
     return rows.withColumn("_dd_problems", found).select(*map(named, df.columns), problem)
@@ -413,7 +409,7 @@ def _explain_winner(df: DataFrame, spec: Replacing | Latest | Coalescing, mode: 
     return rows.withColumn("_reason", F.expr(reason)).withColumn("_kept", F.expr("_reason = 'wins'"))
 
 
-def _explain_version(df: DataFrame, spec: VersionedCollapsing, mode: str) -> DataFrame:
+def _explain_version(df: DataFrame, spec: VersionedCollapsing) -> DataFrame:
     "Kept, reason and winner, where the rows of a version cancel each other."
     rows = with_stays(df, spec).withColumnRenamed("_dd_stays", "_kept")
     reason = F.expr("if(_kept, 'left over', 'cancelled')")
@@ -467,7 +463,11 @@ def explain_merge(
     """
     check_mode(mode)
     check_names(df, "_kept", "_reason", "_winner")
-    by_kind = {Collapsing: _explain_state, VersionedCollapsing: _explain_version}
-    explain = by_kind.get(type(spec), _explain_winner)
-    rows = explain(with_checks(df, spec), spec, mode)
+    rows = with_checks(df, spec)
+    if isinstance(spec, Collapsing):
+        rows = _explain_state(rows, spec, mode)
+    elif isinstance(spec, VersionedCollapsing):
+        rows = _explain_version(rows, spec)
+    else:
+        rows = _explain_winner(rows, spec, mode)
     return rows.select(*map(named, df.columns), "_kept", "_reason", "_winner")
