@@ -294,12 +294,12 @@ def _put_in_ranges(rows: DataFrame, order: Sequence[Column], held: list[DataFram
 # %% ../../nbs/08_streams/20_deduper.ipynb #6ff0788f
 def _add_latest(rows: DataFrame, initial: int) -> tuple[DataFrame, int]:
     "Add the latest point at each row, `_dd_latest`; and give the one at the end."
-    ranges = rows.groupBy("_dd_part").agg(F.max(_AT)).collect()
-    greatest = {part: most for part, most in ranges}
+    # null: no row of the range has a time
+    ranges = rows.groupBy("_dd_part").agg(F.expr(f"coalesce(max({_AT}), {initial}L)"))
+    greatest = {part: most for part, most in ranges.collect()}
     points = [initial]  # before each range, and at the end
     for part in range(max(greatest, default=-1) + 1):
-        most = greatest.get(part)  # None: no row of the range has a time
-        points.append(points[-1] if most is None else max(points[-1], most))
+        points.append(max(points[-1], greatest.get(part, initial)))
     before = ", ".join(f"{point}L" for point in points)
     so_far = f"max({_AT}) over (partition by _dd_part order by _dd_nth rows unbounded preceding)"
     latest = F.expr(f"greatest({so_far}, array({before})[_dd_part])")
@@ -326,8 +326,8 @@ def _find_steps(live: DataFrame, rules: Rules) -> DataFrame:  # `_dd_key`, `step
     step = "_dd_bucket" if rules.by_bucket else "_dd_now"
     by_step = live.groupBy("_dd_key", F.col(step).alias("step"))
     firsts = by_step.agg(F.expr(f"{_FIRST_ROW} as first"), F.expr("count(1) as n"))
-    steps = F.sort_array(F.collect_list(F.struct("step", "first")))
-    return firsts.groupBy("_dd_key").agg(steps.alias("steps"), F.sum("n").alias("n"))
+    steps = F.expr("sort_array(collect_list(struct(step, first))) as steps")
+    return firsts.groupBy("_dd_key").agg(steps, F.expr("sum(n) as n"))
 
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #83aa5b10

@@ -231,8 +231,8 @@ def _check_newest(earlier: Earlier, ledger: Ledger) -> None:
     now, then = ([m.seq for m in each.markers if m.kind == "commit"] for each in ledgers)
     if now != then:
         raise FencedError(
-            f"Another batch was committed to {earlier.state.path} since batch {earlier.claim.batch_id} was split: "
-            "what it found may be wrong. Split it again."
+            f"Another batch was committed to {earlier.state.path} since batch {earlier.claim.batch_id} was "
+            "split: what it found may be wrong. Split it again."
         )
 
 
@@ -246,9 +246,9 @@ def _claim_batch(earlier: Earlier, manifest: Manifest, stream: str | None) -> Cl
         if not held:
             raise
         raise BusyError(
-            f"Batch {held[0].batch_id} is being committed to {earlier.state.path} by {who(held[0].info)}. Once "
-            f"that has ended, split batch {batch_id} again. If the process died, commit its batch again, "
-            f"or wait: its claim ends after {_CLAIM_MINUTES} minutes."
+            f"Batch {held[0].batch_id} is being committed to {earlier.state.path} by {who(held[0].info)}. "
+            f"Once that has ended, split batch {batch_id} again. If the process died, commit its batch "
+            f"again, or wait: its claim ends after {_CLAIM_MINUTES} minutes."
         ) from None
 
 
