@@ -375,17 +375,6 @@ def _keep_first(table: MergeTable, rows: DataFrame, by: Literal[True] | Names) -
 
 
 # %% ../../nbs/09_merges/30_merge_table.ipynb #4262758f
-def _is_tombstone(spec: Spec, by: bool | Names, older_than: Any) -> Column:
-    "Does a row say that its key is gone, and no older one comes? Raises `ConfigError`."
-    if by or older_than is None or not isinstance(spec, Replacing) or not (spec.version and spec.is_deleted):
-        raise ConfigError(
-            "cleanup wants a merge by Replacing with version and is_deleted, and tombstones_older_than: "
-            "a mark that is gone lets an older row that comes late bring its key back."
-        )
-    is_mark = F.expr(f"bigint({quoted(spec.is_deleted)}) = 1")
-    return is_mark & (named(spec.version) < F.lit(older_than))
-
-
 def _drop_tombstones(table: MergeTable, kept: DataFrame, rows: DataFrame, is_old: Column) -> DataFrame:
     "Without old marks of keys that no other partition has."
     keys = F.struct(*map(named, names_of(table.spec.keys)))
@@ -402,7 +391,20 @@ def _drop_tombstones(table: MergeTable, kept: DataFrame, rows: DataFrame, is_old
 def _optimize(
     table: MergeTable, partitions: str | None, cleanup: bool, older_than: Any, by: bool | Names, force: bool
 ) -> tuple[int, int]:
-    is_old = _is_tombstone(table.spec, by, older_than) if cleanup else None
+    spec, is_old = table.spec, None
+    if cleanup:
+        if (
+            by
+            or older_than is None
+            or not isinstance(spec, Replacing)
+            or not (spec.version and spec.is_deleted)
+        ):
+            raise ConfigError(
+                "cleanup wants a merge by Replacing with version and is_deleted, and tombstones_older_than: "
+                "a mark that is gone lets an older row that comes late bring its key back."
+            )
+        is_mark = F.expr(f"bigint({quoted(spec.is_deleted)}) = 1")
+        is_old = is_mark & (named(spec.version) < F.lit(older_than))
     notes, rows = _read_notes(table), table.rows()
     inside = _rows_inside(table, rows, partitions) if partitions else rows
     if by:

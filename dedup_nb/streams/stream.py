@@ -51,7 +51,7 @@ from ..pipeline.commit import committed_files, remove_unlisted
 from ..pipeline.job import RunOptions, Stream
 from ..pipeline.run import run
 from ..pipeline.write import Attempt, own_areas
-from ..report.pages import Summary, draw_pages, sum_in_words
+from ..report.pages import draw_pages, sum_in_words
 from ..rules.keys import check_columns, fit
 from dedup_nb.streams.checkpoint import (
     checkpoint_id,
@@ -179,7 +179,7 @@ _FOLDER = "dedup_folder"  # marks a column that the name of a folder gave
 
 
 def _process(stream: _Stream, rows: DataFrame, batch_id: str, folder: str) -> None:
-    "Write the rows of a micro-batch down, and run them as a batch."
+    "Write the rows of a micro-batch down, run them as a batch, and say what came of it in a line."
     start = time.monotonic()
     with held(stream.spark, WRITING):
         if stream.config.input_format in _LINES:
@@ -196,27 +196,22 @@ def _process(stream: _Stream, rows: DataFrame, batch_id: str, folder: str) -> No
         folders = tuple(f.name for f in rows.schema.fields if f.metadata.get(_FOLDER))
         stream.shared = Stream(checkpoint_id(stream.checkpoint), folders, partial(_pause, stream))
     summary = run(config, stream.spark, RunOptions(stream=stream.shared))
-    _tell(stream, batch_id, summary, duration(time.monotonic() - start))
+    stream.done.append(batch_id)
+    # one that a run had committed before it died was only published now
+    done = summary.batches[0] if summary.batches else committed_files(stream.output, batch_id) or {}
+    took = duration(time.monotonic() - start)
+    _LOG.info("%s: %s (%s)", batch_id, sum_in_words(done["counts"]), took)
+    notes = [*summary.notes, *summary.troubles, *(n for m in summary.batches for n in m["notes"])]
+    if notes != stream.notes:  # of the batch before
+        for line in notes:
+            _LOG.info("   %s", line)
+    stream.notes = notes
 
 
 def _pause(stream: _Stream, seconds: float) -> None:
     "Wait; a stop ends that."
     if stream.stopped.wait(seconds):
         raise InterruptedError("the stream was told to stop before this micro-batch")
-
-
-def _tell(stream: _Stream, batch_id: str, summary: Summary, took: str) -> None:
-    "A line for the batch, and what is to be said of it unless it was said of the last one."
-    stream.done.append(batch_id)
-    # one that a run had committed before it died was only published now
-    done = summary.batches[0] if summary.batches else committed_files(stream.output, batch_id)
-    counts = sum_in_words((done or {})["counts"])
-    _LOG.info("%s: %s (%s)", batch_id, counts, took)
-    notes = [*summary.notes, *summary.troubles, *(n for m in summary.batches for n in m["notes"])]
-    if notes != stream.notes:
-        for line in notes:
-            _LOG.info("   %s", line)
-    stream.notes = notes
 
 
 # %% ../../nbs/08_streams/30_stream.ipynb #29ab48bb
