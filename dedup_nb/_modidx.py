@@ -2556,8 +2556,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                           'dedup_nb/streams/deduper.py'),
                                           'dedup_nb.streams.deduper._Start': ( '08_streams/deduper.html#_start',
                                                                                'dedup_nb/streams/deduper.py'),
-                                          'dedup_nb.streams.deduper._add_ages': ( '08_streams/deduper.html#_add_ages',
-                                                                                  'dedup_nb/streams/deduper.py'),
                                           'dedup_nb.streams.deduper._add_key': ( '08_streams/deduper.html#_add_key',
                                                                                  'dedup_nb/streams/deduper.py'),
                                           'dedup_nb.streams.deduper._add_latest': ( '08_streams/deduper.html#_add_latest',

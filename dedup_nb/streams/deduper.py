@@ -310,17 +310,6 @@ def _add_latest(rows: DataFrame, initial: int) -> tuple[DataFrame, int]:
 _FIRST_ROW = "min(struct(_dd_part, _dd_nth, _dd_mark, _dd_time, _dd_row, string(null) as _dd_batch))"
 
 
-def _add_ages(rows: DataFrame, rules: Rules) -> DataFrame:
-    "Add `_dd_bucket`, `_dd_mark`, `_dd_now`, `_dd_expired`."
-    sql = {
-        "_dd_bucket": rules.bucket(_AT),
-        "_dd_mark": rules.mark(_AT),
-        "_dd_now": rules.now("_dd_latest"),
-    }
-    rows = rows.withColumns({name: F.expr(text) for name, text in sql.items()})
-    return rows.withColumn("_dd_expired", F.expr(f"_dd_now - _dd_mark >= {rules.age}L"))
-
-
 def _find_steps(live: DataFrame, rules: Rules) -> DataFrame:  # `_dd_key`, `steps`: of `step`, `first`; `n`
     "Find the first row of each key and step."
     step = "_dd_bucket" if rules.by_bucket else "_dd_now"
@@ -391,7 +380,13 @@ def _judge(
     known: DataFrame | None,  # of earlier batches
 ) -> DataFrame:
     "Add what a row is (`outcome`), and the unique row that it repeats (`anchor`)."
-    rows = _add_ages(rows, rules)
+    sql = {
+        "_dd_bucket": rules.bucket(_AT),
+        "_dd_mark": rules.mark(_AT),
+        "_dd_now": rules.now("_dd_latest"),
+    }
+    rows = rows.withColumns({name: F.expr(text) for name, text in sql.items()})
+    rows = rows.withColumn("_dd_expired", F.expr(f"_dd_now - _dd_mark >= {rules.age}L"))
     steps = _find_steps(rows.where(f"{_AT} is not null and not _dd_expired"), rules)
     anchors = _find_anchors(_join_known(steps, known, rules), rules)
     step = "_dd_bucket" if rules.by_bucket else "_dd_now"
