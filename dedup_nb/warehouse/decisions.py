@@ -233,19 +233,13 @@ def _with_reason(rows: DataFrame, loaded: Loaded, reason: str, kept: str) -> Dat
 
 
 def _drop_renamed_before(decisions: DataFrame, loaded: Loaded) -> DataFrame:
-    new = decisions.where("new_event_id is not null").select(F.col("new_event_id").alias("_dd_new"))
-    found = loaded.rows.select("_dd_id").join(new, F.expr("_dd_id = _dd_new"), "left_semi").distinct()
-    found = found.withColumnRenamed("_dd_id", "_dd_there")
+    new = decisions.where("new_event_id is not null").selectExpr("new_event_id as _dd_new")
+    ids = loaded.rows.selectExpr("_dd_id as _dd_there")
+    found = ids.join(new, F.expr("_dd_there = _dd_new"), "left_semi").distinct()
     again = decisions.join(found, F.expr("new_event_id = _dd_there and own is null"), "left")
-    copy = {
-        "verdict": F.lit("drop"),
-        "reason": F.lit("natural"),
-        "kept_event_id": F.col("new_event_id"),
-        "stays": F.lit(False),
-        "new_event_id": F.lit(None),
-    }
-    is_copy = F.col("_dd_there").isNotNull()
-    values = {name: F.when(is_copy, value).otherwise(F.col(name)) for name, value in copy.items()}
+    copy = {"verdict": "'drop'", "reason": "'natural'", "kept_event_id": "new_event_id"}
+    copy |= {"stays": "false", "new_event_id": "null"}
+    values = {name: F.expr(f"if(_dd_there is null, {name}, {value})") for name, value in copy.items()}
     return again.withColumns(values).drop("_dd_there")
 
 

@@ -9,6 +9,7 @@ __all__ = ["RepairState", "TableChange", "Report", "repair"]
 import html
 import json
 import logging
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -54,7 +55,8 @@ from dedup_nb.warehouse.decisions import (
 
 # %% ../../nbs/10_warehouse/20_repair.ipynb #03a76f59
 _LOG = logging.getLogger(__name__)
-_OPEN, _ENDED = ("repair", "taken", "undoing"), ("undone", "done")
+_STATE = re.compile('{"(repair|taken|undoing|undone|done)"')  # how a note begins
+_OPEN = ("repair", "taken", "undoing")
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,10 @@ class RepairState:
 
 
 def _state_from_note(note: str) -> RepairState | None:
-    word = next((w for w in (*_OPEN, *_ENDED) if note.startswith(f'{{"{w}"')), None)
-    if word is None:
+    if not (found := _STATE.match(note)):
         return None
-    return RepairState(note, word, note if word == "repair" else json.loads(note)[word])
+    begun = note if found[1] == "repair" else json.loads(note)[found[1]]
+    return RepairState(note, found[1], begun)
 
 
 def _read_state(
