@@ -191,12 +191,10 @@ def _check_types(df: DataFrame, spec: Spec) -> None:
         column = getattr(spec, role, None)
         if not column or isinstance(df.schema[column].dataType, kinds):
             continue
-        fitting = [f.name for f in df.schema.fields if isinstance(f.dataType, kinds)]
-        advice = f" Columns of such a type: {', '.join(fitting)}.{did_you_mean(column, fitting)}"
-        found = df.schema[column].dataType.simpleString()
-        raise InputError(
-            f"The {role} of {rule} is {wanted}; the column {column} is {found}.{advice if fitting else ''}"
-        )
+        found, advice = df.schema[column].dataType.simpleString(), ""
+        if fitting := [f.name for f in df.schema.fields if isinstance(f.dataType, kinds)]:
+            advice = f" Columns of such a type: {', '.join(fitting)}.{did_you_mean(column, fitting)}"
+        raise InputError(f"The {role} of {rule} is {wanted}; the column {column} is {found}.{advice}")
     for column, is_backwards in order_parts(names_of(spec.order)):
         kind = df.schema[column].dataType
         found = kind.simpleString()
@@ -258,14 +256,17 @@ def with_checks(df: DataFrame, spec: Spec) -> DataFrame:  # the same rows
 # %% ../../nbs/09_merges/10_change_log.ipynb #2b4b4ddc
 def place_in(df: DataFrame, spec: Spec) -> list[Column]:
     "What decides which of two rows of a key is later: version and order; a null is the lowest value."
-    version = [named(spec.version)] if isinstance(spec, Replacing) and spec.version else []
-    order = order_parts(names_of(spec.order))
-    place = [order_value(df, name, is_backwards) for name, is_backwards in order]
-    if isinstance(spec, Latest) and spec.keep == "first":
-        # a row without a place wins against none
-        place = [part for value in place for part in (value.isNull(), value)]
-    sign = [named(spec.sign)] if isinstance(spec, (Collapsing, VersionedCollapsing)) else []
-    return [*version, *place, *sign]
+    place = []
+    if isinstance(spec, Replacing) and spec.version:
+        place.append(named(spec.version))
+    for name, is_backwards in order_parts(names_of(spec.order)):
+        value = order_value(df, name, is_backwards)
+        if isinstance(spec, Latest) and spec.keep == "first":
+            place.append(value.isNull())  # a row without a place wins against none
+        place.append(value)
+    if isinstance(spec, (Collapsing, VersionedCollapsing)):
+        place.append(named(spec.sign))
+    return place
 
 
 def content_of(
@@ -293,6 +294,7 @@ def _in_order(df: DataFrame, spec: Spec, last_first: bool = False) -> WindowSpec
 
 
 # %% ../../nbs/09_merges/10_change_log.ipynb #ae5ef04e
+_SO_FAR = (Window.unboundedPreceding, 0)  # row by row: equal rows have places of their own
 _STAYS = (
     "if({sign} = 1, _dd_sum > 0 and coalesce(_dd_least >= _dd_sum, true),"
     " _dd_sum < 0 and coalesce(_dd_most <= _dd_sum, true))"
@@ -305,27 +307,17 @@ def with_stays(
 ) -> DataFrame:  # plus `_dd_stays`: does no row of the other sign cancel it?
     "Tell which rows of a key and version are left over; these go through one task each."
     order = _in_order(df, spec)
-    so_far = F.sum(named(spec.sign)).over(order.rowsBetween(Window.unboundedPreceding, 0))
-    summed = df.select("*", so_far.alias("_dd_sum"), F.row_number().over(order).alias("_dd_n"))
+    so_far = F.sum(named(spec.sign)).over(order.rowsBetween(*_SO_FAR))
+    summed = df.withColumns({"_dd_sum": so_far, "_dd_n": F.row_number().over(order)})
     later = Window.partitionBy(*_group_of(spec)).orderBy(F.desc("_dd_n"))
     later = later.rowsBetween(Window.unboundedPreceding, -1)
     least, most = F.min("_dd_sum").over(later), F.max("_dd_sum").over(later)
-    reach = summed.select("*", least.alias("_dd_least"), most.alias("_dd_most"))
+    reach = summed.withColumns({"_dd_least": least, "_dd_most": most})
     stays = F.expr(_STAYS.format(sign=quoted(spec.sign)))
     return reach.withColumn("_dd_stays", stays).drop("_dd_sum", "_dd_n", "_dd_least", "_dd_most")
 
 
 # %% ../../nbs/09_merges/10_change_log.ipynb #737bf5b5
-def _is_tied(df: DataFrame, spec: Spec) -> Column:
-    "Is there another row at the same place of the same key?"
-    place = place_in(df, spec)
-    if isinstance(spec, Collapsing):
-        place = place[:-1]  # the sign is no place
-    same = Window.partitionBy(*_group_of(spec), *place)
-    content = hash_of(df, df.columns)
-    return F.min(content).over(same) != F.max(content).over(same)
-
-
 def _values_of(df: DataFrame, spec: Collapsing | VersionedCollapsing, ignore: Names) -> Column:
     "What a cancel row repeats of its state."
     keys = names_of(spec.keys)
@@ -340,11 +332,13 @@ def _find_sign_problems(
 ) -> tuple[DataFrame, dict[str, str]]:  # the rows with what is asked of; SQL for each problem
     "Where states and cancel rows must follow each other in turn."
     order, values = _in_order(df, spec), _values_of(df, spec, ignore)
-    so_far = F.sum(named(spec.sign)).over(order.rowsBetween(Window.unboundedPreceding, 0))
-    before, other = F.lag(named(spec.sign)).over(order), F.lag(values).over(order) != values
-    rows = df.select("*", so_far.alias("_dd_sum"), before.alias("_dd_before"), other.alias("_dd_other"))
+    added = {
+        "_dd_sum": F.sum(named(spec.sign)).over(order.rowsBetween(*_SO_FAR)),
+        "_dd_before": F.lag(named(spec.sign)).over(order),
+        "_dd_other": F.lag(values).over(order) != values,
+    }
     sign = quoted(spec.sign)
-    return rows, {
+    return df.withColumns(added), {
         "cancels nothing": f"{sign} = -1 and _dd_sum < 0",
         "state before it is not cancelled": f"{sign} = 1 and _dd_sum > 1",
         "other values": f"{sign} = -1 and _dd_before = 1 and _dd_other",
@@ -380,14 +374,17 @@ def check_log(
     check_frame(df, spec)
     check_names(df, "problem")
     _check_there(df, names_of(ignore), "ignore")
-    rows, of_signs = df, {}
+    rows, place = df, place_in(df, spec)
+    of_signs: dict[str, str] = {}
     if isinstance(spec, Collapsing):
         rows, of_signs = _find_sign_problems(df, spec, ignore)
+        place = place[:-1]  # the sign is no place
     elif isinstance(spec, VersionedCollapsing):
         rows, of_signs = _find_version_problems(df, spec, ignore)
     problems = {problem: is_wrong for problem, (_, _, is_wrong) in _value_rules(spec).items()}
     problems |= {problem: F.expr(sql) for problem, sql in of_signs.items()}
-    problems["tie"] = _is_tied(df, spec)
+    at_place, content = Window.partitionBy(*_group_of(spec), *place), hash_of(df, df.columns)
+    problems["tie"] = F.min(content).over(at_place) != F.max(content).over(at_place)
     found = F.array(*(F.when(is_one, F.lit(problem)) for problem, is_one in problems.items()))
     problem = F.expr("explode(array_compact(_dd_problems))").alias("problem")
     return rows.withColumn("_dd_problems", found).select(*map(named, df.columns), problem)
@@ -399,7 +396,7 @@ def _explain_winner(df: DataFrame, spec: Replacing | Latest | Coalescing, mode: 
     keeps_first = isinstance(spec, Latest) and spec.keep == "first"
     order = _in_order(df, spec, last_first=not keeps_first)
     winner = F.first(F.struct(*map(named, df.columns))).over(order)
-    rows = df.select("*", winner.alias("_winner"), F.row_number().over(order).alias("_dd_n"))
+    rows = df.withColumns({"_winner": winner, "_dd_n": F.row_number().over(order)})
     is_older, is_gone = "false", "false"
     if version := getattr(spec, "version", None):
         is_older = f"not({quoted(version)} <=> _winner.{quoted(version)})"
@@ -411,14 +408,6 @@ def _explain_winner(df: DataFrame, spec: Replacing | Latest | Coalescing, mode: 
     reason = f"""case when _dd_n > 1 then if({is_older}, 'older version', '{lost}')
         when {is_gone} then 'deleted' else 'wins' end"""
     return rows.withColumn("_reason", F.expr(reason)).withColumn("_kept", F.expr("_reason = 'wins'"))
-
-
-def _explain_version(df: DataFrame, spec: VersionedCollapsing, mode: str) -> DataFrame:
-    "Kept, reason and winner, where the rows of a version cancel each other."
-    rows = with_stays(df, spec).withColumnRenamed("_dd_stays", "_kept")
-    reason = F.expr("if(_kept, 'left over', 'cancelled')")
-    winner = F.when(F.col("_kept"), F.struct(*map(named, df.columns)))
-    return rows.select("*", reason.alias("_reason"), winner.alias("_winner"))
 
 
 # %% ../../nbs/09_merges/10_change_log.ipynb #4a5ea190
@@ -433,21 +422,18 @@ _REASONS = """case when {sign} = 1 and _dd_back = 1 then if({stays}, 'state', 'c
 
 def _explain_state(df: DataFrame, spec: Collapsing, mode: str) -> DataFrame:
     "Kept, reason and winner, where signs cancel."
-    # row by row: equal rows have places of their own
-    row_by_row = (Window.unboundedPreceding, 0)
-    forth = _in_order(df, spec).rowsBetween(*row_by_row)
-    back = _in_order(df, spec, last_first=True).rowsBetween(*row_by_row)
+    forth = _in_order(df, spec).rowsBetween(*_SO_FAR)
+    back = _in_order(df, spec, last_first=True).rowsBetween(*_SO_FAR)
     sign, of_key = named(spec.sign), Window.partitionBy(*_group_of(spec))
-    rows = df.select(
-        "*",
-        F.sum(sign).over(of_key).alias("_dd_total"),
-        F.first(sign).over(back).alias("_dd_last"),
-        F.sum(F.when(sign == 1, 1)).over(back).alias("_dd_back"),
-        F.sum(F.when(sign == -1, 1)).over(forth).alias("_dd_forth"),
-    )
+    added = {
+        "_dd_total": F.sum(sign).over(of_key),
+        "_dd_last": F.first(sign).over(back),
+        "_dd_back": F.sum(F.when(sign == 1, 1)).over(back),
+        "_dd_forth": F.sum(F.when(sign == -1, 1)).over(forth),
+    }
     waits = CANCEL_STAYS if mode == "merge" else "false"
     reason = _REASONS.format(sign=quoted(spec.sign), stays=STATE_STAYS, waits=waits)
-    rows = rows.withColumn("_reason", F.expr(reason))
+    rows = df.withColumns(added).withColumn("_reason", F.expr(reason))
     rows = rows.withColumn("_kept", F.expr("_reason in ('state', 'waits for its state')"))
     # one row of a key is its state
     state = F.when(F.col("_reason") == "state", F.struct(*map(named, df.columns)))
@@ -467,7 +453,13 @@ def explain_merge(
     """
     check_mode(mode)
     check_names(df, "_kept", "_reason", "_winner")
-    by_kind = {Collapsing: _explain_state, VersionedCollapsing: _explain_version}
-    explain = by_kind.get(type(spec), _explain_winner)
-    rows = explain(with_checks(df, spec), spec, mode)
+    rows = with_checks(df, spec)
+    if isinstance(spec, Collapsing):
+        rows = _explain_state(rows, spec, mode)
+    elif isinstance(spec, VersionedCollapsing):
+        rows = with_stays(rows, spec).withColumnRenamed("_dd_stays", "_kept")
+        rows = rows.withColumn("_reason", F.expr("if(_kept, 'left over', 'cancelled')"))
+        rows = rows.withColumn("_winner", F.when(F.col("_kept"), F.struct(*map(named, df.columns))))
+    else:
+        rows = _explain_winner(rows, spec, mode)
     return rows.select(*map(named, df.columns), "_kept", "_reason", "_winner")

@@ -16,7 +16,9 @@ __all__ = [
 ]
 
 # %% ../../nbs/09_merges/20_engines.ipynb #9df6f782
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
@@ -121,14 +123,11 @@ def _keep_only_winner(df: DataFrame, spec: Replacing) -> DataFrame:
 
 
 def _replace(df: DataFrame, spec: Replacing, mode: str) -> DataFrame:
-    top = _keep_only_winner(df, spec) if spec.ties == "error" else _keep_winner(df, spec)
+    keep = _keep_only_winner if spec.ties == "error" else _keep_winner
+    top = keep(df, spec)
     if spec.is_deleted is None or mode == "merge":
         return top
     return top.where(named(spec.is_deleted).cast("bigint") == 0)
-
-
-def _take_latest(df: DataFrame, spec: Latest, mode: str) -> DataFrame:
-    return _keep_winner(df, spec, last=spec.keep == "last")
 
 
 # %% ../../nbs/09_merges/20_engines.ipynb #931419b3
@@ -165,17 +164,14 @@ def _collapse(df: DataFrame, spec: Collapsing, mode: str) -> DataFrame:
     return rows.unpacked(groups.where(STATE_STAYS).withColumnRenamed("_dd_state", "_dd_row"))
 
 
-def _collapse_versions(df: DataFrame, spec: VersionedCollapsing, mode: str) -> DataFrame:
-    return with_stays(df, spec).where("_dd_stays").drop("_dd_stays")
-
-
 # %% ../../nbs/09_merges/20_engines.ipynb #3c1664a3
-ENGINES = {
+# a function of the rows, the rule, and final or merge
+ENGINES: dict[type, Callable[[DataFrame, Any, str], DataFrame]] = {
     Replacing: _replace,
-    Latest: _take_latest,
+    Latest: lambda df, spec, mode: _keep_winner(df, spec, last=spec.keep == "last"),
     Coalescing: _fill_in,
     Collapsing: _collapse,
-    VersionedCollapsing: _collapse_versions,
+    VersionedCollapsing: lambda df, spec, mode: with_stays(df, spec).where("_dd_stays").drop("_dd_stays"),
 }
 
 

@@ -12,8 +12,8 @@ import uuid
 import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -44,27 +44,52 @@ from .engines import BLOCK, ENGINES, final, latest
 from ..rules.keys import hash_of
 
 
-# %% ../../nbs/09_merges/30_merge_table.ipynb #20e83134
-@dataclass(eq=False, repr=False)
-class MergeTable:
-    "A Delta table of one merge engine."
+# %% ../../nbs/09_merges/30_merge_table.ipynb #d29fb4f7
+class _MergeTable:
+    "What a table is opened with."
 
-    path: str  # of the table; the first insert makes it
-    spec: Spec  # its rule; between inserts their number is the last part of the order
-    partition_by: Names = ()  # columns; the insert log and optimize work by partition
-    window: int = field(default=100, kw_only=True)  # entries of inserts that are remembered; 0: none
-    spark: SparkSession | None = field(default=None, kw_only=True)  # else the active session, or a local one
-    ordered: Spec = field(init=False)  # the rule with the whole order
-
-    def __post_init__(self) -> None:
-        _complete(self)
+    def __init__(
+        self,
+        path: str,  # of the table; the first insert makes it
+        spec: Spec,  # its rule; between inserts their number is the last part of the order
+        partition_by: Names = (),  # columns; the insert log and optimize work by partition
+        *,
+        window: int = 100,  # entries of inserts that are remembered; 0: none
+        spark: SparkSession | None = None,  # else the active session, or a local one
+    ):
+        if isinstance(spec, Collapsing) and not names_of(spec.order):
+            raise ConfigError("Collapsing needs an order: one insert may have a state and its cancel row.")
+        if window < 0:
+            raise ConfigError(f"window is a number of entries, 0 or more; found {window}.")
+        self.path, self.spec, self.window = absolute(path), spec, window
+        self.partition_by = names_of(partition_by)
+        self.ordered = spec  # with the whole order
+        if getattr(spec, "ties", "order") == "order":
+            # of rows that the order leaves equal, those of the later insert are later
+            self.ordered = replace(spec, order=[*names_of(spec.order), BLOCK])
+        self.spark = spark or get_spark(True, addresses=[path])
 
     def __repr__(self) -> str:
         return f"MergeTable({self.path!r}, {self.spec!r})"
 
+
+def _rule_of(table: _MergeTable) -> dict[str, Any]:
+    "The rule as the notes keep it."
+    spec = table.spec
+    rule = asdict(spec) | {"keys": names_of(spec.keys), "order": names_of(spec.order)}
+    return {"engine": type(spec).__name__, **rule, "partition_by": table.partition_by}
+
+
+# %% ../../nbs/09_merges/30_merge_table.ipynb #20e83134
+class MergeTable(_MergeTable):
+    "A Delta table of one merge engine."
+
     def rows(self) -> DataFrame:  # all columns, and `_block`
         "All rows as they are stored."
-        return _read_rows(self)
+        if not _read_notes(self):
+            raise InputError(f"{self.path} has no rows yet. Insert some first.")
+        check_whole(self.spark)  # frames are computed later, in the session as it is then
+        return self.spark.read.format("delta").load(self.path)
 
     def final(self) -> DataFrame:
         "What the whole table says now, by its rule."
@@ -104,29 +129,6 @@ class MergeTable:
         Raises `ConfigError`, `InputError`, `BusyError`.
         """
         return _optimize(self, partitions, cleanup, tombstones_older_than, deduplicate, force)
-
-
-# %% ../../nbs/09_merges/30_merge_table.ipynb #d29fb4f7
-def _complete(table: MergeTable) -> None:
-    "Check and complete what a table is opened with."
-    spec = table.spec
-    if isinstance(spec, Collapsing) and not names_of(spec.order):
-        raise ConfigError("Collapsing needs an order: one insert may have a state and its cancel row.")
-    # of rows that the order leaves equal, those of the later insert are later
-    has_order = getattr(spec, "ties", "order") == "order"
-    table.ordered = replace(spec, order=[*names_of(spec.order), BLOCK]) if has_order else spec
-    if table.window < 0:
-        raise ConfigError(f"window is a number of entries, 0 or more; found {table.window}.")
-    table.spark = table.spark or get_spark(True, addresses=[table.path])
-    table.path = absolute(table.path)
-    table.partition_by = names_of(table.partition_by)
-
-
-def _rule_of(table: MergeTable) -> dict[str, Any]:
-    "The rule as the notes keep it."
-    spec = table.spec
-    rule = asdict(spec) | {"keys": names_of(spec.keys), "order": names_of(spec.order)}
-    return {"engine": type(spec).__name__, **rule, "partition_by": table.partition_by}
 
 
 # %% ../../nbs/09_merges/30_merge_table.ipynb #09e6fffe
@@ -173,13 +175,6 @@ def _next_block(notes: Sequence[Mapping[str, Any]]) -> int:
     return notes[0]["block"] + 1 if notes else 1
 
 
-def _read_rows(table: MergeTable) -> DataFrame:
-    if not _read_notes(table):
-        raise InputError(f"{table.path} has no rows yet. Insert some first.")
-    check_whole(table.spark)  # frames are computed later, in the session as it is then
-    return table.spark.read.format("delta").load(table.path)
-
-
 # %% ../../nbs/09_merges/30_merge_table.ipynb #d9a27806
 _APP = "dedup_nb merge table"
 _FIRST = {"delta.logRetentionDuration": "interval 365 days"}  # of the table
@@ -199,7 +194,7 @@ def _write(
     )
     # Delta alone does not keep hosts apart everywhere
     log_store = table.spark.conf.get(f"spark.delta.logStore.{table.path.partition(':')[0]}.impl", "")
-    puts = conditional_puts(table.path, log_store)
+    puts = conditional_puts(table.path, log_store or "")
     if puts and puts.take(Marker(block, "write", "", {})) is False:
         raise busy
     writer = uuid.uuid4().hex
@@ -214,20 +209,12 @@ def _write(
         if not is_conflict(error):
             raise
     # a number that is taken is refused, or passed over without a word
-    if _history(table).where(F.col("note").contains(writer)).isEmpty():
+    history = _history(table)
+    if history is None or history.where(F.col("note").contains(writer)).isEmpty():
         raise busy
 
 
 # %% ../../nbs/09_merges/30_merge_table.ipynb #087c0d22
-def _check_rows(table: MergeTable, df: DataFrame) -> None:
-    "Raise `InputError` or `MissingColumnError` for rows that no table of this rule can have."
-    check_names(df, BLOCK)
-    if missing := [c for c in table.partition_by if c not in df.columns]:
-        hint = did_you_mean(missing[0], df.columns)
-        raise MissingColumnError(f"The rows lack the partition column {missing[0]}.{hint}")
-    check_frame(df.withColumn(BLOCK, F.lit(0)), table.ordered)
-
-
 def _check_columns(table: MergeTable, df: DataFrame) -> None:
     "Raise `InputError` or `MissingColumnError` for other columns than those that are stored."
     stored = dict(table.spark.read.format("delta").load(table.path).drop(BLOCK).dtypes)
@@ -275,15 +262,6 @@ def _find_new(
 
 
 # %% ../../nbs/09_merges/30_merge_table.ipynb #8bf8b3c6
-@dataclass(frozen=True)
-class Inserted:
-    "What became of an insert."
-
-    rows: int  # that were written
-    repeated: int  # that were passed over: they came before
-    block: int | None  # None: nothing was new
-
-
 def _partition_of(table: MergeTable) -> Column:
     "The partition of a row, as text."
     return F.to_json(F.struct(F.lit("").alias("_dd"), *map(named, table.partition_by)), PLAIN_JSON)
@@ -314,8 +292,22 @@ def _slices_of(table: MergeTable, df: DataFrame) -> tuple[dict[str, int], str]:
     return {row.part: row.n for row in found}, content[:32]
 
 
+# %% ../../nbs/09_merges/30_merge_table.ipynb #5e1c40ac
+@dataclass(frozen=True)
+class Inserted:
+    "What became of an insert."
+
+    rows: int  # that were written
+    repeated: int  # that were passed over: they came before
+    block: int | None  # None: nothing was new
+
+
 def _insert(table: MergeTable, df: DataFrame, token: str | None) -> Inserted:
-    _check_rows(table, df)
+    check_names(df, BLOCK)
+    if missing := [c for c in table.partition_by if c not in df.columns]:
+        hint = did_you_mean(missing[0], df.columns)
+        raise MissingColumnError(f"The rows lack the partition column {missing[0]}.{hint}")
+    check_frame(df.withColumn(BLOCK, F.lit(0)), table.ordered)
     notes = _read_notes(table)
     if notes:
         _check_columns(table, df)
@@ -370,7 +362,7 @@ def _merge_partitions(table: MergeTable, rows: DataFrame, force: bool) -> DataFr
     return ENGINES[type(spec)](with_checks(rows, table.ordered), spec, "merge")
 
 
-def _keep_first(table: MergeTable, rows: DataFrame, by: bool | Names) -> DataFrame:
+def _keep_first(table: MergeTable, rows: DataFrame, by: Literal[True] | Names) -> DataFrame:
     "The first row of those that are equal in some columns."
     names = [c for c in rows.columns if c != BLOCK] if by is True else names_of(by)
     needed = dict.fromkeys([*names_of(table.spec.keys), *table.partition_by])
@@ -383,39 +375,44 @@ def _keep_first(table: MergeTable, rows: DataFrame, by: bool | Names) -> DataFra
 
 
 # %% ../../nbs/09_merges/30_merge_table.ipynb #4262758f
-def _drop_tombstones(table: MergeTable, kept: DataFrame, rows: DataFrame, older_than: Any) -> DataFrame:
+def _drop_tombstones(table: MergeTable, kept: DataFrame, rows: DataFrame, is_old: Column) -> DataFrame:
     "Without old marks of keys that no other partition has."
-    spec = table.spec
-    keys = F.struct(*map(named, names_of(spec.keys)))
+    keys = F.struct(*map(named, names_of(table.spec.keys)))
     key = F.to_json(keys, PLAIN_JSON).alias("_dd_key")
     parts = F.count_distinct(_partition_of(table)).alias("_dd_n")
-    in_several = rows.groupBy(key).agg(parts).where("_dd_n > 1").select("_dd_key")
-    is_mark = F.expr(f"bigint({quoted(spec.is_deleted)}) = 1")
-    is_old = is_mark & (named(spec.version) < F.lit(older_than))
+    by_key = rows.groupBy(key).agg(parts)
+    in_several = by_key.where("_dd_n > 1").select("_dd_key")
     old = kept.where(is_old).select("*", key)
     guards = old.join(in_several, "_dd_key", "left_semi").drop("_dd_key")
-    others = kept.where(~F.coalesce(is_old, F.lit(False)))
-    return others.unionByName(guards)
+    is_other = ~F.coalesce(is_old, F.lit(False))
+    return kept.where(is_other).unionByName(guards)
 
 
 def _optimize(
     table: MergeTable, partitions: str | None, cleanup: bool, older_than: Any, by: bool | Names, force: bool
 ) -> tuple[int, int]:
-    spec = table.spec
-    has_marks = isinstance(spec, Replacing) and spec.version and spec.is_deleted
-    if cleanup and (not has_marks or by or older_than is None):
-        raise ConfigError(
-            "cleanup wants a merge by Replacing with version and is_deleted, and tombstones_older_than: "
-            "a mark that is gone lets an older row that comes late bring its key back."
-        )
+    spec, is_old = table.spec, None
+    if cleanup:
+        if (
+            by
+            or older_than is None
+            or not isinstance(spec, Replacing)
+            or not (spec.version and spec.is_deleted)
+        ):
+            raise ConfigError(
+                "cleanup wants a merge by Replacing with version and is_deleted, and tombstones_older_than: "
+                "a mark that is gone lets an older row that comes late bring its key back."
+            )
+        is_mark = F.expr(f"bigint({quoted(spec.is_deleted)}) = 1")
+        is_old = is_mark & (named(spec.version) < F.lit(older_than))
     notes, rows = _read_notes(table), table.rows()
     inside = _rows_inside(table, rows, partitions) if partitions else rows
     if by:
         kept = _keep_first(table, inside, by)
     else:
         kept = _merge_partitions(table, inside, force)
-    if cleanup:
-        kept = _drop_tombstones(table, kept, rows, older_than)
+    if is_old is not None:
+        kept = _drop_tombstones(table, kept, rows, is_old)
     before, after = inside.count(), kept.count()
     where = {"replaceWhere": partitions} if partitions else {}
     _write(table, kept, _next_block(notes), [], "overwrite", **where)

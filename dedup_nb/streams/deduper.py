@@ -10,7 +10,7 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import cache, cached_property, partial
@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming import StreamingQuery
 
-from ..base.canonical import Value, canonical_form, field_at, micros_of
+from ..base.canonical import Value, canonical_form, micros_of
 from ..base.config import order_parts
 from ..base.errors import ConfigError, InputError, MissingColumnError, counted, did_you_mean
 from ..base.spark import PLAIN_JSON, let_go, quoted, temporary_conf
@@ -97,13 +97,18 @@ class Rules:
 
     @property
     def buckets(self) -> int:
-        "Buckets of the window."
-        return -(-self.horizon // self.span)
+        "Buckets of the window; without a horizon there are none."
+        return -(-(self.horizon or 0) // self.span)
 
     @property
     def origin(self) -> int:
         "Where buckets are counted from."
-        return self.reference - self.horizon
+        return self.reference - (self.horizon or 0)
+
+    @property
+    def reach(self) -> int | None:
+        "How far back a row is asked for: what blocks the first row may have expired at the last one."
+        return None if self.horizon is None else self.horizon + self.span
 
     @property
     def age(self) -> int:
@@ -171,17 +176,16 @@ def _add_times(frame: DataFrame, what: str | Column, coarse: bool) -> tuple[Data
     """
     rows = frame.withColumn("_dd_at", _column_of(frame, what, "event_time"))
     kind = rows.schema["_dd_at"].dataType
+    is_number = isinstance(kind, T.NumericType)
     if not isinstance(kind, _TIMED):
         raise InputError(
             f"event_time is {kind.simpleString()}; wanted a timestamp, a date, text, or a number (ms)."
         )
-    is_number = isinstance(kind, T.NumericType)
+    value, unit = micros_of(Value("_dd_at", kind)), 1
+    micros = value
     if is_number:
         value, unit = "try_cast(_dd_at as bigint)", 1000
         micros = f"try_multiply({value}, 1000L)"
-    else:
-        value, unit = micros_of(field_at(rows.schema, "_dd_at")), 1
-        micros = value
     is_outside = f"not ({value}) between {_FIRST // unit}L and {_END // unit - 1}L"
     # not even in nanoseconds: then it is no time at all
     is_time = f"({value}) between {_FIRST * 1000}L and {_END * 1000}L"
@@ -215,17 +219,6 @@ def _check_years(found: Row, name: str, is_number: bool) -> None:
         f"{counted(found.odd, 'time')} of {found.odd + found.fine} in {name} {kind}lie outside the years "
         f"1900 to 2200: {such} in the year {year}. {advice}."
     )
-
-
-def _warn_of_seconds(found: Row, name: str) -> None:
-    "Warn where numbers of today's seconds are read as milliseconds, which is early in 1970."
-    # as seconds 1990 up to 2200
-    if found.oldest is not None and 631_152_000_000 <= found.oldest and found.newest < _END // 1000:
-        warn(
-            f"{name} is read as milliseconds since 1970, and all its times lie between January and March "
-            f"1970. If they are seconds, give event_time='{name} * 1000L'",
-            stacklevel=2,
-        )
 
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #168b9019
@@ -301,11 +294,12 @@ def _put_in_ranges(rows: DataFrame, order: Sequence[Column], held: list[DataFram
 # %% ../../nbs/08_streams/20_deduper.ipynb #6ff0788f
 def _add_latest(rows: DataFrame, initial: int) -> tuple[DataFrame, int]:
     "Add the latest point at each row, `_dd_latest`; and give the one at the end."
-    greatest = dict(rows.groupBy("_dd_part").agg(F.max(_AT)).collect())
+    # null: no row of the range has a time
+    ranges = rows.groupBy("_dd_part").agg(F.expr(f"coalesce(max({_AT}), {initial}L)"))
+    greatest = {part: most for part, most in ranges.collect()}
     points = [initial]  # before each range, and at the end
     for part in range(max(greatest, default=-1) + 1):
-        most = greatest.get(part)  # None: no row of the range has a time
-        points.append(points[-1] if most is None else max(points[-1], most))
+        points.append(max(points[-1], greatest.get(part, initial)))
     before = ", ".join(f"{point}L" for point in points)
     so_far = f"max({_AT}) over (partition by _dd_part order by _dd_nth rows unbounded preceding)"
     latest = F.expr(f"greatest({so_far}, array({before})[_dd_part])")
@@ -316,24 +310,13 @@ def _add_latest(rows: DataFrame, initial: int) -> tuple[DataFrame, int]:
 _FIRST_ROW = "min(struct(_dd_part, _dd_nth, _dd_mark, _dd_time, _dd_row, string(null) as _dd_batch))"
 
 
-def _add_ages(rows: DataFrame, rules: Rules) -> DataFrame:
-    "Add `_dd_bucket`, `_dd_mark`, `_dd_now`, `_dd_expired`."
-    sql = {
-        "_dd_bucket": rules.bucket(_AT),
-        "_dd_mark": rules.mark(_AT),
-        "_dd_now": rules.now("_dd_latest"),
-    }
-    rows = rows.withColumns({name: F.expr(text) for name, text in sql.items()})
-    return rows.withColumn("_dd_expired", F.expr(f"_dd_now - _dd_mark >= {rules.age}L"))
-
-
 def _find_steps(live: DataFrame, rules: Rules) -> DataFrame:  # `_dd_key`, `steps`: of `step`, `first`; `n`
     "Find the first row of each key and step."
     step = "_dd_bucket" if rules.by_bucket else "_dd_now"
     by_step = live.groupBy("_dd_key", F.col(step).alias("step"))
     firsts = by_step.agg(F.expr(f"{_FIRST_ROW} as first"), F.expr("count(1) as n"))
-    steps = F.sort_array(F.collect_list(F.struct("step", "first")))
-    return firsts.groupBy("_dd_key").agg(steps.alias("steps"), F.sum("n").alias("n"))
+    steps = F.expr("sort_array(collect_list(struct(step, first))) as steps")
+    return firsts.groupBy("_dd_key").agg(steps, F.expr("sum(n) as n"))
 
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #83aa5b10
@@ -397,7 +380,13 @@ def _judge(
     known: DataFrame | None,  # of earlier batches
 ) -> DataFrame:
     "Add what a row is (`outcome`), and the unique row that it repeats (`anchor`)."
-    rows = _add_ages(rows, rules)
+    sql = {
+        "_dd_bucket": rules.bucket(_AT),
+        "_dd_mark": rules.mark(_AT),
+        "_dd_now": rules.now("_dd_latest"),
+    }
+    rows = rows.withColumns({name: F.expr(text) for name, text in sql.items()})
+    rows = rows.withColumn("_dd_expired", F.expr(f"_dd_now - _dd_mark >= {rules.age}L"))
     steps = _find_steps(rows.where(f"{_AT} is not null and not _dd_expired"), rules)
     anchors = _find_anchors(_join_known(steps, known, rules), rules)
     step = "_dd_bucket" if rules.by_bucket else "_dd_now"
@@ -498,8 +487,6 @@ class Deduper:
     def __post_init__(self) -> None:
         _check_settings(self)
         object.__setattr__(self, "rules", _rules_of(self))
-        for words in _surprises_of(self):
-            warn(words, stacklevel=3)
 
     def split(
         self,
@@ -546,13 +533,13 @@ def _check_settings(deduper: Deduper) -> None:
     if not _list_of(deduper.key):
         raise ConfigError("key wants a column, or several; found none.")
     timed = [name for name in ("bucket_span", "max_future") if getattr(deduper, name) is not None]
-    if deduper.expire_before is None and timed:
-        raise ConfigError(f"{timed[0]} needs expire_before: without it nothing expires.")
-    if deduper.expire_before is not None and deduper.event_time is None:
-        raise ConfigError("expire_before needs event_time: what expires is told by the time of a row.")
     if deduper.expire_before is not None:
+        if deduper.event_time is None:
+            raise ConfigError("expire_before needs event_time: what expires is told by the time of a row.")
         for name in ("expire_before", *timed):
             time_span(name, getattr(deduper, name))
+    elif timed:
+        raise ConfigError(f"{timed[0]} needs expire_before: without it nothing expires.")
     _instant_of(deduper.reference_instant)
 
 
@@ -574,8 +561,10 @@ def _instant_of(value: Any) -> int | None:
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #eb39940c
 def _rules_of(deduper: Deduper) -> Rules:
-    "The rules that the settings make; without the reference instant."
+    "The rules that the settings make, without the reference instant. Warn of what may surprise."
     is_apex = deduper.profile == "apex"
+    if is_apex and deduper.expiry == "exact":
+        warn("profile=apex expires by bucket: expiry=exact does nothing", stacklevel=4)
     if deduper.expire_before is None:
         return Rules(None, coarse=is_apex)
     horizon = time_span("expire_before", deduper.expire_before)
@@ -584,21 +573,15 @@ def _rules_of(deduper: Deduper) -> Rules:
         span = time_span("bucket_span", deduper.bucket_span)
     is_exact = deduper.expiry == "exact" and not is_apex
     by_bucket = is_apex or deduper.scope == "bucket"
-    return Rules(horizon, span, is_exact, by_bucket, coarse=is_apex)
-
-
-def _surprises_of(deduper: Deduper) -> Iterator[str]:
-    "What is allowed, and may surprise."
-    rules = deduper.rules
-    if deduper.profile == "apex" and deduper.expiry == "exact":
-        yield "profile=apex expires by bucket: expiry=exact does nothing"
-    if rules.horizon and rules.horizon % rules.span:
-        times = (rules.span, rules.horizon, rules.buckets * rules.span)
-        span, horizon, window = (f"{at / _SECOND:g} s" for at in times)
-        yield (
-            f"bucket_span {span} does not divide expire_before {horizon}: whole buckets expire, so the "
-            f"window {window} is longer"
+    rules = Rules(horizon, span, is_exact, by_bucket, coarse=is_apex)
+    if horizon % span:
+        window = f"{rules.buckets * span / _SECOND:g} s"
+        warn(
+            f"bucket_span {span / _SECOND:g} s does not divide expire_before {horizon / _SECOND:g} s: whole "
+            f"buckets expire, so the window {window} is longer",
+            stacklevel=4,
         )
+    return rules
 
 
 def _recipe_of(deduper: Deduper) -> dict[str, Any]:
@@ -624,7 +607,7 @@ def _check_names(df: DataFrame, *more: str) -> None:
 def _prepare(deduper: Deduper, df: DataFrame, held: list[DataFrame]) -> tuple[DataFrame, bool]:
     "Put the rows in ranges, with key and time; and say whether times are numbers."
     _check_names(df)
-    if deduper.rules.horizon is None:
+    if deduper.event_time is None or deduper.rules.horizon is None:
         rows, is_number = df.withColumns({_AT: F.lit(0), "_dd_odd": F.lit(None)}), False
     else:
         rows, is_number = _add_times(df, deduper.event_time, deduper.rules.coarse)
@@ -659,20 +642,26 @@ def _look_at(deduper: Deduper, rows: DataFrame, is_number: bool, earlier: Earlie
     what may be seconds.
     """
     wanted = _SEEN if deduper.max_future is None else (*_SEEN, _MEDIAN_HOUR)
-    found = rows.agg(*map(F.expr, wanted)).first()
+    [found] = rows.agg(*map(F.expr, wanted)).collect()
     name = deduper.event_time if isinstance(deduper.event_time, str) else "event_time"
     # with max_future some that are odd do no harm to the others
     if deduper.max_future is None or not found.fine:
         _check_years(found, name, is_number)
-    if is_number:
-        _warn_of_seconds(found, name)
+    # numbers of today's seconds are early in 1970 as milliseconds; these are 1990 up to 2200 as seconds
+    may_be_seconds = found.oldest is not None and 631_152_000_000 <= found.oldest
+    if is_number and may_be_seconds and found.newest < _END // 1000:
+        warn(
+            f"{name} is read as milliseconds since 1970, and all its times lie between January and March "
+            f"1970. If they are seconds, give event_time='{name} * 1000L'"
+        )
     if found.without and deduper.on_null == "error":
         raise InputError(
             f"{counted(found.without, 'row')} without a key, or without a time that can be read. Repair "
             "the input, or say what they are: on_null=unique or on_null=expired."
         )
-    before = earlier and earlier.committed
-    if before and (before["rows"], before["sum"]) != (found.rows, found.sum):
+    if not earlier or not (before := earlier.committed):
+        return found
+    if (before["rows"], before["sum"]) != (found.rows, found.sum):
         raise InputError(
             f"Batch {earlier.claim.batch_id} is committed with {before['rows']} rows, and these "
             f"{found.rows} are not the same: they would not be remembered. Give them another batch_id."
@@ -736,11 +725,10 @@ def _last_points(df: DataFrame, rules: Rules, latest: int | None, is_number: boo
         return {"latest_point": None, "expiry_point": None}
     at = f"{latest}L"
     expiry = rules.expiry_point(rules.now(at))
-    points = df.sparkSession.range(1).selectExpr(
-        f"{_in_kind(at, is_number)} as latest_point",
-        f"{_in_kind(expiry, is_number)} as expiry_point",
-    )
-    return points.first().asDict()
+    latest_point = f"{_in_kind(at, is_number)} as latest_point"
+    expiry_point = f"{_in_kind(expiry, is_number)} as expiry_point"
+    [points] = df.sparkSession.range(1).selectExpr(latest_point, expiry_point).collect()
+    return points.asDict()
 
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #5b0a0eea
@@ -755,7 +743,9 @@ def _split_batch(
         raise ConfigError(f"state wants a DedupState, such as DedupState('folder'); found {state!r}.")
     if (state is None) != (batch_id is None):
         raise ConfigError("state and batch_id go together: a state remembers batches by their names.")
-    earlier = read_earlier(state, batch_id, _recipe_of(deduper)) if state else None
+    earlier, known, commit = None, None, None
+    if state is not None and batch_id is not None:
+        earlier = read_earlier(state, batch_id, _recipe_of(deduper))
     held: list[DataFrame] = []
     try:
         rows, is_number = _prepare(deduper, df, held)
@@ -764,12 +754,13 @@ def _split_batch(
         if start.limit is not None:
             rows = rows.withColumn(_AT, F.expr(f"if({_AT} > {start.limit}L, {start.limit}L, {_AT})"))
         rows, latest = _add_latest(rows, start.latest)
-        known = _known_to(state, earlier, rows, start) if state else None
-        judged = _judge(rows, start.rules, deduper.on_null, known)
         last = latest if start.is_timed else None
-        commit = None
-        if state:
-            commit = cache(partial(_commit_split, deduper, state, earlier, judged, start, last, origin))
+        if earlier:
+            ids = rows.where("_dd_key is not null").select(*id_key(F.col("_dd_key"))).distinct()
+            known = find_known(earlier, ids, start.latest, start.rules.reach)
+        judged = _judge(rows, start.rules, deduper.on_null, known)
+        if earlier:
+            commit = cache(partial(_commit_split, earlier, judged, start, last, origin))
         tagged = _tag(judged, df.columns, start.rules, is_number)
         return Split(tagged, _last_points(df, start.rules, last, is_number), commit, held)
     except BaseException:
@@ -777,17 +768,7 @@ def _split_batch(
         raise
 
 
-def _known_to(state: DedupState, earlier: Earlier, rows: DataFrame, start: _Start) -> DataFrame:
-    "What the state has of the keys, as of the first row: what blocks it may have expired at the last one."
-    ids = rows.where("_dd_key is not null").select(*id_key(F.col("_dd_key"))).distinct()
-    rules = start.rules
-    horizon = None if rules.horizon is None else rules.horizon + rules.span
-    return find_known(state, earlier, ids, start.latest, horizon)
-
-
 def _commit_split(
-    deduper: Deduper,
-    state: DedupState,
     earlier: Earlier,
     judged: DataFrame,
     start: _Start,
@@ -795,13 +776,12 @@ def _commit_split(
     origin: Mapping[str, Any],
     **counts: int,
 ) -> None:
-    rules, days = start.rules, FOR_EVER
-    if rules.horizon is not None:
-        days = -(-(rules.horizon + rules.span) // (86400 * _SECOND))
+    rules = start.rules
+    days = FOR_EVER if rules.reach is None else -(-rules.reach // (86400 * _SECOND))
     reference = None if latest is None else rules.reference
     info = {"counts": counts, "reference": reference, **start.seen, **origin}
     keys = _keys_to_remember(judged, rules, latest or 0)
-    commit_batch(state, earlier, keys, _recipe_of(deduper), latest, info, days)
+    commit_batch(earlier, keys, latest, info, days)
 
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #7ae6d450
@@ -894,9 +874,10 @@ def _take_batch(stream: SplitStream, rows: DataFrame, number: int) -> None:
         with temporary_conf(rows.sparkSession):
             _commit_micro_batch(stream, rows, state, number)
     # it may be that of another driver, which was quicker
-    attempt = find_micro_batch(state, stream.checkpoint, number)["attempt"]
+    commit = find_micro_batch(state, stream.checkpoint, number)
+    assert commit is not None
     for folder in stream.outputs.values():
-        move_files(f"{_staging_of(folder, batch_id)}/{attempt}", f"{folder}/batch_id={batch_id}")
+        move_files(f"{_staging_of(folder, batch_id)}/{commit['attempt']}", f"{folder}/batch_id={batch_id}")
         remove_folder(_staging_of(folder, batch_id))
 
 

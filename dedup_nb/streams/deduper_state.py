@@ -99,19 +99,19 @@ class DedupState:
         return Manifest(self._store, ledger.recipe or {}).expire(latest)
 
 
-def _points_of(commits: Sequence[Mapping[str, Any]], name: str) -> list[int]:
+def _points_of(commits: Sequence[Mapping[str, Any] | None], name: str) -> list[int]:
     "A point of some batches; one without a time has none."
-    return [commit[name] for commit in commits if commit.get(name) is not None]
+    return [commit[name] for commit in commits if commit and commit.get(name) is not None]
 
 
 # %% ../../nbs/08_streams/10_deduper_state.ipynb #d735bc9e
 _SECOND = 1_000_000
-_AS_GIVEN = {  # of what a state is bound to: the setting, and its values where they are other ones
-    "horizon": ("expire_before", {}),
-    "span": ("bucket_span", {}),
-    "exact": ("expiry", {True: "exact", False: "bucket"}),
-    "by_bucket": ("scope", {True: "bucket", False: "horizon"}),
-    "coarse": ("profile", {True: "apex", False: None}),
+_SETTINGS = {"horizon": "expire_before", "span": "bucket_span", "exact": "expiry"}
+_SETTINGS |= {"by_bucket": "scope", "coarse": "profile"}
+_VALUES: dict[str, dict[Any, str | None]] = {  # as the settings give them
+    "exact": {True: "exact", False: "bucket"},
+    "by_bucket": {True: "bucket", False: "horizon"},
+    "coarse": {True: "apex", False: None},
 }
 
 
@@ -119,15 +119,14 @@ def _differences(recorded: Mapping[str, Any], settings: Mapping[str, Any]) -> li
     "What differs, in the words of the settings: times in seconds."
     words = []
     for name in dict.fromkeys([*recorded, *settings]):
-        setting, values = _AS_GIVEN.get(name, (name, {}))
         was, now = recorded.get(name), settings.get(name)
         if was == now:
             continue
         if name in ("horizon", "span"):
             was, now = (value and value / _SECOND for value in (was, now))
-        elif values:
-            was, now = (values.get(value, value) for value in (was, now))
-        words.append(was_now(setting, was, now))
+        elif name in _VALUES:
+            was, now = (_VALUES[name].get(value, value) for value in (was, now))
+        words.append(was_now(_SETTINGS.get(name, name), was, now))
     return words
 
 
@@ -136,6 +135,8 @@ def _differences(recorded: Mapping[str, Any], settings: Mapping[str, Any]) -> li
 class Earlier:
     "What a batch sees of the batches before it."
 
+    state: DedupState
+    settings: Mapping[str, Any]  # of the deduper, as JSON
     claim: Claim  # of a look: nothing is held
     reference: int | None  # the reference instant; None: this is the first batch
     latest: int | None  # the latest point
@@ -160,7 +161,7 @@ def read_earlier(
             "another path."
         )
     claim = Manifest(state._store, {}).look(batch_id, None, {"token": ""})
-    seen = [e for e in claim.ledger.committed() if e.first_seq < claim.sees and e.batch_id != batch_id]
+    seen = [e for e in claim.ledger.committed() if (e.first_seq or 0) < claim.sees and e.batch_id != batch_id]
     committed = claim.ledger.entries[batch_id].committed if claim.rerun else None
     purged = claim.ledger.expired() & {entry.batch_id for entry in seen}
     if committed and purged:
@@ -169,24 +170,24 @@ def read_earlier(
             "cannot be split again."
         )
     commits = [entry.committed for entry in seen]
-    references = _points_of([*commits, committed or {}], "reference")
+    references = _points_of([*commits, committed], "reference")
     latest = max(_points_of(commits, "latest"), default=None)
-    return Earlier(claim, references[0] if references else None, latest, committed)
+    return Earlier(state, settings, claim, references[0] if references else None, latest, committed)
 
 
 def find_known(
-    state: DedupState,
     earlier: Earlier,
     ids: DataFrame,  # KEY
     latest: int,  # point of the batch, microseconds
     horizon: int | None,  # how far back a key is asked for, microseconds; None: for ever
 ) -> DataFrame:  # KEY, `time`, `batch_id`, `seq`
     "Find the unique rows of earlier batches with these keys."
-    check_whole(state._store.spark)  # the frame is computed later
+    store = earlier.state._store
+    check_whole(store.spark)  # the frame is computed later
     etl, seconds = None, 0
     if horizon is not None:
         etl, seconds = latest // _SECOND, -(-horizon // _SECOND) + 1
-    found = state._store.known(replace(earlier.claim, etl=etl), ids, seconds).keys
+    found = store.known(replace(earlier.claim, etl=etl), ids, seconds).keys
     return found.select(*KEY, F.col("pair").alias("time"), "batch_id", "seq")
 
 
@@ -197,10 +198,8 @@ _AS_PAIR = ("time as pair", "0 as fate", "string(null) as origin", "bigint(null)
 
 
 def commit_batch(
-    state: DedupState,
     earlier: Earlier,
     keys: DataFrame,  # KEY, `time`
-    settings: Mapping[str, Any],  # of the deduper, as JSON
     latest: int | None,  # None: no row of this batch or an earlier one has a time
     info: Mapping[str, Any],  # more to remember: counts, and the `stream` of a micro-batch
     days: int,  # for which keys can matter
@@ -211,14 +210,14 @@ def commit_batch(
     """
     if earlier.claim.rerun:
         return
-    recipe = {"format": FORMAT, "deduper": dict(settings), "retention_days": days}
-    manifest = Manifest(state._store, recipe, Limits(claim_timeout_minutes=_CLAIM_MINUTES))
-    _check_newest(state, earlier, manifest.ledger())
-    claim = _claim_batch(state, manifest, earlier.claim.batch_id, info.get("stream"))
+    recipe = {"format": FORMAT, "deduper": dict(earlier.settings), "retention_days": days}
+    manifest = Manifest(earlier.state._store, recipe, Limits(claim_timeout_minutes=_CLAIM_MINUTES))
+    _check_newest(earlier, manifest.ledger())
+    claim = _claim_batch(earlier, manifest, info.get("stream"))
     # an attempt that was given up may have had another time
     claim = replace(claim, etl=None if latest is None else latest // _SECOND)
     try:
-        _check_newest(state, earlier, claim.ledger)
+        _check_newest(earlier, claim.ledger)
         rows = keys.selectExpr(*KEY, *_AS_PAIR)
         manifest.commit(claim, rows, {**info, "latest": latest, "pairs": keys.count()})
     except BaseException:
@@ -227,18 +226,19 @@ def commit_batch(
         raise
 
 
-def _check_newest(state: DedupState, earlier: Earlier, ledger: Ledger) -> None:
+def _check_newest(earlier: Earlier, ledger: Ledger) -> None:
     ledgers = (ledger, earlier.claim.ledger)
     now, then = ([m.seq for m in each.markers if m.kind == "commit"] for each in ledgers)
     if now != then:
         raise FencedError(
-            f"Another batch was committed to {state.path} since batch {earlier.claim.batch_id} was split: "
-            "what it found may be wrong. Split it again."
+            f"Another batch was committed to {earlier.state.path} since batch {earlier.claim.batch_id} was "
+            "split: what it found may be wrong. Split it again."
         )
 
 
-def _claim_batch(state: DedupState, manifest: Manifest, batch_id: str, stream: str | None) -> Claim:
+def _claim_batch(earlier: Earlier, manifest: Manifest, stream: str | None) -> Claim:
     "Claim a batch. Raises `BusyError` that says what to do with a state."
+    batch_id = earlier.claim.batch_id
     try:
         return manifest.begin(batch_id, None, {"token": uuid.uuid4().hex, "stream": stream})
     except BusyError:
@@ -246,9 +246,9 @@ def _claim_batch(state: DedupState, manifest: Manifest, batch_id: str, stream: s
         if not held:
             raise
         raise BusyError(
-            f"Batch {held[0].batch_id} is being committed to {state.path} by {who(held[0].info)}. Once "
-            f"that has ended, split batch {batch_id} again. If the process died, commit its batch again, "
-            f"or wait: its claim ends after {_CLAIM_MINUTES} minutes."
+            f"Batch {held[0].batch_id} is being committed to {earlier.state.path} by {who(held[0].info)}. "
+            f"Once that has ended, split batch {batch_id} again. If the process died, commit its batch "
+            f"again, or wait: its claim ends after {_CLAIM_MINUTES} minutes."
         ) from None
 
 
@@ -277,8 +277,10 @@ def find_micro_batch(
     number: int,  # of the micro-batch
 ) -> Mapping[str, Any] | None:  # what its commit tells; None: there is none
     "Look for a micro-batch. Raises `ManifestError` for a state and a checkpoint that do not fit."
-    commits = {entry.batch_id: entry.committed for entry in state._ledger().committed()}
-    noted = {int(name): commit for name, commit in commits.items() if re.fullmatch("[0-9]{9}", name)}
+    noted = {}
+    for entry in state._ledger().entries.values():
+        if entry.committed and re.fullmatch("[0-9]{9}", entry.batch_id):
+            noted[int(entry.batch_id)] = entry.committed
     if misfit := find_misfit(origin_of(checkpoint, number), number, noted):
         raise ManifestError(_REFUSALS[misfit].format(state=state.path, checkpoint=checkpoint, number=number))
     return noted.get(number)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import partial
 from typing import Any
@@ -51,7 +51,7 @@ from ..pipeline.commit import committed_files, remove_unlisted
 from ..pipeline.job import RunOptions, Stream
 from ..pipeline.run import run
 from ..pipeline.write import Attempt, own_areas
-from ..report.pages import Summary, draw_pages, sum_in_words
+from ..report.pages import draw_pages, sum_in_words
 from ..rules.keys import check_columns, fit
 from dedup_nb.streams.checkpoint import (
     checkpoint_id,
@@ -111,6 +111,7 @@ class _Stream:
 
     name: str
     checkpoint: str
+    output: str  # folder for everything that it leaves
     config: Config
     spark: SparkSession
     lock: threading.Lock = field(default_factory=threading.Lock)  # held while a micro-batch is at work
@@ -119,11 +120,6 @@ class _Stream:
     done: list[str] = field(default_factory=list)  # the batches that it made
     notes: list[str] = field(default_factory=list)  # what was said of the last one
     shared: Stream | None = None  # what its runs share
-
-    @property
-    def output(self) -> str:
-        "The folder for everything that the stream leaves."
-        return self.config.output
 
     def batch_id(self, number: int) -> str:
         "The batch of a micro-batch."
@@ -171,10 +167,11 @@ def _stream_of(events: DataFrame, config: Config, checkpoint: str | None, name: 
     check_renames(recipe_of(config))
     _check_format(events, config)
     wait = config.wait_minutes if "wait_minutes" in chosen else _WAIT_MINUTES
-    config = replace(config, output=absolute(config.output), wait_minutes=wait)
-    checkpoint = absolute(checkpoint or f"{config.output}/checkpoints/{name}")
-    _check_output(name, config.output, checkpoint)
-    return _Stream(name, checkpoint, config, events.sparkSession)
+    output = absolute(config.output)
+    config = config.replace(output=output, wait_minutes=wait)
+    checkpoint = absolute(checkpoint or f"{output}/checkpoints/{name}")
+    _check_output(name, output, checkpoint)
+    return _Stream(name, checkpoint, output, config, events.sparkSession)
 
 
 # %% ../../nbs/08_streams/30_stream.ipynb #a5187384
@@ -182,7 +179,7 @@ _FOLDER = "dedup_folder"  # marks a column that the name of a folder gave
 
 
 def _process(stream: _Stream, rows: DataFrame, batch_id: str, folder: str) -> None:
-    "Write the rows of a micro-batch down, and run them as a batch."
+    "Write the rows of a micro-batch down, run them as a batch, and say what came of it in a line."
     start = time.monotonic()
     with held(stream.spark, WRITING):
         if stream.config.input_format in _LINES:
@@ -192,33 +189,29 @@ def _process(stream: _Stream, rows: DataFrame, batch_id: str, folder: str) -> No
             rows.select(line.alias("value")).write.mode("overwrite").text(folder)
         else:
             rows.write.mode("overwrite").parquet(folder)
-    config = replace(stream.config, input=folder, batch_id=batch_id, batch_pattern="none=*")
+    config = stream.config.replace(input=folder, batch_id=batch_id, batch_pattern="none=*")
     if config.max_bad_share is None and batch_id != stream.batch_id(0):
-        config = replace(config, max_bad_share=1)  # the format is known to be right
+        config = config.replace(max_bad_share=1)  # the format is known to be right
     if stream.shared is None:
         folders = tuple(f.name for f in rows.schema.fields if f.metadata.get(_FOLDER))
         stream.shared = Stream(checkpoint_id(stream.checkpoint), folders, partial(_pause, stream))
     summary = run(config, stream.spark, RunOptions(stream=stream.shared))
-    _tell(stream, batch_id, summary, duration(time.monotonic() - start))
+    stream.done.append(batch_id)
+    # one that a run had committed before it died was only published now
+    done = summary.batches[0] if summary.batches else committed_files(stream.output, batch_id) or {}
+    took = duration(time.monotonic() - start)
+    _LOG.info("%s: %s (%s)", batch_id, sum_in_words(done["counts"]), took)
+    notes = [*summary.notes, *summary.troubles, *(n for m in summary.batches for n in m["notes"])]
+    if notes != stream.notes:  # of the batch before
+        for line in notes:
+            _LOG.info("   %s", line)
+    stream.notes = notes
 
 
 def _pause(stream: _Stream, seconds: float) -> None:
     "Wait; a stop ends that."
     if stream.stopped.wait(seconds):
         raise InterruptedError("the stream was told to stop before this micro-batch")
-
-
-def _tell(stream: _Stream, batch_id: str, summary: Summary, took: str) -> None:
-    "A line for the batch, and what is to be said of it unless it was said of the last one."
-    stream.done.append(batch_id)
-    # one that a run had committed before it died was only published now
-    done = summary.batches or [committed_files(stream.output, batch_id)]
-    _LOG.info("%s: %s (%s)", batch_id, sum_in_words(done[0]["counts"]), took)
-    notes = [*summary.notes, *summary.troubles, *(n for m in summary.batches for n in m["notes"])]
-    if notes != stream.notes:
-        for line in notes:
-            _LOG.info("   %s", line)
-    stream.notes = notes
 
 
 # %% ../../nbs/08_streams/30_stream.ipynb #29ab48bb
@@ -332,8 +325,15 @@ def deduplicate_stream(
 
 
 # %% ../../nbs/08_streams/30_stream.ipynb #8325d672
+def _input_of(config: Config) -> str:
+    "The input. Raises `ConfigError` if there is none."
+    if config.input is None:
+        raise ConfigError("A stream needs an input. Give --input DIR.")
+    return config.input
+
+
 def _watched_path(config: Config) -> str:
-    path, folders = absolute(config.input), config.batch_pattern.partition("/")[0]
+    path, folders = absolute(_input_of(config)), config.batch_pattern.partition("/")[0]
     in_folders = config.input_format in _LINES and any(fnmatch(name, folders) for name in names_in(path))
     return f"{path}/{folders}" if in_folders else path
 
@@ -372,16 +372,13 @@ def read_stream(
     max_files: int = 1000,  # in a micro-batch
 ) -> DataFrame:
     "Watch a folder, or a Delta table. Raises `ConfigError` for a format that cannot be watched."
-    kind = config.input_format
-    if config.input is None:
-        raise ConfigError("A stream needs an input. Give --input DIR.")
+    kind, path = config.input_format, absolute(_input_of(config))
     if max_files < 1:
         raise ConfigError(f"A micro-batch has 1 file or more; found --max-files {max_files}.")
     if kind not in (*_LINES, "parquet", "delta"):
         raise ConfigError(
             f"input_format={kind} cannot be watched: wanted enriched_tsv, json, parquet or delta."
         )
-    path = absolute(config.input)
     if not names_in(path):
         above, _, name = path.rpartition("/")
         raise MissingInputError(
@@ -389,8 +386,8 @@ def read_stream(
             f"{did_you_mean(name, set(names_in(above)) - {name})}"
         )
     # Spark would leave out, and not say so, what is a week older than the newest file
-    options = dict(maxFilesPerTrigger=max_files, maxFileAge="36500d", **WHOLE_FILES)
-    reader = spark.readStream.options(**options)
+    limits = {"maxFilesPerTrigger": str(max_files), "maxFileAge": "36500d"}
+    reader = spark.readStream.options(**limits, **WHOLE_FILES)
     if kind == "delta":
         return reader.format("delta").load(path)
     if kind == "parquet":
@@ -424,7 +421,7 @@ def _stop_signals() -> Iterator[threading.Event]:
 def _wait(stream: _Stream, query: StreamingQuery) -> None:
     "Wait until a query ends, or is told to."
     with _stop_signals() as stopping:
-        while not query.awaitTermination(0.3):
+        while not query.awaitTermination(0.3):  # type: ignore[arg-type]  # seconds, as it is documented
             if stopping.is_set() and not stream.stopped.is_set():
                 _LOG.info("stopping after the micro-batch at hand")
                 stream.stopped.set()
@@ -447,7 +444,7 @@ def follow(
     "Deduplicate a stream until it ends or is told to stop; draw the pages. Raises what ended it."
     places = {"output": config.output, "checkpoint": checkpoint, "manifest_path": config.manifest_path}
     for what, path in places.items():
-        if path and is_inside(path, config.input):
+        if path and is_inside(path, _input_of(config)):
             raise ConfigError(
                 f"The {what} {path} lies in the input, and would be read as events: choose another."
             )
@@ -455,7 +452,7 @@ def follow(
     _LOG.info("Watching %s: each micro-batch is a batch of %s, and a line here", watched, config.output)
     # the rows of the micro-batches are read already
     kind = "parquet" if config.input_format == "delta" else config.input_format
-    config = replace(config, input=None, input_format=kind, batch_pattern=Config().batch_pattern)
+    config = config.replace(input=None, input_format=kind, batch_pattern=None)
     stream, query = _start(events, config, checkpoint, name, trigger, available_now)
     try:
         _wait(stream, query)
@@ -463,7 +460,11 @@ def follow(
         if not stream.stopped.is_set():
             stream.failure = stream.failure or _in_words(error)
     finally:
-        _draw(stream.output)
+        try:
+            draw_pages(stream.output)
+        except Exception as error:  # it must not hide what ended the stream
+            words = "The pages were not drawn: %s Draw them: dedup runs --output %s"
+            _LOG.warning(words, first_line(error), stream.output)
     if stream.failure:  # while it was stopped, too
         raise stream.failure
     return stream.done
@@ -478,12 +479,3 @@ def _in_words(error: StreamingQueryException) -> Exception:
         "stream takes appended rows alone. To pass such commits by, give deduplicate_stream a frame that was "
         "read with the option skipChangeCommits, and the same checkpoint."
     )
-
-
-def _draw(output: str) -> None:
-    "Draw the pages. What goes wrong with them must not hide what ended the stream."
-    try:
-        draw_pages(output)
-    except Exception as error:
-        words = "The pages were not drawn: %s Draw them: dedup runs --output %s"
-        _LOG.warning(words, first_line(error), output)

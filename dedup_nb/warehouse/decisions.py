@@ -168,8 +168,7 @@ def open_loaded(
 # %% ../../nbs/10_warehouse/10_decisions.ipynb #010f1982
 def _rows_of_ids(rows: DataFrame, ids: DataFrame) -> DataFrame:
     "The rows of some ids, which are sent to every worker if they are few."
-    broadcast = can_broadcast(ids)
-    return rows_of(rows, ids, broadcast=broadcast)
+    return rows_of(rows, ids, broadcast=can_broadcast(ids))
 
 
 def _suspects(loaded: Loaded) -> DataFrame:
@@ -229,24 +228,18 @@ class Fates:
 def _with_reason(rows: DataFrame, loaded: Loaded, reason: str, kept: str) -> DataFrame:
     "The columns of the table, and `dedup`."
     version = f"bigint({loaded.version}) as version"
-    dedup = F.expr(f"struct({reason} as reason, {kept} as kept_event_id, {version})")
-    return rows.withColumn("dedup", dedup).select(*map(quoted, loaded.columns), "dedup")
+    dedup = f"struct({reason} as reason, {kept} as kept_event_id, {version}) as dedup"
+    return rows.selectExpr(*map(quoted, loaded.columns), dedup)
 
 
 def _drop_renamed_before(decisions: DataFrame, loaded: Loaded) -> DataFrame:
-    new = decisions.where("new_event_id is not null").select(F.col("new_event_id").alias("_dd_new"))
-    found = loaded.rows.select("_dd_id").join(new, F.expr("_dd_id = _dd_new"), "left_semi").distinct()
-    found = found.withColumnRenamed("_dd_id", "_dd_there")
+    new = decisions.where("new_event_id is not null").selectExpr("new_event_id as _dd_new")
+    ids = loaded.rows.selectExpr("_dd_id as _dd_there")
+    found = ids.join(new, F.expr("_dd_there = _dd_new"), "left_semi").distinct()
     again = decisions.join(found, F.expr("new_event_id = _dd_there and own is null"), "left")
-    copy = {
-        "verdict": F.lit("drop"),
-        "reason": F.lit("natural"),
-        "kept_event_id": F.col("new_event_id"),
-        "stays": F.lit(False),
-        "new_event_id": F.lit(None),
-    }
-    is_copy = F.col("_dd_there").isNotNull()
-    values = {name: F.when(is_copy, value).otherwise(F.col(name)) for name, value in copy.items()}
+    copy = {"verdict": "'drop'", "reason": "'natural'", "kept_event_id": "new_event_id"}
+    copy |= {"stays": "false", "new_event_id": "null"}
+    values = {name: F.expr(f"if(_dd_there is null, {name}, {value})") for name, value in copy.items()}
     return again.withColumns(values).drop("_dd_there")
 
 
@@ -257,7 +250,7 @@ def decide_fates(
     "Ask the rules what becomes of every row of a suspect id."
     request, columns, keys = loaded.request, [*map(quoted, loaded.columns)], loaded.keys
     if request.retractions:
-        return _apply_retractions(loaded)
+        return _apply_retractions(loaded, request.retractions)
     suspects = persisted(_suspects(loaded))
     recent, older, known = suspects.where(loaded.recent), suspects.limit(0), None
     if request.from_date:
@@ -298,14 +291,14 @@ def _fates_for_entities(loaded: Loaded, rows: DataFrame, older: DataFrame) -> Da
 _RETRACTION = "event_id string, loaded_in_batch string, reason string"
 
 
-def _read_retractions(loaded: Loaded) -> DataFrame:
+def _read_retractions(loaded: Loaded, retractions: str) -> DataFrame:
     "The committed retractions of an output, each once."
-    output = absolute(loaded.request.retractions)
+    output = absolute(retractions)
     commits = [committed_files(output, name) or {} for name in names_in(f"{output}/runs")]
     if not commits:
         raise MissingInputError(
-            f"Wanted the output of a run with synthetic=delete_all; {loaded.request.retractions} has no "
-            "runs. Name the folder that dedup run wrote."
+            f"Wanted the output of a run with synthetic=delete_all; {retractions} has no runs. Name the "
+            "folder that dedup run wrote."
         )
     paths = [f"{output}/{f['path']}" for commit in commits for f in commit.get("retractions") or ()]
     spark = loaded.rows.sparkSession
@@ -316,12 +309,12 @@ def _read_retractions(loaded: Loaded) -> DataFrame:
     return rows.groupBy(*by).agg(F.min("reason").alias("_dd_why"))
 
 
-def _apply_retractions(loaded: Loaded) -> Fates:
+def _apply_retractions(loaded: Loaded, retractions: str) -> Fates:
     "What becomes of the rows of ids that are retracted."
     is_listed = f"{loaded.own_id} = _dd_listed"
     if "batch_id" in loaded.columns:
         is_listed += " and batch_id = loaded_in_batch"
-    listed = _read_retractions(loaded).withColumnRenamed("event_id", "_dd_listed")
+    listed = _read_retractions(loaded, retractions).withColumnRenamed("event_id", "_dd_listed")
     good = loaded.rows.where(f"_dd_id is not null and {loaded.recent}")
     found = good.join(listed, F.expr(is_listed), "left").drop("_dd_listed", "loaded_in_batch")
     hashes = persisted(found.where("_dd_why is not null").select(F.expr(_HASH)).distinct())
@@ -416,21 +409,8 @@ class EntityRows:
     def counts(self) -> tuple[int, int]:
         "Rows that stay, and those of them that get a new id."
         sums = "coalesce(sum(stays), 0) as stay", "coalesce(sum(if(new_id is null, 0, stays)), 0) as renamed"
-        return tuple(self.fated.agg(*map(F.expr, sums)).first())
-
-
-def _alike(entities: Entities, where: str, timed: bool) -> DataFrame:
-    "Equal rows once, as the struct `row`, with how many they are (`m`), and their place (`eid`, `at`)."
-    rows = entities.rows
-    eid, at = entities.place(timed)
-    named = rows.where(where).select(
-        F.struct(*map(quoted, rows.columns)).alias("row"),
-        F.expr(f"{eid} as eid"),
-        F.expr(f"{at} as at"),
-        hash_of(rows, rows.columns).alias("h"),
-    )
-    row, number = F.any_value("row").alias("row"), F.count(F.lit(1)).alias("m")
-    return named.groupBy("eid", "at", "h").agg(row, number)
+        [found] = self.fated.agg(*map(F.expr, sums)).collect()
+        return found.stay, found.renamed
 
 
 def split_entities(
@@ -441,7 +421,16 @@ def split_entities(
     version: int,  # of the events
 ) -> EntityRows:
     "Say which rows stay, and under which id."
-    alike = _alike(entities, where, timed)
+    rows, (eid, at) = entities.rows, entities.place(timed)
+    looked_at = rows.where(where).select(
+        F.struct(*map(quoted, rows.columns)).alias("row"),
+        F.expr(f"{eid} as eid"),
+        F.expr(f"{at} as at"),
+        hash_of(rows, rows.columns).alias("h"),
+    )
+    # equal rows once, with how many they are
+    row, number = F.any_value("row").alias("row"), F.count(F.lit(1)).alias("m")
+    alike = looked_at.groupBy("eid", "at", "h").agg(row, number)
     same = alike["eid"].eqNullSafe(places["eid"]) & alike["at"].eqNullSafe(places["at"])
     stays = "int(if(of is null, m, (m * stay + of - 1) div of)) as stays"
     fated = persisted(alike.join(places, same, "left").selectExpr("row", "m", "new_id", "why", "kept", stays))

@@ -9,13 +9,14 @@ __all__ = ["RepairState", "TableChange", "Report", "repair"]
 import html
 import json
 import logging
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ..base.canonical import field_at
@@ -35,7 +36,7 @@ from dedup_nb.base.errors import (
     share,
 )
 from ..base.spark import ORIGINAL, get_spark, let_go, persisted, quoted, temporary_conf
-from ..base.storage import absolute
+from ..base.storage import absolute, names_in
 from ..formats.delta import Delta, hash_filter, open_delta
 from ..manifest.ledger import is_at_work, this_process, who
 from ..report.page import html_table
@@ -54,7 +55,8 @@ from dedup_nb.warehouse.decisions import (
 
 # %% ../../nbs/10_warehouse/20_repair.ipynb #03a76f59
 _LOG = logging.getLogger(__name__)
-_OPEN, _ENDED = ("repair", "taken", "undoing"), ("undone", "done")
+_STATE = re.compile('{"(repair|taken|undoing|undone|done)"')  # how a note begins
+_OPEN = ("repair", "taken", "undoing")
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,10 @@ class RepairState:
 
 
 def _state_from_note(note: str) -> RepairState | None:
-    word = next((w for w in (*_OPEN, *_ENDED) if note.startswith(f'{{"{w}"')), None)
-    if word is None:
+    if not (found := _STATE.match(note)):
         return None
-    return RepairState(note, word, note if word == "repair" else json.loads(note)[word])
+    begun = note if found[1] == "repair" else json.loads(note)[found[1]]
+    return RepairState(note, found[1], begun)
 
 
 def _read_state(
@@ -130,7 +132,7 @@ class _Journal:
     def write(self, word: str, **options: str) -> None:
         "Note how far the repair is."
         self.newest = _later_note(word, self.repair)
-        self.duplicates.append(self.duplicates.rows().limit(0), self.newest, **options)
+        self.duplicates.append(self.duplicates.rows().limit(0), self.newest, None, **options)
 
 
 # %% ../../nbs/10_warehouse/20_repair.ipynb #237d2e2c
@@ -175,7 +177,7 @@ def _count_files(change: TableChange) -> tuple[int, int]:
     """
     files = change.table.at(change.version).where(change.where).groupBy("_metadata.file_path")
     sizes = files.agg(F.count(F.lit(1)).alias("n"), F.max("_metadata.file_size").alias("bytes"))
-    rows, number, size = sizes.selectExpr("sum(n)", "count(1)", "sum(bytes)").first()
+    [(rows, number, size)] = sizes.selectExpr("sum(n)", "count(1)", "sum(bytes)").collect()
     if rows != change.staying + change.leaving:
         raise ConservationError(
             f"{grouped(rows)} rows of {change.table.name} are looked at, but {grouped(change.staying)} stay "
@@ -217,25 +219,23 @@ def _added_rows(after: DataFrame, before: DataFrame) -> DataFrame:
     for column in after.schema:
         if column.name not in before.columns:
             before = before.withColumn(column.name, F.lit(None).cast(column.dataType))
-    row_before, row_after = (hash_of(rows, after.columns).alias("_dd_row") for rows in (before, after))
-    count = F.count(F.lit(1)).alias("_dd_had")
-    had = before.groupBy(row_before).agg(count)
-    alike = Window.partitionBy("_dd_row").orderBy("_dd_row")
-    numbered = after.select("*", row_after).withColumn("_dd_number", F.row_number().over(alike))
-    more = numbered.join(had, "_dd_row", "left").where("_dd_number > coalesce(_dd_had, 0)")
+    by_row = before.groupBy(hash_of(before, after.columns).alias("_dd_row"))
+    had = by_row.agg(F.expr("count(1) as _dd_had"))
+    number = "row_number() over (partition by _dd_row order by _dd_row) as _dd_number"
+    hashed = after.withColumn("_dd_row", hash_of(after, after.columns))
+    numbered = hashed.selectExpr("*", number).join(had, "_dd_row", "left")
+    more = numbered.where("_dd_number > coalesce(_dd_had, 0)")
     return more.select(*map(quoted, after.columns))
 
 
-def _replace_rows(change: TableChange, note: str) -> Row:
+def _replace_rows(change: TableChange, note: str, tries: int = _TRIES) -> Row:
     "Do the transaction, again if another writer was quicker, while that one only appends."
-    for tries_left in reversed(range(_TRIES)):
-        try:
-            change.table.replace(change.stay, change.where, note)
-        except BusyError:
-            if not tries_left:
-                raise
-        if (commit := change.table.done(note, change.version)) is not None:
-            return commit
+    try:
+        change.table.replace(change.stay, change.where, note)
+    except BusyError:
+        if tries == 1:
+            raise
+    return change.table.done(note, change.version) or _replace_rows(change, note, tries - 1)
 
 
 def _change_table(change: TableChange, note: str) -> Row:
@@ -554,7 +554,7 @@ def _work(repair: _Repair, mode: str = "apply") -> Report:
             of_events = _change_of_events(repair, fates, stack)
             changes = [_change_of_entities(repair, e, fates, stack, held) for e in repair.entities]
             changes.append(of_events)
-            rows, with_id = fates.loaded.rows.agg(F.count(F.lit(1)), F.count("_dd_id")).first()
+            [(rows, with_id)] = fates.loaded.rows.agg(F.count(F.lit(1)), F.count("_dd_id")).collect()
             left, renamed = of_events.leaving, of_events.renamed
             counts = dict(
                 before=rows, without_id=rows - with_id, left=left, renamed=renamed, after=rows - left
@@ -626,15 +626,6 @@ def _open_entities(events: Delta, root_ids: Mapping[str, str]) -> list[Entities]
 
 
 # %% ../../nbs/10_warehouse/20_repair.ipynb #31bf448e
-def _check_dead(events: Delta, by: Mapping[str, Any]) -> None:
-    "Raise `BusyError` for a repair that may be alive."
-    if is_at_work(by):
-        raise BusyError(
-            f"A repair of {events.name} is at work: {who(by)}. Let it end; if its host is gone, finish it: "
-            "--take-over."
-        )
-
-
 def _finish(events: Delta, duplicates: Delta, state: RepairState, number: int) -> None:
     "Finish the repair that was begun before; what cannot be finished is put back."
     repair = _resume(events, duplicates, state, number)
@@ -666,8 +657,11 @@ def _next_number(events: Delta, duplicates: Delta, only_look: bool, take_over: b
             "A repair of %s, of %s, is not finished: the next one does that first", events.name, who(state.by)
         )
         return number
-    if not take_over:
-        _check_dead(events, state.by)
+    if not take_over and is_at_work(state.by):
+        raise BusyError(
+            f"A repair of {events.name} is at work: {who(state.by)}. Let it end; if its host is gone, finish "
+            "it: --take-over."
+        )
     _finish(events, duplicates, state, number)
     return _next_number(events, duplicates, only_look, False)
 
@@ -710,7 +704,7 @@ def _events_of_run(retractions: str | None) -> str:
     if not retractions:
         raise ConfigError("A repair needs a table: dedup repair --table lake.events, or a path.")
     events = f"{absolute(retractions)}/events"
-    if not Delta(None, events).exists():
+    if not names_in(f"{events}/_delta_log"):
         raise ConfigError(
             f"The events of {retractions} are no Delta table: name the table that they were loaded into "
             "(--table)."

@@ -487,23 +487,18 @@ def _describe(events: SqlTable, entities: Sequence[SqlTable], keys: Keys, model:
 
 
 # %% ../../nbs/10_warehouse/30_sql.ipynb #3d9a6649
-def _counts(tables: Sequence[SqlTable]) -> str:
-    "SELECT for the rows of all tables: in_all must not change."
+def _counts(tables: Sequence[SqlTable], keys: Keys) -> list[str]:
+    "SELECT the rows of all tables, of which in_all must not change; and how many ids have how many rows."
+    events = tables[0]
     each = (
         f"SELECT '{t.alone}' AS name, here, moved, here + moved AS in_all FROM (SELECT COUNT(*) AS here "
         f"FROM {t.name}) AS h CROSS JOIN (SELECT COUNT(*) AS moved FROM {t.duplicates}) AS m"
         for t in tables
     )
-    return tables[0].print(" UNION ALL ".join(each))
-
-
-def _distribution(events: SqlTable, keys: Keys) -> str:
-    "SELECT for how many ids have how many rows."
     with_id = f"FROM {events.name} WHERE {_with_id(events, keys)} GROUP BY {_ids(events, keys)}"
-    rows = f"(SELECT COUNT(*) AS rows_of_id {with_id}) AS n"
-    return events.print(
-        f"SELECT rows_of_id, COUNT(*) AS ids FROM {rows} GROUP BY rows_of_id ORDER BY rows_of_id"
-    )
+    ids = f"(SELECT COUNT(*) AS rows_of_id {with_id}) AS n"
+    by_rows = f"SELECT rows_of_id, COUNT(*) AS ids FROM {ids} GROUP BY rows_of_id ORDER BY rows_of_id"
+    return [events.print(" UNION ALL ".join(each)), events.print(by_rows)]
 
 
 def _look_at_decisions(events: SqlTable, keys: Keys, model: str) -> list[str]:
@@ -561,7 +556,7 @@ def _script(events: SqlTable, entities: Sequence[SqlTable], keys: Keys, model: s
     drops = [t.print(f"DROP TABLE {t.work}") for t in (*entities, events)]
     if not dialect.transaction:
         drops = [events.print(f"DELETE FROM {events.work}"), *drops]
-    numbers = [_counts(tables), _distribution(events, keys)]
+    numbers = _counts(tables, keys)
     before = "Before: the rows of each table, and how many ids have how many rows."
     less = ", less the rows with the reason copy" if model == "full_row" else ""
     otherwise = "ROLLBACK" if dialect.transaction else "RESTORE TABLE"

@@ -748,13 +748,13 @@ def test_a_batch_that_was_given_up_is_committed_with_its_new_time(spark, tmp_pat
     keys = spark.sql("select 'a' as id, bigint(1000000000) as time").select(*id_key(F.col("id")), "time")
 
     def commit(batch_id, latest, keys=keys, **info):
-        commit_batch(state, read_earlier(state, batch_id, told), keys, told, latest * second, info, days=1)
+        commit_batch(read_earlier(state, batch_id, told), keys, latest * second, info, days=1)
 
     with pytest.raises(Exception, match="the disk is full"):
         commit("b1", 10, keys.withColumn("time", F.raise_error(F.lit("the disk is full")).cast("bigint")))
     commit("b1", 1000)
     ids = keys.select(*KEY)
-    seen = find_known(state, read_earlier(state, "b2", told), ids, 1005 * second, 60 * second)
+    seen = find_known(read_earlier(state, "b2", told), ids, 1005 * second, 60 * second)
     assert [(r.batch_id, r.time) for r in seen.collect()] == [("b1", 1000 * second)]
     with monkeypatch.context() as elsewhere:
         far = {**this_process(), "host": "far"}
