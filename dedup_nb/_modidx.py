@@ -341,7 +341,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                               'dedup_nb/costs/plan.py'),
                                      'dedup_nb.costs.plan._facts_of_profile': ( '05_costs/plan.html#_facts_of_profile',
                                                                                 'dedup_nb/costs/plan.py'),
-                                     'dedup_nb.costs.plan._footer_rows': ('05_costs/plan.html#_footer_rows', 'dedup_nb/costs/plan.py'),
                                      'dedup_nb.costs.plan._one_batch': ('05_costs/plan.html#_one_batch', 'dedup_nb/costs/plan.py'),
                                      'dedup_nb.costs.plan._per_day': ('05_costs/plan.html#_per_day', 'dedup_nb/costs/plan.py'),
                                      'dedup_nb.costs.plan._plan': ('05_costs/plan.html#_plan', 'dedup_nb/costs/plan.py'),
