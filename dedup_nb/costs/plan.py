@@ -129,11 +129,12 @@ def _table(n: Mapping[str, Any]) -> list[tuple[str, ...]]:
     batch = n["batch"]
     rows: list[tuple[str, ...]] = [("", "a month", "a batch takes", "of it writing", "write units a second")]
     for way, name in _WAYS.items():
+        dollars = usd(n["per_month"][way])
+        takes = _duration(batch["seconds"][way])
         writing, wcu = "-", "-"
         if way in batch["wcu"]:
             writing = _duration(3600 * batch["hours_to_write"][way])
             wcu = grouped(round(batch["wcu"][way]))
-        dollars, takes = usd(n["per_month"][way]), _duration(batch["seconds"][way])
         rows.append((name, dollars, takes, writing, wcu))
     return rows
 

@@ -75,7 +75,8 @@ def time_text(ms: float) -> str:
     unit, name = next(u for u in _UNITS if ms >= u[0])
     number = ms / (unit or 1)
     digits = f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
-    return "1 day" if (digits, name) == ("1", "days") else f"{digits} {name}"
+    words = f"{digits} {name}"
+    return "1 day" if words == "1 days" else words
 
 
 def _plain(text: str, most: int = 1000) -> str:
@@ -226,10 +227,10 @@ def _draw_causes(n: Numbers, title: str) -> Chart:
     values, labels = [], []
     for c in n["causes"]:
         kind, cause, rows = c["kind"], c["cause"], c["rows"]
-        name = f"{kind}: {cause.replace('_', ' ')}"
-        colour = BAD if cause == "unexplained" else _COLOURS[kind]
+        words = cause.replace("_", " ")
         percent = _percent(c["share"])
-        values.append((name, rows, colour))
+        colour = BAD if cause == "unexplained" else _COLOURS[kind]
+        values.append((f"{kind}: {words}", rows, colour))
         labels.append(f"{grouped(rows)} ({percent} of the {kind} ones)")
     return bars(title, values, unit="events", labels=labels)
 
@@ -255,9 +256,10 @@ def _say_columns(n: Numbers, kind: str) -> str:
 def _draw_columns(n: Numbers, title: str, kind: str) -> Chart:
     values, labels = [], []
     for c in _of_kind(n, "columns", kind)[:10]:
+        name, part = _plain(c["column"], 30), c["share"]
         colour = _COLOURS[kind] if c["sent"] else BAD
-        values.append((_plain(c["column"], 30), 100 * c["share"], colour))
-        labels.append(_percent(c["share"]))
+        values.append((name, 100 * part, colour))
+        labels.append(_percent(part))
     unit = f"% of the {kind} repeats (grey: not sent by the client)"
     return bars(_plain(title), values, unit=unit, labels=labels)
 
@@ -283,15 +285,17 @@ def _draw_gaps(n: Numbers, title: str, kind: str) -> Chart:
         shown = [bar for bar in _of_kind(n, "gaps", kind) if bar["across"] == is_across]
         if is_across and not shown:
             continue
-        left = [max(bar["from_ms"], 0.8) for bar in shown]
-        width = [max(bar["to_ms"], 0.9) - begin for bar, begin in zip(shown, left)]
-        base = [below.get(bar["to_ms"], 0) for bar in shown]
         rows = [bar["rows"] for bar in shown]
-        axes.bar(left, rows, width, base, align="edge", color=_COLOURS[reason], label=_NAMES[reason])
+        left = [max(bar["from_ms"], 0.8) for bar in shown]
+        right = [max(bar["to_ms"], 0.9) for bar in shown]
+        width = [end - begin for begin, end in zip(left, right)]
+        base = [below.get(bar["to_ms"], 0) for bar in shown]
+        style = dict(align="edge", color=_COLOURS[reason], label=_NAMES[reason])
+        axes.bar(left, rows, width, base, **style)
         below = {bar["to_ms"]: bar["rows"] for bar in shown}
     first = "copy" if kind == "natural" else "event of the id"
-    axes.set(xlabel=f"time after the first {first} (log scale; left end: at the same time)", ylabel="events")
-    axes.set(xscale="log", xlim=(0.6, 200 * DAY))
+    title = f"time after the first {first} (log scale; left end: at the same time)"
+    axes.set(xlabel=title, xscale="log", xlim=(0.6, 200 * DAY), ylabel="events")
     axes.set_xticks(list(_TICKS), list(_TICKS.values()))
     axes.minorticks_off()
     axes.legend(fontsize=9, frameon=False)
@@ -364,7 +368,8 @@ def _draw_hot(n: Numbers, title: str) -> Chart:
     for kind, rows, base in _stack(shown, lambda hot, kind: hot[kind], _KINDS):
         axes.barh(places, rows, left=base, color=_COLOURS[kind], label=kind)
     for place, hot in zip(places, shown):
-        label = f" {counted(hot['rows'], 'event')}, {counted(hot['pairs'], 'fingerprint')}"
+        events, pairs = counted(hot["rows"], "event"), counted(hot["pairs"], "fingerprint")
+        label = f" {events}, {pairs}"
         if hot["addresses"]:
             label += f", {counted(hot['addresses'], 'address', 'addresses')}"
         axes.text(hot["rows"] - 1, place, label, va="center", fontsize=9)
@@ -478,8 +483,10 @@ class Profile:
         events, ids = counted(n["events"], "event"), counted(n["ids"], "id")
         batches = counted(n["batches"], "batch", "batches")
         natural, synthetic = grouped(n["natural_excess"]), grouped(n["synthetic_excess"])
-        bad = f"; {counted(n['bad'], 'row is no event', 'rows are no events')}" if n["bad"] else ""
-        return f"{events}, {ids} in {batches}: {natural} natural and {synthetic} synthetic repeats{bad}"
+        line = f"{events}, {ids} in {batches}: {natural} natural and {synthetic} synthetic repeats"
+        if n["bad"]:
+            line += f"; {counted(n['bad'], 'row is no event', 'rows are no events')}"
+        return line
 
     def conclusions(self) -> list[str]:
         "What the charts say, a sentence each."

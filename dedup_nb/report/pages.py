@@ -499,8 +499,8 @@ def _index_headline(rows: Sequence[_Row], batches: int) -> str:
     number = counted(batches, "batch", "batches")
     if len(rows) < batches:
         number += f", of which the last {grouped(len(rows))} are shown"
-    of_good = share(dropped, read - bad)
-    return f"{number}: {counted(read, 'row')} read, {grouped(dropped)} dropped ({of_good} of the good rows)."
+    of_good, read_rows = share(dropped, read - bad), counted(read, "row")
+    return f"{number}: {read_rows} read, {grouped(dropped)} dropped ({of_good} of the good rows)."
 
 
 def index_html(
