@@ -17,6 +17,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from .base.config import GROUPS, Config, default_text, kind_of, settings
@@ -53,7 +54,7 @@ def _list(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _name_and_value(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not value.strip():
         raise ConfigError(f"--set {text}: wanted --set name=value, with a value.")
@@ -85,14 +86,22 @@ def _add_settings(parser: argparse.ArgumentParser, names: Sequence[str]) -> None
             default = default_text(s)
             shown = f" [{default}]" if default not in ("", "false") else ""
             words = f"{s.metadata['help']}{allowed}{shown}".replace("%", "%%")
-            optional = dict(nargs="?", const="true", type=_yes_or_no(flag)) if kind is bool else {}
-            section.add_argument(flag, metavar=_METAVARS.get(kind, "TEXT"), help=words, **optional)
+            how: dict[str, Any] = dict(metavar=_METAVARS.get(kind, "TEXT"), help=words)
+            if kind is bool:
+                how |= dict(nargs="?", const="true", type=_yes_or_no(flag))
+            section.add_argument(flag, **how)
     sources = parser.add_argument_group("where settings come from")
     sources.add_argument("--profile", help="section of settings.ini to use")
     file = "instead of settings.ini in the working directory"
     sources.add_argument("--settings-file", metavar="FILE", help=file)
-    repeated = dict(action="append", default=[], type=_setting)
-    sources.add_argument("--set", metavar="NAME=VALUE", help="any setting; may be repeated", **repeated)
+    sources.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        help="any setting; may be repeated",
+        action="append",
+        default=[],
+        type=_name_and_value,
+    )
     sources.add_argument("--json", action="store_true", help="print only JSON to standard output")
 
 
@@ -106,33 +115,55 @@ def _load_config(args: argparse.Namespace) -> Config:
 
 
 # %% ../nbs/90_cli.ipynb #ed2c9b69
-_Commands = Any  # what `add_subparsers` gives
+_Do = Callable[[argparse.Namespace], int]  # gives the exit code
+_Flag = tuple[str, dict[str, Any]]  # a flag, and how argparse is to read it
 
 
-class _Parser(argparse.ArgumentParser):
-    def switch(self, flag: str, words: str) -> None:
-        self.add_argument(flag, action="store_true", help=words)
+@dataclass(frozen=True)
+class _Command:
+    do: _Do
+    example: str
+    flags: Sequence[_Flag]
+    settings: Sequence[str] | None  # None: not even where settings come from
 
-    def option(self, flag: str, value: str, words: str, **more: Any) -> None:
-        self.add_argument(flag, metavar=value, help=words, **more)
+
+_COMMANDS: dict[str, _Command] = {}
 
 
-def _add_command(
-    commands: _Commands,
-    do: Callable[[argparse.Namespace], int],  # named after the command, and described as its help says
-    example: str,
-) -> _Parser:
-    words = do.__doc__ or ""
+def _command(example: str, *flags: _Flag, settings: Sequence[str] | None) -> Callable[[_Do], _Do]:
+    "Make a function the command that the example calls."
+
+    def add(do: _Do) -> _Do:
+        _COMMANDS[example.split()[1]] = _Command(do, example, flags, settings)
+        return do
+
+    return add
+
+
+def _switch(flag: str, words: str) -> _Flag:
+    return flag, dict(action="store_true", help=words)
+
+
+def _option(flag: str, value: str, words: str, **more: Any) -> _Flag:
+    return flag, dict(metavar=value, help=words, **more)
+
+
+def _add_command(commands: Any, name: str) -> None:  # to what `add_subparsers` gives
+    command = _COMMANDS[name]
+    words = command.do.__doc__ or ""
     parser = commands.add_parser(
-        do.__name__.strip("_"),
+        name,
         help=f"{words[:1].lower()}{words[1:].rstrip('.')}",
         description=words,
-        epilog=f"Example:\n  {example}",
+        epilog=f"Example:\n  {command.example}",
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(do=do)
-    return parser
+    parser.set_defaults(do=command.do)
+    for flag, how in command.flags:
+        parser.add_argument(flag, **how)
+    if command.settings is not None:
+        _add_settings(parser, command.settings)
 
 
 def _answer(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0) -> int:
@@ -148,14 +179,13 @@ _FORCE = (
 )
 
 
-def _add_run_parser(commands: _Commands) -> None:
-    parser = _add_command(commands, _run, "dedup run --input s3://lake/enriched --output s3://lake/clean")
-    parser.switch("--force", _FORCE)
-    parser.switch("--late-files", "take the files that came into committed folders, as batches of their own")
-    parser.switch("--accept-empty-manifest", "begin without memory although events are there")
-    _add_settings(parser, _ALL)
-
-
+@_command(
+    "dedup run --input s3://lake/enriched --output s3://lake/clean",
+    _switch("--force", _FORCE),
+    _switch("--late-files", "take the files that came into committed folders, as batches of their own"),
+    _switch("--accept-empty-manifest", "begin without memory although events are there"),
+    settings=_ALL,
+)
 def _run(args: argparse.Namespace) -> int:
     "Deduplicate batches: read, decide, write, commit."
     from dedup_nb.pipeline.job import RunOptions
@@ -178,14 +208,11 @@ _MORE_OF_BACKFILL = (
 ).split()
 
 
-def _add_backfill_parser(commands: _Commands) -> None:
-    parser = _add_command(
-        commands, _backfill, "dedup backfill --input archive --output clean --since 2026-06-01"
-    )
-    parser.switch("--force", _FORCE)
-    _add_settings(parser, [*_OF_BATCHES, *_OF_DECISIONS, *_MORE_OF_BACKFILL, *_OF_MANIFEST])
-
-
+@_command(
+    "dedup backfill --input archive --output clean --since 2026-06-01",
+    _switch("--force", _FORCE),
+    settings=[*_OF_BATCHES, *_OF_DECISIONS, *_MORE_OF_BACKFILL, *_OF_MANIFEST],
+)
 def _backfill(args: argparse.Namespace) -> int:
     "Fill the manifest from what was loaded before."
     from dedup_nb.operate.backfill import backfill
@@ -200,23 +227,6 @@ def _backfill(args: argparse.Namespace) -> int:
 _NOT_OF_STREAM = ("input_where batch_id since until skip_batches etl_time rerun mode max_batches").split()
 
 
-def _add_stream_parser(commands: _Commands) -> None:
-    parser = _add_command(
-        commands, _stream, "dedup stream --input landing --output clean --trigger '1 minute'"
-    )
-    parser.option("--name", "NAME", "of the stream: its batches are NAME-000000000 and so on [stream]")
-    parser.option(
-        "--checkpoint", "DIR", "where Spark notes what was read [checkpoints/NAME below the output]"
-    )
-    parser.option(
-        "--trigger", "TIME", "how often to look for events, such as '1 minute' [as fast as it goes]"
-    )
-    parser.switch("--available-now", "take what is there, and stop")
-    files = _whole_number("--max-files", "files")
-    parser.option("--max-files", "N", "files in a micro-batch, at most [1000]", type=files, default=1000)
-    _add_settings(parser, [name for name in _ALL if name not in _NOT_OF_STREAM])
-
-
 @contextmanager
 def _without_stops() -> Iterator[None]:
     "Ignore SIGTERM, and so does Java if it begins here."
@@ -227,6 +237,21 @@ def _without_stops() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@_command(
+    "dedup stream --input landing --output clean --trigger '1 minute'",
+    _option("--name", "NAME", "of the stream: its batches are NAME-000000000 and so on [stream]"),
+    _option("--checkpoint", "DIR", "where Spark notes what was read [checkpoints/NAME below the output]"),
+    _option("--trigger", "TIME", "how often to look for events, such as '1 minute' [as fast as it goes]"),
+    _switch("--available-now", "take what is there, and stop"),
+    _option(
+        "--max-files",
+        "N",
+        "files in a micro-batch, at most [1000]",
+        type=_whole_number("--max-files", "files"),
+        default=1000,
+    ),
+    settings=[name for name in _ALL if name not in _NOT_OF_STREAM],
+)
 def _stream(args: argparse.Namespace) -> int:
     "Deduplicate a folder as files come, a batch for each micro-batch."
     from dedup_nb.base.config import check_renames, needs_delta, places_of, recipe_of
@@ -252,13 +277,10 @@ def _stream(args: argparse.Namespace) -> int:
 
 
 # %% ../nbs/90_cli.ipynb #f4638d9a
-def _add_profile_parser(commands: _Commands) -> None:
-    parser = _add_command(
-        commands, _profile, "dedup profile --input archive --output profiled --since 2026-11-01"
-    )
-    _add_settings(parser, [*_OF_BATCHES, *_OF_DECISIONS, "output"])
-
-
+@_command(
+    "dedup profile --input archive --output profiled --since 2026-11-01",
+    settings=[*_OF_BATCHES, *_OF_DECISIONS, "output"],
+)
 def _profile(args: argparse.Namespace) -> int:
     "How duplicated the events are, why, and which window would catch it."
     from dedup_nb.distribution.profile import profile
@@ -267,12 +289,11 @@ def _profile(args: argparse.Namespace) -> int:
     return _answer(args, found.numbers, found)
 
 
-def _add_compare_parser(commands: _Commands) -> None:
-    parser = _add_command(commands, _compare, "dedup compare --input archive --method dbt,drop_duplicates")
-    parser.option("--method", "LIST", "drop_duplicates, dbt, last_wins, snowplow [all]", type=_list)
-    _add_settings(parser, [*_OF_BATCHES, *_OF_DECISIONS, "natural", "synthetic"])
-
-
+@_command(
+    "dedup compare --input archive --method dbt,drop_duplicates",
+    _option("--method", "LIST", "drop_duplicates, dbt, last_wins, snowplow [all]", type=_list),
+    settings=[*_OF_BATCHES, *_OF_DECISIONS, "natural", "synthetic"],
+)
 def _compare(args: argparse.Namespace) -> int:
     "What other ways to deduplicate would do to the events."
     from dedup_nb.distribution.compare import WAYS, compare_input
@@ -282,20 +303,19 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 # %% ../nbs/90_cli.ipynb #92119dd8
-def _add_plan_parser(commands: _Commands) -> None:
-    parser = _add_command(commands, _plan, "dedup plan --events-per-day 10000000")
-    parser.option("--events-per-day", "N", "plan from numbers instead of an input")
-    parser.option(
+@_command(
+    "dedup plan --events-per-day 10000000",
+    _option("--events-per-day", "N", "plan from numbers instead of an input"),
+    _option(
         "--duplicate-share", "SHARE", "events the manifest knows already, 0 to 1 [0.02, or from a profile]"
-    )
-    parser.option("--batches-per-day", "N", "how often a batch comes [1, or from the input]")
-    parser.option("--region", "NAME", "whose prices [us-east-1]")
-    parser.option("--prices", "FILE", "TOML file laid over the prices of the package")
-    parser.option("--from-profile", "FILE", "plan from a profile.json that dedup profile left")
-    parser.switch("--side-by-side", "batches must run at the same time")
-    _add_settings(parser, ["input", "input_format", "batch_pattern", "batch_id", "retention_days"])
-
-
+    ),
+    _option("--batches-per-day", "N", "how often a batch comes [1, or from the input]"),
+    _option("--region", "NAME", "whose prices [us-east-1]"),
+    _option("--prices", "FILE", "TOML file laid over the prices of the package"),
+    _option("--from-profile", "FILE", "plan from a profile.json that dedup profile left"),
+    _switch("--side-by-side", "batches must run at the same time"),
+    settings=["input", "input_format", "batch_pattern", "batch_id", "retention_days"],
+)
 def _plan(args: argparse.Namespace) -> int:
     "Rows, minutes, units and dollars before a run, and which manifest suits."
     from dedup_nb.base.config import places_of
@@ -328,20 +348,6 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 # %% ../nbs/90_cli.ipynb #05808179
-def _add_explain_parser(commands: _Commands) -> None:
-    parser = _add_command(commands, _explain, "dedup explain 83c1293c-... --output clean")
-    parser.add_argument("about", metavar="EVENT_ID", nargs="?")
-    _add_settings(parser, _OF_MANIFEST)
-
-
-def _explain(args: argparse.Namespace) -> int:
-    "Tell what became of one event id."
-    from dedup_nb.operate.history import explain
-
-    answer = explain(_about(args, "EVENT_ID"), _load_config(args))
-    return _answer(args, answer.data, answer)
-
-
 def _about(args: argparse.Namespace, what: str) -> str:
     "The batch or the event that a command is about. Raises `ConfigError`."
     if args.about:
@@ -351,13 +357,27 @@ def _about(args: argparse.Namespace, what: str) -> str:
     )
 
 
-def _add_runs_parser(commands: _Commands) -> None:
-    parser = _add_command(commands, _runs, "dedup runs --output clean")
-    batches = _whole_number("--last", "batches")
-    parser.option("--last", "N", "only the newest N batches, by first commit", type=batches)
-    _add_settings(parser, _OF_MANIFEST)
+@_command(
+    "dedup explain 83c1293c-... --output clean",
+    ("about", dict(metavar="EVENT_ID", nargs="?")),
+    settings=_OF_MANIFEST,
+)
+def _explain(args: argparse.Namespace) -> int:
+    "Tell what became of one event id."
+    from dedup_nb.operate.history import explain
+
+    answer = explain(_about(args, "EVENT_ID"), _load_config(args))
+    return _answer(args, answer.data, answer)
 
 
+_LAST = "only the newest N batches, by first commit"
+
+
+@_command(
+    "dedup runs --output clean",
+    _option("--last", "N", _LAST, type=_whole_number("--last", "batches")),
+    settings=_OF_MANIFEST,
+)
 def _runs(args: argparse.Namespace) -> int:
     "List the batches of an output and their state."
     from dedup_nb.base.storage import absolute
@@ -373,17 +393,17 @@ def _runs(args: argparse.Namespace) -> int:
 
 
 # %% ../nbs/90_cli.ipynb #24bf0923
-_YES = "do it, not only say what would be done"
+_BATCH = ("about", dict(metavar="BATCH", nargs="?"))
+_YES = _switch("--yes", "do it, not only say what would be done")
+_FORCE_ABANDON = "although committed batches dropped rows in its favour; these are listed"
+_AUDIT = "also remove rows of dropped/ and bad/ that are N days older than the newest batch"
 
 
-def _add_abandon_parser(commands: _Commands) -> None:
-    parser = _add_command(commands, _abandon, "dedup abandon 2026-11-20 --output clean --yes")
-    parser.add_argument("about", metavar="BATCH", nargs="?")
-    parser.switch("--yes", _YES)
-    parser.switch("--force", "although committed batches dropped rows in its favour; these are listed")
-    _add_settings(parser, _OF_MANIFEST)
-
-
+@_command(
+    "dedup abandon 2026-11-20 --output clean --yes",
+    *(_BATCH, _YES, _switch("--force", _FORCE_ABANDON)),
+    settings=_OF_MANIFEST,
+)
 def _abandon(args: argparse.Namespace) -> int:
     "End the unfinished claim of a batch."
     from dedup_nb.operate.history import abandon
@@ -392,13 +412,7 @@ def _abandon(args: argparse.Namespace) -> int:
     return _answer(args, answer.data, answer)
 
 
-def _add_forget_parser(commands: _Commands) -> None:
-    parser = _add_command(commands, _forget, "dedup forget 2026-11-20 --output clean --yes")
-    parser.add_argument("about", metavar="BATCH", nargs="?")
-    parser.switch("--yes", _YES)
-    _add_settings(parser, _OF_MANIFEST)
-
-
+@_command("dedup forget 2026-11-20 --output clean --yes", _BATCH, _YES, settings=_OF_MANIFEST)
 def _forget(args: argparse.Namespace) -> int:
     "Take a committed batch out of the manifest, to load it again."
     from dedup_nb.operate.history import forget
@@ -407,19 +421,12 @@ def _forget(args: argparse.Namespace) -> int:
     return _answer(args, answer.data, answer)
 
 
-def _add_expire_parser(commands: _Commands) -> None:
-    parser = _add_command(commands, _expire, "dedup expire --output clean --audit-days 30 --yes")
-    days = _whole_number("--audit-days", "days")
-    parser.option(
-        "--audit-days",
-        "N",
-        "also remove rows of dropped/ and bad/ that are N days older than the newest batch",
-        type=days,
-    )
-    parser.switch("--yes", _YES)
-    _add_settings(parser, _OF_MANIFEST)
-
-
+@_command(
+    "dedup expire --output clean --audit-days 30 --yes",
+    _option("--audit-days", "N", _AUDIT, type=_whole_number("--audit-days", "days")),
+    _YES,
+    settings=_OF_MANIFEST,
+)
 def _expire(args: argparse.Namespace) -> int:
     "Remove keys that no later batch can see."
     from dedup_nb.operate.history import expire
@@ -429,16 +436,15 @@ def _expire(args: argparse.Namespace) -> int:
 
 
 # %% ../nbs/90_cli.ipynb #048f883e
-def _add_erase_parser(commands: _Commands) -> None:
-    parser = _add_command(commands, _erase, "dedup erase --id 83c1293c-... --output clean --yes")
-    parser.option("--id", "ID", "the id of an event, as it was sent")
-    parser.option("--ids", "FILE", "a file of ids, one a line")
-    parser.option("--where", "SQL", "a condition on kept events")
-    parser.switch("--forget", "take the ids out of the manifest, too: a copy that comes late is loaded then")
-    parser.switch("--yes", _YES)
-    _add_settings(parser, _OF_MANIFEST)
-
-
+@_command(
+    "dedup erase --id 83c1293c-... --output clean --yes",
+    _option("--id", "ID", "the id of an event, as it was sent"),
+    _option("--ids", "FILE", "a file of ids, one a line"),
+    _option("--where", "SQL", "a condition on kept events"),
+    _switch("--forget", "take the ids out of the manifest, too: a copy that comes late is loaded then"),
+    _YES,
+    settings=_OF_MANIFEST,
+)
 def _erase(args: argparse.Namespace) -> int:
     "Remove events and their copies from all batches, as a person may ask."
     from dedup_nb.operate.erase import erase
@@ -451,37 +457,34 @@ def _erase(args: argparse.Namespace) -> int:
 # %% ../nbs/90_cli.ipynb #fd9a33ed
 def _root_ids(text: str) -> dict[str, str]:
     "Tables of entities and their root id columns; an address has a colon too."
-    found = {}
+    found: dict[str, str] = {}
     for word in _list(text):
         table, colon, column = word.rpartition(":")
         found |= {table: column} if colon and "/" not in column else {word: "root_id"}
     return found
 
 
-def _add_repair_parser(commands: _Commands) -> None:
-    parser = _add_command(commands, _repair, "dedup repair --table lake.events --mode decide")
-    parser.option("--table", "NAME", "the events: a Delta table by name, or by path (has a slash)")
-    parser.option(
-        "--duplicates", "NAME", "table for the rows that leave [duplicated_<name> beside the events]"
-    )
-    parser.option(
+@_command(
+    "dedup repair --table lake.events --mode decide",
+    _option("--table", "NAME", "the events: a Delta table by name, or by path (has a slash)"),
+    _option("--duplicates", "NAME", "table for the rows that leave [duplicated_<name> beside the events]"),
+    _option(
         "--entities",
         "LIST",
         "tables of entities, TABLE:ROOT_ID_COLUMN each, comma separated [:root_id]",
         type=_root_ids,
         default={},
-    )
-    parser.option(
+    ),
+    _option(
         "--strategy", "WORD", "what becomes of another event whose id is taken: move, rename, delete [move]"
-    )
-    parser.option("--from-date", "DAY", "UTC day: rows before it are compared, and never changed")
-    parser.option(
+    ),
+    _option("--from-date", "DAY", "UTC day: rows before it are compared, and never changed"),
+    _option(
         "--retractions", "DIR", "output of a run with delete_all: take out the loaded events that it lists"
-    )
-    parser.switch("--take-over", "finish a repair that another host began, and that is dead")
-    _add_settings(parser, ["mode", *_OF_TABLES])
-
-
+    ),
+    _switch("--take-over", "finish a repair that another host began, and that is dead"),
+    settings=["mode", *_OF_TABLES],
+)
 def _repair(args: argparse.Namespace) -> int:
     "Deduplicate a loaded Delta table in place."
     from dedup_nb.warehouse.repair import repair
@@ -507,32 +510,35 @@ def _columns_of_entity(text: str) -> tuple[str, list[str]]:
     return table, _list(columns)
 
 
-def _add_sql_parser(commands: _Commands) -> None:
-    parser = _add_command(commands, _sql, "dedup sql --dialect redshift --table atomic.events")
-    parser.option("--dialect", "NAME", "redshift, postgres, snowflake, bigquery, databricks or duckdb")
-    parser.option("--table", "NAME", "the events, as the warehouse calls them")
-    parser.option("--model", "NAME", "what is the same event: fingerprint, or full_row [fingerprint]")
-    parser.option("--duplicates", "NAME", "the table for what leaves [duplicated_<name> in the same schema]")
-    parser.option(
+@_command(
+    "dedup sql --dialect redshift --table atomic.events",
+    _option("--dialect", "NAME", "redshift, postgres, snowflake, bigquery, databricks or duckdb"),
+    _option("--table", "NAME", "the events, as the warehouse calls them"),
+    _option("--model", "NAME", "what is the same event: fingerprint, or full_row [fingerprint]"),
+    _option("--duplicates", "NAME", "the table for what leaves [duplicated_<name> in the same schema]"),
+    _option(
         "--columns",
         "LIST",
         "all columns of the events, in their order [the 128 of an atomic table]",
         type=_list,
-    )
-    repeated = dict(action="append", default=[], type=_columns_of_entity)
-    parser.option(
-        "--entity", "TABLE:LIST", "a table of entities and all its columns; may be repeated", **repeated
-    )
-    parser.option(
+    ),
+    _option(
+        "--entity",
+        "TABLE:LIST",
+        "a table of entities and all its columns; may be repeated",
+        action="append",
+        default=[],
+        type=_columns_of_entity,
+    ),
+    _option(
         "--as-text",
         "LIST",
         "columns that the warehouse cannot compare: JSON, arrays; doubles in BigQuery",
         type=_list,
         default=[],
-    )
-    _add_settings(parser, _OF_TABLES)
-
-
+    ),
+    settings=_OF_TABLES,
+)
 def _sql(args: argparse.Namespace) -> int:
     "The cleaning of a loaded table as a script for a warehouse."
     from dedup_nb.warehouse.sql import warehouse_sql
@@ -556,22 +562,20 @@ def _sql(args: argparse.Namespace) -> int:
 
 
 # %% ../nbs/90_cli.ipynb #6ce01003
-def _add_iam_parser(commands: _Commands) -> None:
-    parser = _add_command(
-        commands, _iam, "dedup iam --for s3 --input s3://lake/enriched --output s3://lake/clean"
-    )
-    parser.option(
+@_command(
+    "dedup iam --for s3 --input s3://lake/enriched --output s3://lake/clean",
+    _option(
         "--for",
         "PURPOSE",
         "run, or create: also make the table; s3: what a run needs there [run]",
         dest="purpose",
-    )
-    parser.option("--table", "NAME", "name of the DynamoDB table")
-    parser.option("--input", "DIR", "for s3: the input of the runs")
-    parser.option("--output", "DIR", "for s3: their output")
-    parser.option("--manifest-path", "DIR", "for s3: where the lake manifest lies, if not below the output")
-
-
+    ),
+    _option("--table", "NAME", "name of the DynamoDB table"),
+    _option("--input", "DIR", "for s3: the input of the runs"),
+    _option("--output", "DIR", "for s3: their output"),
+    _option("--manifest-path", "DIR", "for s3: where the lake manifest lies, if not below the output"),
+    settings=None,
+)
 def _iam(args: argparse.Namespace) -> int:
     "The least AWS policy for a DynamoDB manifest, or for addresses on S3."
     from dedup_nb.dynamodb.connection import iam_policy, s3_policy
@@ -590,11 +594,9 @@ def _iam(args: argparse.Namespace) -> int:
 
 
 # %% ../nbs/90_cli.ipynb #40a5c11e
-_PARSERS = [
-    *(_add_run_parser, _add_stream_parser, _add_repair_parser, _add_profile_parser, _add_backfill_parser),
-    *(_add_plan_parser, _add_explain_parser, _add_runs_parser, _add_abandon_parser, _add_forget_parser),
-    *(_add_expire_parser, _add_compare_parser, _add_sql_parser, _add_erase_parser, _add_iam_parser),
-]
+_AS_LISTED = (  # by --help
+    "run stream repair profile backfill plan explain runs abandon forget expire compare sql erase iam"
+).split()
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
@@ -602,11 +604,11 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     from dedup_nb import __version__
 
     purpose = "Find and remove duplicate events, and account for every row."
-    parser = _Parser("dedup", description=purpose, allow_abbrev=False)
+    parser = argparse.ArgumentParser("dedup", description=purpose, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"dedup_nb {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for add_parser in _PARSERS:
-        add_parser(commands)
+    for name in _AS_LISTED:
+        _add_command(commands, name)
     if words and not words[0].startswith("-") and words[0] not in commands.choices:
         raise ConfigError(
             f"Unknown command {words[0]}; there are {', '.join(commands.choices)}."
@@ -690,7 +692,7 @@ def main(
         logging.getLogger(name).disabled = True
     code = _exit_code(args)
     if argv is None and sys.stdout is sys.__stdout__:  # the process is ours
-        for stream in (sys.stdout, sys.stderr):
+        for stream in filter(None, (sys.stdout, sys.stderr)):
             with suppress(AttributeError, OSError, ValueError):  # it may be closed
                 stream.flush()
         os._exit(code)  # deltalake's threads abort the process now and then while Python takes itself down

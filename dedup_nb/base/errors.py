@@ -48,7 +48,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from difflib import get_close_matches
-from typing import Any, TextIO
+from typing import Any, TextIO, overload
 from urllib.parse import quote_plus
 
 # %% ../../nbs/base/10_errors.ipynb #6cbb10ae
@@ -199,7 +199,7 @@ def counted(
     return f"{grouped(number)} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def share(part: int, whole: int) -> str:
+def share(part: float, whole: float) -> str:
     "A share in per cent with the digits that matter; 0 % and 100 % only where it is exactly that."
     percent = 100 * part / whole if whole else 0
     if part == 0 or part == whole:
@@ -253,6 +253,10 @@ OF_ALL_COPIES = ("natural_cross_batch", "erased")  # of these all copies of a pa
 
 
 # %% ../../nbs/base/10_errors.ipynb #b632a074
+@overload
+def utc(seconds: int) -> str: ...
+@overload
+def utc(seconds: int | None) -> str | None: ...
 def utc(seconds: int | None) -> str | None:
     "The time in ISO 8601, `2026-11-20T10:00:00Z`, for any year; None for None."
     import numpy as np

@@ -49,7 +49,7 @@ class Prices:
 
 def _flat(found: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     "Values by their full names: `date`, `rates.cores`, `regions.us-east-1.source`."
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in found.items():
         flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value}
     return flat
@@ -139,7 +139,7 @@ class Workload:
     batches_per_day: float = 1
     retention_days: float = 180
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         read = amounts(**{f.name: getattr(self, f.name) for f in fields(self)})
         for name, value in read.items():
             object.__setattr__(self, name, value)

@@ -59,14 +59,15 @@ def _batches(number: float) -> str:
 def _recommend(month: Month, side_by_side: bool = False) -> dict[str, Any]:
     "Choose a manifest by dollars a month, and say why in a sentence."
     dollars = month.usd
-    other = min("on_demand", "provisioned", key=dollars.get)
+    other = min("on_demand", "provisioned", key=lambda way: dollars[way])
     if side_by_side:
         why = "side_by_side"
     elif dollars["lake"] <= dollars[other]:
         why = "lake"
     else:
         why = "trifle" if dollars["lake"] < _TRIFLE else "dynamodb"
-    choice, even = "lake" if why in ("lake", "trifle") else other, month.break_even(other)
+    choice = "lake" if why in ("lake", "trifle") else other
+    even = month.break_even(other)
     lake, least = usd(dollars["lake"]), usd(dollars[other])
     return {
         "choice": choice,
@@ -125,13 +126,15 @@ def _warnings(seconds: Mapping[str, float], w: Workload, month: Month, prices: P
 # %% ../../nbs/05_costs/20_plan.ipynb #2139170c
 def _table(n: Mapping[str, Any]) -> list[tuple[str, ...]]:
     "The three ways, side by side."
-    batch, rows = n["batch"], [("", "a month", "a batch takes", "of it writing", "write units a second")]
+    batch = n["batch"]
+    rows: list[tuple[str, ...]] = [("", "a month", "a batch takes", "of it writing", "write units a second")]
     for way, name in _WAYS.items():
+        dollars = usd(n["per_month"][way])
+        takes = _duration(batch["seconds"][way])
         writing, wcu = "-", "-"
         if way in batch["wcu"]:
             writing = _duration(3600 * batch["hours_to_write"][way])
             wcu = grouped(round(batch["wcu"][way]))
-        dollars, takes = usd(n["per_month"][way]), _duration(batch["seconds"][way])
         rows.append((name, dollars, takes, writing, wcu))
     return rows
 
@@ -201,7 +204,8 @@ def _plan(
     "All numbers of a plan."
     w = Workload(**given)
     month = month_of(w, prices)
-    batch, command = _one_batch(w, month, prices), capacity_command(month.wcu, month.rcu)
+    batch = _one_batch(w, month, prices)
+    command = capacity_command(month.wcu, month.rcu)
     assumed = []
     for name, words in _ASSUMED.items():
         if name not in given:
@@ -245,25 +249,22 @@ def _size(files: Iterable[InputFile]) -> int:
     return sum(file.size for file in files)
 
 
-def _footer_rows(file: InputFile) -> int:
-    fs, inner = filesystem(file.path)
-    try:
-        with fs.open_input_file(inner) as opened:
-            return pq.read_metadata(opened).num_rows
-    except (OSError, ValueError) as wrong:
-        why = f"{file.path} is not readable as parquet: {first_line(wrong)}"
-        raise InputError(f"{why} Set the right format with --input-format.") from None
-
-
 def _rows_by_footers(files: Sequence[InputFile]) -> tuple[float, str]:
     "Rows of Parquet files, scaled up from a few of them, and how they were found out."
     n = min(len(files), _FOOTERS)
     last, gaps = len(files) - 1, max(1, n - 1)
     some = [files[round(i * last / gaps)] for i in range(n)]
-    rows = sum(map(_footer_rows, some))
+    rows = 0
+    for file in some:
+        fs, inner = filesystem(file.path)
+        try:
+            with fs.open_input_file(inner) as opened:
+                rows += pq.read_metadata(opened).num_rows
+        except (OSError, ValueError) as wrong:
+            why = f"{file.path} is not readable as parquet: {first_line(wrong)}"
+            raise InputError(f"{why} Set the right format with --input-format.") from None
     scale = _size(files) / _size(some)
-    number = counted(len(files), "Parquet file")
-    how = f"by the footers of {n} of {number}"
+    how = f"by the footers of {n} of {counted(len(files), 'Parquet file')}"
     return rows * scale, how
 
 
@@ -280,7 +281,8 @@ def _rows_by_size(files: Sequence[InputFile], kind: str, prices: Prices) -> tupl
 
 def _per_day(batches: Sequence[Batch]) -> float | None:
     "Batches a day, by the median distance of the times that their ids spell; None if they spell none."
-    times = sorted({spelled_time(batch.batch_id) for batch in batches} - {None})
+    spelled = {spelled_time(batch.batch_id) for batch in batches}
+    times = sorted(time for time in spelled if time is not None)
     gaps = [later - time for time, later in zip(times, times[1:])]
     if not gaps:
         return None
@@ -308,7 +310,7 @@ def _facts_of_input(source: Input, batch_id: str | None, prices: Prices) -> _Fac
             "Give numbers (--events-per-day), or the profile.json that dedup profile writes."
         )
     found = find_batches(source, batch_id)
-    batches, rows = found.batches, 0
+    batches, rows, how = found.batches, 0.0, ""
     files = [file for batch in batches for file in batch.files if file.size]
     if files and source.format == "parquet":
         rows, how = _rows_by_footers(files)

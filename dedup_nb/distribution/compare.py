@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..base.config import Config, Recipe, check_renames, limits_of, needs_delta, places_of, recipe_of
@@ -76,8 +76,8 @@ def _distinct_rows(good: DataFrame, keys: Keys) -> DataFrame:
     "The different rows of repeated ids: `id`, `fp`, `place`, `etl`, and how often each is there."
     ids = suspect_ids(good.select("_dd_id", F.lit(False).alias("_dd_look")))
     keyed = with_keys(rows_of(good, ids, broadcast=False), keys)
-    order = [f for f in keyed.schema["_dd_at"].dataType.fieldNames() if f != "row"]
-    place = F.struct(F.lit(0), *(F.col(f"_dd_at.{f}") for f in order))
+    order = [name for name in keyed.select("_dd_at.*").columns if name != "row"]
+    place = F.struct(F.lit(0), *(F.col(f"_dd_at.{name}") for name in order))
     # a null etl_tstamp comes first in Snowplow's job
     etl = "etl_tstamp" if "etl_tstamp" in good.columns else "null"
     etl = f"struct({etl} is not null, {etl}) as etl"
@@ -126,14 +126,16 @@ def _sum_up(ids: DataFrame, ways: Mapping[str, _Way]) -> dict[str, dict[str, Any
         fates.append(f"struct('{name}' as way, {', '.join(counts)})")
     all_fates = f"inline(array({', '.join(fates)}))"
     by_way = ids.selectExpr("id", "rows", all_fates)
-    sums = [f"sum({name}) as {name}" for name in ("rows", *_TYPES)]
-    first = lambda ids: [f"slice(array_sort({ids.format(n)}), 1, 3) as {n}_ids" for n in _COUNTS]
+
+    def sums_and_first(ids: str) -> list[Column]:
+        sums = [f"sum({name}) as {name}" for name in ("rows", *_TYPES)]
+        first = [f"slice(array_sort({ids.format(name)}), 1, 3) as {name}_ids" for name in _COUNTS]
+        return [F.expr(sql) for sql in (*sums, *first)]
+
     # in buckets: all ids of a way at once may be too many for one row
-    of_bucket = sums + first("collect_list(if({0} > 0, id, null))")
-    of_way = sums + first("flatten(collect_list({0}_ids))")
     in_buckets = by_way.groupBy("way", F.expr("pmod(hash(id), 256) as bucket"))
-    parts = in_buckets.agg(*map(F.expr, of_bucket))
-    found = parts.groupBy("way").agg(*map(F.expr, of_way))
+    parts = in_buckets.agg(*sums_and_first("collect_list(if({0} > 0, id, null))"))
+    found = parts.groupBy("way").agg(*sums_and_first("flatten(collect_list({0}_ids))"))
     return {row.way: row.asDict() for row in found.collect()}
 
 
@@ -162,11 +164,12 @@ def _compare(events: DataFrame, ways: Sequence[str], recipe: Recipe) -> list[dic
     good = with_ids(events, keys).where("_dd_id is not null")
     found = _sum_up(_count_by_id(_distinct_rows(good, keys), keys), asked)
     total, rows = good.count(), []
-    nothing = {**dict.fromkeys(("rows", "kept", *_COUNTS), 0), **{f"{name}_ids": [] for name in _COUNTS}}
+    nothing: dict[str, Any] = dict.fromkeys(("rows", "kept", *_COUNTS), 0)
+    nothing |= {f"{name}_ids": [] for name in _COUNTS}
     for way in asked:
-        repeated = nothing | found.get(way, {}) | {"way": way}
+        repeated = nothing | found.get(way, {})
         kept = total - repeated["rows"] + repeated["kept"]
-        rows.append(repeated | {"rows": total, "kept": kept})
+        rows.append(repeated | {"way": way, "rows": total, "kept": kept})
     return rows
 
 
@@ -208,12 +211,13 @@ class Comparison:
     note: str = ""
 
     def __str__(self) -> str:
-        names = "kept", *_COUNTS
+        names = ("kept", *_COUNTS)
         cells = [("way", *names)]
         for row in self.rows:
-            cells.append((row["way"], *(grouped(row[name]) for name in names)))
-        table = text_table(cells, right=range(1, 5))
+            numbers = (grouped(row[name]) for name in names)
+            cells.append((row["way"], *numbers))
         number = counted(self.rows[0]["rows"], "row")
+        table = text_table(cells, right=range(1, 5))
         lines = [f"{number} with an id", "", table, "", *map(_sentence, self.rows)]
         return "\n".join([*lines, self.note] if self.note else lines)
 

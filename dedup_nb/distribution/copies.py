@@ -125,7 +125,7 @@ def look_at(
     "Fit the keys to the columns of all batches, and choose what is compared between copies."
     fields = {f.name: f for batch in batches for f in batch.schema.fields}
     schema, columns = T.StructType([*fields.values()]), tuple(fields)
-    folders = sorted({c for batch in batches for c in batch.folders})
+    folders = sorted({name for batch in batches for name in batch.folders})
     keys = _fit_keys(recipe, schema, folders)
     payload = fit(replace(recipe, fingerprint_columns=()), schema, folders).surrogate
     order = [name for name, _ in keys.order]
@@ -135,7 +135,8 @@ def look_at(
     fields_of_structs = [name for name in keys.surrogate if name not in columns]
     names = [name for name in columns if name in wanted] + fields_of_structs
     sent = [name for name in names if name in keys.surrogate]
-    return Subject(tuple(batches), columns, keys, Compared(tuple(names), tuple(sent)))
+    compared = Compared(tuple(names), tuple(sent))
+    return Subject(tuple(batches), columns, keys, compared)
 
 
 # %% ../../nbs/01_distribution/10_copies.ipynb #5b767256
@@ -185,13 +186,16 @@ def _decode_batches(
     for members in alike.values():
         number, first = members[0]
         if len(members) == 1:  # nobody needs to read the number in each id
-            rows = first.decode(choose(first.raw)).withColumn("_dd_batch", F.lit(number))
-        else:
-            tags = [F.expr(f"concat('{number}/', _dd_id)") for number, _ in members]
-            chosen = [choose(batch.raw).withColumn("_dd_id", tag) for (_, batch), tag in zip(members, tags)]
-            decoded = first.decode(reduce(DataFrame.unionAll, chosen))
-            rows = decoded.withColumns({name: F.expr(sql) for name, sql in _UNTAGGED.items()})
-        yield rows, first.keys
+            rows = first.decode(choose(first.raw))
+            yield rows.withColumn("_dd_batch", F.lit(number)), first.keys
+            continue
+        chosen = []
+        for number, batch in members:
+            tag = F.expr(f"concat('{number}/', _dd_id)")
+            chosen.append(choose(batch.raw).withColumn("_dd_id", tag))
+        decoded = first.decode(reduce(DataFrame.unionAll, chosen))
+        untagged = {name: F.expr(sql) for name, sql in _UNTAGGED.items()}
+        yield decoded.withColumns(untagged), first.keys
 
 
 # %% ../../nbs/01_distribution/10_copies.ipynb #b1e50ec9

@@ -373,23 +373,26 @@ def distribution(found: Measures) -> Records:
     unique = sum(r.rows for r in found.alone)
     unique += sum(s.ids for s in found.sizes if s.from_rows == 1)  # their hashes were equal by chance
     rows = [(1, 1, unique, unique)] if unique else []
-    for s in sorted(found.sizes, key=lambda s: s.from_rows):
+    for s in found.sizes:
         if s.from_rows > 1:
             rows.append((s.from_rows, s.to_rows, s.ids, s.events))
-    return _records("events_per_id up_to ids events", rows)
+    return _records("events_per_id up_to ids events", sorted(rows))
 
 
 # %% ../../nbs/01_distribution/20_measures.ipynb #a80e3f61
 def split(found: Measures) -> Records:
     "Every event once, by what it is."
-    counts = {what: Counter() for what in (UNIQUE, FIRST_OF_ID, *REASONS)}
+    counts: dict[str, Counter[str]] = {what: Counter() for what in (UNIQUE, FIRST_OF_ID, *REASONS)}
     for t in _tallies_by(found, "split"):
         counts[t.what].update(rows=t.rows, ids=t.ids, without_fingerprint=t.missing)
     for r in found.alone:
         missing = r.rows if r.missing else 0
         counts[UNIQUE].update(rows=r.rows, ids=r.rows, without_fingerprint=missing)
-    names = "rows", "ids", "without_fingerprint"
-    return [{"what": what, **{name: count[name] for name in names}} for what, count in counts.items()]
+    records = []
+    for what, count in counts.items():
+        sums = {name: count[name] for name in ("rows", "ids", "without_fingerprint")}
+        records.append({"what": what, **sums})
+    return records
 
 
 def split_by(
@@ -414,9 +417,9 @@ def split_by(
 
 
 # %% ../../nbs/01_distribution/20_measures.ipynb #bedc77d3
-def _count_repeats(found: Measures) -> Counter:
+def _count_repeats(found: Measures) -> Counter[str]:
     "How many repeats there are of each kind."
-    counts = Counter()
+    counts: Counter[str] = Counter()
     for t in _tallies_by(found, "cause"):
         counts[t.what] += t.rows
     return counts
@@ -438,11 +441,12 @@ def columns(found: Measures, compared: Compared) -> Records:
     "In how many repeats a column differs from the first one; sent: by the client."
     names = (*compared.names, "etl_tstamp")
     totals = _count_repeats(found)
-    alone = [(d.kind, -d.rows, names[d.places[0]]) for d in found.differences if d.one]
     rows = []
-    for kind, minus_rows, name in sorted(alone):
-        is_sent, share = name in compared.sent, -minus_rows / totals[kind]
-        rows.append((kind, name, is_sent, -minus_rows, share))
+    for d in found.differences:
+        if d.one:
+            name = names[d.places[0]]
+            rows.append((d.kind, name, name in compared.sent, d.rows, d.rows / totals[d.kind]))
+    rows.sort(key=lambda row: (row[0], -row[3], row[1]))
     return _records("kind column sent rows share", rows)
 
 

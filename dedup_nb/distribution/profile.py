@@ -75,7 +75,8 @@ def time_text(ms: float) -> str:
     unit, name = next(u for u in _UNITS if ms >= u[0])
     number = ms / (unit or 1)
     digits = f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
-    return "1 day" if (digits, name) == ("1", "days") else f"{digits} {name}"
+    words = f"{digits} {name}"
+    return "1 day" if words == "1 days" else words
 
 
 def _plain(text: str, most: int = 1000) -> str:
@@ -93,9 +94,10 @@ def _say_distribution(n: Numbers) -> str:
     repeats = n["natural_excess"] + n["synthetic_excess"]
     if not repeats:
         return f"All {counted(n['ids'], 'id')} are unique"
-    events = f"{share(repeats, n['events'])} of {grouped(n['events'])} events are repeats"
-    ids = f"on {share(n['repeated_ids'], n['ids'])} of the ids"
-    return f"{events}, {ids}; the hottest id has {grouped(n['hottest_id_events'])}"
+    of_events = share(repeats, n["events"])
+    of_ids = share(n["repeated_ids"], n["ids"])
+    events, hottest = grouped(n["events"]), grouped(n["hottest_id_events"])
+    return f"{of_events} of {events} events are repeats, on {of_ids} of the ids; the hottest id has {hottest}"
 
 
 def _few_ticks(axis: Any, most: int) -> None:
@@ -123,10 +125,11 @@ def _draw_distribution(n: Numbers, title: str) -> Chart:
         axes.plot(events, ids, "o", color=colour, ms=4)
     for size in unique:
         axes.text(1.13, size["ids"], "unique", color=KEPT, va="center")
-    axes.set(xlabel="events per id (log scale)", ylabel="ids (log scale)", xscale="log", yscale="log")
-    axes.set(xlim=(0.8, 2 * n["hottest_id_events"]), ylim=(0.7, 3 * n["ids"]))
-    _few_ticks(axes.xaxis, n["hottest_id_events"])
-    _few_ticks(axes.yaxis, n["ids"])
+    hottest, all_ids = n["hottest_id_events"], n["ids"]
+    axes.set(xlabel="events per id (log scale)", xscale="log", xlim=(0.8, 2 * hottest))
+    axes.set(ylabel="ids (log scale)", yscale="log", ylim=(0.7, 3 * all_ids))
+    _few_ticks(axes.xaxis, hottest)
+    _few_ticks(axes.yaxis, all_ids)
     return Chart(figure)
 
 
@@ -145,8 +148,9 @@ def _draw_split(n: Numbers, title: str) -> Chart:
         what, rows = part["what"], part["rows"]
         # where there is one batch, nothing is known across batches
         if what in REASONS and (rows or what in _KINDS):
+            of_all = share(rows, n["events"])
+            ids = counted(part["ids"], "id")
             values.append((_NAMES[what], rows, _COLOURS[what]))
-            of_all, ids = share(rows, n["events"]), counted(part["ids"], "id")
             labels.append(f"{grouped(rows)} ({of_all} of all), on {ids}")
     return bars(title, values, unit="events beyond the first of each id", labels=labels)
 
@@ -162,10 +166,10 @@ def _rate(part: Mapping[str, Any], *reasons: str) -> float:
 
 def _say_parts(n: Numbers, by: str) -> str:
     parts = n[f"per_{by}"]
-    rates = [_rate(part, *REASONS) for part in parts]
-    worst = parts[rates.index(max(rates))][by]
-    most = f"most in {worst}" if by == "batch" else f"most on {worst}"
-    title = f"Repeats take up to {max(rates):.2g} % of the events of a {by}, {most}"
+    worst = max(parts, key=lambda part: _rate(part, *REASONS))
+    rate = _rate(worst, *REASONS)
+    where = "most in" if by == "batch" else "most on"
+    title = f"Repeats take up to {rate:.2g} % of the events of a {by}, {where} {worst[by]}"
     if len(parts) > _LAST:
         title += f" (the last {_LAST} of {len(parts)} shown)"
     return title
@@ -175,11 +179,11 @@ def _stack(
     shown: Records, number: Callable[[Mapping[str, Any], str], float], names: Iterable[str]
 ) -> Iterator[tuple[str, list[float], list[float]]]:
     "For each name the numbers of all records, and the sums of those before."
-    base = [0] * len(shown)
+    base = [0.0] * len(shown)
     for name in names:
         numbers = [number(record, name) for record in shown]
         yield name, numbers, base
-        base = [sum(pair) for pair in zip(base, numbers)]
+        base = [below + more for below, more in zip(base, numbers)]
 
 
 def _legend(figure: Any) -> None:
@@ -195,7 +199,8 @@ def _draw_parts(n: Numbers, title: str, by: str) -> Chart:
         if any(rates):
             axes.bar(places, rates, 0.7, base, color=_COLOURS[reason], label=_NAMES[reason])
     step = -(-len(shown) // 4)
-    axes.set_xticks(places[::step], [_plain(part[by], 20) for part in shown[::step]])
+    names = [_plain(part[by], 20) for part in shown[::step]]
+    axes.set_xticks(places[::step], names)
     axes.set(xlabel="day (UTC)" if by == "day" else by, ylabel="repeats, % of the events")
     _legend(figure)
     return Chart(figure)
@@ -222,10 +227,10 @@ def _draw_causes(n: Numbers, title: str) -> Chart:
     values, labels = [], []
     for c in n["causes"]:
         kind, cause, rows = c["kind"], c["cause"], c["rows"]
-        name = f"{kind}: {cause.replace('_', ' ')}"
-        colour = BAD if cause == "unexplained" else _COLOURS[kind]
-        values.append((name, rows, colour))
+        words = cause.replace("_", " ")
         percent = _percent(c["share"])
+        colour = BAD if cause == "unexplained" else _COLOURS[kind]
+        values.append((f"{kind}: {words}", rows, colour))
         labels.append(f"{grouped(rows)} ({percent} of the {kind} ones)")
     return bars(title, values, unit="events", labels=labels)
 
@@ -235,24 +240,26 @@ def _say_columns(n: Numbers, kind: str) -> str:
     sent = [c for c in _of_kind(n, "columns", kind) if c["sent"]]
     if not sent:
         return f"No {kind} repeat differs in what the client sent"
-    title = f"{_percent(sent[0]['share'])} of the {kind} repeats differ in {sent[0]['column']}"
+    percent = _percent(sent[0]["share"])
+    title = f"{percent} of the {kind} repeats differ in {sent[0]['column']}"
     compared = {c["column"] for c in n["columns"] if c["sent"]}
     most = min(FEW, len(compared) - 1)
     few = [s for s in n["column_sets"] if 0 < len(s["columns"]) <= most]
     if kind == "natural" or not few:
         return title
-    names = few[0]["columns"]
-    only = f"{_percent(few[0]['share'])} only in {', '.join(names)}"
+    percent, names = _percent(few[0]["share"]), few[0]["columns"]
     them = "it" if len(names) == 1 else "them"
+    only = f"{percent} only in {', '.join(names)}"
     return f"{title}; {only}: if those are copies, a fingerprint without {them} would find them"
 
 
 def _draw_columns(n: Numbers, title: str, kind: str) -> Chart:
     values, labels = [], []
     for c in _of_kind(n, "columns", kind)[:10]:
+        name, part = _plain(c["column"], 30), c["share"]
         colour = _COLOURS[kind] if c["sent"] else BAD
-        values.append((_plain(c["column"], 30), 100 * c["share"], colour))
-        labels.append(_percent(c["share"]))
+        values.append((name, 100 * part, colour))
+        labels.append(_percent(part))
     unit = f"% of the {kind} repeats (grey: not sent by the client)"
     return bars(_plain(title), values, unit=unit, labels=labels)
 
@@ -267,7 +274,8 @@ def _say_gaps(n: Numbers, kind: str) -> str:
     soon = sum(bar["rows"] for bar in gaps if bar["to_ms"] <= 2000)
     half = reached(gaps, 0.5)
     within = f"within {time_text(half)}" if half >= 1 else "at the same time"
-    return f"{share(soon, rows)} of the {kind} repeats come within 2 s, half {within}"
+    percent = share(soon, rows)
+    return f"{percent} of the {kind} repeats come within 2 s, half {within}"
 
 
 def _draw_gaps(n: Numbers, title: str, kind: str) -> Chart:
@@ -277,15 +285,17 @@ def _draw_gaps(n: Numbers, title: str, kind: str) -> Chart:
         shown = [bar for bar in _of_kind(n, "gaps", kind) if bar["across"] == is_across]
         if is_across and not shown:
             continue
-        left = [max(bar["from_ms"], 0.8) for bar in shown]
-        width = [max(bar["to_ms"], 0.9) - begin for bar, begin in zip(shown, left)]
-        base = [below.get(bar["to_ms"], 0) for bar in shown]
         rows = [bar["rows"] for bar in shown]
-        axes.bar(left, rows, width, base, align="edge", color=_COLOURS[reason], label=_NAMES[reason])
+        left = [max(bar["from_ms"], 0.8) for bar in shown]
+        right = [max(bar["to_ms"], 0.9) for bar in shown]
+        width = [end - begin for begin, end in zip(left, right)]
+        base = [below.get(bar["to_ms"], 0) for bar in shown]
+        style = dict(align="edge", color=_COLOURS[reason], label=_NAMES[reason])
+        axes.bar(left, rows, width, base, **style)
         below = {bar["to_ms"]: bar["rows"] for bar in shown}
     first = "copy" if kind == "natural" else "event of the id"
-    axes.set(xlabel=f"time after the first {first} (log scale; left end: at the same time)", ylabel="events")
-    axes.set(xscale="log", xlim=(0.6, 200 * DAY))
+    title = f"time after the first {first} (log scale; left end: at the same time)"
+    axes.set(xlabel=title, xscale="log", xlim=(0.6, 200 * DAY), ylabel="events")
     axes.set_xticks(list(_TICKS), list(_TICKS.values()))
     axes.minorticks_off()
     axes.legend(fontsize=9, frameon=False)
@@ -323,12 +333,13 @@ def _draw_window(n: Numbers, title: str) -> Chart:
     figure, axes = canvas(title, height=3.4)
     caught = {w["hours"]: 100 * w["share"] for w in n["window"]}
     for style, colour, seen, label in _STYLES:
-        hours = [w["hours"] for w in n["window"] if w["seen"] >= seen]
-        axes.plot(hours, [caught[hour] for hour in hours], style, color=colour, ms=4, label=label)
-    if n["knee"]:
-        knee = WINDOWS[n["knee"]], caught[WINDOWS[n["knee"]]]
-        axes.plot(*knee, "kD", ms=7)
-        axes.annotate(n["knee"], knee, (7, -15), textcoords="offset points")
+        reached_by = [w["hours"] for w in n["window"] if w["seen"] >= seen]
+        shares = [caught[hours] for hours in reached_by]
+        axes.plot(reached_by, shares, style, color=colour, ms=4, label=label)
+    if knee := n["knee"]:
+        hours = WINDOWS[knee]
+        axes.plot(hours, caught[hours], "kD", ms=7)
+        axes.annotate(knee, (hours, caught[hours]), (7, -15), textcoords="offset points")
     axes.set(xlabel="how far a manifest looks back (log scale)", ylabel="natural repeats caught, %")
     axes.set(xscale="log", ylim=(0, 108))
     axes.set_xticks(list(caught), WINDOWS, rotation=60)
@@ -354,10 +365,11 @@ def _draw_hot(n: Numbers, title: str) -> Chart:
     shown = n["hot_ids"][:10]
     figure, axes = canvas(title, height=1.1 + 0.36 * len(shown))
     places = range(len(shown))
-    for kind, rows, base in _stack(shown, dict.get, _KINDS):
+    for kind, rows, base in _stack(shown, lambda hot, kind: hot[kind], _KINDS):
         axes.barh(places, rows, left=base, color=_COLOURS[kind], label=kind)
     for place, hot in zip(places, shown):
-        label = f" {counted(hot['rows'], 'event')}, {counted(hot['pairs'], 'fingerprint')}"
+        events, pairs = counted(hot["rows"], "event"), counted(hot["pairs"], "fingerprint")
+        label = f" {events}, {pairs}"
         if hot["addresses"]:
             label += f", {counted(hot['addresses'], 'address', 'addresses')}"
         axes.text(hot["rows"] - 1, place, label, va="center", fontsize=9)
@@ -371,10 +383,11 @@ def _draw_hot(n: Numbers, title: str) -> Chart:
 
 def _say_outcomes(n: Numbers) -> str:
     default = n["outcomes"][0]
-    events, dropped, renamed = (grouped(default[name]) for name in ("events", "dropped", "renamed"))
-    kept = share(default["kept"], default["events"])
+    events, kept = default["events"], default["kept"]
+    dropped, renamed = grouped(default["dropped"]), grouped(default["renamed"])
+    of_events = f"{share(kept, events)} of {grouped(events)} events"
     way = default["synthetic"]
-    return f"{way} keeps {kept} of {events} events, drops {dropped} and renames {renamed}"
+    return f"{way} keeps {of_events}, drops {dropped} and renames {renamed}"
 
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #ac2d9b81
@@ -410,17 +423,23 @@ def conclusions(
     numbers: Numbers,
 ) -> dict[str, str]:
     "Say what the numbers tell, a sentence for each chart or table by its name; needs no matplotlib."
-    asked = {name: p for name, p in _PICTURES.items() if p.has_data(numbers, *p.about)}
-    return {name: p.say(numbers, *p.about) for name, p in asked.items()}
+    said = {}
+    for name, picture in _PICTURES.items():
+        if picture.has_data(numbers, *picture.about):
+            said[name] = picture.say(numbers, *picture.about)
+    return said
 
 
 def charts(
     numbers: Numbers,
 ) -> dict[str, Chart]:
     "Draw all charts that the numbers support. Raises `ConfigError` where matplotlib is missing."
-    titles = conclusions(numbers).items()
-    drawn = [(name, title, _PICTURES[name]) for name, title in titles if _PICTURES[name].draw]
-    return {name: p.draw(numbers, title, *p.about) for name, title, p in drawn}
+    drawn = {}
+    for name, title in conclusions(numbers).items():
+        picture = _PICTURES[name]
+        if picture.draw:
+            drawn[name] = picture.draw(numbers, title, *picture.about)
+    return drawn
 
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #185dfe9f
@@ -461,13 +480,13 @@ class Profile:
     def headline(self) -> str:
         "How many events, ids and repeats, in one line."
         n = self.numbers
-        events = f"{counted(n['events'], 'event')}, {counted(n['ids'], 'id')}"
+        events, ids = counted(n["events"], "event"), counted(n["ids"], "id")
         batches = counted(n["batches"], "batch", "batches")
-        repeats = (
-            f"{grouped(n['natural_excess'])} natural and {grouped(n['synthetic_excess'])} synthetic repeats"
-        )
-        bad = f"; {counted(n['bad'], 'row is no event', 'rows are no events')}" if n["bad"] else ""
-        return f"{events} in {batches}: {repeats}{bad}"
+        natural, synthetic = grouped(n["natural_excess"]), grouped(n["synthetic_excess"])
+        line = f"{events}, {ids} in {batches}: {natural} natural and {synthetic} synthetic repeats"
+        if n["bad"]:
+            line += f"; {counted(n['bad'], 'row is no event', 'rows are no events')}"
+        return line
 
     def conclusions(self) -> list[str]:
         "What the charts say, a sentence each."
@@ -497,27 +516,23 @@ def _cell(name: str, value: Any) -> Any:
     return time_text(value).replace(" ", "\u00a0") if name in QUANTILES else value
 
 
-def _table(
-    numbers: Numbers,
-    name: str,  # of a table that has rows
-) -> tuple[str, list[str], list[list[Any]]]:  # the name, the head, the rows
-    "A table: its last batches or days, the first rows of anything else."
-    records = numbers[name]
-    shown = records[-_LONGEST:] if name.startswith("per_") else records[:_LONGEST]
-    head = [column.replace("_", " ") for column in records[0]]
-    rows = [[_cell(*pair) for pair in record.items()] for record in shown]
-    return name, head, rows
-
-
 def _sections(found: Profile) -> Iterator[dict[str, Any]]:
     "The sections that have something to say: charts, or their words where matplotlib is missing, and tables."
     said = conclusions(found.numbers)
     drawn = found.charts if has_charts() else {}
     for heading, names, tables in _TABLES:
         charts = [(said[name], drawn.get(name)) for name in names if name in said]
-        if charts:
-            filled = [_table(found.numbers, name) for name in tables if found.numbers[name]]
-            yield {"heading": heading, "charts": charts, "tables": filled}
+        if not charts:
+            continue
+        filled = []
+        for name in tables:
+            if records := found.numbers[name]:
+                # the last batches or days, the first rows of anything else
+                shown = records[-_LONGEST:] if name.startswith("per_") else records[:_LONGEST]
+                head = [column.replace("_", " ") for column in records[0]]
+                rows = [[_cell(*pair) for pair in record.items()] for record in shown]
+                filled.append((name, head, rows))
+        yield {"heading": heading, "charts": charts, "tables": filled}
 
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #fa2d6f9f
@@ -682,13 +697,13 @@ def profile(
             f"A profile needs {' and '.join(missing)}. "
             f"Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini."
         )
-    source, recipe, ends = places_of(config).input, recipe_of(config), [time.monotonic()]
+    places, recipe, ends = places_of(config), recipe_of(config), [time.monotonic()]
+    source, output = places.input, absolute(places.output.path)
 
     def say(step: str, what: str) -> None:
         ends.append(time.monotonic())
         _LOG.info("  %s of 3 %s: %s, %.1f s", len(ends) - 1, step, what, ends[-1] - ends[-2])
 
-    output = absolute(config.output)
     batches, unfit = _find_batches(source, limits_of(config))
     spark = spark or get_spark(needs_delta(source), addresses=[source.path, output])
     with temporary_conf(spark), _in_our_words(batches), _keep_as_files(output) as stage:

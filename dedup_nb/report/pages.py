@@ -31,7 +31,7 @@ __all__ = [
 import json
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -105,17 +105,16 @@ def sum_in_words(
 def _fates_in_words(m: Metrics) -> list[tuple[str, str]]:
     "What became of rows, by a word for it: dropped, renamed, earlier, bad, entities, note."
     c, cross = m["counts"], m.get("cross_batch") or {}
-    good = c["read"] - c["bad"]
+    of_good = lambda n: f"({share(n, c['read'] - c['bad'])} of the good rows)"
     lines = []
     for reason, n in m["reasons"].items():
-        of_good = f"({share(n, good)} of the good rows)"
-        lines.append(("dropped", f"{grouped(n)} {_reason_in_words(reason, n)} {of_good}"))
-    if c["renamed"]:
-        events = counted(c["renamed"], "event")
-        of_good = f"({share(c['renamed'], good)} of the good rows)"
-        earlier = cross.get("renamed", 0)
-        of_them = f", {grouped(earlier)} of them with an event of an earlier batch" if earlier else ""
-        lines.append(("renamed", f"{events} with the id of another event {of_good}{of_them}"))
+        why = _reason_in_words(reason, n)
+        lines.append(("dropped", f"{grouped(n)} {why} {of_good(n)}"))
+    if renamed := c["renamed"]:
+        words = f"{counted(renamed, 'event')} with the id of another event {of_good(renamed)}"
+        if earlier := cross.get("renamed", 0):
+            words += f", {grouped(earlier)} of them with an event of an earlier batch"
+        lines.append(("renamed", words))
     if cross.get("dropped_for"):
         lines.append(("earlier", f"rows dropped for {largest(cross['dropped_for'])}"))
     if c["bad"]:
@@ -146,9 +145,7 @@ def in_words(m: Metrics) -> str:
 
 # %% ../../nbs/report/20_pages.ipynb #755a3b07
 def batch_cells(
-    batch: Mapping[
-        str, Any
-    ],  # batch_id, counts; and what is known of state, etl_time, seconds, started_at, ...
+    batch: Metrics,  # batch_id, counts; and what is known of state, etl_time, seconds, started_at, ...
 ) -> dict[str, Any]:  # by the name of the column
     "Say of a batch what a table of batches may show; a dash for what nobody knows."
     c = batch["counts"] or {}
@@ -210,13 +207,14 @@ def fate_chart(
 
 def _seconds_chart(seconds: Mapping[str, float]) -> BarTable | None:
     "Where the time went; None if it took none."
-    parts = [(name, s, f"{s:.1f} s") for name, s in seconds.items() if name != "total" and s]
+    parts = {name: s for name, s in seconds.items() if name != "total" and s}
     if not parts:
         return None
-    most, longest, _ = max(parts, key=lambda part: part[1])
     total = seconds["total"]
-    title = f"{total:.1f} s in all, {share(longest, total)} of them for {most}"
-    return bar_table(title, parts)
+    most = max(parts, key=lambda name: parts[name])
+    part = share(parts[most], total)
+    values = [(name, s, f"{s:.1f} s") for name, s in parts.items()]
+    return bar_table(f"{total:.1f} s in all, {part} of them for {most}", values)
 
 
 # %% ../../nbs/report/20_pages.ipynb #52ef3cf2
@@ -271,8 +269,12 @@ def _first_fault(failure: Any) -> str:
     return str(first)[:_LONGEST] + more
 
 
-def _read_bad_rows(output: str, files: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    "What is wrong with the rows at the head of the bad files, and the rows, shortened."
+def bad_examples(
+    output: str,
+    files: Sequence[Mapping[str, Any]],  # of bad rows, as a commit lists them
+) -> list[tuple[str, str]]:  # what is wrong, a row; at most five
+    "Find bad rows to show, one for each thing that is wrong. Looks at the beginnings of three files alone."
+    rows = []
     for f in files[:3]:
         fs, inner = filesystem(f"{output}/{f['path']}")
         with fs.open_input_stream(inner) as stream:
@@ -282,18 +284,10 @@ def _read_bad_rows(output: str, files: Sequence[Mapping[str, Any]]) -> Iterator[
         for record in (json.loads(line)["data"] for line in lines if line):
             payload = record["payload"]
             row = payload if isinstance(payload, str) else json.dumps(payload)
-            yield _first_fault(record["failure"]), re.sub(r"\s+", " ", row)[:_LONGEST]
-
-
-def bad_examples(
-    output: str,
-    files: Sequence[Mapping[str, Any]],  # of bad rows, as a commit lists them
-) -> list[tuple[str, str]]:  # what is wrong, a row; at most five
-    "Find bad rows to show, one for each thing that is wrong. Looks at the beginnings of three files alone."
-    found: dict[str, str] = {}
-    for fault, row in sorted(_read_bad_rows(output, files)):
-        found.setdefault(fault, row)
-    return list(found.items())[:_EXAMPLES]
+            rows.append((_first_fault(record["failure"]), re.sub(r"\s+", " ", row)[:_LONGEST]))
+    # of each fault the row that sorts first
+    found = dict(sorted(rows, reverse=True))
+    return sorted(found.items())[:_EXAMPLES]
 
 
 # %% ../../nbs/report/20_pages.ipynb #28d54898
@@ -341,8 +335,9 @@ def _all_in_words(summary: Summary) -> str:
     "The sum over the batches, and the part that earlier batches have in it."
     c = summary.counts
     total = f"All {len(summary.batches)} batches: {sum_in_words(c)}; {grouped(c['renamed'])} renamed."
-    cross = [m["cross_batch"] for m in summary.batches if m.get("cross_batch")]
-    dropped, renamed = (sum(x.get(name, 0) for x in cross) for name in ("natural_cross_batch", "renamed"))
+    cross = [m.get("cross_batch") or {} for m in summary.batches]
+    dropped = sum(x.get("natural_cross_batch", 0) for x in cross)
+    renamed = sum(x.get("renamed", 0) for x in cross)
     if not dropped and not renamed:
         return total
     return f"{total} Because of earlier batches: {grouped(dropped)} dropped, {grouped(renamed)} renamed."
@@ -456,8 +451,7 @@ _BACK = {
 def _back_chart(rows: Sequence[_Row]) -> BarTable | None:
     "How far back the batches lie for which rows were dropped; None if none was."
     found = {span: sum(row[f"back_{span}"] for row in rows) for span in _BACK}
-    whole = sum(found.values())
-    if not whole:
+    if not (whole := sum(found.values())):
         return None
     near = share(found["hour"] + found["day"], whole)
     title = f"{near} of what is dropped for earlier batches came within a day"
@@ -465,34 +459,32 @@ def _back_chart(rows: Sequence[_Row]) -> BarTable | None:
     return bar_table(title, values, DROPPED)
 
 
-def _share_chart(rows: Sequence[_Row], what: str, words: str) -> Timeline:
+def _shares(rows: Sequence[_Row], what: str) -> list[float]:
     "What share of the rows of each batch goes."
-    shares = []
-    for row in rows:
-        part, whole = _PARTS[what](row)
-        shares.append(part / max(whole, 1))
-    title = f"{share(shares[-1], 1)} of the {words}"
-    return timeline(title, shares, lambda value: share(value, 1), _ends(rows))
-
-
-def _ends(rows: Sequence[_Row]) -> tuple[str, str]:
-    return rows[0]["batch_id"], rows[-1]["batch_id"]
+    parts = map(_PARTS[what], rows)
+    return [part / max(whole, 1) for part, whole in parts]
 
 
 def _index_charts(rows: Sequence[_Row]) -> dict[str, BarTable | Timeline | None]:
     "The charts of the page, by heading; None where there is nothing to draw."
-    sizes, seconds = ([row[name] for row in rows] for name in ("rows_read", "seconds"))
-    last_size, last_took = counted(sizes[-1], "row"), f"{seconds[-1]:.1f} s"
+
+    def over_time(title: str, values: Sequence[float], in_words: Callable[[float], str]) -> Timeline:
+        ends = rows[0]["batch_id"], rows[-1]["batch_id"]
+        return timeline(title.format(in_words(values[-1])), values, in_words, ends)
+
+    of_all = lambda part: share(part, 1)
+    dropped, bad = (
+        "{} of the good rows of the last batch are dropped",
+        "{} of the rows of the last batch are bad",
+    )
     has_bad = any(row["rows_bad"] for row in rows)
-    rows_in_words = lambda n: counted(int(n), "row")
-    seconds_in_words = lambda s: f"{s:.1f} s"
-    dropped, bad = "good rows of the last batch are dropped", "rows of the last batch are bad"
+    sizes, seconds = ([row[name] for row in rows] for name in ("rows_read", "seconds"))
     return {
-        "Rows": timeline(f"The last batch has {last_size}", sizes, rows_in_words, _ends(rows)),
-        "Duplicates": _share_chart(rows, "duplicates", dropped),
-        "Bad rows": _share_chart(rows, "bad rows", bad) if has_bad else None,
+        "Rows": over_time("The last batch has {}", sizes, lambda n: counted(int(n), "row")),
+        "Duplicates": over_time(dropped, _shares(rows, "duplicates"), of_all),
+        "Bad rows": over_time(bad, _shares(rows, "bad rows"), of_all) if has_bad else None,
         "How far back": _back_chart(rows),
-        "Seconds": timeline(f"The last batch took {last_took}", seconds, seconds_in_words, _ends(rows)),
+        "Seconds": over_time("The last batch took {}", seconds, lambda s: f"{s:.1f} s"),
     }
 
 
@@ -507,8 +499,8 @@ def _index_headline(rows: Sequence[_Row], batches: int) -> str:
     number = counted(batches, "batch", "batches")
     if len(rows) < batches:
         number += f", of which the last {grouped(len(rows))} are shown"
-    of_good = share(dropped, read - bad)
-    return f"{number}: {counted(read, 'row')} read, {grouped(dropped)} dropped ({of_good} of the good rows)."
+    of_good, read_rows = share(dropped, read - bad), counted(read, "row")
+    return f"{number}: {read_rows} read, {grouped(dropped)} dropped ({of_good} of the good rows)."
 
 
 def index_html(

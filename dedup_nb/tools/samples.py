@@ -125,7 +125,7 @@ def added(
 _OURS = "com.snowplowanalytics.snowplow"
 
 
-def _entity(schema: str, **data) -> str:
+def _entity(schema: str, **data: str) -> str:
     return json.dumps({"schema": f"iglu:{schema}", "data": data}, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -272,18 +272,21 @@ _SAME = {name: "0" for name in NAMES if name.startswith("br_features_")} | {
 }
 
 
-def _runs(tables: dict[str, Rows]) -> list[tuple[str, list[str]]]:
-    "Source and columns of each run of the line; what is computed is a source of its own."
-    source_of = {}
+_Run = tuple[str, list[str]]  # where its text comes from, and its columns
+
+
+def _runs(tables: dict[str, Rows]) -> list[_Run]:
+    "The runs of the line; what is computed is a source of its own."
+    source_of = dict.fromkeys(NAMES, "same")
     for table, rows in tables.items():
         source_of |= dict.fromkeys(rows[0], table)
     for name in ("etl_tstamp", *_VISIT, *_TRACKED, *_SHOWN):
         source_of[name] = name
-    runs = itertools.groupby(NAMES, key=lambda name: source_of.get(name, "same"))
+    runs = itertools.groupby(NAMES, key=lambda name: source_of[name])
     return [(source, [*names]) for source, names in runs]
 
 
-def _with_row(events: DataFrame, key: str, rows: Rows, runs: list[tuple[str, list[str]]]) -> DataFrame:
+def _with_row(events: DataFrame, key: str, rows: Rows, runs: list[_Run]) -> DataFrame:
     "Add what a table has in the row with the number `key`, as texts of runs named like their first column."
     wanted = [names for _, names in runs if names[0] in rows[0]]
     wanted += [[name] for name in rows[0] if name not in NAMES]
@@ -348,7 +351,7 @@ class _Copy:
 _SAME_TIME = {"days": 1, "wait_ms": _DAY}
 _CHANGES = "network prefetch screener title clock bot other".split()
 _ERRORS = "empty not_tsv 130 132 id no_id required int double boolean timestamp json envelope several".split()
-_WORDS = {
+_WORDS: dict[str, dict[str, Any]] = {  # fields of `_Copy`
     # collected later the same day
     "soon": {"wait_ms": 200, "wait_spread": 1500},
     "then": {"wait_ms": 2000, "wait_spread": 1000},
@@ -629,7 +632,7 @@ def sample_rows(
     the fingerprint is missing. The same arguments give the same rows on any number of partitions. Raises
     `ConfigError`.
     """
-    wish = {"bad_lines": bad_lines, "hot_share": hot_share, "doubled": doubled, **shares}
+    wish: dict[str, Any] = {"bad_lines": bad_lines, "hot_share": hot_share, "doubled": doubled, **shares}
     return _rows(spark.range(events * batches), events=events, batches=batches, seed=seed, **wish)
 
 
@@ -723,7 +726,7 @@ def write_samples(
     One file a batch is written by the driver to a local path, with the same bytes each time; several are
     written by Spark to any path. Raises `ConfigError`.
     """
-    made = {"events": events, "batches": batches, "seed": seed, **options}
+    made: dict[str, Any] = {"events": events, "batches": batches, "seed": seed, **options}
     rows, files = sample_rows(spark, **made), files or -(-events // _A_FILE)
     if files == 1:
         _write_files(path, rows)
