@@ -113,6 +113,13 @@ def conformance():
 
 
 @pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    "The test works in a folder of its own, with no settings.ini in reach."
+    monkeypatch.chdir(tmp_path)
+    return str(tmp_path)
+
+
+@pytest.fixture
 def said():
     "The lines that the package logs during a test."
     from runs import heard

@@ -27,10 +27,8 @@ NO_SPARK = {"JAVA_HOME": "/nowhere", "PATH": ""}
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    "No settings.ini in reach, nothing left behind."
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+def nothing_is_left_behind(own_folder, monkeypatch):
+    monkeypatch.setenv("TMPDIR", own_folder)
 
 
 def exit_code(words):

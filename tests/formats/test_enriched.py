@@ -10,10 +10,10 @@ from functools import cache
 
 import pytest
 from conftest import CONFORMANCE
+from inputs import ID, line, opened
 from pyspark.sql import functions as F
 from runs import committed, go
 from spread import configured
-from test_read import ID, line, opened
 
 import dedup_nb
 from dedup_nb.base.config import Config

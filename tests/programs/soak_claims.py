@@ -11,7 +11,7 @@ import sys
 import time
 
 from emulator import ministack
-from test_dynamodb import ROUGH, check_killed, check_race, killed_and_run_again
+from test_claims import ROUGH, check_killed, check_race, killed_and_run_again
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 
