@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 from runs import SAMPLES, TWO, TWO_DAYS, files, go, write
+from spread import configured
 
 from dedup_nb import deduplicate
 from dedup_nb.base.errors import ConfigError, ConservationError, InputError
@@ -279,3 +280,16 @@ def test_an_original_id_with_a_collation_is_carried_on(spark):
     found = deduplicate(collated)
     assert sorted(r.event_id for r in found.kept.collect()) == ["a", "b"]
     assert found.kept.schema["original_event_id"].dataType == collated.schema["original_event_id"].dataType
+
+
+def test_a_session_of_somebody_else_is_tuned_while_a_run_works(spark):
+    name = "spark.sql.codegen.maxFields"
+    with configured(spark, {name: "100"}):
+        with pytest.raises(ZeroDivisionError), temporary_conf(spark):
+            assert spark.conf.get(name) == "300"
+            1 / 0
+        assert spark.conf.get(name) == "100"
+    with configured(spark, {name: "500"}), temporary_conf(spark):
+        assert spark.conf.get(name) == "500"
+    with temporary_conf(object()):
+        pass  # one that has no settings, or none for us

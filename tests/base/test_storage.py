@@ -5,15 +5,7 @@ import pytest
 from inputs import SPELLINGS
 
 from dedup_nb.base.errors import InputError
-from dedup_nb.base.storage import (
-    absolute,
-    canonical,
-    escaped,
-    filesystem,
-    in_order,
-    is_inside,
-    loader_url,
-)
+from dedup_nb.base.storage import absolute, canonical, escaped, filesystem, in_order, is_inside, loader_url
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 

@@ -8,6 +8,7 @@ from uuid import uuid5
 
 import pytest
 from emulator import Faults, a_name, a_table, items, ministack, refuse
+from ledgers import states_of
 from pyspark.sql import functions as F
 from runs import STAYED, TWO, config, files, go, stayed, write
 
@@ -45,10 +46,6 @@ def opened(endpoint, name=None, spark=None, folder="unused", recipe=RECIPE, **mo
 
 def begin(m, batch, day, **more):
     return m.begin(batch, at(day), {"token": f"{batch} {time.monotonic_ns()}"}, **more)
-
-
-def states(m):
-    return {e.batch_id: e.state for e in m.ledger().entries.values()}
 
 
 # --- the ledger, without Spark ---------------------------------------------------------------------------
@@ -200,7 +197,7 @@ def test_a_commit_that_comes_in_between_wins_over_abandon(dynamodb):
     m.store.append = late
     with pytest.raises(ManifestError, match="cannot be abandoned: two dropped rows"):
         m.abandon("one")
-    assert states(m) == {"one": "claimed", "two": "committed"}
+    assert states_of(m) == {"one": "claimed", "two": "committed"}
 
 
 def seconds_to_claim(endpoint, batches):

@@ -5,10 +5,7 @@ from inputs import found_in, ids, make_files, write
 
 from dedup_nb.base.config import Config, Input, Limits, limits_of
 from dedup_nb.base.errors import ConfigError, InputError, MissingInputError
-from dedup_nb.base.storage import (
-    in_order,
-    names_in,
-)
+from dedup_nb.base.storage import in_order, names_in
 from dedup_nb.formats.batches import Batch, find_batches, is_asked_for, late_id
 
 pytestmark = pytest.mark.usefixtures("own_folder")

@@ -9,9 +9,7 @@ from inputs import SPELLINGS
 
 from dedup_nb.base.config import Config, ManifestSettings
 from dedup_nb.base.errors import ConfigError
-from dedup_nb.base.storage import (
-    write_text,
-)
+from dedup_nb.base.storage import write_text
 from dedup_nb.pipeline import job
 from dedup_nb.pipeline.commit import publish
 from dedup_nb.pipeline.job import (

@@ -12,11 +12,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from runs import go, shown, write
+from runs import go, shown, states_in, write
 from spread import kill_group
-
-from dedup_nb.manifest.lake import LakeStore
-from dedup_nb.manifest.ledger import Ledger
 
 pytestmark = pytest.mark.slow
 FIRST = {"0": [("z", "f", 0, 0)]}
@@ -43,11 +40,6 @@ def ended(process, within_s=150):
     return process.returncode, out + err
 
 
-def states(spark, folder):
-    entries = Ledger(LakeStore(spark, str(folder / "out/manifest")).markers()).entries
-    return {e.batch_id: e.state for e in entries.values()}
-
-
 def rows_left(folder):
     paths = (p for p in (folder / "out").rglob("*") if p.is_file() and "manifest" not in p.parts)
     return {p: p.read_bytes() for p in paths}
@@ -66,7 +58,7 @@ def test_two_processes_on_one_batch_one_wins_and_the_other_says_who(spark, tmp_p
     )
     assert any(words.lower() in said.lower() for words in reasons), said[-2000:]
     assert shown(spark, tmp_path / "out", "1") == [("a", 1), ("new of a", 2)]
-    assert states(spark, tmp_path) == {"0": "committed", "1": "committed"}
+    assert states_in(spark, tmp_path) == {"0": "committed", "1": "committed"}
 
 
 def test_two_processes_on_a_fresh_output_both_end_well(spark, tmp_path):
@@ -90,7 +82,7 @@ def test_two_processes_on_batches_with_shared_ids_keep_each_pair_once(spark, tmp
     assert [code for code, _ in results] == [0, 0], results
     found = Counter(i for batch in "12" for i, _ in shown(spark, tmp_path / "out", batch))
     assert found == {"a": 1, "b": 1, "c": 1, "d": 1, "new of d": 1}
-    assert set(states(spark, tmp_path).values()) == {"committed"}
+    assert set(states_in(spark, tmp_path).values()) == {"committed"}
 
 
 def test_a_zombie_that_goes_on_after_it_was_taken_over_changes_nothing(spark, tmp_path):
@@ -108,7 +100,7 @@ def test_a_zombie_that_goes_on_after_it_was_taken_over_changes_nothing(spark, tm
         os.kill(zombie.pid, signal.SIGCONT)
         code, said = ended(zombie)
     assert code == 4 and "FencedError: Batch 1 was" in said, said[-2000:]
-    assert rows_left(tmp_path) == before and states(spark, tmp_path) == {"1": "committed"}
+    assert rows_left(tmp_path) == before and states_in(spark, tmp_path) == {"1": "committed"}
     assert shown(spark, tmp_path / "out", "1") == [("a", 1), ("new of a", 2)]
 
 

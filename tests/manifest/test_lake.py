@@ -8,21 +8,19 @@ import uuid
 from hashlib import sha256
 
 import pytest
+from ledgers import RECIPE, states_of
 from pyspark.sql import functions as F
 from runs import config
 
-from dedup_nb.base.config import Recipe
 from dedup_nb.manifest.lake import LakeStore, read_markers
 from dedup_nb.manifest.ledger import FORMAT, ManifestError, Marker
 from dedup_nb.manifest.protocol import Manifest
 from dedup_nb.operate.history import forget
-from dedup_nb.pipeline.job import recipe_record
 from dedup_nb.rules.cross_batch import Fate, id_key, pair_key
 
 DAY = 86400
 T = 20_777 * DAY  # 2026-11-20
 FIRST = Fate.STAYS | Fate.HEAD
-RECIPE = recipe_record(Recipe(missing_fingerprint="surrogate", retention_days=10), "lower")
 
 
 def keys(spark, *rows):
@@ -55,10 +53,6 @@ def known(manifest, etl, *ids):
     return sorted((r.batch_id, r.fate) for r in found)
 
 
-def states(manifest):
-    return {e.batch_id: e.state for e in manifest.ledger().entries.values()}
-
-
 def stored(manifest):
     "The batches of the keys in the table, one for each."
     return sorted(r.batch_id for r in manifest.store.table().where("kind = 'key'").collect())
@@ -75,7 +69,7 @@ def test_the_story_of_three_batches(lake, spark, tmp_path, monkeypatch):
     claim = m.begin("two", T + 9 * DAY, {"token": "t"})
     # another run is late at this place
     taken = Marker(claim.seq, "claim", "three", {"token": "u", "etl": T})
-    assert not other.store.append(taken) and states(other) == {ODD: "committed", "two": "claimed"}
+    assert not other.store.append(taken) and states_of(other) == {ODD: "committed", "two": "claimed"}
     alive = ("order 7", "f", FIRST, ODD, 1)
     m.commit(claim, keys(spark, ("order 7", "g", Fate.RENAMED), alive), {"pairs": 1})
 
@@ -126,7 +120,7 @@ def test_the_table_stays_small_and_lets_what_expired_go(lake, monkeypatch):
     assert known(m, T + 36 * DAY, "all", "id7") == [("b7", Fate.STAYS), ("b7", FIRST), ("b8", Fate.STAYS)]
     old = [b for b in stored(m) if b != "b8"]
     assert set(m.expire(T + 42 * DAY)) >= set(old) and set(stored(m)) == {"b8"}
-    assert set(states(lake()).values()) == {"committed"} and len(states(lake())) == 9
+    assert set(states_of(lake()).values()) == {"committed"} and len(states_of(lake())) == 9
 
 
 @pytest.mark.slow
@@ -165,7 +159,7 @@ def test_half_a_table_is_nothing_and_one_of_a_newer_format_is_not_touched(lake, 
     for file in (tmp_path / "manifest/_delta_log").rglob("*.*"):
         file.unlink()
     m = lake()
-    assert states(m) == {} and m.store.append(newer)
+    assert states_of(m) == {} and m.store.append(newer)
     there = config(tmp_path, manifest_path=str(tmp_path / "manifest"))
     for act in (lambda: m.begin("one", T, {"token": "t"}), lambda: forget("one", there, spark, yes=True)):
         with pytest.raises(ManifestError, match=f"has format {FORMAT + 1}.*Upgrade"):
