@@ -105,6 +105,28 @@ def dynamodb():
         yield address
 
 
+@pytest.fixture(scope="module")
+def shared_table(dynamodb):
+    "A DynamoDB table that tests with ids of their own share."
+    return made_table(dynamodb)
+
+
+@pytest.fixture
+def table(dynamodb):
+    "A DynamoDB table of its own."
+    return made_table(dynamodb)
+
+
+def made_table(address):
+    from emulator import a_table
+
+    from dedup_nb.dynamodb.table import create_table
+
+    made = a_table(address)
+    create_table(made)
+    return made
+
+
 @pytest.fixture(scope="session")
 def conformance():
     if not CONFORMANCE.is_dir():
