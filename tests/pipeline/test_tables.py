@@ -8,24 +8,23 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from entities import WIDE, entity, envelope, line_of
 from pyspark.sql import functions as F
 from runs import files, record, rows
-from test_shred import envelope, item, line_of, lines_of
 
 from dedup_nb import Config, run
 from dedup_nb.base.errors import ConfigError, ConservationError, OutputError
 from dedup_nb.formats.enriched import decoded, with_line_ids
 from dedup_nb.formats.shred import LAYOUTS
-from dedup_nb.formats.wide_rows import columns_as_json, columns_from_json, fitted_types
 from dedup_nb.manifest.ledger import Ledger
 from dedup_nb.pipeline import write
 from dedup_nb.pipeline.commit import check_entities, publish_pending
 
 A, B, C = (f"0000000{n}-0000-4000-8000-000000000000" for n in (1, 2, 3))
 PAGES = envelope(
-    "contexts", [item("web_page", {"id": "p1"}), item("web_page", {"id": "p2", "deep": {"n": 1}})]
+    "contexts", [entity("web_page", {"id": "p1"}), entity("web_page", {"id": "p2", "deep": {"n": 1}})]
 )
-CLICK = envelope("unstruct_event", item("linkClick", {"targetUrl": "/cart"}, "1-0-1"))
+CLICK = envelope("unstruct_event", entity("linkClick", {"targetUrl": "/cart"}, "1-0-1"))
 LATER = "2026-11-20 10:00:01"
 
 
@@ -303,9 +302,9 @@ def test_columns_that_are_no_text_are_refused(spark, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["5.x", "classic"])
 def test_a_schema_of_both_kinds_and_an_event_that_looks_like_an_entity(spark, source, layout):
-    own = envelope("unstruct_event", item("click", {"n": 1}))
-    both = line_of(event_id=A, unstruct_event=own, contexts=envelope("contexts", [item("click", {"n": 2})]))
-    pages = envelope("contexts", [item("page", {"n": 3})])
+    own = envelope("unstruct_event", entity("click", {"n": 1}))
+    both = line_of(event_id=A, unstruct_event=own, contexts=envelope("contexts", [entity("click", {"n": 2})]))
+    pages = envelope("contexts", [entity("page", {"n": 3})])
     folder = source([both, line_of(event_id=B, app_id='{"schema":{}', contexts=pages)])
     m = go(spark, folder, shred_layout=layout)
     assert m["counts"]["kept"] == 2
@@ -358,9 +357,6 @@ def test_wide_rows_are_lines_of_json(spark, source):
     assert not (folder / "out/runs/1/copy.sql").exists()
 
 
-WIDE = "contexts_com_acme_web_page_1"
-
-
 def wide(spark, folder, batch):
     paths = [str(folder / "out" / f["path"]) for f in record(folder / "out", batch)["events"]]
     return spark.read.parquet(*paths)
@@ -375,7 +371,7 @@ def test_wide_rows_have_typed_columns_that_grow_and_do_not_break(spark, tmp_path
         "4": [],
     }
     for batch, pages in batches.items():
-        contexts = envelope("contexts", [item("web_page", p) for p in pages])
+        contexts = envelope("contexts", [entity("web_page", p) for p in pages])
         path = tmp_path / f"in/run={batch}"
         path.mkdir(parents=True)
         text = line_of(event_id=f"{batch}{A[1:]}", event_fingerprint="f", contexts=contexts)
@@ -394,37 +390,6 @@ def test_wide_rows_have_typed_columns_that_grow_and_do_not_break(spark, tmp_path
     assert rows(wide(spark, tmp_path, "1")) == before
     assert dict(wide(spark, tmp_path, "1").dtypes)[WIDE] == types[0]
     assert json.loads((tmp_path / "out/runs/wide_columns.json").read_text())[WIDE]["type"] == "array"
-
-
-@pytest.mark.parametrize(
-    "was, now",
-    [
-        pytest.param({"at": {"x": 1}}, {"at": "home"}, marks=pytest.mark.slow),
-        pytest.param({"at": 1}, {"at": [1]}, marks=pytest.mark.slow),
-        ({"n": 5}, {"n": 5.5}),
-        pytest.param({"n": 5}, {"n": 2**70}, marks=pytest.mark.slow),
-        pytest.param({"id": 1}, {"id": 1, "Id": 2}, marks=pytest.mark.slow),
-        ({"first name": 1, "a.b": 2, "it's": 3, "3d": 4}, {"first name": "x"}),
-    ],
-)
-def test_no_value_is_lost_between_batches(spark, was, now):
-    def events(data):
-        contexts = envelope("contexts", [item("web_page", data)])
-        return decoded(with_line_ids(lines_of(spark, line_of(contexts=contexts)), "value"), None)
-
-    before, texts = fitted_types(events(was), {}, grows=True)
-    assert texts == [] and columns_from_json(columns_as_json(before)) == before
-    after, texts = fitted_types(events(now), before, grows=True)
-    assert texts == [WIDE] and after[WIDE].simpleString() == "string"
-    assert fitted_types(events(was), before, grows=True) == (before, [])
-
-
-@pytest.mark.parametrize("data", [5, "text", {}, [1], {"a": 1, "A": 2}, {"n": 2**70}])
-def test_what_no_type_holds_is_text(spark, data):
-    contexts = envelope("contexts", [item("web_page", data)])
-    events = decoded(with_line_ids(lines_of(spark, line_of(contexts=contexts)), "value"), None)
-    columns, texts = fitted_types(events, {}, grows=True)
-    assert columns[WIDE].simpleString() == "string" and texts == [WIDE]
 
 
 @pytest.mark.slow
