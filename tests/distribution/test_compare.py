@@ -29,14 +29,14 @@ CASES = [
 TIMES = "event_id string, event_fingerprint string, etl_tstamp int, page string"
 
 
-def numbers(frame):
+def numbers_by_way(frame):
     return {r.way: (r.kept, r.lost, r.twice, r.arbitrary) for r in frame.collect()}
 
 
 def test_other_ways_side_by_side(spark):
     events = spark.createDataFrame(CASES, TIMES)
     found = compare(events)
-    assert numbers(found) == {
+    assert numbers_by_way(found) == {
         "dedup_nb": (8, 0, 0, 0),
         "drop_duplicates": (6, 2, 0, 4),
         "dbt": (6, 2, 0, 1),

@@ -31,7 +31,7 @@ def planted():
 
 
 @pytest.fixture(scope="module")
-def samples(spark, tmp_path_factory):
+def profiled_samples(spark, tmp_path_factory):
     output = tmp_path_factory.mktemp("profile")
     config = Config(input=str(ROOT / "data_samples"), output=str(output))
     return profile(config, spark), output
@@ -46,10 +46,10 @@ def more(planted, reasons, *kinds):
 NATURAL, SYNTHETIC = REASONS[:2], REASONS[2:]
 
 
-def test_the_headline_is_what_was_planted(samples, planted):
+def test_the_headline_is_what_was_planted(profiled_samples, planted):
     sizes = planted["event_id"].value_counts()
     lines = sum(1 for _ in (ROOT / "data_samples" / "truth.csv").open()) - 1
-    assert headline(samples[0]) == {
+    assert headline(profiled_samples[0]) == {
         "events": len(planted),
         "ids": len(sizes),
         "repeated_ids": int((sizes > 1).sum()),
@@ -58,39 +58,41 @@ def test_the_headline_is_what_was_planted(samples, planted):
         "hottest_id_events": int(sizes.max()),
         "bad": lines - len(planted),
     }
-    assert samples[0].numbers["without_fingerprint"] == int((planted["event_fingerprint"] == "").sum())
+    assert profiled_samples[0].numbers["without_fingerprint"] == int(
+        (planted["event_fingerprint"] == "").sum()
+    )
 
 
-def test_every_size_of_id_is_what_was_planted(samples, planted):
+def test_every_size_of_id_is_what_was_planted(profiled_samples, planted):
     sizes = planted["event_id"].value_counts().value_counts()
-    told = {size["events_per_id"]: size["ids"] for size in samples[0].numbers["distribution"]}
+    told = {size["events_per_id"]: size["ids"] for size in profiled_samples[0].numbers["distribution"]}
     assert told == sizes.to_dict()
 
 
-def test_the_split_is_what_was_planted(samples, planted):
-    shown = samples[0].frames["split"].set_index("what")
+def test_the_split_is_what_was_planted(profiled_samples, planted):
+    shown = profiled_samples[0].frames["split"].set_index("what")
     told = planted[planted["reason_known"] != ""].groupby("reason_known")["event_id"].agg(["size", "nunique"])
     for reason in REASONS:
         assert shown.loc[reason, ["rows", "ids"]].tolist() == told.loc[reason].tolist(), reason
     assert shown["rows"].sum() == len(planted)
 
 
-def test_every_batch_is_what_was_planted(samples, planted):
+def test_every_batch_is_what_was_planted(profiled_samples, planted):
     told = planted.groupby(["batch_id", "reason_known"]).size().unstack(fill_value=0)
-    for batch in samples[0].numbers["per_batch"]:
+    for batch in profiled_samples[0].numbers["per_batch"]:
         wanted = told.loc[batch["batch"]]
         assert batch["first"] == wanted[""] and batch["events"] == wanted.sum()
         assert {reason: batch[reason] for reason in REASONS} == {reason: wanted[reason] for reason in REASONS}
 
 
-def test_the_days_add_up_to_what_was_planted(samples, planted):
-    days = samples[0].frames["per_day"]
+def test_the_days_add_up_to_what_was_planted(profiled_samples, planted):
+    days = profiled_samples[0].frames["per_day"]
     assert days["events"].sum() == len(planted)
     assert all(days[reason].sum() == more(planted, [reason]) for reason in REASONS)
 
 
-def test_the_causes_are_those_that_were_planted(samples, planted):
-    rows = {(c["kind"], c["cause"]): c["rows"] for c in samples[0].numbers["causes"]}
+def test_the_causes_are_those_that_were_planted(profiled_samples, planted):
+    rows = {(c["kind"], c["cause"]): c["rows"] for c in profiled_samples[0].numbers["causes"]}
     assert rows["natural", "exact"] == more(planted, NATURAL, "exact", "cross_exact")
     assert rows["natural", "replayed"] == more(planted, NATURAL, "replayed", "cross_replayed")
     # copies with both timestamps equal and another address: nothing says why
@@ -103,16 +105,16 @@ def test_the_causes_are_those_that_were_planted(samples, planted):
     assert sum(rows.values()) == more(planted, REASONS) and ("natural", "changed") not in rows
 
 
-def test_the_examples_are_of_the_kind(samples, planted):
+def test_the_examples_are_of_the_kind(profiled_samples, planted):
     kinds = planted.groupby("event_id")["kind"].agg(set)
-    causes = samples[0].numbers["causes"]
+    causes = profiled_samples[0].numbers["causes"]
     shown = {c["cause"]: set().union(*(kinds[i] for i in c["examples"])) for c in causes}
     assert shown["replayed"] <= {"replayed", "cross_replayed"}
     assert shown["weak_id"] == {"weak_id"} and shown["robot"] <= {"bot", "hot_mixed"}
 
 
-def test_the_columns_are_those_that_were_changed(samples, planted):
-    frames = samples[0].frames
+def test_the_columns_are_those_that_were_changed(profiled_samples, planted):
+    frames = profiled_samples[0].frames
     sets = {tuple(names) for names in frames["column_sets"]["columns"]}
     # a pre-fetcher sends no referrer and no size; a title is changed; a twin without a fingerprint differs in
     # nothing that the client sent
@@ -124,13 +126,13 @@ def test_the_columns_are_those_that_were_changed(samples, planted):
     assert natural.loc["collector_tstamp", "rows"] == resent
 
 
-def test_the_hot_ids_are_those_that_were_planted(samples, planted):
+def test_the_hot_ids_are_those_that_were_planted(profiled_samples, planted):
     sizes = planted["event_id"].value_counts()
-    hot = samples[0].frames["hot_ids"]
+    hot = profiled_samples[0].frames["hot_ids"]
     assert hot["rows"].tolist() == sorted(sizes[sizes > 1], reverse=True)[: len(hot)]
     assert all(sizes[i] == n for i, n in zip(hot["id"], hot["rows"]))
     assert (hot["natural"] + hot["synthetic"] + 1 == hot["rows"]).all()
-    top = samples[0].numbers["hot_shares"][1]
+    top = profiled_samples[0].numbers["hot_shares"][1]
     assert top["excess"] == sizes[:10].sum() - 10 and top["share"] == top["excess"] / more(planted, REASONS)
 
 
@@ -155,8 +157,8 @@ class Structure(HTMLParser):
             self.wrong.append(tag)
 
 
-def test_the_files_hold_the_numbers_and_fetch_nothing(samples):
-    found, output = samples
+def test_the_files_hold_the_numbers_and_fetch_nothing(profiled_samples):
+    found, output = profiled_samples
     numbers, text = json.loads((output / "profile.json").read_text()), (output / "profile.html").read_text()
     assert numbers == json.loads(json.dumps(found.numbers))
     assert all(isinstance(numbers[name], int) for name in COUNTS)
@@ -166,19 +168,19 @@ def test_the_files_hold_the_numbers_and_fetch_nothing(samples):
     assert not re.search(r"""(?:src|href)\s*=\s*["']?[^"'#\s]|url\((?!#)|@import|<script|<link""", text)
 
 
-def test_the_page_has_every_chart_and_its_numbers(samples):
-    page = Structure(samples[0].html())
-    assert page.seen["svg"] == len(samples[0].charts) == 11 and not page.wrong
+def test_the_page_has_every_chart_and_its_numbers(profiled_samples):
+    page = Structure(profiled_samples[0].html())
+    assert page.seen["svg"] == len(profiled_samples[0].charts) == 11 and not page.wrong
     assert page.seen["h2"] == 10 and page.seen["details"] == page.seen["table"] == 12
-    for line in samples[0].conclusions():
-        assert line.replace("'", "&#39;") in samples[0]._repr_html_()
+    for line in profiled_samples[0].conclusions():
+        assert line.replace("'", "&#39;") in profiled_samples[0]._repr_html_()
 
 
-def test_every_conclusion_has_a_number(samples):
-    said = samples[0].conclusions()
+def test_every_conclusion_has_a_number(profiled_samples):
+    said = profiled_samples[0].conclusions()
     assert len(said) == 12 and all(re.search(r"\d|^No natural repeat", line) for line in said)
     assert said[0] == "7.8 % of 11 906 events are repeats, on 2.4 % of the ids; the hottest id has 378"
-    assert str(samples[0]).splitlines()[0].endswith("; 94 rows are no events")
+    assert str(profiled_samples[0]).splitlines()[0].endswith("; 94 rows are no events")
 
 
 def unreadable(figure):
@@ -194,12 +196,12 @@ def unreadable(figure):
     return wrong
 
 
-def test_charts_say_their_conclusion_and_stay_in_the_picture(samples):
-    for name, chart in samples[0].charts.items():
+def test_charts_say_their_conclusion_and_stay_in_the_picture(profiled_samples):
+    for name, chart in profiled_samples[0].charts.items():
         title = chart.figure.get_suptitle().replace("\n", " ").replace("\\$", "$")
-        assert title == conclusions(samples[0].numbers)[name]
+        assert title == conclusions(profiled_samples[0].numbers)[name]
         assert not unreadable(chart.figure), name
-    picture = samples[0].charts["causes"].png()
+    picture = profiled_samples[0].charts["causes"].png()
     assert picture[1:4] == b"PNG" and len(picture) < 60_000
 
 
@@ -216,9 +218,9 @@ def test_a_short_scale_has_ticks_at_plain_numbers(hottest, ids, ticks):
     assert {t.get_text() for t in axes.get_xticklabels()} >= {"1"}
 
 
-def test_names_that_are_no_formulas_and_long_ones_can_be_drawn(samples):
+def test_names_that_are_no_formulas_and_long_ones_can_be_drawn(profiled_samples):
     "A pair of dollar signs is a formula to matplotlib, and this one no valid one."
-    n = samples[0].numbers
+    n = profiled_samples[0].numbers
     strange = "${id}_${ts}" + "x" * 60
     changed = {
         **{"gaps": [], "per_day": [], "ids": 0},  # charts without names
@@ -232,9 +234,9 @@ def test_names_that_are_no_formulas_and_long_ones_can_be_drawn(samples):
     assert strange in odd.html()
 
 
-def test_without_matplotlib_the_page_has_words_and_tables(samples, monkeypatch):
+def test_without_matplotlib_the_page_has_words_and_tables(profiled_samples, monkeypatch):
     monkeypatch.setattr("dedup_nb.distribution.profile.has_charts", lambda: False)
-    page = Structure(samples[0].html())
+    page = Structure(profiled_samples[0].html())
     assert page.seen["svg"] == 0 and page.seen["table"] == 12 and page.seen["h2"] == 10
 
 
@@ -449,7 +451,7 @@ def test_where_all_ids_are_unique_nothing_else_is_said():
     assert conclusions(numbers) == {"distribution": "All 2 ids are unique"}
 
 
-def test_the_knee_is_where_more_hours_bring_little(samples):
+def test_the_knee_is_where_more_hours_bring_little(profiled_samples):
     shares = {
         "1 hour": (0.7, 1),
         "1 day": (0.97, 0.99),
@@ -462,7 +464,7 @@ def test_the_knee_is_where_more_hours_bring_little(samples):
         for name, (share, seen) in shares.items()
     ]
     assert knee(curve) == "1 day"
-    assert conclusions({**samples[0].numbers, "window": curve, "knee": "1 day"})["window"] == (
+    assert conclusions({**profiled_samples[0].numbers, "window": curve, "knee": "1 day"})["window"] == (
         "A memory of 1 day catches 97.0 % of the copies; "
         "30 days, 98.5 % of the copies, as far as 40 % of the data can tell"
     )

@@ -1,7 +1,7 @@
 "Batches: which folders are one, what each holds, and which are let through."
 
 import pytest
-from inputs import found_in, ids, make_files, write
+from inputs import found_in, ids, make_files, write_lines
 
 from dedup_nb.base.config import Config, Input, Limits, limits_of
 from dedup_nb.base.errors import ConfigError, InputError, MissingInputError
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 )
 def test_folders_that_match_are_batches(tmp_path, files, pattern, expected):
     for name in files:
-        write(tmp_path / "events" / name, "x")
+        write_lines(tmp_path / "events" / name, "x")
     assert ids(tmp_path / "events", batch_pattern=pattern) == expected
 
 
 def test_a_batch_knows_its_files_with_their_size(tmp_path):
-    path = write(tmp_path / "run=1" / "deep" / "a", "12345")
-    write(tmp_path / "run=1" / "_SUCCESS")
+    path = write_lines(tmp_path / "run=1" / "deep" / "a", "12345")
+    write_lines(tmp_path / "run=1" / "_SUCCESS")
     [batch] = found_in(tmp_path).batches
     [file] = batch.files
     assert (file.path, file.size, batch.bytes, batch.source) == (str(path), 6, 6, str(tmp_path / "run=1"))
@@ -42,7 +42,7 @@ def test_a_batch_knows_its_files_with_their_size(tmp_path):
 
 
 def test_the_users_scheme_is_kept(tmp_path):
-    write(tmp_path / "run=1" / "a", "x")
+    write_lines(tmp_path / "run=1" / "a", "x")
     [batch] = found_in(f"file:{tmp_path}").batches
     assert batch.files[0].path == f"file://{tmp_path}/run=1/a"
 
@@ -59,14 +59,14 @@ def test_the_users_scheme_is_kept(tmp_path):
 )
 def test_an_input_that_is_one_batch_is_named_by_its_path(tmp_path, path, place, batch_id):
     for name in ("run=2026-11-20/a.tsv.gz", "dt=20/hour=05/a", "no/folders/x.tsv"):
-        write(tmp_path / name, "x")
+        write_lines(tmp_path / name, "x")
     assert ids(f"{tmp_path}/{path}", **place) == [batch_id]
     assert ids(tmp_path / "no" / "folders", "mine") == ["mine"]
 
 
 def test_a_given_batch_id_picks_that_folder(tmp_path):
     for day in (19, 20):
-        write(tmp_path / f"run=2026-11-{day}" / "a", "x")
+        write_lines(tmp_path / f"run=2026-11-{day}" / "a", "x")
     assert ids(tmp_path, "2026-11-19") == ["2026-11-19"]
     words = "Wanted batch 2026-11-2; .* has 2026-11-19, 2026-11-20.* Did you mean 2026-11-20"
     with pytest.raises(MissingInputError, match=words):
@@ -80,7 +80,7 @@ def test_a_table_is_one_batch(path, batch_id):
 
 def test_files_beside_the_batch_folders_are_said(tmp_path):
     for name in ("run=1/a", "stray-1.tsv", "other/stray-2.tsv"):
-        write(tmp_path / name, "x")
+        write_lines(tmp_path / name, "x")
     [note] = found_in(tmp_path).notes
     assert note.startswith("2 files lie beside the batch folders (run=*), in no batch; the first is ")
     assert note.endswith("other/stray-2.tsv")
@@ -97,7 +97,7 @@ def test_files_beside_the_batch_folders_are_said(tmp_path):
 )
 def test_folders_that_look_like_batches_by_another_pattern_are_said(tmp_path, folders, pattern):
     for name in folders:
-        write(tmp_path / "in" / name / "a", "x")
+        write_lines(tmp_path / "in" / name / "a", "x")
     found = found_in(tmp_path / "in")
     assert [b.batch_id for b in found.batches] == ["in"]
     expected = (
@@ -123,7 +123,7 @@ def test_a_missing_setting_is_said():
 @pytest.mark.parametrize("name", ["a b", "-x", "a'b", "ü;", "x" * 181, "1~2x", "1~"])
 def test_an_unfit_folder_is_named_and_the_others_go_on(tmp_path, name):
     for folder in ("run=1", f"run={name}"):
-        write(tmp_path / folder / "a", "x")
+        write_lines(tmp_path / folder / "a", "x")
     found = found_in(tmp_path)
     assert [b.batch_id for b in found.batches] == ["1"]
     assert f"run={name}: {name!r} cannot name a batch: " in found.unfit[0]
@@ -133,9 +133,9 @@ def test_an_unfit_folder_is_named_and_the_others_go_on(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["1+1", "a@b", "2026-11-20_13", "x" * 180])
 def test_a_folder_name_cannot_be_taken_for_late_files(tmp_path, name):
-    write(tmp_path / f"run={name}" / "a", "x")
+    write_lines(tmp_path / f"run={name}" / "a", "x")
     assert ids(tmp_path) == [name]
-    write(tmp_path / "run=1~1" / "a", "x")
+    write_lines(tmp_path / "run=1~1" / "a", "x")
     found = found_in(tmp_path)
     assert [b.batch_id for b in found.batches] == [name] and "'1~1' cannot name a batch" in found.unfit[0]
     assert late_id("1", 1) == "1~1"
@@ -143,7 +143,7 @@ def test_a_folder_name_cannot_be_taken_for_late_files(tmp_path, name):
 
 def test_two_folders_with_one_id_are_both_left_out(tmp_path):
     for name in ("a=1_2/b=3/f", "a=1/b=2_3/f", "a=9/b=9/f"):
-        write(tmp_path / name, "x")
+        write_lines(tmp_path / name, "x")
     found = found_in(tmp_path, batch_pattern="a=*/b=*")
     assert [b.batch_id for b in found.batches] == ["9_9"]
     assert "would both be batch 1_2_3" in found.unfit[0]

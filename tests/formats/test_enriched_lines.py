@@ -159,7 +159,7 @@ WRITTEN = [case for case, good in CASES.items() if 0 < good < 48]  # those with 
 
 
 @pytest.fixture(scope="module")
-def written(spark):
+def written_lines(spark):
     "Events as lines again: in New York, with white space in a text and a column that goes."
     recorded = [text for case in WRITTEN for text in RECORDED_LINES.get(case, ())]
     events = decoded(numbered_lines(spark, [TO_WRITE, *recorded])).select(*NAMES)
@@ -169,7 +169,7 @@ def written(spark):
         return [r.value for r in enriched_lines(events).collect()]
 
 
-def test_an_event_becomes_a_line_again(written):
+def test_an_event_becomes_a_line_again(written_lines):
     expected = {
         **TYPED,
         "app_id": "a b c d",
@@ -179,15 +179,15 @@ def test_an_event_becomes_a_line_again(written):
         "page_title": 'say "what"',
         "se_value": "0.000012",
     }
-    assert written[0] == line(**expected)
+    assert written_lines[0] == line(**expected)
 
 
-def test_recorded_events_are_written_as_the_recorded_atomic_rows(written, conformance):
+def test_recorded_events_are_written_as_the_recorded_atomic_rows(written_lines, conformance):
     expected = []
     for case in WRITTEN:
         expected += (RECORDED[case] / "expected_00_atomic.txt").read_text().splitlines()
     own_ids = ATOMIC.index("event_id")  # a dummy in one of the recorded cases
-    rows = [dict(zip(NAMES, text.split("\t"))) for text in written[1:]]
+    rows = [dict(zip(NAMES, text.split("\t"))) for text in written_lines[1:]]
     found = [[row[name] for name in ATOMIC] for row in rows]
     without_id = [row[:own_ids] + row[own_ids + 1 :] for row in found]
     recorded = [text.split("\t") for text in expected]

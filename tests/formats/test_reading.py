@@ -10,7 +10,18 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from inputs import ELSEWHERE, JSON_LINE, MARK, bad_rows, found_in, good_rows, line, opened, parquet, write
+from inputs import (
+    ELSEWHERE,
+    JSON_LINE,
+    MARK,
+    bad_rows,
+    found_in,
+    good_rows,
+    line,
+    opened,
+    parquet,
+    write_lines,
+)
 from spread import configured
 
 from dedup_nb.base.config import Input, Recipe
@@ -85,8 +96,8 @@ def test_a_format_is_told_by_its_beginning(start, kind):
     ],
 )
 def test_a_wrong_format_is_named_with_the_right_setting(tmp_path, content, wanted, said, packed):
-    path = write(tmp_path / "in" / f"b{packed}", STARTS[content][0])
-    write(tmp_path / "in" / f"a{packed}", STARTS[content][0])
+    path = write_lines(tmp_path / "in" / f"b{packed}", STARTS[content][0])
+    write_lines(tmp_path / "in" / f"a{packed}", STARTS[content][0])
     [batch] = found_in(tmp_path / "in").batches
     if not said:
         return check_format(batch, wanted)
@@ -135,7 +146,7 @@ def test_lines_that_are_packed_otherwise_than_their_name_says_are_refused(tmp_pa
 @pytest.mark.parametrize("odd", [0, 5, 9])
 def test_one_file_of_another_format_at_either_end_or_in_the_middle_is_found(tmp_path, odd):
     for i in range(10):
-        write(tmp_path / "in" / f"part-{i}", JSON_LINE if i == odd else line())
+        write_lines(tmp_path / "in" / f"part-{i}", JSON_LINE if i == odd else line())
     [batch] = found_in(tmp_path / "in").batches
     with pytest.raises(FormatError, match=f"part-{odd} is JSON"):
         check_format(batch, "enriched_tsv")
@@ -143,7 +154,7 @@ def test_one_file_of_another_format_at_either_end_or_in_the_middle_is_found(tmp_
 
 @pytest.mark.parametrize("there", ["nothing", "a folder"])
 def test_a_file_that_cannot_be_opened_any_more_is_named(tmp_path, there):
-    path = write(tmp_path / "in" / "a.tsv", line())
+    path = write_lines(tmp_path / "in" / "a.tsv", line())
     [batch] = found_in(tmp_path / "in").batches
     path.unlink()
     if there == "a folder":
@@ -154,7 +165,7 @@ def test_a_file_that_cannot_be_opened_any_more_is_named(tmp_path, there):
 
 @pytest.mark.parametrize("wanted", ["parquet", "enriched_tsv", "json"])
 def test_a_delta_table_is_not_read_as_the_files_that_lie_in_it(spark, tmp_path, wanted):
-    write(tmp_path / "t" / "_delta_log" / "00000000000000000000.json", "{}")
+    write_lines(tmp_path / "t" / "_delta_log" / "00000000000000000000.json", "{}")
     parquet(tmp_path / "t" / "part-0.parquet", event_id=["deleted long ago"])
     with pytest.raises(FormatError, match="is a Delta table, .* Set --input-format delta"):
         opened(spark, tmp_path / "t", format=wanted)
@@ -186,15 +197,15 @@ def lines_read(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("lines")
     for name, written in GOOD_FILES.items():
         (folder / name).write_bytes(written(line(page_title=name, app_id="shop").encode()))
-    write(folder / "bad.tsv", *BAD_LINES)
-    write(folder / "bad.tsv.gz", *BAD_LINES, end="\r\n")
+    write_lines(folder / "bad.tsv", *BAD_LINES)
+    write_lines(folder / "bad.tsv.gz", *BAD_LINES, end="\r\n")
     odd = line(page_title="@ and odd", app_id="a\0b").encode().replace(b"@", b"\xff\xe2\x82")
-    write(folder / "odd.tsv", odd, line(page_title=LONG))
+    write_lines(folder / "odd.tsv", odd, line(page_title=LONG))
     for name in ("empty.tsv", "empty.tsv.gz", "_SUCCESS"):
-        write(folder / name)
+        write_lines(folder / name)
     with configured(spark, ELSEWHERE):
         source = opened(spark, folder, "x")
-        write(folder / "late.tsv", line(page_title="late"))
+        write_lines(folder / "late.tsv", line(page_title="late"))
         good = good_rows(source, "page_title", "app_id", "collector_tstamp", "true_tstamp")
         return {r.page_title: r for r in good}, bad_rows(source)
 
@@ -239,7 +250,7 @@ def test_an_empty_folder_is_a_batch_without_rows(spark, tmp_path, kind):
 
 
 def test_lines_of_zstd_are_refused_before_anything_is_read(spark, tmp_path):
-    write(tmp_path / "a.tsv.zst", STARTS["zstd"][0])
+    write_lines(tmp_path / "a.tsv.zst", STARTS["zstd"][0])
     with pytest.raises(FormatError, match="a.tsv.zst is compressed with zstd.*Store it as text, gzip"):
         opened(spark, tmp_path)
 
@@ -247,8 +258,8 @@ def test_lines_of_zstd_are_refused_before_anything_is_read(spark, tmp_path):
 def test_a_truncated_file_fails_and_is_named(spark, tmp_path):
     rng = random.Random(1)
     lines = [line(page_title="%0200x" % rng.getrandbits(800)) for _ in range(500)]
-    write(tmp_path / "part-0.tsv.gz", line())
-    broken = write(tmp_path / "part-1.tsv.gz", *lines)
+    write_lines(tmp_path / "part-0.tsv.gz", line())
+    broken = write_lines(tmp_path / "part-1.tsv.gz", *lines)
     broken.write_bytes(broken.read_bytes()[:-2000])
     [batch] = found_in(tmp_path, "x").batches
     source = read_batch(spark, batch, Input(str(tmp_path)), Recipe(), ids_of(Recipe()))
@@ -454,8 +465,8 @@ def test_folders_give_the_columns_that_spark_finds_in_them(spark, tmp_path):
 
 @pytest.mark.parametrize("folder", ["event_id=x", "value=7", "_day=1/n=2"])
 def test_folders_take_nothing_from_lines(spark, tmp_path, folder):
-    write(tmp_path / "in" / folder / "a.json", '{"event_id": "a", "value": "b", "n": 1}')
-    write(tmp_path / "in" / folder / "b.json", '{"event_id": "b", "value": "c", "n": 2}')
+    write_lines(tmp_path / "in" / folder / "a.json", '{"event_id": "a", "value": "b", "n": 1}')
+    write_lines(tmp_path / "in" / folder / "b.json", '{"event_id": "b", "value": "c", "n": 2}')
     source = opened(spark, tmp_path / "in", format="json")
     rows = source.plain().select("event_id", "value", "n").orderBy("event_id").collect()
     assert rows == [("a", "b", 1), ("b", "c", 2)] and source.folders == ()
@@ -521,7 +532,7 @@ def test_a_delta_folder_is_one_batch_as_it_was(spark, tmp_path):
 
 
 def test_a_folder_that_is_not_delta_is_said(spark, tmp_path):
-    write(tmp_path / "x" / "a.txt", "x")
+    write_lines(tmp_path / "x" / "a.txt", "x")
     with pytest.raises(
         FormatError, match="x cannot be read as a Delta table: .* Check input and input_format"
     ):

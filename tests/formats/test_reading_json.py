@@ -3,7 +3,7 @@
 from datetime import datetime, timezone
 
 import pytest
-from inputs import ELSEWHERE, MARK, bad_rows, good_rows, opened, write
+from inputs import ELSEWHERE, MARK, bad_rows, good_rows, opened, write_lines
 from spread import configured
 
 from dedup_nb.base.config import Recipe
@@ -52,9 +52,11 @@ def json_read(spark, tmp_path_factory):
     "All odd JSON lines in one folder, read once: the good rows by id, and the bad rows by line."
     folder = tmp_path_factory.mktemp("json")
     half = len(JSON_LINES) // 2
-    write(folder / "a.json", MARK + JSON_LINES[0][0].encode(), *(text for text, _ in JSON_LINES[1:half]))
-    write(folder / "b.json.gz", *(text for text, _ in JSON_LINES[half:]), end="\r\n")
-    write(folder / "empty.json")
+    write_lines(
+        folder / "a.json", MARK + JSON_LINES[0][0].encode(), *(text for text, _ in JSON_LINES[1:half])
+    )
+    write_lines(folder / "b.json.gz", *(text for text, _ in JSON_LINES[half:]), end="\r\n")
+    write_lines(folder / "empty.json")
     with configured(spark, ELSEWHERE):
         source = opened(spark, folder, format="json", schema=JSON_SCHEMA)
         rows = (
@@ -84,8 +86,8 @@ def test_no_json_line_is_in_two_places_or_in_none(json_read):
 
 
 def test_json_files_with_other_columns_are_merged_by_name(spark, tmp_path):
-    write(tmp_path / "a.json", '{"event_id":"a","n":1,"o":{"x":1},"nothing":null,"l":[]}')
-    write(
+    write_lines(tmp_path / "a.json", '{"event_id":"a","n":1,"o":{"x":1},"nothing":null,"l":[]}')
+    write_lines(
         tmp_path / "b.json",
         '{"event_id":"b","n":2.5,"o":{"y":"t"},"more":true,"nothing":null,"l":[1]}',
         "{no",
@@ -104,8 +106,8 @@ def test_json_files_with_other_columns_are_merged_by_name(spark, tmp_path):
 
 
 def test_json_files_that_disagree_are_named_and_a_schema_settles_it(spark, tmp_path):
-    write(tmp_path / "a.json", '{"event_id":"a","o":{"n":1}}')
-    other = write(tmp_path / "b.json", '{"event_id":"b","o":{"n":"one"}}')
+    write_lines(tmp_path / "a.json", '{"event_id":"a","o":{"n":1}}')
+    other = write_lines(tmp_path / "b.json", '{"event_id":"b","o":{"n":"one"}}')
     with pytest.raises(InputError) as wrong:
         opened(spark, tmp_path, format="json")
     assert f"Column o.n is string in {other}, and bigint in the files before it. Set input_schema" in str(
@@ -135,7 +137,7 @@ def test_json_files_that_disagree_are_named_and_a_schema_settles_it(spark, tmp_p
 )
 def test_json_that_cannot_be_read_is_said(spark, tmp_path, text, place, said):
     with pytest.raises(InputError, match=said):
-        opened(spark, write(tmp_path / "a.json", text), format="json", **place)
+        opened(spark, write_lines(tmp_path / "a.json", text), format="json", **place)
 
 
 ANEW = "wanted one a line. Write the file anew with jq -c"
@@ -191,11 +193,11 @@ def test_a_line_of_several_objects_says_how_to_part_them(spark, text, said):
     ],
 )
 def test_events_that_lie_in_an_array_are_named_with_the_way_out(spark, tmp_path, text, names, said):
-    write(tmp_path / "a.json", text)
+    write_lines(tmp_path / "a.json", text)
     with pytest.raises(MissingColumnError, match=said):
         opened(spark, tmp_path / "a.json", format="json", recipe=Recipe(event_id=names))
 
 
 def test_json_without_any_object_is_all_bad(spark, tmp_path):
-    source = opened(spark, write(tmp_path / "a.json", "nothing", "at all"), format="json")
+    source = opened(spark, write_lines(tmp_path / "a.json", "nothing", "at all"), format="json")
     assert not good_rows(source) and len(bad_rows(source)) == 2

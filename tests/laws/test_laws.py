@@ -168,7 +168,7 @@ def test_kept_of_kept_is_kept_under_the_same_ids_and_nothing_is_dropped(spark, c
 # --- any cut gives the same events -------------------------------------------------------------------------
 
 
-def cut(rows, pick, parts):
+def cut_into_batches(rows, pick, parts):
     "The rows of each id along the total order, cut at any places into `parts` batches."
     by_id, batches = {}, [[] for _ in range(parts)]
     for row in rows:
@@ -218,7 +218,7 @@ def test_any_cut_along_the_total_order_keeps_the_same_events_with_the_same_ids(s
     rows.sort(key=lambda row: reference.place_of(row, order, row_hash))
     expected = rows_expected(rows, synthetic=strategy)["kept"]
     with configured(spark, SMALL):
-        found = kept_of_batches(spark, cut(rows, random.Random(seed), parts), strategy)
+        found = kept_of_batches(spark, cut_into_batches(rows, random.Random(seed), parts), strategy)
     assert_agrees({"kept": found} | NOTHING, {"kept": expected} | NOTHING, rows)
 
 

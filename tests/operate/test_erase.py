@@ -46,7 +46,7 @@ def everything(output):
     }
 
 
-def left(spark, output):
+def rows_listed(spark, output):
     "The rows of all areas that commits list."
     found = {}
     for area in ("events", "dropped", "verdicts"):
@@ -87,7 +87,7 @@ def test_an_id_goes_with_its_copies_and_new_ids(spark, loaded):
     assert everything(output) == old
     done = erase(loaded, spark, event_id="a", yes=True)
     assert done.data["rows"] == told.data["rows"] == {"events": 2, "dropped": 2, "verdicts": 3}
-    assert left(spark, output) == {"events": [("b", 2), ("c", 5)], "dropped": [], "verdicts": []}
+    assert rows_listed(spark, output) == {"events": [("b", 2), ("c", 5)], "dropped": [], "verdicts": []}
     assert list(sums(output)) == [2, 2, 2, 2]
     assert_only_what_is_listed(output)
     assert [m["hot_ids"] for m in (read_json(f"{output}/runs/{b}/metrics.json") for b in "12")] == [[], []]
@@ -141,7 +141,9 @@ def test_a_kill_leaves_each_batch_whole_and_the_same_command_finishes(spark, loa
     for batch in "12":
         assert all(Path(loaded.output, f["path"]).exists() for f in record(loaded.output, batch)["events"])
     erase(loaded, spark, event_id="a", yes=True)
-    assert left(spark, loaded.output)["events"] == [("b", 2), ("c", 5)] and sum(sums(loaded.output)) == 8
+    assert (
+        rows_listed(spark, loaded.output)["events"] == [("b", 2), ("c", 5)] and sum(sums(loaded.output)) == 8
+    )
     proof = proof_of(loaded.output)
     assert proof["done"] and proof["rows"] == {"events": 2, "dropped": 2, "verdicts": 3}
     assert_only_what_is_listed(loaded.output)
@@ -165,7 +167,7 @@ def test_a_condition_that_was_killed_takes_the_copies_of_events_that_are_gone(sp
     )
     told = erase(loaded, spark, where="n = 1", yes=True)
     assert told.data["rows"] == {"events": 1, "dropped": 2, "verdicts": 2} and told.data["proof"][-6] == "1"
-    assert left(spark, loaded.output) == {
+    assert rows_listed(spark, loaded.output) == {
         "events": [(new_of_a(spark, loaded.output), 4), ("b", 2), ("c", 5)],
         "dropped": [],
         "verdicts": [("a", None)],  # of the event that stays, under a new id
@@ -186,8 +188,8 @@ def test_another_request_finishes_one_that_was_killed(spark, loaded):
     told = erase(loaded, spark, event_id="b", yes=True)
     assert str(told).startswith("Finished an erasure that was killed: runs/erasures/000001.json.")
     assert told.data["rows"] == {"events": 1} and told.data["proof"].endswith("000002.json")
-    assert [n for _, n in left(spark, loaded.output)["events"]] == [4, 5]
-    assert left(spark, loaded.output)["dropped"] == [] and sum(sums(loaded.output)) == 8
+    assert [n for _, n in rows_listed(spark, loaded.output)["events"]] == [4, 5]
+    assert rows_listed(spark, loaded.output)["dropped"] == [] and sum(sums(loaded.output)) == 8
     assert not [n for n in (1, 2) if "until_done" in proof_of(loaded.output, n)]
 
 
@@ -206,7 +208,7 @@ def test_a_run_that_begins_meanwhile_keeps_its_files(spark, loaded, tmp_path, mo
     monkeypatch.undo()
     assert committed(spark, loaded.output, "3").count() == 1
     erase(loaded, spark, event_id="a", yes=True)
-    assert left(spark, loaded.output)["events"] == [("b", 2), ("c", 5)]
+    assert rows_listed(spark, loaded.output)["events"] == [("b", 2), ("c", 5)]
     assert committed(spark, loaded.output, "3").count() == 1
 
 
@@ -217,7 +219,7 @@ def test_of_two_erasures_at_once_one_is_refused(spark, loaded):
     Path(loaded.output, "runs/erasures/000001.json").write_text(json.dumps(proof))
     with pytest.raises(BusyError, match=f"Another erasure is at work: process {os.getppid()} on"):
         erase(loaded, spark, event_id="b", yes=True)
-    assert ("b", 2) in left(spark, loaded.output)["events"]
+    assert ("b", 2) in rows_listed(spark, loaded.output)["events"]
 
 
 @pytest.mark.slow
@@ -229,7 +231,7 @@ def test_ids_leave_the_manifest_where_a_kill_came_before_that(spark, loaded):
 
 def test_a_condition_takes_events_and_leaves_others_of_their_id(spark, loaded):
     erase(loaded, spark, where="n = 4", yes=True)
-    assert left(spark, loaded.output)["events"] == [("a", 1), ("b", 2), ("c", 5)]
+    assert rows_listed(spark, loaded.output)["events"] == [("a", 1), ("b", 2), ("c", 5)]
     with pytest.raises(ConfigError, match="columns of events: event_id, event_fingerprint"):
         erase(loaded, spark, where="user_id = 'u'")
 

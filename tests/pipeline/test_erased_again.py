@@ -12,13 +12,13 @@ from dedup_nb.operate.erase import erase
 from dedup_nb.operate.history import explain, forget, runs
 
 
-def again(spark, folder, *batches, **more):
+def reasons_again(spark, folder, *batches, **more):
     "The batches are processed again; their reasons."
     more = {"rerun": True, **more} if more.get("manifest") != "none" else more
     return {b: go(spark, folder, batch_id=b, **more).batches[0]["reasons"] for b in batches}
 
 
-def kept(spark, folder, *batches):
+def kept_numbers(spark, folder, *batches):
     return {
         b: sorted(r.n for r in rows.collect()) if (rows := committed(spark, folder / "out", b)) else []
         for b in batches
@@ -57,8 +57,8 @@ def test_a_rerun_drops_erased_events_and_writes_nothing_of_them(spark, copies):
     out = Config(output=str(copies / "out"))
     new = next(r.event_id for r in committed(spark, copies / "out", "2").collect() if r.original_event_id)
     erase(out, spark, event_id="a", yes=True)
-    assert again(spark, copies, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
-    assert kept(spark, copies, "1", "2") == {"1": [2], "2": [5]}
+    assert reasons_again(spark, copies, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
+    assert kept_numbers(spark, copies, "1", "2") == {"1": [2], "2": [5]}
     assert dropped(spark, copies, "1", "2") == [ERASED] * 4
     assert_adds_up(copies, "1", "2")
     assert_nowhere(copies, new, '"a"', ">a<")
@@ -74,13 +74,13 @@ def test_a_rerun_drops_erased_events_and_writes_nothing_of_them(spark, copies):
     # the manifest has the pairs still: a late copy goes, and nothing that stays is named
     write(spark, copies / "in", {"3": [("a", "f", 9, 6), ("a", "g", 9, 7), (new, "g", 9, 10)]})
     go(spark, copies)
-    assert kept(spark, copies, "3") == {"3": []}
+    assert kept_numbers(spark, copies, "3") == {"3": []}
     assert {r[1:] for r in dropped(spark, copies, "3")} == {
         ("natural_cross_batch", None, "1"),
         ("natural_cross_batch", None, "2"),
     }
     # and once more, the same
-    assert again(spark, copies, "1") == {"1": {"erased": 2}}
+    assert reasons_again(spark, copies, "1") == {"1": {"erased": 2}}
     assert "rows of it were erased on request" in str(explain("a", out, spark))
 
 
@@ -91,30 +91,30 @@ def test_the_id_that_an_erased_event_came_under_stays_known(spark, copies):
     spark.createDataFrame([own]).write.parquet(f"{folder}/in/run=1")
     go(spark, folder)
     erase(Config(output=str(folder / "out")), spark, event_id=own.event_id, yes=True)
-    assert again(spark, folder, "1") == {"1": {"erased": 1}}
+    assert reasons_again(spark, folder, "1") == {"1": {"erased": 1}}
     write(spark, folder / "in", {"2": [(own.event_id, own.event_fingerprint, 9, 6)]})
     go(spark, folder)
-    assert kept(spark, folder, "2") == {"2": []}
+    assert kept_numbers(spark, folder, "2") == {"2": []}
 
 
 def test_a_condition_names_what_was_kept_and_spares_others_of_the_id(spark, copies):
     out = Config(output=str(copies / "out"))
     erase(out, spark, where="n = 4", yes=True)  # the one that was renamed
-    assert again(spark, copies, "1", "2") == {
+    assert reasons_again(spark, copies, "1", "2") == {
         "1": {"natural": 1},
         "2": {"erased": 1, "natural_cross_batch": 1},
     }
-    assert kept(spark, copies, "1", "2") == {"1": [1, 2], "2": [5]}
+    assert kept_numbers(spark, copies, "1", "2") == {"1": [1, 2], "2": [5]}
     erase(out, spark, where="n = 1", yes=True)
-    assert again(spark, copies, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
-    assert kept(spark, copies, "1", "2") == {"1": [2], "2": [5]}
+    assert reasons_again(spark, copies, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
+    assert kept_numbers(spark, copies, "1", "2") == {"1": [2], "2": [5]}
     assert dropped(spark, copies, "1", "2") == [ERASED] * 4
 
 
 def test_a_condition_spares_the_other_event_of_an_id(spark, copies):
     erase(Config(output=str(copies / "out")), spark, where="n = 1", yes=True)
-    assert again(spark, copies, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 1}}
-    assert kept(spark, copies, "1", "2") == {"1": [2], "2": [4, 5]}
+    assert reasons_again(spark, copies, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 1}}
+    assert kept_numbers(spark, copies, "1", "2") == {"1": [2], "2": [4, 5]}
 
 
 @pytest.mark.parametrize("asked", [{"event_id": "a"}, {"where": "event_id = 'a' or n = 4"}], ids=str)
@@ -124,8 +124,8 @@ def test_forgotten_and_run_again_in_another_order(spark, copies, asked):
     for b in "21":
         forget(b, out, spark, yes=True)
     # now batch 2 is the first one: a would be kept there under its own id
-    assert again(spark, copies, "2", "1", rerun=False) == {"2": {"erased": 2}, "1": {"erased": 2}}
-    assert kept(spark, copies, "1", "2") == {"1": [2], "2": [5]}
+    assert reasons_again(spark, copies, "2", "1", rerun=False) == {"2": {"erased": 2}, "1": {"erased": 2}}
+    assert kept_numbers(spark, copies, "1", "2") == {"1": [2], "2": [5]}
     assert dropped(spark, copies, "1", "2") == [ERASED] * 4
     assert_adds_up(copies, "1", "2")
 
@@ -136,23 +136,25 @@ def test_late_files_of_such_a_batch_bring_nothing_back(spark, copies):
     write(spark, copies / "in", {"1": [("a", "f", 7, 6), ("a", "h", 7, 7), ("d", "f", 7, 8)]})
     [late] = go(spark, copies, late_files=True).batches
     assert (late["batch_id"], late["reasons"]) == ("1~1", {"erased": 2})
-    assert kept(spark, copies, "1~1") == {"1~1": [8]} and dropped(spark, copies, "1~1") == [ERASED] * 2
-    assert again(spark, copies, "1~1") == {"1~1": {"erased": 2}}
+    assert (
+        kept_numbers(spark, copies, "1~1") == {"1~1": [8]} and dropped(spark, copies, "1~1") == [ERASED] * 2
+    )
+    assert reasons_again(spark, copies, "1~1") == {"1~1": {"erased": 2}}
 
 
 def test_with_forget_no_key_comes_back_and_a_new_batch_loads_a_late_copy(spark, copies):
     out = Config(output=str(copies / "out"))
     assert erase(out, spark, event_id="a", forget=True, yes=True).data["keys_removed"] == 4
-    assert again(spark, copies, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
+    assert reasons_again(spark, copies, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
     assert explain("a", out, spark).data["claims"] == []
     assert erase(out, spark, event_id="a", forget=True).data["rows"] == {}
     write(spark, copies / "in", {"3": [("a", "f", 9, 6), ("b", "f", 9, 7)]})
     go(spark, copies)
-    assert kept(spark, copies, "3") == {"3": [6]}
+    assert kept_numbers(spark, copies, "3") == {"3": [6]}
     # that one is no part of what was erased
-    assert again(spark, copies, "3") == {"3": {"natural_cross_batch": 1}} and kept(spark, copies, "3") == {
-        "3": [6]
-    }
+    assert reasons_again(spark, copies, "3") == {"3": {"natural_cross_batch": 1}} and kept_numbers(
+        spark, copies, "3"
+    ) == {"3": [6]}
 
 
 @pytest.mark.parametrize(
@@ -175,10 +177,10 @@ def test_without_a_manifest(spark, tmp_path, more, asked):
     write(spark, tmp_path / "in", {"1": [*rows, ("a", None, 4, 4), ("a", None, 4, 4), ("c", "f", 2, 6)]})
     more |= {"manifest": "none"}
     go(spark, tmp_path, **more)
-    before = [n for n in kept(spark, tmp_path, "1")["1"] if n > 4]
+    before = [n for n in kept_numbers(spark, tmp_path, "1")["1"] if n > 4]
     erase(config(tmp_path, **more), spark, yes=True, **asked)
-    reasons = again(spark, tmp_path, "1", **more)["1"]
-    assert kept(spark, tmp_path, "1")["1"] == before
+    reasons = reasons_again(spark, tmp_path, "1", **more)["1"]
+    assert kept_numbers(spark, tmp_path, "1")["1"] == before
     assert reasons["erased"] == 5 or "delete_all" in more.values()
     assert all(n == "[]" or "'b'" in n for n, *_ in dropped(spark, tmp_path, "1"))
     assert_adds_up(tmp_path, "1")
@@ -190,7 +192,7 @@ def test_on_a_table_no_item_comes_back(spark, dynamodb, tmp_path):
     write(spark, tmp_path / "in", WITH_COPIES)
     go(spark, tmp_path, **more)
     erase(config(tmp_path, **more), spark, event_id="a", forget=True, yes=True)
-    assert again(spark, tmp_path, "1", "2", **more) == {"1": {"erased": 2}, "2": {"erased": 2}}
-    assert kept(spark, tmp_path, "1", "2") == {"1": [2], "2": [5]}
+    assert reasons_again(spark, tmp_path, "1", "2", **more) == {"1": {"erased": 2}, "2": {"erased": 2}}
+    assert kept_numbers(spark, tmp_path, "1", "2") == {"1": [2], "2": [5]}
     left = str(items(a_table(dynamodb, more["dynamodb_table"])))
     assert "'b'" in left and "'a'" not in left

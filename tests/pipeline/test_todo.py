@@ -102,7 +102,7 @@ def folder(name, batch_id=None, at="/in", **files):
     return Batch(batch_id or name, tuple(listed), f"{at}/run={name}")
 
 
-def ledger_of(output, *batches, source=None):
+def ledger_of_folders(output, *batches, source=None):
     "The ledger of an output in which these were committed."
     markers = [Marker(0, "recipe", "", RECIPE)]
     for seq, b in enumerate(batches, 1):
@@ -131,14 +131,14 @@ A = folder("1", a=10, b=20)
     ],
 )  # fmt: skip
 def test_a_committed_folder_that_changed_is_never_passed_over_in_silence(tmp_path, now, note, trouble):
-    chosen = compare_with_commits([now], ledger_of(str(tmp_path), A), str(tmp_path))
+    chosen = compare_with_commits([now], ledger_of_folders(str(tmp_path), A), str(tmp_path))
     assert len(chosen.notes) == bool(note) and len(chosen.troubles) == bool(trouble)
     if note:
         assert note in chosen.notes[0] and "--late-files" in chosen.notes[0]
     if trouble:
         assert re.search(trouble, chosen.troubles["1"])
         assert "left out" in chosen.troubles["1"] or "dedup forget 1, then dedup run" in chosen.troubles["1"]
-    assert choose_batches(chosen.batches, Limits(), ledger_of(str(tmp_path), A)) == []
+    assert choose_batches(chosen.batches, Limits(), ledger_of_folders(str(tmp_path), A)) == []
 
 
 def test_late_files_are_batches_of_their_own_and_no_folder_is_taken_for_them(tmp_path):
@@ -151,11 +151,11 @@ def test_late_files_are_batches_of_their_own_and_no_folder_is_taken_for_them(tmp
         todo = choose_batches(found.batches, Limits(), ledger)
         return [(b.batch_id, [f.path[-1] for f in b.files]) for b in todo]
 
-    one = ledger_of(output, A)
+    one = ledger_of_folders(output, A)
     assert compared([grown, twin], one) == [("1+1", ["z"])]
     assert compared([grown, twin], one, take_late=True) == [("1+1", ["z"]), ("1~1", ["c"])]
     late = folder("1", "1~1", c=1)
-    two = ledger_of(output, A, late, twin)
+    two = ledger_of_folders(output, A, late, twin)
     assert compared([grown, twin], two, take_late=True) == []
     assert compared([twice, twin], two, take_late=True) == [("1~2", ["d"])]
     forgotten = Ledger([*two.markers, Marker(4, "forget", "1", {})])
@@ -163,7 +163,7 @@ def test_late_files_are_batches_of_their_own_and_no_folder_is_taken_for_them(tmp
 
 
 def test_two_inputs_with_the_same_batch_names_may_not_share_a_manifest(tmp_path):
-    ledger = ledger_of(str(tmp_path / "one"), A)
+    ledger = ledger_of_folders(str(tmp_path / "one"), A)
     other = replace(folder("1", a=99), source="/other/run=1")
     with pytest.raises(
         ManifestError, match="has a batch 1 with other files, committed from /in/run=1.*--batch"

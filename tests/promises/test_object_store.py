@@ -59,12 +59,12 @@ def lake(s3):
     return f"lake-{taken}"
 
 
-def put(s3, bucket, **objects):
+def put_texts(s3, bucket, **objects):
     for key, text in objects.items():
         s3.put_object(Bucket=bucket, Key=key, Body=text.encode())
 
 
-def objects(s3, bucket, prefix=""):
+def keys_in(s3, bucket, prefix=""):
     found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
     return {o["Key"] for o in found}
 
@@ -72,9 +72,11 @@ def objects(s3, bucket, prefix=""):
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
 def test_an_input_is_listed_once_and_cut_into_batches(s3, lake, scheme):
     odd = "in/run=2/dt=a%3Ab/part 1#?{x}.json"
-    put(s3, lake, **{"in/run=1/a": "12", "in/run=1/x/b": "3", odd: "1234", "in/run=3/": "", "in/notes": "n"})
-    put(s3, lake, **{"in/run=a b/a": "1", "in/run=1/_SUCCESS": "", "other/run=9/a": "1"})
-    put(s3, lake, **{"in/run=4//x/_b": "1", "in/run=4//x/a": "12345", "in/run=4/_x//a": "1"})
+    put_texts(
+        s3, lake, **{"in/run=1/a": "12", "in/run=1/x/b": "3", odd: "1234", "in/run=3/": "", "in/notes": "n"}
+    )
+    put_texts(s3, lake, **{"in/run=a b/a": "1", "in/run=1/_SUCCESS": "", "other/run=9/a": "1"})
+    put_texts(s3, lake, **{"in/run=4//x/_b": "1", "in/run=4//x/a": "12345", "in/run=4/_x//a": "1"})
     found = find_batches(Input(f"{scheme}://{lake}/in/"))
     assert [(b.batch_id, b.source, b.bytes) for b in found.batches] == [
         ("1", f"{scheme}://{lake}/in/run=1", 3),
@@ -103,7 +105,7 @@ def test_an_input_is_listed_once_and_cut_into_batches(s3, lake, scheme):
     ],
 )
 def test_an_input_that_is_not_there_is_said_in_our_words(s3, lake, path, kind, words):
-    put(s3, lake, **{"events/run=1/a": "1"})
+    put_texts(s3, lake, **{"events/run=1/a": "1"})
     with pytest.raises(kind, match=words):
         find_batches(Input(path.format(lake=lake)))
 
@@ -127,7 +129,7 @@ def test_small_files_are_written_read_listed_and_removed(s3, lake):
     assert files_below(f"{root}/runs", root) == [{"path": "runs/a=1+1/x y.json", "bytes": 8}]
     assert names_in(f"{root}/runs") == ["a=1+1"] and has_files(root)
     assert remove_file(f"{root}/runs/a=1+1/x y.json") and not remove_file(f"{root}/runs/a=1+1/x y.json")
-    assert not has_files(root) and objects(s3, lake) == set()
+    assert not has_files(root) and keys_in(s3, lake) == set()
     for name in ("a b.parquet", "_SUCCESS", ".a.crc"):
         write_text(f"{root}/gone/x/{name}", "a")
     for _ in range(2):
@@ -135,7 +137,7 @@ def test_small_files_are_written_read_listed_and_removed(s3, lake):
     assert [f["path"] for f in files_below(f"{root}/gone")] == ["n=1/a b.parquet", "x/.a.crc", "x/_SUCCESS"]
     remove_folder(f"{root}/gone")
     remove_folder(f"{root}/gone")
-    assert names_in(f"{root}/gone") == [] and objects(s3, lake) == set()
+    assert names_in(f"{root}/gone") == [] and keys_in(s3, lake) == set()
 
 
 def attempt_at(root, token, batch="1"):
@@ -165,13 +167,13 @@ def test_a_commit_record_is_published_read_back_and_what_it_does_not_list_is_rem
     assert read_json(f"{root}/runs/1/copy_manifest.json") == {"entries": record["entries"]}
     assert remove_unlisted(attempt, record, AREAS) == len(AREAS)
     left = {f"out/{area}/batch_id=1/day=1/part-alive-0.parquet" for area in AREAS}
-    assert objects(s3, lake) == left | {"out/runs/1/files.json", "out/runs/1/copy_manifest.json"}
+    assert keys_in(s3, lake) == left | {"out/runs/1/files.json", "out/runs/1/copy_manifest.json"}
     discard(attempt)  # what is committed stays
     late, files = attempt_at(root, "late")
     with pytest.raises(BusyError, match="Another run has written batch 1"):
         check_alone(late, files, None, AREAS)
     discard(late)
-    assert {key for key in objects(s3, lake) if "late" in key} == set() and left <= objects(s3, lake)
+    assert {key for key in keys_in(s3, lake) if "late" in key} == set() and left <= keys_in(s3, lake)
 
 
 def test_commits_that_were_not_published_are_published_by_the_next_run(s3, lake):
@@ -194,12 +196,12 @@ def test_what_is_noted_of_an_output_and_its_inputs_is_found_again(s3, lake):
     root, table = f"s3://{lake}/out", ManifestSettings("dynamodb", None, "events", None, "us-east-1")
     made_with = {"input_format": "json", "event_id": ("event_id",), "output_format": "parquet"}
     note = check_output(root, made_with, table)
-    assert objects(s3, lake) == set()
+    assert keys_in(s3, lake) == set()
     write_note(note)
     assert noted_memory(root) == table
     put_back_note(note)
-    assert noted_memory(root) is None and objects(s3, lake) == set()
-    put(s3, lake, **{"in/run=1/a": "12", "in/run=1/b": "3"})
+    assert noted_memory(root) is None and keys_in(s3, lake) == set()
+    put_texts(s3, lake, **{"in/run=1/a": "12", "in/run=1/b": "3"})
     [batch] = find_batches(Input(f"s3a://{lake}/in")).batches
     info = {"token": "t", "first_seq": 1, "input": record_input(root, batch), "source": batch.source}
     ledger = Ledger([Marker(1, "commit", "1", info)])
@@ -208,7 +210,7 @@ def test_what_is_noted_of_an_output_and_its_inputs_is_found_again(s3, lake):
         return compare_with_commits(find_batches(Input(f"s3://{lake}/in")).batches, ledger, root)
 
     assert (compared().notes, compared().troubles) == ((), {})
-    put(s3, lake, **{"in/run=1/b": "33", "in/run=1/c": "3"})
+    put_texts(s3, lake, **{"in/run=1/b": "33", "in/run=1/c": "3"})
     assert "1 new file since; the first is c" in compared().notes[0]
     assert "b was rewritten (2 bytes, had 1)" in compared().troubles["1"]
 
@@ -224,7 +226,7 @@ def test_runs_of_an_output_without_a_manifest_are_listed(s3, lake):
 
 def test_a_bucket_with_dots_and_its_root_can_be_read(s3):
     s3.create_bucket(Bucket="my.lake.of-events")
-    put(s3, "my.lake.of-events", **{"run=1/a": "1"})
+    put_texts(s3, "my.lake.of-events", **{"run=1/a": "1"})
     found = find_batches(Input("s3a://my.lake.of-events"))
     assert [f.path for b in found.batches for f in b.files] == ["s3a://my.lake.of-events/run=1/a"]
     assert filesystem("s3a://my.lake.of-events/x//")[1] == "my.lake.of-events/x"

@@ -20,7 +20,7 @@ FIRST = {"0": [("z", "f", 0, 0)]}
 
 
 @contextmanager
-def processes(folder, *jobs):
+def started_runs(folder, *jobs):
     "One process per job (point, settings ...), all gone afterwards."
     started = []
     for point, *settings in jobs:
@@ -48,7 +48,7 @@ def rows_left(folder):
 def test_two_processes_on_one_batch_one_wins_and_the_other_says_who(spark, tmp_path):
     write(spark, tmp_path / "in", FIRST | {"1": [("a", "f", 1, 1), ("a", "g", 2, 2), ("a", "f", 3, 3)]})
     go(spark, tmp_path, until="0")
-    with processes(tmp_path, ("none", "batch_id=1"), ("none", "batch_id=1")) as both:
+    with started_runs(tmp_path, ("none", "batch_id=1"), ("none", "batch_id=1")) as both:
         (won, _), (lost, said) = sorted(map(ended, both))
     assert won == 0 and lost in (1, 2, 4)
     reasons = (
@@ -65,7 +65,7 @@ def test_two_processes_on_a_fresh_output_both_end_well(spark, tmp_path):
     "Each is first to write there, or sees that another was."
     write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1)], "2": [("a", "f", 1, 2)]})
     jobs = [("none", f"batch_id={b}", "wait_minutes=2") for b in "12"]
-    with processes(tmp_path, *jobs) as both:
+    with started_runs(tmp_path, *jobs) as both:
         results = list(map(ended, both))
     assert [code for code, _ in results] == [0, 0], results
     assert sum(len(shown(spark, tmp_path / "out", b)) for b in "12") == 1
@@ -77,7 +77,7 @@ def test_two_processes_on_batches_with_shared_ids_keep_each_pair_once(spark, tmp
     write(spark, tmp_path / "in", FIRST | batches)
     go(spark, tmp_path, until="0")
     jobs = [("none", f"batch_id={b}", "wait_minutes=2") for b in "12"]
-    with processes(tmp_path, *jobs) as both:
+    with started_runs(tmp_path, *jobs) as both:
         results = list(map(ended, both))
     assert [code for code, _ in results] == [0, 0], results
     found = Counter(i for batch in "12" for i, _ in shown(spark, tmp_path / "out", batch))
@@ -87,7 +87,7 @@ def test_two_processes_on_batches_with_shared_ids_keep_each_pair_once(spark, tmp
 
 def test_a_zombie_that_goes_on_after_it_was_taken_over_changes_nothing(spark, tmp_path):
     write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1), ("a", "g", 2, 2)]})
-    with processes(tmp_path, ("halt before the commit",)) as [zombie]:
+    with started_runs(tmp_path, ("halt before the commit",)) as [zombie]:
         stat = Path(f"/proc/{zombie.pid}/stat")
         while "T" not in stat.read_text().rsplit(")", 1)[1].split()[0]:
             time.sleep(0.1)
@@ -106,7 +106,7 @@ def test_a_zombie_that_goes_on_after_it_was_taken_over_changes_nothing(spark, tm
 
 def test_a_session_without_delta_is_told_the_lines_to_add(spark, tmp_path):
     write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1)]})
-    with processes(tmp_path, ("a session without Delta",)) as [process]:
+    with started_runs(tmp_path, ("a session without Delta",)) as [process]:
         code, said = ended(process)
     assert code and re.search(
         "this Spark session has no Delta.* package io.delta:.* is missing: add it", said

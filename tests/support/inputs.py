@@ -31,7 +31,7 @@ def line(**cells):
     return "\t".join((required | cells).get(name, "") for name in NAMES)
 
 
-def write(path, *lines, end="\n"):
+def write_lines(path, *lines, end="\n"):
     "Write lines (text or bytes); packed if the name ends with .gz."
     data = b"".join((x if isinstance(x, bytes) else x.encode()) + end.encode() for x in lines)
     path.parent.mkdir(parents=True, exist_ok=True)

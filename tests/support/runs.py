@@ -98,7 +98,7 @@ def files(folder):
     return sorted(str(p.relative_to(folder)) for p in paths)
 
 
-def rows(frame):
+def counted_rows(frame):
     return Counter(tuple(map(str, r)) for r in frame.select(sorted(frame.columns)).collect())
 
 

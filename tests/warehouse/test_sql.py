@@ -9,7 +9,7 @@ import sqlglot
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from postgres import postgres
-from runs import rows
+from runs import counted_rows
 from warehouses import (
     COLUMNS,
     DIALECTS,
@@ -106,7 +106,7 @@ def test_by_all_columns_copies_vanish_and_all_rows_of_other_repeated_ids_leave(s
 def test_single_rows_stay_whatever_left_before(spark, model):
     events = spark.createDataFrame(EIGHT[5:7], SCHEMA)
     stay, left = split_events(events, events, model=model, order_by="seq")
-    assert rows(stay) == rows(events) and left.count() == 2
+    assert counted_rows(stay) == counted_rows(events) and left.count() == 2
 
 
 @pytest.mark.parametrize(
@@ -498,7 +498,7 @@ def test_the_command_takes_several_id_columns(capsys):
 
 
 @pytest.fixture
-def lake(spark, tmp_path):
+def delta_lake(spark, tmp_path):
     "Tables are Delta, as on Databricks, in a schema `atomic` of their own."
     spark.conf.set("spark.sql.sources.default", "delta")
     spark.sql(f"create schema atomic location '{tmp_path}'")
@@ -534,36 +534,36 @@ class Lake(Duck):
 
 
 @pytest.mark.slow
-def test_the_databricks_script_runs_on_delta_and_can_be_cut_off_anywhere(lake):
+def test_the_databricks_script_runs_on_delta_and_can_be_cut_off_anywhere(delta_lake):
     duck = Duck()
     load(duck, {("events", TIMED): EVENTS, ("link", LINK): LINKS})
     duck.run(script(duck, **FOLLOWED))
     wanted = cleaned(duck), cleaned(duck, "link")
-    parts = statements(script(lake, **FOLLOWED))
+    parts = statements(script(delta_lake, **FOLLOWED))
     changing = [n for n, part in enumerate(parts) if not part.strip().startswith("SELECT")]
     for end in [len(parts), *(n + 1 for n in changing)]:
-        lake.load()
+        delta_lake.load()
         for part in [*parts[:end], *parts]:  # the second time whole
-            lake.run(part)
-        assert (cleaned(lake), cleaned(lake, "link")) == wanted, parts[end - 1]
+            delta_lake.run(part)
+        assert (cleaned(delta_lake), cleaned(delta_lake, "link")) == wanted, parts[end - 1]
     # the same rows, loaded once more, leave again
-    before = Counter(lake.rows("atomic.duplicated_events"))
-    lake.run(
+    before = Counter(delta_lake.rows("atomic.duplicated_events"))
+    delta_lake.run(
         f"insert into atomic.events select {', '.join(FOLLOWED['columns'])} from atomic.duplicated_events"
     )
     for part in parts:
-        lake.run(part)
-    assert cleaned(lake) == (wanted[0][0], before + before)
+        delta_lake.run(part)
+    assert cleaned(delta_lake) == (wanted[0][0], before + before)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["fingerprint", "full_row"])
-def test_several_columns_make_an_id_on_delta(lake, tenants_split, model):
+def test_several_columns_make_an_id_on_delta(delta_lake, tenants_split, model):
     types = f"tenant string, {SCHEMA}"
-    lake.spark.createDataFrame(TENANTS, types).write.saveAsTable("atomic.events")
-    gone = lake.spark.createDataFrame(GONE, f"{types}, dedup_reason string")
+    delta_lake.spark.createDataFrame(TENANTS, types).write.saveAsTable("atomic.events")
+    gone = delta_lake.spark.createDataFrame(GONE, f"{types}, dedup_reason string")
     gone.write.saveAsTable("atomic.duplicated_events")
     for _ in range(2):  # a second run changes nothing
-        for part in statements(script(lake, **OF_TENANTS, model=model)):
-            lake.run(part)
-        assert cleaned(lake) == tenants_split[model]
+        for part in statements(script(delta_lake, **OF_TENANTS, model=model)):
+            delta_lake.run(part)
+        assert cleaned(delta_lake) == tenants_split[model]
