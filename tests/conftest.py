@@ -128,6 +128,17 @@ def made_table(address):
 
 
 @pytest.fixture(scope="session")
+def s3_server():
+    "The address of an S3 in this process."
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def conformance():
     if not CONFORMANCE.is_dir():
         pytest.skip("the peers' recorded cases are not here")

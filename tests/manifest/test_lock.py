@@ -20,26 +20,16 @@ from dedup_nb.manifest.protocol import Manifest
 RECIPE = dict(RECIPE_DEFAULTS)
 
 
-@pytest.fixture(scope="module")
-def address():
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    yield "http://{}:{}".format(*server.get_host_and_port())
-    server.stop()
-
-
 @pytest.fixture
-def s3(address, monkeypatch):
+def s3(s3_server, monkeypatch):
     "The client that all use, and a bucket."
-    return _at(address, monkeypatch)
+    return _at(s3_server, monkeypatch)
 
 
-def _at(address, monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+def _at(s3_server, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_server)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    client = boto3.client("s3", endpoint_url=address, region_name="us-east-1")
+    client = boto3.client("s3", endpoint_url=s3_server, region_name="us-east-1")
     client.create_bucket(Bucket="lake")
     return client
 
@@ -210,9 +200,9 @@ class WithoutConditions(BaseHTTPRequestHandler):
 @pytest.mark.slow
 @pytest.mark.parametrize("refuses", [None, "NotImplemented"])
 def test_a_store_without_conditional_puts_has_one_host(
-    spark, address, tmp_path, path, monkeypatch, nothing, refuses
+    spark, s3_server, tmp_path, path, monkeypatch, nothing, refuses
 ):
-    handler = type("Handler", (WithoutConditions,), {"target": address, "refuses": refuses})
+    handler = type("Handler", (WithoutConditions,), {"target": s3_server, "refuses": refuses})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     _at("http://127.0.0.1:{}".format(server.server_port), monkeypatch)

@@ -11,7 +11,8 @@ from dedup_nb.pipeline.erased import erasures, find_erased, mark_erased, sha256_
 from dedup_nb.rules.cross_batch import id_key
 
 DECISIONS = """event_id string, _dd_fp string, name string, ordinal int, own string, verdict string,
-               reason string, new_event_id string, stays boolean, kept_event_id string, kept_in_batch string"""
+               reason string, new_event_id string, stays boolean, kept_event_id string,
+               kept_in_batch string"""
 DECIDED = [
     ("a", "f", "f", 0, None, None, None, None, True, "a", "1"),
     ("b", "f", "f", 0, None, "keep_first", "synthetic", None, True, "b", "1"),
