@@ -1,6 +1,9 @@
 "One value, one text, whatever its type and the session."
 
+from functools import reduce
+
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from spread import configured
 
@@ -87,10 +90,9 @@ OTHERS = [
 def test_equal_values_have_one_text_and_different_values_have_two(spark, zone, ansi):
     values = [*(sql for sqls in SAME.values() for sql in sqls), *OTHERS]
     with configured(spark, {"spark.sql.session.timeZone": zone, "spark.sql.ansi.enabled": ansi}):
-        texts = {}
-        for sql in values:
-            frame = spark.range(1).select(F.expr(sql).alias("v"))
-            texts[sql] = frame.select(F.expr(canonical_row(frame.schema))).first()[0]
+        frames = {sql: spark.range(1).select(F.expr(sql).alias("v")) for sql in values}
+        told = [f.select(F.lit(sql), F.expr(canonical_row(f.schema))) for sql, f in frames.items()]
+        texts = dict(map(tuple, reduce(DataFrame.union, told).collect()))
     assert {kind: len({texts[sql] for sql in sqls}) for kind, sqls in SAME.items()} == dict.fromkeys(SAME, 1)
     # a column has one kind, but for whole numbers and texts: there 10 is 10
     assert len({texts[sql] for sql in OTHERS}) == len(OTHERS)

@@ -1,5 +1,6 @@
 """Erased stays erased: a batch that is taken again drops such events, and writes nothing of them."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,21 @@ from dedup_nb import Config
 from dedup_nb.base.storage import read_json
 from dedup_nb.operate.erase import erase
 from dedup_nb.operate.history import explain, forget, runs
+
+
+@pytest.fixture(scope="module")
+def erased_done(spark, copies_done, tmp_path_factory):
+    "The two batches, from which a is erased; to be read only."
+    folder = tmp_path_factory.mktemp("erased")
+    shutil.copytree(copies_done, folder, dirs_exist_ok=True)
+    erase(Config(output=str(folder / "out")), spark, event_id="a", yes=True)
+    return folder
+
+
+@pytest.fixture
+def without_a(erased_done, tmp_path):
+    "A folder of its own, with two batches from which a is erased."
+    return Path(shutil.copytree(erased_done, tmp_path, dirs_exist_ok=True))
 
 
 def reasons_again(spark, folder, *batches, **more):
@@ -53,34 +69,37 @@ def assert_nowhere(folder, *texts):
             assert not any(text in found for text in texts), name
 
 
-def test_a_rerun_drops_erased_events_and_writes_nothing_of_them(spark, copies):
-    out = Config(output=str(copies / "out"))
-    new = next(r.event_id for r in committed(spark, copies / "out", "2").collect() if r.original_event_id)
-    erase(out, spark, event_id="a", yes=True)
-    assert reasons_again(spark, copies, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
-    assert kept_numbers(spark, copies, "1", "2") == {"1": [2], "2": [5]}
-    assert dropped(spark, copies, "1", "2") == [ERASED] * 4
-    assert_adds_up(copies, "1", "2")
-    assert_nowhere(copies, new, '"a"', ">a<")
-    verdicts = [r.asDict() for b in "12" for r in committed(spark, copies / "out", b, "verdicts").collect()]
+def test_a_rerun_drops_erased_events_and_writes_nothing_of_them(spark, copies_done, without_a):
+    out = Config(output=str(without_a / "out"))
+    new = next(
+        r.event_id for r in committed(spark, copies_done / "out", "2").collect() if r.original_event_id
+    )
+    assert reasons_again(spark, without_a, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
+    assert kept_numbers(spark, without_a, "1", "2") == {"1": [2], "2": [5]}
+    assert dropped(spark, without_a, "1", "2") == [ERASED] * 4
+    assert_adds_up(without_a, "1", "2")
+    assert_nowhere(without_a, new, '"a"', ">a<")
+    verdicts = [
+        r.asDict() for b in "12" for r in committed(spark, without_a / "out", b, "verdicts").collect()
+    ]
     told = sorted(
         (v["event_id"], v["new_event_id"], v["verdict"], v["reason"], v["copies"]) for v in verdicts
     )
     assert told == [(None, None, "drop", "erased", 1)] * 2 + [(None, None, "drop", "erased", 2)]
-    m = read_json(f"{copies}/out/runs/1/metrics.json")
+    m = read_json(f"{without_a}/out/runs/1/metrics.json")
     assert m["counts"]["dropped"] == 2 and m["hot_ids"] == [] and "erased on request" in m["notes"][0]
     assert erase(out, spark, event_id="a").data["rows"] == {}
     assert [t["counts"]["dropped"] for t in runs(out).data] == [2, 2]
     # the manifest has the pairs still: a late copy goes, and nothing that stays is named
-    write(spark, copies / "in", {"3": [("a", "f", 9, 6), ("a", "g", 9, 7), (new, "g", 9, 10)]})
-    go(spark, copies)
-    assert kept_numbers(spark, copies, "3") == {"3": []}
-    assert {r[1:] for r in dropped(spark, copies, "3")} == {
+    write(spark, without_a / "in", {"3": [("a", "f", 9, 6), ("a", "g", 9, 7), (new, "g", 9, 10)]})
+    go(spark, without_a)
+    assert kept_numbers(spark, without_a, "3") == {"3": []}
+    assert {r[1:] for r in dropped(spark, without_a, "3")} == {
         ("natural_cross_batch", None, "1"),
         ("natural_cross_batch", None, "2"),
     }
     # and once more, the same
-    assert reasons_again(spark, copies, "1") == {"1": {"erased": 2}}
+    assert reasons_again(spark, without_a, "1") == {"1": {"erased": 2}}
     assert "rows of it were erased on request" in str(explain("a", out, spark))
 
 
@@ -130,16 +149,15 @@ def test_forgotten_and_run_again_in_another_order(spark, copies, asked):
     assert_adds_up(copies, "1", "2")
 
 
-def test_late_files_of_such_a_batch_bring_nothing_back(spark, copies):
-    out = Config(output=str(copies / "out"))
-    erase(out, spark, event_id="a", yes=True)
-    write(spark, copies / "in", {"1": [("a", "f", 7, 6), ("a", "h", 7, 7), ("d", "f", 7, 8)]})
-    [late] = go(spark, copies, late_files=True).batches
+def test_late_files_of_such_a_batch_bring_nothing_back(spark, without_a):
+    write(spark, without_a / "in", {"1": [("a", "f", 7, 6), ("a", "h", 7, 7), ("d", "f", 7, 8)]})
+    [late] = go(spark, without_a, late_files=True).batches
     assert (late["batch_id"], late["reasons"]) == ("1~1", {"erased": 2})
     assert (
-        kept_numbers(spark, copies, "1~1") == {"1~1": [8]} and dropped(spark, copies, "1~1") == [ERASED] * 2
+        kept_numbers(spark, without_a, "1~1") == {"1~1": [8]}
+        and dropped(spark, without_a, "1~1") == [ERASED] * 2
     )
-    assert reasons_again(spark, copies, "1~1") == {"1~1": {"erased": 2}}
+    assert reasons_again(spark, without_a, "1~1") == {"1~1": {"erased": 2}}
 
 
 def test_with_forget_no_key_comes_back_and_a_new_batch_loads_a_late_copy(spark, copies):

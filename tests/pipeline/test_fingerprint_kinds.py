@@ -34,14 +34,14 @@ def memory(request):
     return on_dynamodb(request.getfixturevalue("dynamodb"), "kinds")
 
 
-def counts_taken(spark, folder, memory, apart, *batches, **more):
+def counts_taken(spark, folder, memory, apart, *batches):
     "The batches that are taken, in one command or in one each, and what stopped it."
     names, done = [str(n) for n, _ in enumerate(batches, 1)], []
     for name, rows in zip(names, batches):
         write_json_batch(folder, name, *rows)
     try:
         for name in names if apart else [None]:
-            asked = {"input_format": "json", **memory, **more}
+            asked = {"input_format": "json", **memory}
             found = go(spark, folder, **(asked | ({"batch_id": name} if name else {})))
             done += found.batches
     except RecipeError as wrong:
