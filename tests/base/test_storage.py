@@ -69,9 +69,6 @@ def test_a_loader_gets_addresses_that_it_knows(path, url):
     assert loader_url(path) == url
 
 
-# --- addresses
-
-
 @pytest.mark.parametrize(
     "path, opened, loaded",
     [
@@ -110,9 +107,6 @@ def test_a_place_is_found_under_all_its_spellings(spellings, own_folder):
         for path in places:
             assert is_inside(path, folder) and is_inside(f"{path.rstrip('/')}/out", folder)
             assert not is_inside(f"{path.rstrip('/')}2", folder) and not is_inside(folder, f"{path}/out")
-
-
-# --- batches in folders
 
 
 def test_names_with_all_their_zeros_keep_the_order_of_their_letters():

@@ -1,4 +1,4 @@
-"""The lake manifest as a table: what the rules of `test_ledger` stand on, strange tables."""
+"""The lake manifest as a table: what the rules of `test_protocol` stand on, strange tables."""
 
 import os
 import re

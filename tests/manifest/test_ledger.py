@@ -1,4 +1,4 @@
-"""The ledger's rules on a store that is a dictionary: who may claim, what is seen and refused. No Spark."""
+"The ledger: who is at work, the times of batches, and recipes that agree or differ. No Spark."
 
 from datetime import datetime, timedelta, timezone
 

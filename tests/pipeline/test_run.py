@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from inputs import line
 from pyspark.sql import functions as F
 from runs import committed, counted_rows, files, go, heard, write
 from spread import COMPILED, configured
@@ -19,7 +20,6 @@ from dedup_nb.base.errors import (
     MissingColumnError,
     OutputError,
 )
-from dedup_nb.formats.enriched import NAMES
 from dedup_nb.pipeline import decide
 from dedup_nb.pipeline.commit import check_conservation, commit_record, discard, publish
 from dedup_nb.pipeline.write import Attempt, files_of
@@ -324,10 +324,8 @@ def test_a_json_field_may_have_the_name_of_a_line(spark, tmp_path):
 
 
 def line_of_event(**cells):
-    "An enriched line."
     own = {"collector_tstamp": "2026-11-20 10:00:00", "event_id": f"{'0' * 8}-0000-4000-8000-{'0' * 12}"}
-    values = {**own, "v_collector": "c", "v_etl": "e", "event_fingerprint": "f", **cells}
-    return "\t".join(values.get(name, "") for name in NAMES)
+    return line(**(own | {"event_fingerprint": "f"} | cells))
 
 
 @pytest.mark.slow

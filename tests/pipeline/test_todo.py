@@ -94,7 +94,7 @@ def test_what_does_not_fit_the_manifest_is_refused_and_changes_nothing(spark, tw
     assert files(two / "out") == before
 
 
-# --- which batches are to do
+# --- by the ledger, without Spark
 
 
 def folder(name, batch_id=None, at="/in", **files):

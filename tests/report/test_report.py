@@ -98,8 +98,8 @@ def test_the_hottest_ids_are_counted(drawn_pages):
     ]
 
 
-def test_pages_that_are_missing_are_drawn_as_they_were(drawn, capsys):
-    _, output = drawn
+def test_pages_that_are_missing_are_drawn_as_they_were(drawn_pages, capsys):
+    _, output = drawn_pages
     pages = [output / f"runs/{name}.html" for name in ("1/report", "2/report", "index")]
     drawn = [page.read_text() for page in pages]
     for page in pages[1:]:

@@ -15,9 +15,6 @@ from dedup_nb.rules.synthetic import synthetic
 pytestmark = pytest.mark.usefixtures("one_partition")
 
 
-# --- earlier batches ---------------------------------------------------------------------------------------
-
-
 KNOWN = [  # id, fingerprint (None: only the id), what became of it, batch, number
     ("a", "f", Fate.STAYS | Fate.HEAD, "monday", 1),
     ("b", "h", Fate.STAYS | Fate.HEAD, "monday", 1),
@@ -99,9 +96,6 @@ def test_what_earlier_batches_had_decides(across, pair, expected):
 def test_an_id_of_an_earlier_batch_makes_every_new_pair_a_later_one(across, strategy, expected):
     assert across[strategy, "a", "g"] == expected
     assert across[strategy, "a", "f"] == ACROSS["a", "f"]
-
-
-# --- keys --------------------------------------------------------------------------------------------------
 
 
 def test_an_id_with_a_line_end_is_another_id(spark):

@@ -24,16 +24,10 @@ from dedup_nb.rules.keys import (
 pytestmark = pytest.mark.usefixtures("one_partition")
 
 
-# --- what cannot be deduplicated is said before any work ---------------------------------------------------
-
-
 def test_columns_that_differ_only_in_case_are_refused(spark):
     schema = spark.createDataFrame([], "event_id string, Country string, country string").schema
     with pytest.raises(InputError, match="columns that differ only in case: Country, country. Rename one"):
         check_columns(schema, Recipe(), fit(Recipe(), schema.fieldNames()))
-
-
-# --- keys --------------------------------------------------------------------------------------------------
 
 
 def test_new_ids_are_uuids_of_version_5(spark):

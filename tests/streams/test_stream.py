@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from inputs import line
 from killed_stream import POINTS
 from pyspark.sql import functions as F
 from runs import SCHEMA, heard
@@ -21,7 +22,6 @@ from dedup_nb import Config, run
 from dedup_nb.base.config import Recipe
 from dedup_nb.base.errors import ConfigError, FormatError, InputError, MissingColumnError
 from dedup_nb.base.storage import read_json
-from dedup_nb.formats.enriched import ENRICHED
 from dedup_nb.manifest import lake
 from dedup_nb.manifest.ledger import Entry, holder_in_the_way, this_process
 from dedup_nb.manifest.protocol import Manifest
@@ -329,13 +329,8 @@ def test_what_a_stream_cannot_do_is_said_before_it_starts(spark, tmp_path):
 
 def line_at(event_id, second):
     "A line of an enriched event."
-    cells = dict.fromkeys([name for name, _ in ENRICHED], "") | dict(
-        event_id=event_id, event_fingerprint=event_id[:8]
-    )
-    cells |= dict(
-        collector_tstamp=f"2026-11-20 10:00:{second:02d}.000", event="page_view", v_collector="c", v_etl="e"
-    )
-    return "\t".join(cells.values())
+    at = f"2026-11-20 10:00:{second:02d}.000"
+    return line(event_id=event_id, event_fingerprint=event_id[:8], collector_tstamp=at, event="page_view")
 
 
 def lines_arrive(folder, number, *lines):

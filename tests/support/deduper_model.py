@@ -59,9 +59,6 @@ def outcomes_by_seq(found):
     return {r.seq: r.outcome for r in found.tagged.select("seq", "outcome").collect()}
 
 
-# --- against the model
-
-
 def deduper_of(how):
     told = {n: how[n] / 1000 for n in ("horizon", "span", "reference")}
     step = how["max_future"]
@@ -83,9 +80,6 @@ FEW = [
     (dict(horizon=10, span=3, reference=2, scope="horizon", expiry="exact", max_future=None), 7),
     (dict(horizon=8, span=9, reference=0, scope="bucket", expiry="bucket", max_future=7), 1),
 ]
-
-
-# --- rows and settings that are wrong
 
 
 def commit_marker(number, **told):

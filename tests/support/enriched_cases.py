@@ -375,9 +375,6 @@ YOUNG = line(collector_tstamp=TIME)
 OLD_AND_BAD = line(txn_id="x", etl_tstamp="2020-01-01 00:00:00")
 
 
-# --- minimum_timestamp, and the recorded cases -------------------------------------------------------------
-
-
 ATOMIC = [name for name in NAMES if name not in ENVELOPES]
 
 

@@ -2,14 +2,11 @@
 
 import json
 
-from dedup_nb.formats.enriched import ENRICHED
+from inputs import line
 
 
 def frame_of_lines(spark, text):
     return spark.createDataFrame([(line,) for line in text.split("\n") if line], "value string")
-
-
-# --- odd events ---
 
 
 BASE = {"collector_tstamp": "2026-11-20 10:00:00.123456", "event_id": "00000000-0000-4000-8000-00000000000A"}
@@ -25,8 +22,7 @@ def entity(name, data, version="1-0-0", vendor="com.acme"):
 
 
 def line_of(**values):
-    cells = {**BASE, "v_collector": "c", "v_etl": "e", **values}
-    return "\t".join(cells.get(name, "") for name, _ in ENRICHED)
+    return line(**(BASE | values))
 
 
 WIDE = "contexts_com_acme_web_page_1"

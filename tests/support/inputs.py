@@ -68,13 +68,7 @@ def bad_rows(source):
     return [json.loads(r.value)["data"] for r in source.bad(source.raw).collect()]
 
 
-# --- formats told apart ------------------------------------------------------------------------------------
-
-
 JSON_LINE = b'{"event_id":"a"}\n'
-
-
-# --- addresses
 
 
 SPELLINGS = (
@@ -82,9 +76,6 @@ SPELLINGS = (
     ("dbfs:/lake/in", "dbfs:///lake/in/", "/dbfs/lake/in", "file:/dbfs/lake/in"),
     ("s3://lake/in", "s3a://lake/in/", "s3n://lake//in", "S3://lake/in"),
 )
-
-
-# --- batches in folders
 
 
 def make_files(*names):

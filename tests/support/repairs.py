@@ -52,9 +52,6 @@ def as_they_are(frame):
 SYNTHETIC = {"move": "quarantine", "rename": "rename_later", "delete": "delete_all"}
 
 
-# --- entities
-
-
 ENTITIES = [  # root id, root time (a day), value
     ("a", 1, "first"),
     ("a", 1, "first"),

@@ -83,9 +83,6 @@ def cleaned(warehouse, name="events"):
     return Counter(warehouse.rows(f"atomic.{name}")), Counter(warehouse.rows(f"atomic.duplicated_{name}"))
 
 
-# --- SQL that runs
-
-
 # an id of two columns: (tenant, id, fingerprint, seq, page); whoever lacks a part of it stays
 TENANTS = [
     *[("x", "a", "f", 1, "/home")] * 2,
