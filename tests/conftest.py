@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from spread import INTERPRETED, SHORT_LIVED
+from spread import INTERPRETED, SHORT_LIVED, SMALL, configured
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFORMANCE = ROOT.parent / "shared" / "conformance"
@@ -105,11 +105,96 @@ def dynamodb():
         yield address
 
 
+@pytest.fixture(scope="module")
+def shared_table(dynamodb):
+    "A DynamoDB table that tests with ids of their own share."
+    return made_table(dynamodb)
+
+
+@pytest.fixture
+def table(dynamodb):
+    "A DynamoDB table of its own."
+    return made_table(dynamodb)
+
+
+def made_table(address):
+    from emulator import a_table
+
+    from dedup_nb.dynamodb.table import create_table
+
+    made = a_table(address)
+    create_table(made)
+    return made
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    "The address of an S3 in this process."
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
 @pytest.fixture(scope="session")
 def conformance():
     if not CONFORMANCE.is_dir():
         pytest.skip("the peers' recorded cases are not here")
     return CONFORMANCE
+
+
+def committed_batches(spark, folder, batches):
+    from runs import go, write
+
+    write(spark, folder / "in", batches)
+    go(spark, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def two_done(spark, tmp_path_factory):
+    "A folder with two committed batches, to be read only."
+    from runs import TWO
+
+    return committed_batches(spark, tmp_path_factory.mktemp("two"), TWO)
+
+
+@pytest.fixture(scope="session")
+def copies_done(spark, tmp_path_factory):
+    "A folder with two committed batches full of copies, to be read only."
+    from runs import WITH_COPIES
+
+    return committed_batches(spark, tmp_path_factory.mktemp("copies"), WITH_COPIES)
+
+
+@pytest.fixture
+def two(two_done, tmp_path):
+    "A folder of its own with two committed batches."
+    # the copies of the input have the times of the original: they are the files that were committed
+    return Path(shutil.copytree(two_done, tmp_path, dirs_exist_ok=True))
+
+
+@pytest.fixture
+def copies(copies_done, tmp_path):
+    "A folder of its own with two committed batches full of copies."
+    return Path(shutil.copytree(copies_done, tmp_path, dirs_exist_ok=True))
+
+
+@pytest.fixture(scope="module")
+def one_partition(spark):
+    "For frames of a few rows: plans as short as they can be, and no frame cached afterwards."
+    with configured(spark, SMALL):
+        yield
+    spark.catalog.clearCache()
+
+
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    "The test works in a folder of its own, with no settings.ini in reach."
+    monkeypatch.chdir(tmp_path)
+    return str(tmp_path)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def with_tools(program, *more, **how):
     return call(TOOLS / "python", "-c", program, *more, **how)
 
 
-def counts(output):
+def read_and_kept(output):
     "What all batches of an output read and kept."
     numbers = [json.loads(p.read_text())["counts"] for p in Path(output).glob("runs/*/metrics.json")]
     return sum(n["read"] for n in numbers), sum(n["kept"] for n in numbers)
@@ -62,7 +62,7 @@ def test_airflow_parses_the_dag_and_runs_it(tmp_path):
         "state = dedup().test(run_conf=json.loads(sys.argv[2])).state; assert state == 'success', state"
     )
     with_tools(run, RECIPES / "airflow", given, **env)
-    assert counts(tmp_path / "out") == (READ, KEPT)
+    assert read_and_kept(tmp_path / "out") == (READ, KEPT)
 
 
 def test_spark_submit_takes_the_job_of_the_clusters(tmp_path):
@@ -75,7 +75,7 @@ def test_spark_submit_takes_the_job_of_the_clusters(tmp_path):
     spark = ["--master", "local[2]", "--packages", packages, *(w for c in conf for w in ("--conf", c))]
     job = words[words.index("s3://BUCKET/dedup/dedup_job.py") :]
     call(BIN / "spark-submit", *spark, *(ours.get(word, word) for word in job), PYSPARK_PYTHON=sys.executable)
-    assert counts(tmp_path / "out") == (READ, KEPT)
+    assert read_and_kept(tmp_path / "out") == (READ, KEPT)
 
 
 def test_the_notebook_of_databricks_runs_through_spark_connect(tmp_path):
@@ -94,7 +94,7 @@ os._exit(0 if summary.counts["kept"] else 1)
     (tmp_path / "spark-defaults.conf").write_text(lines)
     notebook = RECIPES / "databricks/dedup.py"
     call(sys.executable, "-c", code, notebook, SAMPLES, tmp_path / "out", SPARK_CONF_DIR=str(tmp_path))
-    assert counts(tmp_path / "out") == (READ, KEPT)
+    assert read_and_kept(tmp_path / "out") == (READ, KEPT)
 
 
 def test_the_job_of_databricks_is_what_its_package_knows():
@@ -114,7 +114,7 @@ def test_the_lines_of_cron_run_one_at_a_time(tmp_path):
     first, second = (subprocess.Popen(["sh", "-c", run], env=ENV) for _ in range(2))
     assert sorted([first.wait(600), second.wait(600)]) == [0, 4]
     call("sh", "-c", expire)
-    assert counts(tmp_path / "clean") == (READ, KEPT), (tmp_path / "dedup.log").read_text()
+    assert read_and_kept(tmp_path / "clean") == (READ, KEPT), (tmp_path / "dedup.log").read_text()
 
 
 @pytest.mark.parametrize("kubernetes", ["1.33", "1.36"])

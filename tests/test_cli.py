@@ -27,10 +27,8 @@ NO_SPARK = {"JAVA_HOME": "/nowhere", "PATH": ""}
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    "No settings.ini in reach, nothing left behind."
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+def nothing_is_left_behind(own_folder, monkeypatch):
+    monkeypatch.setenv("TMPDIR", own_folder)
 
 
 def exit_code(words):
@@ -298,7 +296,7 @@ def test_an_output_that_is_not_there_is_said_before_spark_starts(words, said, mo
     for module in ("history", "erase"):
         monkeypatch.setattr(f"dedup_nb.operate.{module}.get_spark", None)
     Path("outer/x").mkdir(parents=True)
-    put("made/runs/1/files.json", {"status": "committed"})
+    put_json("made/runs/1/files.json", {"status": "committed"})
     assert exit_code(f"{words.partition(' ')[0]} --output out {words.partition(' ')[2]}") == 2
     assert said.replace("OUT", str(Path("out").absolute())) in capsys.readouterr().err
     assert not Path("out").exists()
@@ -366,7 +364,7 @@ def test_with_json_only_json_goes_to_standard_output_even_when_that_is_closed():
 def test_rows_that_an_abandoned_claim_may_have_put_into_a_table_are_said(made, before, table, monkeypatch):
     from dedup_nb.operate import history
 
-    put("out/runs/recipe.json", made)
+    put_json("out/runs/recipe.json", made)
     entry = SimpleNamespace(committed=before)
     ledger = SimpleNamespace(entries={"it's": entry})
     there = SimpleNamespace(abandon=lambda *_, **__: [], ledger=lambda: ledger)
@@ -381,28 +379,28 @@ def test_rows_that_an_abandoned_claim_may_have_put_into_a_table_are_said(made, b
 # --- dedup runs, without Spark
 
 
-def put(path, found):
+def put_json(path, found):
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(json.dumps(found))
 
 
 def test_runs_of_an_output_without_a_manifest(capsys):
-    put("out/runs/recipe.json", {"manifest": "none", "output_format": "parquet"})
+    put_json("out/runs/recipe.json", {"manifest": "none", "output_format": "parquet"})
     counts = {"read": 40_010, "bad": 10, "kept": 39_999, "dropped": 1, "renamed": 0, "suspects": 2}
     one = {"batch_id": "1", "attempt": "a1", "status": "committed", "etl_time": "2026-11-20T10:00:00Z"}
     one["counts"] = counts
-    put("out/runs/1/metrics.json", {**one, "started_at": "2026-11-20T11:00:00Z",
+    put_json("out/runs/1/metrics.json", {**one, "started_at": "2026-11-20T11:00:00Z",
                                     "finished_at": "2026-11-20T11:02:03Z"})  # fmt: skip
     none = dict.fromkeys(counts, 0)
     two = {**one, "batch_id": "2", "status": "decided", "etl_time": None, "counts": none}
-    put("out/runs/2/metrics.json", two)
-    put("out/runs/1/files.json", {"status": "committed", "attempt": "a1"})
-    put("out/runs/2/files.json", {"status": "decided", "attempt": "a1"})
+    put_json("out/runs/2/metrics.json", two)
+    put_json("out/runs/1/files.json", {"status": "committed", "attempt": "a1"})
+    put_json("out/runs/2/files.json", {"status": "decided", "attempt": "a1"})
     Path("out/runs/3").mkdir()  # of a run that failed
     # metrics come before files.json, which is the commit
-    put("out/runs/4/metrics.json", {**two, "batch_id": "4", "status": "committed"})
-    put("out/runs/5/metrics.json", {**two, "batch_id": "5", "status": "committed", "attempt": "a2"})
-    put("out/runs/5/files.json", {"status": "committed", "attempt": "a1"})
+    put_json("out/runs/4/metrics.json", {**two, "batch_id": "4", "status": "committed"})
+    put_json("out/runs/5/metrics.json", {**two, "batch_id": "5", "status": "committed", "attempt": "a2"})
+    put_json("out/runs/5/files.json", {"status": "committed", "attempt": "a1"})
     told = apart("runs", "--output", "out", **NO_SPARK)
     head, *rows = [re.split("  +", line) for line in told.stdout.splitlines()]
     assert head[3:] == ["kept", "dropped", "of the good", "bad", "of all", "took", "by"], told.stderr

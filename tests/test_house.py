@@ -197,6 +197,37 @@ def test_no_line_is_wider_than_110():
     assert not wide
 
 
+# --- tests
+
+
+def test_each_module_is_tested_in_the_folder_of_its_package():
+    def tested(path):
+        nodes = ast.walk(ast.parse(path.read_text()))
+        for node in (n for n in nodes if isinstance(n, ast.ImportFrom) and n.module):
+            yield from (node.module, *(f"{node.module}.{a.name}" for a in node.names))
+
+    homes = {n: ROOT / "tests" / ("" if "." not in n else package(n)) for n in TREES}
+    found = {home: {m for p in home.glob("test_*.py") for m in tested(p)} for home in {*homes.values()}}
+    assert not [n for n, home in homes.items() if f"dedup_nb.{n}" not in found[home]]
+
+
+def test_no_helper_of_tests_stands_twice():
+    homes = {}
+    for path in (ROOT / "tests").rglob("*.py"):
+        defined = (n for n in ast.parse(path.read_text()).body if isinstance(n, ast.FunctionDef))
+        for node in (n for n in defined if not n.name.startswith("test_")):
+            if ast.get_docstring(node):
+                del node.body[0]
+            text = ast.dump(node.args) + "".join(map(ast.dump, node.body))
+            homes.setdefault((node.name, text), []).append(path.name)
+    assert not [(name, where) for (name, _), where in homes.items() if len(where) > 1]
+
+
+def test_test_files_can_be_read_in_one_go():
+    lengths = {p.name: len(p.read_text().splitlines()) for p in (ROOT / "tests").rglob("*.py")}
+    assert not {name: lines for name, lines in lengths.items() if lines > 650}
+
+
 # --- notebooks
 
 

@@ -20,11 +20,7 @@ from dedup_nb.base.config import (
 )
 from dedup_nb.base.errors import ConfigError
 
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    "No settings.ini in reach, nothing left behind."
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def ini(text):

@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 from runs import committed, go
 from spread import configured
 
-from dedup_nb.base.canonical import canonical_row
 from dedup_nb.base.config import Input, Output, Recipe
 from dedup_nb.base.errors import InputError, MissingColumnError, OutputError
 from dedup_nb.formats.batches import find_batches
@@ -19,72 +18,8 @@ from dedup_nb.pipeline.write import check_columns_fit
 from dedup_nb.rules.deduplicate import deduplicate
 from dedup_nb.rules.keys import fit, ids_of, with_ids, with_keys
 
-# --- one number, one text ----------------------------------------------------------------------------------
-
-SAME = {
-    "a whole number": ["10", "10L", "10.0D", "float(10)", "10.00", "cast(10 as decimal(38, 18))"],
-    "zero": ["0", "0.0D", "-0.0D", "cast(0 as decimal(9, 3))", "double('-0')"],
-    "another number": ["10.5D", "10.50", "float(10.5)", "cast(10.5 as decimal(38, 20))"],
-    "a small one": ["1e-9D", "cast('0.000000001' as decimal(20, 10))"],
-    "a large one": ["1e20D", "cast('1e20' as decimal(38, 0))"],
-    "2^63": ["9223372036854775808D", "cast('9223372036854775808' as decimal(20, 0))"],
-    "26 digits": ["-12345678901234567890123456D", "cast('-12345678901234568244756480' as decimal(32, 4))"],
-    "2^60": ["double(1152921504606846976L)", "1152921504606846976L"],
-    "an instant": [
-        "timestamp_ltz'2026-03-29T00:30:00Z'",
-        "timestamp_ltz'2026-03-29T01:30:00+01:00'",
-        "timestamp_ntz'2026-03-29T00:30:00'",
-    ],
-    "an hour that a zone does not have": [
-        "timestamp_ltz'2026-03-29T02:30:00Z'",
-        "timestamp_ntz'2026-03-29T02:30:00'",
-    ],
-    "a long double": ["9.00000000000001e18D", "cast('9000000000000010240' as decimal(20, 0))"],
-    "midnight": ["date'2026-03-29'", "timestamp_ntz'2026-03-29T00:00:00'"],
-    "a map": ["map('a', 1, 'b', 2)", "map('b', 2L, 'a', 1.0D)"],
-    "a struct": [
-        "named_struct('a', 1, 'b', 'x')",
-        "named_struct('b', 'x', 'a', 1.0D)",
-        "named_struct('c', null, 'b', 'x', 'a', 1.0)",
-    ],
-    "an array": ["array(1, null)", "array(1.0D, null)", "array(null, 1)"][:2],
-    "a variant": ['parse_json(\'{"b":1.0,"a":1e1,"c":null}\')', 'parse_json(\'{"a":10,"b":1}\')'],
-}
-OTHERS = [
-    "9007199254740992L",
-    "9007199254740993L",
-    "cast('9007199254740992.5' as decimal(38, 2))",
-    "0.1D",
-    "0.1D + 0.2D",
-    "double('NaN')",
-    "double('Infinity')",
-    "'10'",
-    "'é'",
-    "cast(X'ff' as string)",
-    "'FF'",
-    "array(1, 2)",
-    "array(2, 1)",
-    "array(12)",
-    "named_struct('a', named_struct('b', 1))",
-    "map('a', 1)",
-]
-
-
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Europe/Berlin"])
-@pytest.mark.parametrize("ansi", ["true", "false"])
-def test_equal_values_have_one_text_and_different_values_have_two(spark, zone, ansi):
-    values = [*(sql for sqls in SAME.values() for sql in sqls), *OTHERS]
-    with configured(spark, {"spark.sql.session.timeZone": zone, "spark.sql.ansi.enabled": ansi}):
-        texts = {}
-        for sql in values:
-            frame = spark.range(1).select(F.expr(sql).alias("v"))
-            texts[sql] = frame.select(F.expr(canonical_row(frame.schema))).first()[0]
-    assert {kind: len({texts[sql] for sql in sqls}) for kind, sqls in SAME.items()} == dict.fromkeys(SAME, 1)
-    # a column has one kind, but for whole numbers and texts: there 10 is 10
-    assert len({texts[sql] for sql in OTHERS}) == len(OTHERS)
-
-
 # --- any subset, any widening, any order of columns --------------------------------------------------------
+
 
 NARROW = {  # the type in one batch -> types that another batch may have it in
     "int": ["bigint", "double", "decimal(20,2)"],

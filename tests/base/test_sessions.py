@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 from runs import SAMPLES, TWO, TWO_DAYS, files, go, write
+from spread import configured
 
 from dedup_nb import deduplicate
 from dedup_nb.base.errors import ConfigError, ConservationError, InputError
@@ -187,27 +188,34 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("kind", ["enriched_tsv", "json", "parquet"])
-@pytest.mark.parametrize("odd", ODD)
-def test_a_run_means_the_same_in_every_session(spark, tmp_path, odd, kind):
-    if kind == "enriched_tsv":
-        source = str(SAMPLES)
-    else:
-        source = str(tmp_path / "in")
+def told_of_run(spark, folder, source, kind):
+    "The counts and reasons of each batch."
+    done = go(spark, folder, input=source, input_format=kind)
+    return [(m["batch_id"], m["counts"], m["reasons"]) for m in done.batches]
+
+
+@pytest.fixture(scope="module", params=["enriched_tsv", "json", "parquet"])
+def plain_run(request, spark, tmp_path_factory):
+    "A format, an input in it, and what a run says of that in a session like any other."
+    kind, folder = request.param, tmp_path_factory.mktemp("plain")
+    source = str(SAMPLES if kind == "enriched_tsv" else folder / "in")
+    if kind != "enriched_tsv":
         write(spark, source, TWO_DAYS)
-        if kind == "json":
-            spark.read.parquet(f"{source}").write.partitionBy("run").json(str(tmp_path / "lines"))
-            source = str(tmp_path / "lines")
-    told = []
-    for name, settings in (("plain", {}), ("odd", ODD[odd])):
-        with session(spark, **settings):
-            done = go(spark, tmp_path, input=source, output=str(tmp_path / name), input_format=kind)
-        told.append([(m["batch_id"], m["counts"], m["reasons"]) for m in done.batches])
-    assert told[0] and told[0] == told[1]
+    if kind == "json":
+        spark.read.parquet(source).write.partitionBy("run").json(str(folder / "lines"))
+        source = str(folder / "lines")
+    return kind, source, told_of_run(spark, folder, source, kind)
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_frames_mean_the_same_in_every_session(spark, odd):
+def test_a_run_means_the_same_in_every_session(spark, tmp_path, odd, plain_run):
+    kind, source, told = plain_run
+    with session(spark, **ODD[odd]):
+        assert told and told_of_run(spark, tmp_path, source, kind) == told
+
+
+def found_in_frames(spark):
+    "What each way of working on frames finds in four rows."
     names = "event_id string, event_fingerprint string, etl_tstamp timestamp, useragent string"
     rows = [
         ("a", "f", None, "a bot\\"),
@@ -216,18 +224,23 @@ def test_frames_mean_the_same_in_every_session(spark, odd):
         ("b", "f", None, ""),
     ]
     events = spark.createDataFrame(rows, names)
+    kept = deduplicate(events).kept.drop("etl_tstamp")
+    merged = final(events, Latest("event_id", "event_fingerprint"))
+    split = Deduper("event_id").split(events)
+    profiled = profile_events(events).numbers
+    compared = compare(events).collect()
+    return sorted(map(str, kept.collect())), merged.count(), split.unique.count(), profiled, compared
 
-    def found():
-        kept = deduplicate(events).kept.drop("etl_tstamp")
-        merged = final(events, Latest("event_id", "event_fingerprint"))
-        split = Deduper("event_id").split(events)
-        profiled = profile_events(events).numbers
-        compared = compare(events).collect()
-        return sorted(map(str, kept.collect())), merged.count(), split.unique.count(), profiled, compared
 
-    plain = found()
+@pytest.fixture(scope="module")
+def plain_frames(spark):
+    return found_in_frames(spark)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_frames_mean_the_same_in_every_session(spark, odd, plain_frames):
     with session(spark, **ODD[odd]):
-        assert found() == plain
+        assert found_in_frames(spark) == plain_frames
 
 
 def test_a_manifest_whose_path_has_a_backtick_is_tidied(spark, tmp_path):
@@ -279,3 +292,16 @@ def test_an_original_id_with_a_collation_is_carried_on(spark):
     found = deduplicate(collated)
     assert sorted(r.event_id for r in found.kept.collect()) == ["a", "b"]
     assert found.kept.schema["original_event_id"].dataType == collated.schema["original_event_id"].dataType
+
+
+def test_a_session_of_somebody_else_is_tuned_while_a_run_works(spark):
+    name = "spark.sql.codegen.maxFields"
+    with configured(spark, {name: "100"}):
+        with pytest.raises(ZeroDivisionError), temporary_conf(spark):
+            assert spark.conf.get(name) == "300"
+            1 / 0
+        assert spark.conf.get(name) == "100"
+    with configured(spark, {name: "500"}), temporary_conf(spark):
+        assert spark.conf.get(name) == "500"
+    with temporary_conf(object()):
+        pass  # one that has no settings, or none for us

@@ -27,6 +27,7 @@ from dedup_nb.costs.estimate import (
 )
 from dedup_nb.costs.plan import plan_input, plan_workload
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 P = load_prices()
 SAMPLES = ROOT / "data_samples"
 
@@ -55,11 +56,6 @@ TABLE = {
         69,
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("events", TABLE, ids=lambda n: f"{n:,.0f}")

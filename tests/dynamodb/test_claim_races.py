@@ -189,11 +189,11 @@ def play(before, actors, seed, heads=True):
     return rows, results
 
 
-def kept(answers):
+def prints_kept(answers):
     return {a.fingerprint for a in answers if a.kind in (OWN, LATER)}
 
 
-def ids_of(actor, answers):
+def ids_by_print(actor, answers):
     "Under which id each print of a batch stays; of those that go, who has the copy that stays, and its id."
     taken = {a.fingerprint for a in answers if a.kind == TAKEN}
     known = {a.fingerprint: a for a in answers if a.kind == KNOWN}
@@ -204,7 +204,7 @@ def ids_of(actor, answers):
 
 
 def check_kept_once(before, actors, results):
-    runs = {a.run: kept(r) for a, r in zip(actors, results)}
+    runs = {a.run: prints_kept(r) for a, r in zip(actors, results)}
     count = Counter(p for prints in runs.values() for p in prints)
     lost = set("".join(a.prints for a in actors)) - set(count)
     live_before = {p for b in before if b.day > -180 and b.batch != "old" for p in b.prints}
@@ -216,7 +216,7 @@ def check_kept_once(before, actors, results):
 
 def check_ids(before, actors, rows, results):
     "Whoever has the head keeps its id, and nobody else; what was dropped points at what is kept."
-    decided = {a.run: ids_of(a, r) for a, r in zip(actors, results)}
+    decided = {a.run: ids_by_print(a, r) for a, r in zip(actors, results)}
     head, keepers = rows[X, "#"], [run for run, (stay, _) in decided.items() if X in stay.values()]
     over = any(a.more is OVER for a in actors)  # a batch that rests on a run that is over is not committed
     if head["run"] in decided:
@@ -235,9 +235,9 @@ def check_again(actors, rows, results, heads, read_first):
         if any(a.more is OVER for a in actors) and any(x.run == "old@1" for x in result):
             continue
         again = actor.claims(Items(rows), heads, read_first)
-        assert kept(again) == kept(result), "a rerun disagrees"
+        assert prints_kept(again) == prints_kept(result), "a rerun disagrees"
         if heads and actor.more is not KEEPS_IDS:
-            assert ids_of(actor, again)[0] == ids_of(actor, result)[0], "a rerun gives other ids"
+            assert ids_by_print(actor, again)[0] == ids_by_print(actor, result)[0], "a rerun gives other ids"
 
 
 def check_all(before, actors, seed, heads):

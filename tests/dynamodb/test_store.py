@@ -8,6 +8,7 @@ from uuid import uuid5
 
 import pytest
 from emulator import Faults, a_name, a_table, items, ministack, refuse
+from ledgers import states_of
 from pyspark.sql import functions as F
 from runs import STAYED, TWO, config, files, go, stayed, write
 
@@ -36,19 +37,15 @@ def at(day):
     return START + day * DAY
 
 
-def opened(endpoint, name=None, spark=None, folder="unused", recipe=RECIPE, **more):
+def open_in_table(endpoint, name=None, spark=None, folder="unused", recipe=RECIPE, **more):
     "A manifest in a table, which is made if it is not there."
     more = {"create": True, "patience_s": 20, "max_wcu": 100_000, "now": lambda: at(0), **more}
     store = DynamoStore(spark, Connection(name or a_name(), None, endpoint), str(folder), **more)
     return Manifest(store, recipe)
 
 
-def begin(m, batch, day, **more):
+def begin_on_day(m, batch, day, **more):
     return m.begin(batch, at(day), {"token": f"{batch} {time.monotonic_ns()}"}, **more)
-
-
-def states(m):
-    return {e.batch_id: e.state for e in m.ledger().entries.values()}
 
 
 # --- the ledger, without Spark ---------------------------------------------------------------------------
@@ -56,21 +53,21 @@ def states(m):
 
 @pytest.mark.slow
 def test_claims_of_many_runs_at_once_get_places_of_their_own(dynamodb):
-    m = opened(dynamodb)
-    again = [opened(dynamodb, m.store.name) for _ in range(4)]
+    m = open_in_table(dynamodb)
+    again = [open_in_table(dynamodb, m.store.name) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        claims = list(pool.map(lambda n: begin(again[n], f"b{n}", n), range(4)))
+        claims = list(pool.map(lambda n: begin_on_day(again[n], f"b{n}", n), range(4)))
     assert sorted(c.seq for c in claims) == list(range(1, 5))
     assert [marker.kind for marker in m.ledger().markers] == ["recipe"] + ["claim"] * 4
 
 
 @pytest.mark.slow
 def test_of_two_runs_of_one_batch_one_begins(dynamodb):
-    name = opened(dynamodb).store.name
+    name = open_in_table(dynamodb).store.name
 
     def one(n):
         try:
-            return begin(opened(dynamodb, name), "b", 1)
+            return begin_on_day(open_in_table(dynamodb, name), "b", 1)
         except BusyError as wrong:
             return wrong
 
@@ -81,11 +78,11 @@ def test_of_two_runs_of_one_batch_one_begins(dynamodb):
 
 @pytest.mark.slow
 def test_the_ledger_survives_answers_that_are_lost_or_cut(dynamodb):
-    m = opened(dynamodb)
+    m = open_in_table(dynamodb)
     faults = Faults(5, lost=0.15, unsent=0.1, cut=0.15)
     faults.on(client_of(m.store.connection))
     for n in range(6):
-        claim = begin(m, f"b{n}", n)
+        claim = begin_on_day(m, f"b{n}", n)
         m.give_up(claim.batch_id, claim.token)
     assert min(faults.count[kind] for kind in ("lost", "cut")) > 1
     assert [marker.kind for marker in m.ledger().markers] == ["recipe"] + ["claim", "abandon"] * 6
@@ -93,10 +90,10 @@ def test_the_ledger_survives_answers_that_are_lost_or_cut(dynamodb):
 
 
 def test_what_a_policy_lacks_is_said_before_any_work(dynamodb):
-    m = opened(dynamodb)
+    m = open_in_table(dynamodb)
     refuse(client_of(m.store.connection), lambda operation: operation == "BatchExecuteStatement")
     with pytest.raises(DeniedError, match="does not allow .* on the DynamoDB table .*dedup iam --table"):
-        begin(m, "b", 1)
+        begin_on_day(m, "b", 1)
     client_of.cache_clear()
 
 
@@ -122,21 +119,23 @@ OF_THE_ORIGINAL = {
 def test_a_table_of_snowplows_is_laid_out_as_snowplow_does_and_the_run_says_so(
     dynamodb, there, as_snowplow, layout
 ):
-    m = opened(dynamodb, as_snowplow=as_snowplow)
+    m = open_in_table(dynamodb, as_snowplow=as_snowplow)
     table = a_table(dynamodb, m.store.name)
     if there != "nothing":
         create_table(table)
     if there == "rows of the original":
         table.client.put_item(TableName=table.name, Item=OF_THE_ORIGINAL)
-    claim = begin(m, "b", 1)
+    claim = begin_on_day(m, "b", 1)
     words = {"heads": "with heads", "pairs": "as Snowplow does, a row per pair"}
     assert m.store.notes(claim) == [f"the table {table.name} is laid out {words[layout]}"]
     assert m.store.layout == layout
-    later = opened(dynamodb, table.name, as_snowplow=not as_snowplow)
-    assert later.store.notes(begin(later, "c", 2)) == [] and later.store.layout == layout, "and keeps it"
+    later = open_in_table(dynamodb, table.name, as_snowplow=not as_snowplow)
+    assert later.store.notes(begin_on_day(later, "c", 2)) == [] and later.store.layout == layout, (
+        "and keeps it"
+    )
 
 
-def commit_marker(seq, batch, day, **more):
+def commit_of_day(seq, batch, day, **more):
     own = {
         "token": batch,
         "etl": at(day),
@@ -147,7 +146,7 @@ def commit_marker(seq, batch, day, **more):
     return Marker(seq, "commit", batch, {**own, **more})
 
 
-def claim_marker(seq, batch, day):
+def claim_of_day(seq, batch, day):
     return Marker(
         seq,
         "claim",
@@ -162,57 +161,57 @@ def put_markers(table, markers):
 
 
 def test_a_batch_from_before_others_that_may_have_taken_its_rows_over_is_refused(dynamodb):
-    m = opened(dynamodb)
-    begin(m, "zero", 0)  # makes the table
+    m = open_in_table(dynamodb)
+    begin_on_day(m, "zero", 0)  # makes the table
     table = a_table(dynamodb, m.store.name)
     marks = [
-        (claim_marker, 2, "one", 1),
-        (commit_marker, 3, "one", 1),
-        (claim_marker, 4, "two", 201),
-        (commit_marker, 5, "two", 201),
+        (claim_of_day, 2, "one", 1),
+        (commit_of_day, 3, "one", 1),
+        (claim_of_day, 4, "two", 201),
+        (commit_of_day, 5, "two", 201),
     ]
     put_markers(table, [make(seq, batch, day) for make, seq, batch, day in marks])
     with pytest.raises(ManifestError, match="Batch late .*would have seen the pairs of one.*--force"):
-        begin(m, "late", 100)
-    assert begin(m, "next", 202).batch_id == "next"
+        begin_on_day(m, "late", 100)
+    assert begin_on_day(m, "next", 202).batch_id == "next"
 
 
 def test_a_batch_whose_rows_the_table_has_swept_away_is_gone(dynamodb):
-    m = opened(dynamodb, now=lambda: at(181) + 1)
-    begin(m, "zero", 0)
-    put_markers(a_table(dynamodb, m.store.name), [claim_marker(2, "one", 1), commit_marker(3, "one", 1)])
+    m = open_in_table(dynamodb, now=lambda: at(181) + 1)
+    begin_on_day(m, "zero", 0)
+    put_markers(a_table(dynamodb, m.store.name), [claim_of_day(2, "one", 1), commit_of_day(3, "one", 1)])
     with pytest.raises(ManifestError, match="Batch late .*would have seen the pairs of one.*--force"):
-        begin(m, "late", 100)
+        begin_on_day(m, "late", 100)
 
 
 def test_a_commit_that_comes_in_between_wins_over_abandon(dynamodb):
-    m = opened(dynamodb)
-    begin(m, "one", 1)
-    other = opened(dynamodb, m.store.name)
-    begin(other, "two", 2)
+    m = open_in_table(dynamodb)
+    begin_on_day(m, "one", 1)
+    other = open_in_table(dynamodb, m.store.name)
+    begin_on_day(other, "two", 2)
     append = m.store.append
 
     def late(marker):
         m.store.append = append
-        other.store.append(commit_marker(marker.seq, "two", 2, dropped_for={"one": 1}))
+        other.store.append(commit_of_day(marker.seq, "two", 2, dropped_for={"one": 1}))
         return append(marker)
 
     m.store.append = late
     with pytest.raises(ManifestError, match="cannot be abandoned: two dropped rows"):
         m.abandon("one")
-    assert states(m) == {"one": "claimed", "two": "committed"}
+    assert states_of(m) == {"one": "claimed", "two": "committed"}
 
 
 def seconds_to_claim(endpoint, batches):
     "CPU seconds and requests of this process to claim one more batch."
-    m = opened(endpoint)
-    begin(m, "first", 0)
+    m = open_in_table(endpoint)
+    begin_on_day(m, "first", 0)
     markers = []
     for n in range(batches):
         yielded = {f"b{n - 1}": 1} if n else {}
         markers += [
-            claim_marker(2 * n + 2, f"b{n}", 0),
-            commit_marker(2 * n + 3, f"b{n}", 0, dropped_for=yielded),
+            claim_of_day(2 * n + 2, f"b{n}", 0),
+            commit_of_day(2 * n + 3, f"b{n}", 0, dropped_for=yielded),
         ]
     put_markers(a_table(endpoint, m.store.name), markers)
     m.ledger()  # reading it grows with its length, of course
@@ -220,7 +219,7 @@ def seconds_to_claim(endpoint, batches):
     client_of(m.store.connection).meta.events.register("before-send.dynamodb", lambda **_: asked.append(1))
     for n in range(3):
         start = time.process_time()
-        claim = begin(m, f"next{n}", 1)
+        claim = begin_on_day(m, f"next{n}", 1)
         m.store.notes(claim)
         m.give_up(claim.batch_id, claim.token)
         took.append(time.process_time() - start)
@@ -260,7 +259,7 @@ def test_rows_of_a_year_ago_are_in_use_while_the_table_deletes_what_has_expired(
 
 @pytest.fixture
 def manifest(spark, dynamodb, tmp_path):
-    return opened(dynamodb, spark=spark, folder=tmp_path)
+    return open_in_table(dynamodb, spark=spark, folder=tmp_path)
 
 
 def pairs(spark, *rows):
@@ -279,14 +278,14 @@ def firsts(spark, *ids):
 
 def claimed(m, spark, batch, day, *ids, **more):
     "Claim a batch with one pair per id."
-    claim = begin(m, batch, day, **more)
+    claim = begin_on_day(m, batch, day, **more)
     m.known(claim, firsts(spark, *ids))
     return claim
 
 
 def killed(m, batch, day, *ids):
     "An attempt that claims and dies before its answers are files."
-    claim = begin(m, batch, day)
+    claim = begin_on_day(m, batch, day)
     who = Claimant(batch, f"{batch}@{claim.sees}", claim.etl, claim.etl, 180 * DAY, sees=claim.sees)
     Claims(a_table(m.store.connection.endpoint, m.store.name), who).of([(i, ["f"]) for i in ids])
     return claim
@@ -296,24 +295,24 @@ def give_up(m, claim):
     m.give_up(claim.batch_id, claim.token)
 
 
-def table_of(m):
+def table_behind(m):
     return a_table(m.store.connection.endpoint, m.store.name)
 
 
 @pytest.mark.slow
 def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, tmp_path, said):
-    m = opened(dynamodb, None, spark, tmp_path, tasks=2, on_driver=100, max_wcu=4000)
+    m = open_in_table(dynamodb, None, spark, tmp_path, tasks=2, on_driver=100, max_wcu=4000)
     rows = [(f"id{n}", "f", Fate.STAYS | Fate.HEAD) for n in range(600)] + [
         ("only", None, Fate.STAYS | Fate.HEAD)
     ]
     rows += [("hot", "f0", Fate.GONE | Fate.HEAD)] + [("hot", f"f{n}", Fate.GONE) for n in range(1, 200)]
-    one = begin(m, "one", 1)
+    one = begin_on_day(m, "one", 1)
     assert m.known(one, pairs(spark, *rows)).keys.count() == 0
     m.commit(one, pairs(spark, *rows), {"counts": {}})
     used = m.store.used(one)
     assert (used["claimed"], used["own"], used["duplicate"]) == (801, 0, 0)
     assert used["requests"] <= 1001 / 20 and used["write_units"] == 1001, "200 fates differ from their place"
-    there = items(table_of(m))
+    there = items(table_behind(m))
     assert (there["hot", "#"]["first"], there["hot", "#"]["fate"]) == ("f0", str(Fate.GONE | Fate.HEAD))
     assert there["hot", "f7"]["fate"] == str(Fate.GONE)
     assert said[0].strip() == "801 pairs to claim at 4 000 write units a second: about a second"
@@ -322,7 +321,9 @@ def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, t
     assert len(said) == 2, "what the commit writes is no claim of the batch"
     asked = pairs(spark, ("hot", "f7", 0), ("hot", "f0", 0), ("id3", "g", 0), ("id3", "f", 0))
     named = asked.select("pair", F.concat("event_id", "event_fingerprint").alias("named"))
-    found = m.known(begin(m, "two", 2), asked.where("event_fingerprint <> 'f'")).keys.join(named, "pair")
+    found = m.known(begin_on_day(m, "two", 2), asked.where("event_fingerprint <> 'f'")).keys.join(
+        named, "pair"
+    )
     expected = {
         ("hotf7", Fate.GONE, "one"),
         ("hotf0", Fate.GONE | Fate.HEAD, "one"),
@@ -348,19 +349,19 @@ def test_the_first_pair_of_an_id_is_the_same_wherever_it_is_claimed(spark, dynam
     events = spark.sql(f"select * from values {ORDERED} as t({named})")
     keys = fit(Recipe(order_by=("at", "day", "n", "back desc")), events.columns)
     place = F.struct(*place_of(events, keys)).alias("place")
-    m = opened(dynamodb, None, spark, tmp_path, on_driver=on_driver)
+    m = open_in_table(dynamodb, None, spark, tmp_path, on_driver=on_driver)
     event_id, pair = F.col("event_id"), pair_key(F.col("event_id"), F.col("event_fingerprint"))
     asked = events.select(event_id, "event_fingerprint", place, *id_key(event_id), pair)
-    m.known(begin(m, "one", 1), asked)
-    first = {i: item["first"] for (i, mark), item in items(table_of(m)).items() if mark == "#"}
+    m.known(begin_on_day(m, "one", 1), asked)
+    first = {i: item["first"] for (i, mark), item in items(table_behind(m)).items() if mark == "#"}
     assert first == dict.fromkeys(["years", "none", "days", "numbers", "falling"], "f")
 
 
 def test_what_a_task_raised_is_said_in_its_own_words(spark, dynamodb, tmp_path):
-    m = opened(dynamodb, None, spark, tmp_path, on_driver=0)
-    claim, markers = begin(m, "one", 1), m.store.markers()
+    m = open_in_table(dynamodb, None, spark, tmp_path, on_driver=0)
+    claim, markers = begin_on_day(m, "one", 1), m.store.markers()
     m.store.markers = lambda: markers
-    table_of(m).client.delete_table(TableName=m.store.name)
+    table_behind(m).client.delete_table(TableName=m.store.name)
     words = "^There is no DynamoDB table dedup_test_.*Nothing of this batch is committed"
     with pytest.raises(ManifestError, match=words):
         m.known(claim, firsts(spark, "a"))
@@ -369,7 +370,7 @@ def test_what_a_task_raised_is_said_in_its_own_words(spark, dynamodb, tmp_path):
 def test_whoever_has_the_head_keeps_its_id(spark, manifest):
     "A has the head of x; B takes (x, g), and drops (x, f) in favour of A; then A finds its own g taken."
     m, rows = manifest, [("x", "f", 1), ("x", "g", 2), ("y", "f", 3)]
-    a, b = begin(m, "A", 1), begin(m, "B", 1)
+    a, b = begin_on_day(m, "A", 1), begin_on_day(m, "B", 1)
     m.known(a, pairs(spark, ("x", "f", 0)))
     m.known(b, pairs(spark, ("x", "g", 0), ("x", "f", 0)))
     known = m.known(a, pairs(spark, *[(i, p, 0) for i, p, _ in rows])).keys
@@ -389,7 +390,7 @@ def test_an_attempt_that_lost_keys_frees_them(spark, manifest):
     m = manifest
     give_up(m, claimed(m, spark, "one", 1, "a", "b", "c"))
     m.commit(claimed(m, spark, "one", 1, "a"), firsts(spark, "a"), {})
-    assert set(items(table_of(m))) == {("a", "#")}
+    assert set(items(table_behind(m))) == {("a", "#")}
     assert m.ledger().entries["one"].committed["released"] == 2
 
 
@@ -398,7 +399,7 @@ def test_a_batch_that_yielded_to_one_given_up_by_hand_is_not_committed_and_its_r
 ):
     m = manifest
     killed(m, "one", 1, "a")
-    two = begin(m, "two", 2)
+    two = begin_on_day(m, "two", 2)
     assert m.known(two, firsts(spark, "a")).keys.first().batch_id == "one"
     assert "batch one, which is not committed yet" in m.store.notes(two)[-1]
     m.abandon("one")
@@ -406,7 +407,7 @@ def test_a_batch_that_yielded_to_one_given_up_by_hand_is_not_committed_and_its_r
     with pytest.raises(ManifestError, match=words):
         m.commit(two, firsts(spark).limit(0), {"dropped_for": {"one": 1}})
     give_up(m, two)
-    assert m.known(begin(m, "two", 2), firsts(spark, "a")).keys.count() == 0
+    assert m.known(begin_on_day(m, "two", 2), firsts(spark, "a")).keys.count() == 0
 
 
 def test_abandon_is_refused_while_a_committed_batch_relies_on_it(spark, manifest):
@@ -416,9 +417,9 @@ def test_abandon_is_refused_while_a_committed_batch_relies_on_it(spark, manifest
     with pytest.raises(ManifestError, match="cannot be abandoned: two dropped rows in its favour.*--force"):
         m.abandon("one")
     assert m.abandon("one", force=True) == ["two"]
-    rerun = begin(m, "two", 2, rerun=True)
+    rerun = begin_on_day(m, "two", 2, rerun=True)
     assert m.known(rerun, firsts(spark, "a")).keys.count() == 0
-    assert items(table_of(m))["a", "#"]["run"] == f"two@{rerun.sees}"
+    assert items(table_behind(m))["a", "#"]["run"] == f"two@{rerun.sees}"
 
 
 def yielded(m, spark):
@@ -458,7 +459,7 @@ def test_a_commit_between_release_and_commit_is_seen(spark, manifest):
 
     def late(marker):  # its pairs are released by now
         m.store.append = append
-        append(commit_marker(marker.seq, "two", 2, dropped_for={"one": 1}, token=two.token))
+        append(commit_of_day(marker.seq, "two", 2, dropped_for={"one": 1}, token=two.token))
         return append(marker)
 
     m.store.append = late
@@ -474,7 +475,7 @@ def test_a_batch_without_a_time_has_no_pairs(spark, manifest):
         m.known(claim, firsts(spark, "a"))
     assert m.known(claim, firsts(spark).limit(0)).keys.count() == 0
     give_up(m, claim)
-    assert begin(m, "timeless", 1).etl == at(1), "an attempt that told no time binds no other"
+    assert begin_on_day(m, "timeless", 1).etl == at(1), "an attempt that told no time binds no other"
 
 
 @pytest.mark.slow
@@ -484,15 +485,15 @@ def test_forget_deletes_the_rows_of_a_batch_and_is_finished_by_the_next_if_it_is
 ):
     m = manifest
     rows = pairs(spark, ("a", "f", Fate.STAYS | Fate.HEAD), ("a", "g", Fate.RENAMED))
-    claim = begin(m, "one", 1)
+    claim = begin_on_day(m, "one", 1)
     m.known(claim, rows)
     m.commit(claim, rows, {})
     killed(m, "two", 2, "b")
     if not listed:
         shutil.rmtree(tmp_path / "claims")
     m.store.append(Marker(m.ledger().next, "forget", "one", {"etl": None}))  # killed after its marker
-    assert set(items(table_of(m))) == {("a", "#"), ("a", "g"), ("b", "#")}
-    assert m.forget("one") == [] and set(items(table_of(m))) == {("b", "#")}
+    assert set(items(table_behind(m))) == {("a", "#"), ("a", "g"), ("b", "#")}
+    assert m.forget("one") == [] and set(items(table_behind(m))) == {("b", "#")}
 
 
 def with_two(m, spark):
@@ -500,16 +501,16 @@ def with_two(m, spark):
     rows = pairs(
         spark, *((i, f, Fate.STAYS | Fate.HEAD if f == "f" else Fate.RENAMED) for i in "ab" for f in "fg")
     )
-    claim = begin(m, "one", 1)
+    claim = begin_on_day(m, "one", 1)
     m.known(claim, rows.unionByName(firsts(spark, "c")))
     m.commit(claim, rows.unionByName(firsts(spark, "c")), {})
     give_up(m, killed(m, "two", 2, "d"))
-    assert len(items(table_of(m))) == 6
+    assert len(items(table_behind(m))) == 6
 
 
 @pytest.mark.parametrize("on_driver", [pytest.param(0, marks=pytest.mark.slow), 2000])
 def test_ids_are_removed_with_all_their_rows_and_answers(spark, dynamodb, tmp_path, on_driver):
-    m = opened(dynamodb, spark=spark, folder=tmp_path, on_driver=on_driver)
+    m = open_in_table(dynamodb, spark=spark, folder=tmp_path, on_driver=on_driver)
     with_two(m, spark)
     temporary = (
         tmp_path / "claims/batch_id=two" / m.ledger().entries["two"].info["token"] / "call=0/_temporary"
@@ -518,13 +519,13 @@ def test_ids_are_removed_with_all_their_rows_and_answers(spark, dynamodb, tmp_pa
     (temporary / "part-0.parquet").write_text("d")
     (temporary.parents[1] / "empty").mkdir()
     assert m.store.remove_ids([]) == 0 and m.store.remove_ids(["a", "d", "nobody"]) == 3
-    assert set(items(table_of(m))) == {("b", "#"), ("b", "g"), ("c", "#")}
+    assert set(items(table_behind(m))) == {("b", "#"), ("b", "g"), ("c", "#")}
     assert not list(temporary.iterdir())
     answers = spark.read.option("recursiveFileLookup", "true").parquet(str(tmp_path / "claims"))
     assert sorted({r.event_id for r in answers.collect()} - {""}) == ["b", "c"]
     assert [r.used is not None for r in answers.where("event_id = ''").collect()] == [True], "counters stay"
     # the batch is forgotten by what its files still list
-    assert m.forget("one") == [] and not items(table_of(m))
+    assert m.forget("one") == [] and not items(table_behind(m))
 
 
 @pytest.mark.slow
@@ -542,7 +543,7 @@ def test_ids_that_a_run_takes_while_they_leave_are_left_to_the_next_call(spark, 
         patched.setattr(Table, "of_ids", late)
         with pytest.raises(BusyError, match="A run began while ids left the DynamoDB table"):
             m.store.remove_ids(["a", "d"])
-    assert set(items(table_of(m))) == {("b", "#"), ("b", "g"), ("c", "#"), ("d", "#")}
+    assert set(items(table_behind(m))) == {("b", "#"), ("b", "g"), ("c", "#"), ("d", "#")}
 
 
 @pytest.mark.slow
@@ -552,7 +553,7 @@ def test_rows_are_counted_once_where_answers_are_lost(spark, manifest):
     faults = Faults(3, lost=0.3, throttled=0.2)
     faults.on(client_of(m.store.connection))
     assert m.store.remove_ids(list("abcd")) == 6 and faults.count["lost"] + faults.count["throttled"]
-    assert not items(table_of(m))
+    assert not items(table_behind(m))
     client_of.cache_clear()
 
 

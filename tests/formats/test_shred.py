@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from entities import BASE, ENVELOPE, entity, envelope, frame_of_lines, line_of
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
@@ -22,10 +23,6 @@ from dedup_nb.formats.shred import (
 CASES = ["LinkClickEventSpec", "MultipleJsonsSpec", "DerivedContextsSpec", "EventDeduplicationSpec_disabled"]
 
 
-def lines_of(spark, text):
-    return spark.createDataFrame([(line,) for line in text.split("\n") if line], "value string")
-
-
 def events_of(lines):
     "The good events of lines."
     names = [name for name, _ in ENRICHED]
@@ -38,7 +35,7 @@ def recorded(spark, conformance):
         folder = conformance / "snowplow" / case
         expected = json.loads((folder / "case.json").read_text())["good"]
         tables = {name: (folder / file).read_text().splitlines() for name, file in expected.items()}
-        return lines_of(spark, (folder / "input.tsv").read_text()), tables
+        return frame_of_lines(spark, (folder / "input.tsv").read_text()), tables
 
     return of
 
@@ -86,7 +83,7 @@ def test_frames_are_shredded_as_lines_are(recorded, case):
 
 def test_recorded_types_are_found(spark, conformance):
     folder = conformance / "snowplow" / "AccumulatorSpec"
-    types = entity_types(lines_of(spark, (folder / "input.tsv").read_text())).collect()
+    types = entity_types(frame_of_lines(spark, (folder / "input.tsv").read_text())).collect()
     found = {(r.schema, r.kind, r.number) for r in types}
     # we write JSON alone
     [expected] = [
@@ -106,24 +103,8 @@ def test_recorded_events_become_the_recorded_wide_rows(recorded):
 
 # --- odd events ---
 
-BASE = {"collector_tstamp": "2026-11-20 10:00:00.123456", "event_id": "00000000-0000-4000-8000-00000000000A"}
-ENVELOPE = "iglu:com.snowplowanalytics.snowplow/{}/jsonschema/1-0-0"
 
-
-def envelope(kind, data):
-    return json.dumps({"schema": ENVELOPE.format(kind), "data": data})
-
-
-def item(name, data, version="1-0-0", vendor="com.acme"):
-    return {"schema": f"iglu:{vendor}/{name}/jsonschema/{version}", "data": data}
-
-
-def line_of(**values):
-    cells = {**BASE, "v_collector": "c", "v_etl": "e", **values}
-    return "\t".join(cells.get(name, "") for name, _ in ENRICHED)
-
-
-def rows(frame):
+def dicts_of(frame):
     return [r.asDict() for r in frame.collect()]
 
 
@@ -131,7 +112,7 @@ def test_the_text_of_an_entity_stays_as_it_came_without_white_space(spark):
     data = '{ "b" : 1.50,  "a": [ 1E5 , "x  \\" y\\u00e9 \\\\" , {"z" : null} ], '
     data += '"n":123456789012345678901234567890 }'
     text = '{"schema":"%s","data":[ {"schema":"iglu:a/b/jsonschema/1-0-0", "data":%s} ]}'
-    lines = lines_of(spark, line_of(contexts=text % (ENVELOPE.format("contexts"), data)))
+    lines = frame_of_lines(spark, line_of(contexts=text % (ENVELOPE.format("contexts"), data)))
     [found] = entities_of(events_of(lines)).collect()
     expected = '{"b":1.50,"a":[1E5,"x  \\" y\\u00e9 \\\\",{"z":null}],"n":123456789012345678901234567890}'
     assert found.data == expected and found.root_tstamp == "2026-11-20 10:00:00.123"
@@ -140,11 +121,11 @@ def test_the_text_of_an_entity_stays_as_it_came_without_white_space(spark):
 
 def test_entities_come_in_the_order_of_the_original(spark):
     texts = {
-        "contexts": envelope("contexts", [item("c", {"n": 1}), item("c", {"n": 2})]),
-        "derived_contexts": envelope("contexts", [item("d", {"n": 3})]),
-        "unstruct_event": envelope("unstruct_event", item("u", {"n": 4}, "2-0-1")),
+        "contexts": envelope("contexts", [entity("c", {"n": 1}), entity("c", {"n": 2})]),
+        "derived_contexts": envelope("contexts", [entity("d", {"n": 3})]),
+        "unstruct_event": envelope("unstruct_event", entity("u", {"n": 4}, "2-0-1")),
     }
-    found = rows(entities_of(events_of(lines_of(spark, line_of(**texts)))))
+    found = dicts_of(entities_of(events_of(frame_of_lines(spark, line_of(**texts)))))
     assert [(r["name"], r["kind"], r["version"], r["model"], r["data"]) for r in found] == [
         ("u", "SELF_DESCRIBING_EVENT", "2-0-1", "2", '{"n":4}'),
         ("d", "CONTEXT", "1-0-0", "1", '{"n":3}'),
@@ -155,9 +136,11 @@ def test_entities_come_in_the_order_of_the_original(spark):
 
 @pytest.mark.slow
 def test_an_event_with_500_contexts_and_one_of_ten_megabytes(spark):
-    many = envelope("contexts", [item(f"c{n % 60}", {"n": n}) for n in range(500)])
-    large = envelope("contexts", [item("large", {"text": "x" * 10_000_000})])
-    found = shredded(lines_of(spark, "\n".join([line_of(contexts=many), line_of(contexts=large)])), "6.x")
+    many = envelope("contexts", [entity(f"c{n % 60}", {"n": n}) for n in range(500)])
+    large = envelope("contexts", [entity("large", {"text": "x" * 10_000_000})])
+    found = shredded(
+        frame_of_lines(spark, "\n".join([line_of(contexts=many), line_of(contexts=large)])), "6.x"
+    )
     counts = {r.name: r["count"] for r in found.groupBy("name").count().collect()}
     assert counts["atomic"] == 2 and counts["large"] == 1 and sum(counts.values()) == 503
     assert found.where("name = 'large'").first().value.count("x") >= 10_000_000
@@ -172,7 +155,7 @@ def test_an_event_with_500_contexts_and_one_of_ten_megabytes(spark):
     ],
 )
 def test_layouts_have_their_own_folders(spark, layout, folders):
-    lines = lines_of(spark, line_of(contexts=envelope("contexts", [item("c", {}, "2-3-4")])))
+    lines = frame_of_lines(spark, line_of(contexts=envelope("contexts", [entity("c", {}, "2-3-4")])))
     found = shredded(lines, layout)
     assert found.columns == [*LAYOUTS[layout], "value"]
     assert [list(r)[:-1] for r in found.where("name = 'c'").collect()] == [folders]
@@ -180,8 +163,8 @@ def test_layouts_have_their_own_folders(spark, layout, folders):
 
 
 def test_skipped_schemas_stay_out(spark):
-    contexts = envelope("contexts", [item("c", {}), item("d", {}), item("c", {}, "2-0-0")])
-    lines = lines_of(spark, line_of(contexts=contexts))
+    contexts = envelope("contexts", [entity("c", {}), entity("d", {}), entity("c", {}, "2-0-0")])
+    lines = frame_of_lines(spark, line_of(contexts=contexts))
     found = shredded(lines, "5.x", skip=["iglu:com.acme/c/jsonschema/1-*-*"])
     assert sorted((r.name, r.model) for r in found.collect()) == [("atomic", "1"), ("c", "2"), ("d", "1")]
 
@@ -196,13 +179,13 @@ WRONG = [
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_no_entity_is_an_error_and_never_passed_over(spark, text):
-    events = events_of(lines_of(spark, line_of())).withColumn("contexts", F.lit(text))
+    events = events_of(frame_of_lines(spark, line_of())).withColumn("contexts", F.lit(text))
     with pytest.raises(PySparkException, match="has in contexts no self-describing JSON"):
         entities_of(events).collect()
 
 
 def test_what_shred_needs_is_said(spark):
-    events = events_of(lines_of(spark, line_of()))
+    events = events_of(frame_of_lines(spark, line_of()))
     assert shred(events).types == [] and shred(events).atomic.count() == 1
     with pytest.raises(MissingColumnError, match="missing: event_id"):
         shred(events.drop("event_id"))
@@ -224,7 +207,7 @@ def test_atomic_rows_have_times_to_the_millisecond_and_decimal_doubles(spark):
         "br_features_pdf": "1",
         "page_title": "a  b",
     }
-    [row] = shredded(lines_of(spark, line_of(**values))).collect()
+    [row] = shredded(frame_of_lines(spark, line_of(**values))).collect()
     found = dict(zip([name for name, _ in ATOMIC], row.value.split("\t")))
     assert {name: found[name] for name in values} == {
         "etl_tstamp": "2026-11-20 10:00:00.000",
@@ -243,11 +226,11 @@ def test_atomic_rows_have_times_to_the_millisecond_and_decimal_doubles(spark):
 
 def test_wide_rows_have_a_column_for_each_type(spark):
     texts = {
-        "contexts": envelope("contexts", [item("WebPage", {"n": 1}), item("web-page", {"n": 2})]),
-        "derived_contexts": envelope("contexts", [item("WebPage", {"n": 3})]),
-        "unstruct_event": envelope("unstruct_event", item("clickV2", {"n": 4})),
+        "contexts": envelope("contexts", [entity("WebPage", {"n": 1}), entity("web-page", {"n": 2})]),
+        "derived_contexts": envelope("contexts", [entity("WebPage", {"n": 3})]),
+        "unstruct_event": envelope("unstruct_event", entity("clickV2", {"n": 4})),
     }
-    events = events_of(lines_of(spark, "\n".join([line_of(**texts), line_of()])))
+    events = events_of(frame_of_lines(spark, "\n".join([line_of(**texts), line_of()])))
     found = wide_row(events)
     names = ["contexts_com_acme_web_page_1", "unstruct_event_com_acme_click_v2_1"]
     assert found.columns == [name for name, _ in ATOMIC] + names
@@ -264,11 +247,11 @@ def test_wide_rows_have_a_column_for_each_type(spark):
 
 def test_wide_lines_are_the_json_of_wide_rows(spark):
     texts = {
-        "contexts": envelope("contexts", [item("page", {"n": 1})]),
+        "contexts": envelope("contexts", [entity("page", {"n": 1})]),
         "geo_latitude": "1.5",
         "geo_longitude": "-2",
     }
-    lines = lines_of(spark, "\n".join([line_of(**texts), line_of()]))
+    lines = frame_of_lines(spark, "\n".join([line_of(**texts), line_of()]))
     one, other = (json.loads(r.value) for r in wide_lines(lines).collect())
     assert one["geo_location"] == "1.5,-2.0" and one["contexts_com_acme_page_1"] == [{"n": 1}]
     assert len(other) == 128 and other["geo_latitude"] is None
@@ -293,20 +276,20 @@ def test_texts_that_break_a_careless_split_stay_whole(spark):
     behind = ",".join(f'{{"more":[{{}}],"data":{d},"schema":"iglu:a/b/jsonschema/1-0-0"}}' for d in datas)
     for text in (items, turned, behind):
         cell = '{"data":[%s],"schema":"%s"}' % (text, ENVELOPE.format("contexts"))
-        found = entities_of(events_of(lines_of(spark, line_of(contexts=cell)))).collect()
+        found = entities_of(events_of(frame_of_lines(spark, line_of(contexts=cell)))).collect()
         assert [r.data for r in found] == datas
 
 
 def test_data_that_is_a_text_keeps_its_quotes(spark):
-    text = envelope("contexts", [item("a", "text"), item("b", True), item("c", 5), item("d", [])])
-    found = entities_of(events_of(lines_of(spark, line_of(contexts=text)))).collect()
+    text = envelope("contexts", [entity("a", "text"), entity("b", True), entity("c", 5), entity("d", [])])
+    found = entities_of(events_of(frame_of_lines(spark, line_of(contexts=text)))).collect()
     assert [r.data for r in found] == ['"text"', "true", "5", "[]"]
 
 
 def test_an_envelope_that_says_its_data_twice_is_read_and_no_error(spark):
-    one, two = (f"[{','.join(['%s'] * n)}]" % ((json.dumps(item("a", 1.5)),) * n) for n in (1, 2))
+    one, two = (f"[{','.join(['%s'] * n)}]" % ((json.dumps(entity("a", 1.5)),) * n) for n in (1, 2))
     for first, last in ((one, two), (two, one)):
         cell = '{"schema":"%s","data":%s,"data":%s}' % (ENVELOPE.format("contexts"), first, last)
-        events = events_of(lines_of(spark, line_of())).withColumn("contexts", F.lit(cell))
+        events = events_of(frame_of_lines(spark, line_of())).withColumn("contexts", F.lit(cell))
         found = entities_of(events).collect()
         assert {r.data for r in found} == {"1.5"} and len(found) == last.count("com.acme")

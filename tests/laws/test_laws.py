@@ -3,42 +3,41 @@
 Ids are independent of each other, so many small worlds lie side by side in one frame.
 """
 
-import json
 import random
-import re
 from collections import Counter
-from functools import reduce
-from uuid import uuid5
 
 import pytest
 import reference
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
-from spread import configured
+from spread import SMALL, configured
+from worlds import (
+    COLUMNS,
+    FRAMES,
+    JSON,
+    STRATEGIES,
+    WIDE,
+    T,
+    assert_agrees,
+    came_again,
+    crowded,
+    deduplicated,
+    frame_of_texts,
+    outcome_of,
+    rows_expected,
+    text_of,
+)
 
 from dedup_nb.base.config import Recipe
 from dedup_nb.rules.cross_batch import KEY, id_key, pair_key, to_remember
-from dedup_nb.rules.deduplicate import decide, deduplicate, kept_rows, with_decisions
-from dedup_nb.rules.keys import NAMESPACE, fit, with_ids, with_keys
+from dedup_nb.rules.deduplicate import decide, kept_rows, with_decisions
+from dedup_nb.rules.keys import fit, with_ids, with_keys
 from dedup_nb.rules.natural import distinct_with_counts
 
-COLUMNS = ["event_id", "event_fingerprint", "etl_tstamp", "collector_tstamp", "app"]
-WIDE = [*COLUMNS, "original_event_id"]
-FRAMES = ["kept", "dropped", "bad", "verdicts"]
-STRATEGIES = list(reference.STRATEGIES)
 POLICIES = ["surrogate", "unique", "id"]
-T = ["2026-11-20T00:00:00.000000Z", "2026-11-20T00:00:00.000001Z", "2026-11-21T07:00:00.500000Z"]
-JSON = {"ignoreNullFields": "false", "timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
 ZONES = ["America/New_York", "Asia/Kolkata", "UTC"]
-# for plans that are longer than their data: what Spark does to plans for large data, and its checks of itself
-SMALL = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.constraintPropagation.enabled": "false",
-    "spark.sql.lightweightPlanChangeValidation": "false",
-    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
-    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
-}
 
 
 def law(examples):
@@ -53,125 +52,7 @@ def law(examples):
     )
 
 
-# --- frames and what is expected of them -------------------------------------------------------------------
-
-
-def frame_of(spark, rows, columns=COLUMNS):
-    "Rows of text in one partition; what is called a time is one."
-    ddl = ", ".join(f"{c} string" for c in columns)
-    texts = spark.createDataFrame([tuple(r[c] for c in columns) for r in rows], ddl)
-    return texts.withColumns({c: F.col(c).cast("timestamp") for c in columns if c.endswith("_tstamp")})
-
-
-def text_of(row):
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
-
-
-def rows_found(result):
-    "The four frames as multisets of JSON texts, by one job."
-    parts = [getattr(result, name).select(F.lit(name), F.to_json(F.struct("*"), JSON)) for name in FRAMES]
-    found = {name: Counter() for name in FRAMES}
-    for name, text in reduce(lambda a, b: a.union(b), parts).collect():
-        found[name][text] += 1
-    return found
-
-
-def deduplicated(spark, rows, columns=COLUMNS, partitions=1, **chosen):
-    events = frame_of(spark, rows, columns)
-    if partitions > 1:
-        events = events.repartition(partitions)
-    # else the rows are made anew for each of the four frames
-    events = events.cache()
-    with configured(spark, SMALL | {"spark.sql.shuffle.partitions": str(min(partitions, 5))}):
-        found = rows_found(deduplicate(events, **chosen))
-    events.unpersist()
-    return found
-
-
-KEY_COLUMNS = {"event_id", "event_fingerprint", "etl_tstamp", "collector_tstamp", "original_event_id"}
-
-
-def surrogate_of(row):
-    return "surrogate-" + reference.sha256_of(row, [c for c in row if c not in KEY_COLUMNS])
-
-
-def outcome_of(rows, columns=COLUMNS, **chosen):
-    "What the reference gives."
-    rows = [{c: row[c] for c in columns} for row in rows]
-    hashes = dict(row_hash=lambda row: reference.sha256_of(row, columns), surrogate=surrogate_of)
-    return reference.deduplicate(rows, namespace=NAMESPACE, **hashes, **chosen)
-
-
-def rows_expected(rows, columns=COLUMNS, **chosen):
-    outcome = outcome_of(rows, columns, **chosen)
-    return {name: Counter(map(text_of, getattr(outcome, name))) for name in FRAMES}
-
-
-def assert_agrees(found, expected, rows=()):
-    for name in FRAMES:
-        missing = list((expected[name] - found[name]).elements())
-        extra = list((found[name] - expected[name]).elements())
-        if missing or extra:
-            differ = [json.loads(text) for text in missing + extra]
-            ids = {row.get(c) for row in differ for c in ("event_id", "original_event_id")} - {None}
-            own = [str(r) for r in rows if {r["event_id"], r.get("original_event_id")} & ids]
-            lines = [f"{name} lacks:", *missing[:5], f"{name} has instead:", *extra[:5], "rows of these ids:"]
-            pytest.fail("\n".join([*lines, *own[:20]]), pytrace=False)
-
-
-def ids_of(found):
-    return Counter({json.loads(text)["event_id"]: n for text, n in found["kept"].items()})
-
-
 # --- worlds ------------------------------------------------------------------------------------------------
-
-
-ODD_IDS = [None, "", "ID1", " ", 'é"\\\n', "a/b", "a%2Fb", *["hot"] * 9]
-PRINTS = [None, "", "f", "g", "F", "surrogate-x"]
-CONTENTS = [None, "", "x", 'ÿ\t"\\\u0001/']
-
-
-def crowded(seed, size=300):
-    "Rows full of ties: ids with one pair, with many, equal rows, and every kind of missing value."
-    pick = random.Random(seed)
-    ids = ODD_IDS + [f"id{i}" for i in range(size // 7)]
-    kinds = ids, PRINTS, [None, *T], [None, *T[:2]], CONTENTS
-    rows = [dict(zip(COLUMNS, map(pick.choice, kinds))) for _ in range(size)]
-    return rows + pick.sample(rows, size // 5) + without_a_column(seed)
-
-
-def without_a_column(seed):
-    "For each column a world in which it is null."
-    pick, rows = random.Random(seed), []
-    for column in COLUMNS[1:]:
-        kinds = [f"no {column}"], ["f", "g"], T, T, ["x", "y"]
-        own = [dict(zip(COLUMNS, map(pick.choice, kinds))) | {column: None} for _ in range(6)]
-        rows += own + own[:2]
-    return rows
-
-
-def came_again(rows, seed):
-    "Some rows come as what they were renamed to, with the id that they had first; some name another event."
-    pick, kinds = random.Random(seed), [is_reingested, is_reingested, own_original, *[not_renamed] * 5]
-    return [r | pick.choice(kinds)(r) for r in rows]
-
-
-def not_renamed(row):
-    return {"original_event_id": None}
-
-
-def own_original(row):
-    "A column of the input that has our name, such as the event that a refund is about."
-    return {"original_event_id": "id1"}
-
-
-def is_reingested(row):
-    event_id, fingerprint = row["event_id"], row["event_fingerprint"]
-    if not event_id or not fingerprint:
-        return {"original_event_id": event_id}  # says the same, or nothing
-    mark = "=" * bool(re.match("=*surrogate-", fingerprint))
-    name = f"{event_id.replace('%', '%25').replace('/', '%2F')}/{mark}{fingerprint}"
-    return {"event_id": str(uuid5(NAMESPACE, name)), "original_event_id": event_id}
 
 
 def shuffled(rows, seed):
@@ -214,6 +95,7 @@ sessions = st.fixed_dictionaries(
         "spark.sql.ansi.enabled": st.sampled_from(["false", "true"]),
     }
 )
+
 
 # --- any frame, any settings, any session ------------------------------------------------------------------
 
@@ -260,6 +142,7 @@ def test_partitions_and_row_order_do_not_matter(spark, policy, partitions):
 
 # --- what was kept, again ----------------------------------------------------------------------------------
 
+
 KEPT_AGAIN = [
     dict(),
     dict(compat="snowplow"),
@@ -285,7 +168,7 @@ def test_kept_of_kept_is_kept_under_the_same_ids_and_nothing_is_dropped(spark, c
 # --- any cut gives the same events -------------------------------------------------------------------------
 
 
-def cut(rows, pick, parts):
+def cut_into_batches(rows, pick, parts):
     "The rows of each id along the total order, cut at any places into `parts` batches."
     by_id, batches = {}, [[] for _ in range(parts)]
     for row in rows:
@@ -304,7 +187,7 @@ def kept_of_batches(spark, batches, strategy):
     ddl, memory = f"{key}, fate int, batch_id string, seq bigint, of_id boolean", []
     event_id = F.col("_dd_id")
     for seq, rows in enumerate(batches):
-        suspects = distinct_with_counts(with_keys(with_ids(frame_of(spark, rows), keys), keys)).cache()
+        suspects = distinct_with_counts(with_keys(with_ids(frame_of_texts(spark, rows), keys), keys)).cache()
         known = spark.createDataFrame(memory, ddl)
         decisions = decide(suspects, strategy, batch_id=str(seq), known=known).cache()
         kept = kept_rows(with_decisions(suspects, decisions), COLUMNS, keys.id)
@@ -335,7 +218,7 @@ def test_any_cut_along_the_total_order_keeps_the_same_events_with_the_same_ids(s
     rows.sort(key=lambda row: reference.place_of(row, order, row_hash))
     expected = rows_expected(rows, synthetic=strategy)["kept"]
     with configured(spark, SMALL):
-        found = kept_of_batches(spark, cut(rows, random.Random(seed), parts), strategy)
+        found = kept_of_batches(spark, cut_into_batches(rows, random.Random(seed), parts), strategy)
     assert_agrees({"kept": found} | NOTHING, {"kept": expected} | NOTHING, rows)
 
 

@@ -20,26 +20,16 @@ from dedup_nb.manifest.protocol import Manifest
 RECIPE = dict(RECIPE_DEFAULTS)
 
 
-@pytest.fixture(scope="module")
-def address():
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    yield "http://{}:{}".format(*server.get_host_and_port())
-    server.stop()
-
-
 @pytest.fixture
-def s3(address, monkeypatch):
+def s3(s3_server, monkeypatch):
     "The client that all use, and a bucket."
-    return _at(address, monkeypatch)
+    return _at(s3_server, monkeypatch)
 
 
-def _at(address, monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+def _at(s3_server, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_server)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    client = boto3.client("s3", endpoint_url=address, region_name="us-east-1")
+    client = boto3.client("s3", endpoint_url=s3_server, region_name="us-east-1")
     client.create_bucket(Bucket="lake")
     return client
 
@@ -49,7 +39,7 @@ def path(request):
     return f"s3a://lake/{request.node.name.replace('[', '-').rstrip(']')}"
 
 
-def claim(seq=1, batch="a", **info):
+def open_claim(seq=1, batch="a", **info):
     return Marker(seq, "claim", batch, {**this_process(), "token": "t", **info})
 
 
@@ -58,7 +48,7 @@ def on(host):
     return lambda: {**this_process(), "host": host}
 
 
-def objects(s3, path):
+def marker_names(s3, path):
     listed = s3.list_objects_v2(Bucket="lake", Prefix=path.split("/", 3)[3] + "/").get("Contents", [])
     return [o["Key"].rsplit("/", 1)[1].lstrip("0") for o in listed]
 
@@ -73,7 +63,7 @@ def test_of_hosts_that_race_one_gets_the_place(s3, path, monkeypatch):
         hosts.name = name
         ready.wait()
         for seq in range(1, 6):
-            if ConditionalPuts(path).take(claim(seq)):
+            if ConditionalPuts(path).take(open_claim(seq)):
                 won.append((seq, name))
 
     threads = [threading.Thread(target=race, args=(f"host {i}",)) for i in range(8)]
@@ -82,20 +72,20 @@ def test_of_hosts_that_race_one_gets_the_place(s3, path, monkeypatch):
     for t in threads:
         t.join()
     assert sorted(seq for seq, _ in won) == [1, 2, 3, 4, 5]
-    assert sorted(objects(s3, path)) == ["1", "2", "3", "4", "5"]
+    assert sorted(marker_names(s3, path)) == ["1", "2", "3", "4", "5"]
 
 
 def test_a_place_is_taken_again_after_a_lost_answer_and_over_from_the_dead(s3, path, monkeypatch):
     puts = ConditionalPuts(path)
-    assert puts.take(claim()) and puts.take(claim(at="later"))
+    assert puts.take(open_claim()) and puts.take(open_claim(at="later"))
     monkeypatch.setattr(lock, "this_process", on("another host"))
     monkeypatch.setattr(lock, "_WAIT_S", 0)
-    assert puts.take(claim()) is False
+    assert puts.take(open_claim()) is False
     monkeypatch.setattr(lock, "_PATIENCE_S", -1)
     with pytest.raises(BusyError, match="is being written to by process .* since .* Run again in a few min"):
-        puts.take(claim())
+        puts.take(open_claim())
     monkeypatch.setattr(lock, "_HELD_S", -1)
-    assert puts.take(claim()) is True
+    assert puts.take(open_claim()) is True
     assert json.loads(_body(s3, path, 1))["host"] == "another host"
     monkeypatch.undo()
 
@@ -107,22 +97,22 @@ def _body(s3, path, seq):
 def test_a_dead_process_of_this_host_holds_no_place(s3, path, monkeypatch):
     gone = {**this_process(), "pid": 2**22 + 1}
     monkeypatch.setattr(lock, "this_process", lambda: gone)
-    assert ConditionalPuts(path).take(claim())
+    assert ConditionalPuts(path).take(open_claim())
     monkeypatch.setattr(lock, "this_process", this_process)
-    assert ConditionalPuts(path).take(claim()) is True
+    assert ConditionalPuts(path).take(open_claim()) is True
     assert json.loads(_body(s3, path, 1))["pid"] == os.getpid()
 
 
 def test_places_far_back_are_removed(s3, path):
     puts = ConditionalPuts(path)
-    assert all(puts.take(claim(seq)) for seq in (1, 2, 30))
+    assert all(puts.take(open_claim(seq)) for seq in (1, 2, 30))
     puts.remove_before(30)
-    assert objects(s3, path) == ["30"]
+    assert marker_names(s3, path) == ["30"]
 
 
 def test_a_refusal_is_said_in_our_words(s3, path):
     with pytest.raises(ManifestError, match="s3://no-such-bucket/m/_places/0*1 was refused .*NoSuchBucket"):
-        ConditionalPuts("s3://no-such-bucket/m").take(claim())
+        ConditionalPuts("s3://no-such-bucket/m").take(open_claim())
 
 
 def test_who_needs_conditional_puts(monkeypatch):
@@ -137,7 +127,7 @@ def test_who_needs_conditional_puts(monkeypatch):
 # -- a manifest: the table on this disk, its places on S3 --
 
 
-def manifest(spark, tmp_path, path, force=False):
+def manifest_by_puts(spark, tmp_path, path, force=False):
     store = LakeStore(spark, str(tmp_path / "manifest"), force=force, puts=ConditionalPuts(path))
     return Manifest(store, RECIPE)
 
@@ -149,24 +139,24 @@ def nothing(spark):
 
 
 def test_a_lake_manifest_takes_its_places_first(spark, s3, tmp_path, path, nothing):
-    first = manifest(spark, tmp_path, path)
+    first = manifest_by_puts(spark, tmp_path, path)
     monday = first.begin("monday", 0, {"token": "t1"})
-    assert objects(s3, path) == ["", "1"]
+    assert marker_names(s3, path) == ["", "1"]
     # a second host had read the ledger before Monday's claim came: the place is gone, and it reads again
     with pytest.raises(BusyError, match="batch monday is claimed by"):
-        manifest(spark, tmp_path, path).begin("tuesday", 0, {"token": "t2"})
+        manifest_by_puts(spark, tmp_path, path).begin("tuesday", 0, {"token": "t2"})
     first.commit(monday, nothing, {"pairs": 0})
-    manifest(spark, tmp_path, path).forget("monday")
-    assert objects(s3, path) == ["", "1", "2", "3"]
+    manifest_by_puts(spark, tmp_path, path).forget("monday")
+    assert marker_names(s3, path) == ["", "1", "2", "3"]
     assert [m.kind for m in first.ledger().markers] == ["recipe", "claim", "commit", "forget"]
 
 
 def test_a_claim_between_the_put_and_the_table_keeps_others_away(spark, s3, tmp_path, path, monkeypatch):
-    manifest(spark, tmp_path, path).give_up("nobody", "t")
-    first = manifest(spark, tmp_path, path)
+    manifest_by_puts(spark, tmp_path, path).give_up("nobody", "t")
+    first = manifest_by_puts(spark, tmp_path, path)
     first.commit(first.begin("monday", 0, {"token": "t1"}), None, {"pairs": 0})
     monkeypatch.setattr(lock, "this_process", on("another host"))
-    assert ConditionalPuts(path).take(claim(3, "tuesday"))
+    assert ConditionalPuts(path).take(open_claim(3, "tuesday"))
     monkeypatch.setattr(lock, "this_process", this_process)
     monkeypatch.setattr(lock, "_WAIT_S", 0)
     monkeypatch.setattr(lock, "_PATIENCE_S", -1)
@@ -210,21 +200,21 @@ class WithoutConditions(BaseHTTPRequestHandler):
 @pytest.mark.slow
 @pytest.mark.parametrize("refuses", [None, "NotImplemented"])
 def test_a_store_without_conditional_puts_has_one_host(
-    spark, address, tmp_path, path, monkeypatch, nothing, refuses
+    spark, s3_server, tmp_path, path, monkeypatch, nothing, refuses
 ):
-    handler = type("Handler", (WithoutConditions,), {"target": address, "refuses": refuses})
+    handler = type("Handler", (WithoutConditions,), {"target": s3_server, "refuses": refuses})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     _at("http://127.0.0.1:{}".format(server.server_port), monkeypatch)
-    here = manifest(spark, tmp_path, path)
+    here = manifest_by_puts(spark, tmp_path, path)
     here.commit(here.begin("monday", 0, {"token": "t1"}), nothing, {"pairs": 0})
-    again = manifest(spark, tmp_path, path)
+    again = manifest_by_puts(spark, tmp_path, path)
     again.commit(again.begin("tuesday", 0, {"token": "t2"}), nothing, {"pairs": 0})
     for module in (lock, ledger):
         monkeypatch.setattr(module.platform if module is ledger else module, *_elsewhere(module))
     with pytest.raises(BusyError, match="no conditional put .* the last to write .* process .*--force"):
-        manifest(spark, tmp_path, path).begin("wednesday", 0, {"token": "t3"})
-    assert manifest(spark, tmp_path, path, force=True).begin("wednesday", 0, {"token": "t3"}).seq == 5
+        manifest_by_puts(spark, tmp_path, path).begin("wednesday", 0, {"token": "t3"})
+    assert manifest_by_puts(spark, tmp_path, path, force=True).begin("wednesday", 0, {"token": "t3"}).seq == 5
     server.shutdown()
 
 

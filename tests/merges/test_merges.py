@@ -61,7 +61,7 @@ def spec_of(family, keys):
     return Replacing(keys, version, "d" if family.endswith("del") else None, ORDER)
 
 
-def rows_of(case, number):
+def rows_of_batch(case, number):
     "The rows of a batch, with case, key, partition and place."
     at = [NAMES.index(c) for c in case["order_by"]]
     for pos, row in enumerate(case["batches"][number].get("rows", ())):
@@ -69,7 +69,7 @@ def rows_of(case, number):
         yield (case["id"], key, row[0] if case["partition_by"] else 0, number, pos, *row)
 
 
-def found(frame):
+def rows_by_case(frame):
     "The rows of each case, as a multiset."
     told = {}
     for row in frame.select("case", *NAMES).collect():
@@ -82,8 +82,8 @@ def wanted(case, scenario, mode):
     return rows if rows is None else Counter(map(tuple, rows))
 
 
-def differences(frame, family, scenario, mode, some=None):
-    got = found(frame)
+def cases_that_differ(frame, family, scenario, mode, some=None):
+    got = rows_by_case(frame)
     these = [c for c in some or cases(family) if wanted(c, scenario, mode) is not None]
     assert these
     return [c["id"] for c in these if got.get(c["id"], Counter()) != wanted(c, scenario, mode)]
@@ -98,20 +98,20 @@ def plain(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_results_are_those_of_the_engine(spark, family):
     some = plain(family)
-    rows = [row for c in some for n in range(len(c["batches"])) for row in rows_of(c, n)]
+    rows = [row for c in some for n in range(len(c["batches"])) for row in rows_of_batch(c, n)]
     frame = spark.createDataFrame(rows, FRAME)
     whole, by_part = spec_of(family, ["case", "key"]), spec_of(family, ["case", "key", "part"])
     shown = {"final": final(frame, whole), "final_per_partition": final(frame, by_part)}
     shown["optimize_final"] = merge(frame, by_part)
-    assert {mode: differences(f, family, "flat", mode, some) for mode, f in shown.items()} == dict.fromkeys(
-        shown, []
-    )
+    assert {
+        mode: cases_that_differ(f, family, "flat", mode, some) for mode, f in shown.items()
+    } == dict.fromkeys(shown, [])
     # each insert merged alone first
     spec = spec_of(family, ["case", "key", "part", "batch"])
     merged = merge(frame, spec)
     shown = {"raw": merged, "final": final(merged, whole), "optimize_final": merge(merged, by_part)}
     assert {
-        mode: differences(f, family, "on_insert", mode, some) for mode, f in shown.items()
+        mode: cases_that_differ(f, family, "on_insert", mode, some) for mode, f in shown.items()
     } == dict.fromkeys(shown, [])
 
 
@@ -120,7 +120,7 @@ def step_by_step(spark, family, scenario, some):
     by_part, stored = spec_of(family, ["case", "key", "part"]), []
     for number in range(max(len(c["batches"]) for c in some)):
         there = {c["id"]: c["batches"][number].get("op") for c in some if number < len(c["batches"])}
-        stored += [row for c in some if number < len(c["batches"]) for row in rows_of(c, number)]
+        stored += [row for c in some if number < len(c["batches"]) for row in rows_of_batch(c, number)]
         ops = {i: op or ("optimize" if scenario == "merged_each" else None) for i, op in there.items()}
         frame = merge(spark.createDataFrame([r for r in stored if ops.get(r[0])], FRAME), by_part).collect()
         kept = [tuple(r) for r in frame if not (ops[r.case] == "cleanup" and r.d == 1)]
@@ -141,7 +141,7 @@ def test_results_are_those_of_the_engine_where_merges_run_between(spark, family,
     shown["final_per_partition"] = final(stored, by_part)
     if family == "rmt_ver_del":
         shown["cleanup"] = shown["optimize_final"].where("d = 0")
-    assert {m: differences(f, family, scenario, m, some) for m, f in shown.items()} == dict.fromkeys(
+    assert {m: cases_that_differ(f, family, scenario, m, some) for m, f in shown.items()} == dict.fromkeys(
         shown, []
     )
 
@@ -153,14 +153,14 @@ def test_the_first_row_of_a_set_of_columns_stays(spark):
         by = next(b["by"] for b in case["batches"] if b.get("op") == "deduplicate") or NAMES
         at = [NAMES.index(c) for c in by]
         for number in range(len(case["batches"])):
-            for row in rows_of(case, number):
+            for row in rows_of_batch(case, number):
                 rows.append((row[0], json.dumps([row[5:][i] for i in at]), *row[2:]))
     frame = spark.createDataFrame(rows, FRAME)
     kept = latest(frame, ["case", "key", "part"], ["batch", "pos"], keep="first")
-    assert differences(kept, "dedup_by", "flat", "raw") == []
+    assert cases_that_differ(kept, "dedup_by", "flat", "raw") == []
 
 
-def table_of(spark, folder, case):
+def merge_table_of(spark, folder, case):
     spec = Latest(case["order_by"], "pos")
     window = case["settings"]["non_replicated_deduplication_window"]
     return MergeTable(str(folder), spec, case["partition_by"], window=window, spark=spark)
@@ -172,7 +172,7 @@ def table_of(spark, folder, case):
 @pytest.mark.parametrize("number", range(20))
 def test_repeated_inserts_are_those_of_the_engine(spark, tmp_path, number):
     case = cases("insert_dedup")[number]
-    table, counts = table_of(spark, tmp_path / "t", case), []
+    table, counts = merge_table_of(spark, tmp_path / "t", case), []
     for batch in case["batches"]:
         rows = [(pos, *row) for pos, row in enumerate(batch["rows"])]
         table.insert(spark.createDataFrame(rows, f"pos int, {COLUMNS}"), token=batch["token"])
@@ -412,7 +412,7 @@ def test_the_explanation_keeps_what_the_engine_keeps(spark, spec, mode):
 @recorded
 @pytest.mark.parametrize("family", ["cmt_ok", "vcmt_ok"])
 def test_well_formed_logs_have_no_problem(spark, family):
-    rows = [row for c in cases(family) for n in range(len(c["batches"])) for row in rows_of(c, n)]
+    rows = [row for c in cases(family) for n in range(len(c["batches"])) for row in rows_of_batch(c, n)]
     spec = spec_of(family, ["case", "key"])
     ignore = [c for c in FRAME.replace(",", "").split()[::2] if c not in ("case", "key", "sign", "ver")]
     found = check_log(

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 from emulator import a_table, items
 from runs import (
-    TWO,
+    WITH_COPIES,
     Killed,
     committed,
     die_after,
@@ -31,21 +31,11 @@ from dedup_nb.operate.erase import _rewrite_reports, erase
 from dedup_nb.operate.history import explain, forget, runs
 from dedup_nb.pipeline.job import existing_manifest, memory_of
 
-ROWS = {**TWO, "1": [*TWO["1"], ("a", "f", 3, 9), (None, "f", 4, 8)]}
-
-
-@pytest.fixture(scope="module")
-def before(spark, tmp_path_factory):
-    "Two batches: a is kept, copied, copied in the next batch, and renamed there."
-    folder = tmp_path_factory.mktemp("erase")
-    write(spark, folder / "in", ROWS)
-    go(spark, folder)
-    return folder
-
 
 @pytest.fixture
-def two(before, tmp_path):
-    shutil.copytree(before / "out", tmp_path / "out")
+def loaded(copies_done, tmp_path):
+    "Where the output of two batches full of copies is."
+    shutil.copytree(copies_done / "out", tmp_path / "out")
     return Config(output=str(tmp_path / "out"))
 
 
@@ -56,7 +46,7 @@ def everything(output):
     }
 
 
-def left(spark, output):
+def rows_listed(spark, output):
     "The rows of all areas that commits list."
     found = {}
     for area in ("events", "dropped", "verdicts"):
@@ -89,15 +79,15 @@ def listed_in(config, *ids):
     return str(path)
 
 
-def test_an_id_goes_with_its_copies_and_new_ids(spark, two):
-    output = two.output
+def test_an_id_goes_with_its_copies_and_new_ids(spark, loaded):
+    output = loaded.output
     old = everything(output)
-    told = erase(two, spark, event_id="a")
+    told = erase(loaded, spark, event_id="a")
     assert "Would remove 2 in events/, 2 in dropped/, 3 in verdicts/ of 2 batches (1, 2)" in str(told)
     assert everything(output) == old
-    done = erase(two, spark, event_id="a", yes=True)
+    done = erase(loaded, spark, event_id="a", yes=True)
     assert done.data["rows"] == told.data["rows"] == {"events": 2, "dropped": 2, "verdicts": 3}
-    assert left(spark, output) == {"events": [("b", 2), ("c", 5)], "dropped": [], "verdicts": []}
+    assert rows_listed(spark, output) == {"events": [("b", 2), ("c", 5)], "dropped": [], "verdicts": []}
     assert list(sums(output)) == [2, 2, 2, 2]
     assert_only_what_is_listed(output)
     assert [m["hot_ids"] for m in (read_json(f"{output}/runs/{b}/metrics.json") for b in "12")] == [[], []]
@@ -107,31 +97,31 @@ def test_an_id_goes_with_its_copies_and_new_ids(spark, two):
     assert proof["done"] and proof["rows"] == done.data["rows"] and len(proof["ids_sha256"]) == 2
     assert spark.read.json(f"{output}/metrics").where("rows_erased = 2").count() == 2
     # the manifest keeps the pairs; the story and the list of batches say that rows are gone
-    story = explain("a", two, spark)
+    story = explain("a", loaded, spark)
     assert story.data["erased"] == [done.data["proof"]] and len(story.data["claims"]) == 3
     assert f"rows of it were erased on request; the proof is {done.data['proof']}" in str(story)
-    listed = runs(two)
+    listed = runs(loaded)
     assert [row[1] for row in listed.rows[1:]] == ["committed, 2 rows erased"] * 2
     for batch, told in zip("12", listed.data):
         assert told["counts"] == read_json(f"{output}/runs/{batch}/files.json")["counts"]
-    forget("2", two, spark, yes=True)  # it has no counts any more
-    assert [row[1] for row in runs(two).rows[1:]] == ["committed, 2 rows erased", "forgotten"]
+    forget("2", loaded, spark, yes=True)  # it has no counts any more
+    assert [row[1] for row in runs(loaded).rows[1:]] == ["committed, 2 rows erased", "forgotten"]
 
 
-def test_what_is_nowhere_is_said_and_leaves_no_proof(spark, two):
-    old = everything(two.output)
+def test_what_is_nowhere_is_said_and_leaves_no_proof(spark, loaded):
+    old = everything(loaded.output)
     for more, answer in {(): "", ("forget",): "\nThe manifest had no key of theirs.\nThe proof, "}.items():
         asked = dict(event_id="z", **dict.fromkeys(more, True))
-        told, done = erase(two, spark, **asked), erase(two, spark, **asked, yes=True)
+        told, done = erase(loaded, spark, **asked), erase(loaded, spark, **asked, yes=True)
         assert str(told).endswith("Do it with --yes.") == bool(more) and not told.data["done"]
         assert str(done).startswith(
             f"{NOTHING} dedup explain EVENT_ID --output DIR tells what is known of an"
         )
         assert str(done).partition(" an id.")[2].startswith(answer) and done.data["done"]
         assert "vacuum" not in str(done) and "The input still" not in str(done)
-        assert (done.data["proof"] is None) == (everything(two.output) == old) == (not more)
-    erase(two, spark, ids=listed_in(two, "c"), yes=True)
-    again = erase(two, spark, event_id="c", yes=True)
+        assert (done.data["proof"] is None) == (everything(loaded.output) == old) == (not more)
+    erase(loaded, spark, ids=listed_in(loaded, "c"), yes=True)
+    again = erase(loaded, spark, event_id="c", yes=True)
     assert f"{NOTHING} Rows of theirs were erased before: runs/erasures/000002.json." == str(again)
 
 
@@ -146,15 +136,17 @@ LONG = [
 
 
 @pytest.mark.parametrize("after", ["publish", *LONG])
-def test_a_kill_leaves_each_batch_whole_and_the_same_command_finishes(spark, two, after):
-    killed_erasure(spark, two, after, event_id="a")
+def test_a_kill_leaves_each_batch_whole_and_the_same_command_finishes(spark, loaded, after):
+    killed_erasure(spark, loaded, after, event_id="a")
     for batch in "12":
-        assert all(Path(two.output, f["path"]).exists() for f in record(two.output, batch)["events"])
-    erase(two, spark, event_id="a", yes=True)
-    assert left(spark, two.output)["events"] == [("b", 2), ("c", 5)] and sum(sums(two.output)) == 8
-    proof = proof_of(two.output)
+        assert all(Path(loaded.output, f["path"]).exists() for f in record(loaded.output, batch)["events"])
+    erase(loaded, spark, event_id="a", yes=True)
+    assert (
+        rows_listed(spark, loaded.output)["events"] == [("b", 2), ("c", 5)] and sum(sums(loaded.output)) == 8
+    )
+    proof = proof_of(loaded.output)
     assert proof["done"] and proof["rows"] == {"events": 2, "dropped": 2, "verdicts": 3}
-    assert_only_what_is_listed(two.output)
+    assert_only_what_is_listed(loaded.output)
 
 
 STEPS = [
@@ -165,22 +157,24 @@ STEPS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", ["publish", *STEPS])
-def test_a_condition_that_was_killed_takes_the_copies_of_events_that_are_gone(spark, two, after):
+def test_a_condition_that_was_killed_takes_the_copies_of_events_that_are_gone(spark, loaded, after):
     """The kept event of batch 1 is gone, and it alone says that a row of batch 2 is a copy of it."""
-    killed_erasure(spark, two, after, where="n = 1")
-    noted = proof_of(two.output)
+    killed_erasure(spark, loaded, after, where="n = 1")
+    noted = proof_of(loaded.output)
     assert noted["until_done"]["ids"] == ["a"] and noted["until_done"]["where"] == "(n = 1)"
-    assert "The next --yes first finishes an erasure that was killed" in str(erase(two, spark, event_id="b"))
-    told = erase(two, spark, where="n = 1", yes=True)
+    assert "The next --yes first finishes an erasure that was killed" in str(
+        erase(loaded, spark, event_id="b")
+    )
+    told = erase(loaded, spark, where="n = 1", yes=True)
     assert told.data["rows"] == {"events": 1, "dropped": 2, "verdicts": 2} and told.data["proof"][-6] == "1"
-    assert left(spark, two.output) == {
-        "events": [(new_of_a(spark, two.output), 4), ("b", 2), ("c", 5)],
+    assert rows_listed(spark, loaded.output) == {
+        "events": [(new_of_a(spark, loaded.output), 4), ("b", 2), ("c", 5)],
         "dropped": [],
         "verdicts": [("a", None)],  # of the event that stays, under a new id
     }
-    assert sum(sums(two.output)) == 6
-    assert "until_done" not in proof_of(two.output) and len(files(f"{two.output}/runs/erasures")) == 1
-    assert_only_what_is_listed(two.output)
+    assert sum(sums(loaded.output)) == 6
+    assert "until_done" not in proof_of(loaded.output) and len(files(f"{loaded.output}/runs/erasures")) == 1
+    assert_only_what_is_listed(loaded.output)
 
 
 def new_of_a(spark, output):
@@ -189,18 +183,18 @@ def new_of_a(spark, output):
 
 
 @pytest.mark.slow
-def test_another_request_finishes_one_that_was_killed(spark, two):
-    killed_erasure(spark, two, "publish", where="n = 1")
-    told = erase(two, spark, event_id="b", yes=True)
+def test_another_request_finishes_one_that_was_killed(spark, loaded):
+    killed_erasure(spark, loaded, "publish", where="n = 1")
+    told = erase(loaded, spark, event_id="b", yes=True)
     assert str(told).startswith("Finished an erasure that was killed: runs/erasures/000001.json.")
     assert told.data["rows"] == {"events": 1} and told.data["proof"].endswith("000002.json")
-    assert [n for _, n in left(spark, two.output)["events"]] == [4, 5]
-    assert left(spark, two.output)["dropped"] == [] and sum(sums(two.output)) == 8
-    assert not [n for n in (1, 2) if "until_done" in proof_of(two.output, n)]
+    assert [n for _, n in rows_listed(spark, loaded.output)["events"]] == [4, 5]
+    assert rows_listed(spark, loaded.output)["dropped"] == [] and sum(sums(loaded.output)) == 8
+    assert not [n for n in (1, 2) if "until_done" in proof_of(loaded.output, n)]
 
 
 @pytest.mark.slow
-def test_a_run_that_begins_meanwhile_keeps_its_files(spark, two, tmp_path, monkeypatch):
+def test_a_run_that_begins_meanwhile_keeps_its_files(spark, loaded, tmp_path, monkeypatch):
     "The erasure ends before it removes what no list names; the next one goes on."
     write(spark, tmp_path / "in", {"3": [("z", "f", 9, 1)]})
 
@@ -210,65 +204,65 @@ def test_a_run_that_begins_meanwhile_keeps_its_files(spark, two, tmp_path, monke
 
     monkeypatch.setattr("dedup_nb.operate.erase._rewrite_reports", then_a_run)
     with pytest.raises(BusyError, match="A run has begun since this erasure did"):
-        erase(two, spark, event_id="a", yes=True)
+        erase(loaded, spark, event_id="a", yes=True)
     monkeypatch.undo()
-    assert committed(spark, two.output, "3").count() == 1
-    erase(two, spark, event_id="a", yes=True)
-    assert left(spark, two.output)["events"] == [("b", 2), ("c", 5)]
-    assert committed(spark, two.output, "3").count() == 1
+    assert committed(spark, loaded.output, "3").count() == 1
+    erase(loaded, spark, event_id="a", yes=True)
+    assert rows_listed(spark, loaded.output)["events"] == [("b", 2), ("c", 5)]
+    assert committed(spark, loaded.output, "3").count() == 1
 
 
-def test_of_two_erasures_at_once_one_is_refused(spark, two):
-    killed_erasure(spark, two, "_note_request", event_id="a")
-    proof = proof_of(two.output)
+def test_of_two_erasures_at_once_one_is_refused(spark, loaded):
+    killed_erasure(spark, loaded, "_note_request", event_id="a")
+    proof = proof_of(loaded.output)
     proof["until_done"]["by"] |= {"pid": os.getppid(), "started": None}
-    Path(two.output, "runs/erasures/000001.json").write_text(json.dumps(proof))
+    Path(loaded.output, "runs/erasures/000001.json").write_text(json.dumps(proof))
     with pytest.raises(BusyError, match=f"Another erasure is at work: process {os.getppid()} on"):
-        erase(two, spark, event_id="b", yes=True)
-    assert ("b", 2) in left(spark, two.output)["events"]
+        erase(loaded, spark, event_id="b", yes=True)
+    assert ("b", 2) in rows_listed(spark, loaded.output)["events"]
 
 
 @pytest.mark.slow
-def test_ids_leave_the_manifest_where_a_kill_came_before_that(spark, two):
-    killed_erasure(spark, two, "_take_out", event_id="a", forget=True)
-    erase(two, spark, event_id="b", yes=True)
-    assert proof_of(two.output, 1)["keys_removed"] == 4 and proof_of(two.output, 2)["pairs"] == "kept"
+def test_ids_leave_the_manifest_where_a_kill_came_before_that(spark, loaded):
+    killed_erasure(spark, loaded, "_take_out", event_id="a", forget=True)
+    erase(loaded, spark, event_id="b", yes=True)
+    assert proof_of(loaded.output, 1)["keys_removed"] == 4 and proof_of(loaded.output, 2)["pairs"] == "kept"
 
 
-def test_a_condition_takes_events_and_leaves_others_of_their_id(spark, two):
-    erase(two, spark, where="n = 4", yes=True)
-    assert left(spark, two.output)["events"] == [("a", 1), ("b", 2), ("c", 5)]
+def test_a_condition_takes_events_and_leaves_others_of_their_id(spark, loaded):
+    erase(loaded, spark, where="n = 4", yes=True)
+    assert rows_listed(spark, loaded.output)["events"] == [("a", 1), ("b", 2), ("c", 5)]
     with pytest.raises(ConfigError, match="columns of events: event_id, event_fingerprint"):
-        erase(two, spark, where="user_id = 'u'")
+        erase(loaded, spark, where="user_id = 'u'")
 
 
-def test_bad_rows_go_by_their_text(spark, two, tmp_path):
+def test_bad_rows_go_by_their_text(spark, loaded, tmp_path):
     (tmp_path / "ids").write_text("8\n\n")
-    told = erase(two, spark, ids=str(tmp_path / "ids"))
+    told = erase(loaded, spark, ids=str(tmp_path / "ids"))
     assert told.data["rows"] == {"bad": 1}
 
 
-def test_what_cannot_be_done_is_said(spark, two, tmp_path):
+def test_what_cannot_be_done_is_said(spark, loaded, tmp_path):
     for asked in ({}, {"event_id": "a", "where": "n = 1"}):
         with pytest.raises(ConfigError, match="wants one of --id ID, --ids FILE and --where SQL"):
-            erase(two, spark, **asked)
+            erase(loaded, spark, **asked)
     with pytest.raises(ConfigError, match="is not there"):
-        erase(two, spark, ids=str(tmp_path / "none"))
+        erase(loaded, spark, ids=str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="--forget takes ids out of a manifest, and this output has none"):
         erase(Config(output=str(tmp_path), manifest="none"), spark, event_id="a", forget=True)
     with pytest.raises(ConfigError, match="Wanted an output with batches"):
         erase(Config(output=str(tmp_path), manifest="none"), spark, event_id="a")
-    manifest = existing_manifest(spark, ManifestSettings("lake"), two.output)
+    manifest = existing_manifest(spark, ManifestSettings("lake"), loaded.output)
     manifest.begin("3", None, {"token": "t"})
     with pytest.raises(BusyError, match="Batch 3 is claimed by"):
-        erase(two, spark, event_id="a", yes=True)
+        erase(loaded, spark, event_id="a", yes=True)
 
 
 @pytest.fixture
 def on_table(spark, dynamodb, tmp_path):
     "The two batches with a manifest on DynamoDB, and its table."
     there = on_dynamodb(dynamodb, "erase")
-    write(spark, tmp_path / "in", ROWS)
+    write(spark, tmp_path / "in", WITH_COPIES)
     go(spark, tmp_path, **there)
     return Config(output=str(tmp_path / "out")), a_table(dynamodb, there["dynamodb_table"]), there
 
@@ -324,13 +318,13 @@ def test_a_kill_while_items_leave_a_table_is_made_good_by_the_next(spark, on_tab
 
 
 @pytest.mark.slow
-def test_with_forget_a_late_copy_is_loaded_again(spark, before, two, tmp_path):
+def test_with_forget_a_late_copy_is_loaded_again(spark, loaded, tmp_path):
     assert (
-        erase(two, spark, event_id="a", forget=True, yes=True).data["keys_removed"] == 4
+        erase(loaded, spark, event_id="a", forget=True, yes=True).data["keys_removed"] == 4
     )  # one keeps a alive
     write(spark, tmp_path / "in", {"3": [("a", "f", 9, 1), ("b", "f", 9, 1)]})
     go(spark, tmp_path)
-    assert [(r.event_id, r.n) for r in committed(spark, two.output, "3").collect()] == [("a", 1)]
+    assert [(r.event_id, r.n) for r in committed(spark, loaded.output, "3").collect()] == [("a", 1)]
 
 
 FORMATS = ["delta", "json", "enriched_tsv", "shredded", "wide_row"]

@@ -26,7 +26,7 @@ def truth(batch):
         return [r for r in csv.DictReader(file) if r["batch_id"] == batch]
 
 
-def fates(spark, output, batch):
+def fates_of(spark, output, batch):
     "What became of each good row of a batch: (the id it came with, fate)."
     stays = committed(spark, output, batch)
     stays = stays.select(F.coalesce("original_event_id", "event_id"), F.col("original_event_id").isNotNull())
@@ -51,7 +51,7 @@ def demo(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=["lake", pytest.param("dynamodb", marks=pytest.mark.slow)])
-def samples(request, spark, tmp_path_factory):
+def sample_run(request, spark, tmp_path_factory):
     "The summary, the output, and the settings that find its manifest again."
     if request.param == "lake":
         output, _ = request.getfixturevalue("demo")
@@ -78,13 +78,15 @@ def test_the_demo_says_what_it_did(demo):
     assert any("--w:" in text for text in shown)
 
 
-def test_the_samples_meet_their_truth_row_by_row(spark, samples):
-    summary, output, _ = samples
+def test_the_samples_meet_their_truth_row_by_row(spark, sample_run):
+    summary, output, _ = sample_run
     assert len(summary.batches) == 3
     for m in summary.batches:
         expected = truth(m["batch_id"])
         good = [r for r in expected if r["fate_known"] != "bad"]
-        assert fates(spark, output, m["batch_id"]) == Counter((r["event_id"], r["fate_known"]) for r in good)
+        assert fates_of(spark, output, m["batch_id"]) == Counter(
+            (r["event_id"], r["fate_known"]) for r in good
+        )
         assert m["counts"]["read"] == len(expected)
         assert m["counts"]["bad"] == len(expected) - len(good)
         assert m["reasons"] == Counter(r["reason_known"] for r in good if r["fate_known"] == "dropped")
@@ -94,8 +96,8 @@ def test_the_samples_meet_their_truth_row_by_row(spark, samples):
         assert across["renamed"] == sum(r["reason_known"] == "synthetic_cross_batch" for r in good)
 
 
-def test_kept_ids_are_unique_and_dropped_rows_point_at_one_of_them(spark, samples):
-    summary, output, _ = samples
+def test_kept_ids_are_unique_and_dropped_rows_point_at_one_of_them(spark, sample_run):
+    summary, output, _ = sample_run
     names = [m["batch_id"] for m in summary.batches]
     stays = [(b, r.event_id) for b in names for r in committed(spark, output, b).select("event_id").collect()]
     assert len({i for _, i in stays}) == len(stays)
@@ -104,8 +106,8 @@ def test_kept_ids_are_unique_and_dropped_rows_point_at_one_of_them(spark, sample
         assert goes and {(r.kept_in_batch, r.kept_event_id) for r in goes} <= set(stays)
 
 
-def test_the_summary_says_what_earlier_batches_changed(samples):
-    summary, output, _ = samples
+def test_the_summary_says_what_earlier_batches_changed(sample_run):
+    summary, output, _ = sample_run
     across = [m["cross_batch"] for m in summary.batches]
     dropped, renamed = (sum(x[name] for x in across) for name in ("natural_cross_batch", "renamed"))
     assert f"Because of earlier batches: {dropped} dropped, {renamed} renamed." in str(summary)
@@ -114,8 +116,8 @@ def test_the_summary_says_what_earlier_batches_changed(samples):
     assert "natural duplicates of earlier batches" in report and "--w:" in report
 
 
-def test_explain_tells_the_story_of_an_id(spark, samples):
-    summary, output, there = samples
+def test_explain_tells_the_story_of_an_id(spark, sample_run):
+    summary, output, there = sample_run
     last = summary.batches[-1]["batch_id"]
     for reason, words in {
         "natural_cross_batch": "dropped; reason natural_cross_batch (loaded by batch 2026-11-1",
@@ -141,7 +143,7 @@ def test_the_samples_without_a_memory_meet_their_truth(spark, tmp_path):
     summary = run(Config(input=str(SAMPLES), output=str(tmp_path), manifest="none"), spark)
     for m in summary.batches:
         good = [r for r in truth(m["batch_id"]) if r["fate_alone"] != "bad"]
-        assert fates(spark, tmp_path, m["batch_id"]) == Counter(
+        assert fates_of(spark, tmp_path, m["batch_id"]) == Counter(
             (r["event_id"], r["fate_alone"]) for r in good
         )
         assert m["reasons"] == Counter(r["reason_alone"] for r in good if r["fate_alone"] == "dropped")
@@ -203,7 +205,7 @@ def renamed_id(spark):
     return one.first().new
 
 
-def counts(m):
+def counts_of(m):
     return tuple(m["counts"][name] for name in ("read", "bad", "kept", "dropped", "renamed"))
 
 
@@ -229,7 +231,7 @@ def long_beyond_few(batch, *more):
 def test_each_batch_has_the_counts_and_reasons_of_its_case(archive, batch):
     _, summary, _ = archive
     m = next(m for m in summary.batches if m["batch_id"] == batch)
-    assert (counts(m), m["reasons"]) == EXPECTED[batch]
+    assert (counts_of(m), m["reasons"]) == EXPECTED[batch]
     c = m["counts"]
     assert c["read"] == c["bad"] + c["kept"] + c["dropped"]
 

@@ -5,38 +5,36 @@ from pathlib import Path
 
 import pytest
 from emulator import a_table, items
-from runs import TWO, committed, config, files, go, on_dynamodb, write
+from runs import WITH_COPIES, committed, config, files, go, on_dynamodb, write
 
 from dedup_nb import Config
 from dedup_nb.base.storage import read_json
 from dedup_nb.operate.erase import erase
 from dedup_nb.operate.history import explain, forget, runs
 
-ROWS = {**TWO, "1": [*TWO["1"], ("a", "f", 3, 9), (None, "f", 4, 8)]}
-
 
 @pytest.fixture(scope="module")
-def before(spark, tmp_path_factory):
-    "Two batches: a is kept, copied, copied in the next batch, and renamed there."
+def erased_done(spark, copies_done, tmp_path_factory):
+    "The two batches, from which a is erased; to be read only."
     folder = tmp_path_factory.mktemp("erased")
-    write(spark, folder / "in", ROWS)
-    go(spark, folder)
+    shutil.copytree(copies_done, folder, dirs_exist_ok=True)
+    erase(Config(output=str(folder / "out")), spark, event_id="a", yes=True)
     return folder
 
 
 @pytest.fixture
-def two(before, tmp_path):
-    shutil.copytree(before, tmp_path, dirs_exist_ok=True)
-    return tmp_path
+def without_a(erased_done, tmp_path):
+    "A folder of its own, with two batches from which a is erased."
+    return Path(shutil.copytree(erased_done, tmp_path, dirs_exist_ok=True))
 
 
-def again(spark, folder, *batches, **more):
+def reasons_again(spark, folder, *batches, **more):
     "The batches are processed again; their reasons."
     more = {"rerun": True, **more} if more.get("manifest") != "none" else more
     return {b: go(spark, folder, batch_id=b, **more).batches[0]["reasons"] for b in batches}
 
 
-def kept(spark, folder, *batches):
+def kept_numbers(spark, folder, *batches):
     return {
         b: sorted(r.n for r in rows.collect()) if (rows := committed(spark, folder / "out", b)) else []
         for b in batches
@@ -71,101 +69,110 @@ def assert_nowhere(folder, *texts):
             assert not any(text in found for text in texts), name
 
 
-def test_a_rerun_drops_erased_events_and_writes_nothing_of_them(spark, two):
-    out = Config(output=str(two / "out"))
-    new = next(r.event_id for r in committed(spark, two / "out", "2").collect() if r.original_event_id)
-    erase(out, spark, event_id="a", yes=True)
-    assert again(spark, two, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
-    assert kept(spark, two, "1", "2") == {"1": [2], "2": [5]}
-    assert dropped(spark, two, "1", "2") == [ERASED] * 4
-    assert_adds_up(two, "1", "2")
-    assert_nowhere(two, new, '"a"', ">a<")
-    verdicts = [r.asDict() for b in "12" for r in committed(spark, two / "out", b, "verdicts").collect()]
+def test_a_rerun_drops_erased_events_and_writes_nothing_of_them(spark, copies_done, without_a):
+    out = Config(output=str(without_a / "out"))
+    new = next(
+        r.event_id for r in committed(spark, copies_done / "out", "2").collect() if r.original_event_id
+    )
+    assert reasons_again(spark, without_a, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
+    assert kept_numbers(spark, without_a, "1", "2") == {"1": [2], "2": [5]}
+    assert dropped(spark, without_a, "1", "2") == [ERASED] * 4
+    assert_adds_up(without_a, "1", "2")
+    assert_nowhere(without_a, new, '"a"', ">a<")
+    verdicts = [
+        r.asDict() for b in "12" for r in committed(spark, without_a / "out", b, "verdicts").collect()
+    ]
     told = sorted(
         (v["event_id"], v["new_event_id"], v["verdict"], v["reason"], v["copies"]) for v in verdicts
     )
     assert told == [(None, None, "drop", "erased", 1)] * 2 + [(None, None, "drop", "erased", 2)]
-    m = read_json(f"{two}/out/runs/1/metrics.json")
+    m = read_json(f"{without_a}/out/runs/1/metrics.json")
     assert m["counts"]["dropped"] == 2 and m["hot_ids"] == [] and "erased on request" in m["notes"][0]
     assert erase(out, spark, event_id="a").data["rows"] == {}
     assert [t["counts"]["dropped"] for t in runs(out).data] == [2, 2]
     # the manifest has the pairs still: a late copy goes, and nothing that stays is named
-    write(spark, two / "in", {"3": [("a", "f", 9, 6), ("a", "g", 9, 7), (new, "g", 9, 10)]})
-    go(spark, two)
-    assert kept(spark, two, "3") == {"3": []}
-    assert {r[1:] for r in dropped(spark, two, "3")} == {
+    write(spark, without_a / "in", {"3": [("a", "f", 9, 6), ("a", "g", 9, 7), (new, "g", 9, 10)]})
+    go(spark, without_a)
+    assert kept_numbers(spark, without_a, "3") == {"3": []}
+    assert {r[1:] for r in dropped(spark, without_a, "3")} == {
         ("natural_cross_batch", None, "1"),
         ("natural_cross_batch", None, "2"),
     }
     # and once more, the same
-    assert again(spark, two, "1") == {"1": {"erased": 2}}
+    assert reasons_again(spark, without_a, "1") == {"1": {"erased": 2}}
     assert "rows of it were erased on request" in str(explain("a", out, spark))
 
 
-def test_the_id_that_an_erased_event_came_under_stays_known(spark, two):
+def test_the_id_that_an_erased_event_came_under_stays_known(spark, copies):
     "It was renamed by another run, and is the first of its id here."
-    own = next(r for r in committed(spark, two / "out", "2").collect() if r.original_event_id)
-    folder = two / "other"
+    own = next(r for r in committed(spark, copies / "out", "2").collect() if r.original_event_id)
+    folder = copies / "other"
     spark.createDataFrame([own]).write.parquet(f"{folder}/in/run=1")
     go(spark, folder)
     erase(Config(output=str(folder / "out")), spark, event_id=own.event_id, yes=True)
-    assert again(spark, folder, "1") == {"1": {"erased": 1}}
+    assert reasons_again(spark, folder, "1") == {"1": {"erased": 1}}
     write(spark, folder / "in", {"2": [(own.event_id, own.event_fingerprint, 9, 6)]})
     go(spark, folder)
-    assert kept(spark, folder, "2") == {"2": []}
+    assert kept_numbers(spark, folder, "2") == {"2": []}
 
 
-def test_a_condition_names_what_was_kept_and_spares_others_of_the_id(spark, two):
-    out = Config(output=str(two / "out"))
+def test_a_condition_names_what_was_kept_and_spares_others_of_the_id(spark, copies):
+    out = Config(output=str(copies / "out"))
     erase(out, spark, where="n = 4", yes=True)  # the one that was renamed
-    assert again(spark, two, "1", "2") == {"1": {"natural": 1}, "2": {"erased": 1, "natural_cross_batch": 1}}
-    assert kept(spark, two, "1", "2") == {"1": [1, 2], "2": [5]}
+    assert reasons_again(spark, copies, "1", "2") == {
+        "1": {"natural": 1},
+        "2": {"erased": 1, "natural_cross_batch": 1},
+    }
+    assert kept_numbers(spark, copies, "1", "2") == {"1": [1, 2], "2": [5]}
     erase(out, spark, where="n = 1", yes=True)
-    assert again(spark, two, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
-    assert kept(spark, two, "1", "2") == {"1": [2], "2": [5]}
-    assert dropped(spark, two, "1", "2") == [ERASED] * 4
+    assert reasons_again(spark, copies, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
+    assert kept_numbers(spark, copies, "1", "2") == {"1": [2], "2": [5]}
+    assert dropped(spark, copies, "1", "2") == [ERASED] * 4
 
 
-def test_a_condition_spares_the_other_event_of_an_id(spark, two):
-    erase(Config(output=str(two / "out")), spark, where="n = 1", yes=True)
-    assert again(spark, two, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 1}}
-    assert kept(spark, two, "1", "2") == {"1": [2], "2": [4, 5]}
+def test_a_condition_spares_the_other_event_of_an_id(spark, copies):
+    erase(Config(output=str(copies / "out")), spark, where="n = 1", yes=True)
+    assert reasons_again(spark, copies, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 1}}
+    assert kept_numbers(spark, copies, "1", "2") == {"1": [2], "2": [4, 5]}
 
 
 @pytest.mark.parametrize("asked", [{"event_id": "a"}, {"where": "event_id = 'a' or n = 4"}], ids=str)
-def test_forgotten_and_run_again_in_another_order(spark, two, asked):
-    out = Config(output=str(two / "out"))
+def test_forgotten_and_run_again_in_another_order(spark, copies, asked):
+    out = Config(output=str(copies / "out"))
     erase(out, spark, yes=True, **asked)
     for b in "21":
         forget(b, out, spark, yes=True)
     # now batch 2 is the first one: a would be kept there under its own id
-    assert again(spark, two, "2", "1", rerun=False) == {"2": {"erased": 2}, "1": {"erased": 2}}
-    assert kept(spark, two, "1", "2") == {"1": [2], "2": [5]}
-    assert dropped(spark, two, "1", "2") == [ERASED] * 4
-    assert_adds_up(two, "1", "2")
+    assert reasons_again(spark, copies, "2", "1", rerun=False) == {"2": {"erased": 2}, "1": {"erased": 2}}
+    assert kept_numbers(spark, copies, "1", "2") == {"1": [2], "2": [5]}
+    assert dropped(spark, copies, "1", "2") == [ERASED] * 4
+    assert_adds_up(copies, "1", "2")
 
 
-def test_late_files_of_such_a_batch_bring_nothing_back(spark, two):
-    out = Config(output=str(two / "out"))
-    erase(out, spark, event_id="a", yes=True)
-    write(spark, two / "in", {"1": [("a", "f", 7, 6), ("a", "h", 7, 7), ("d", "f", 7, 8)]})
-    [late] = go(spark, two, late_files=True).batches
+def test_late_files_of_such_a_batch_bring_nothing_back(spark, without_a):
+    write(spark, without_a / "in", {"1": [("a", "f", 7, 6), ("a", "h", 7, 7), ("d", "f", 7, 8)]})
+    [late] = go(spark, without_a, late_files=True).batches
     assert (late["batch_id"], late["reasons"]) == ("1~1", {"erased": 2})
-    assert kept(spark, two, "1~1") == {"1~1": [8]} and dropped(spark, two, "1~1") == [ERASED] * 2
-    assert again(spark, two, "1~1") == {"1~1": {"erased": 2}}
+    assert (
+        kept_numbers(spark, without_a, "1~1") == {"1~1": [8]}
+        and dropped(spark, without_a, "1~1") == [ERASED] * 2
+    )
+    assert reasons_again(spark, without_a, "1~1") == {"1~1": {"erased": 2}}
 
 
-def test_with_forget_no_key_comes_back_and_a_new_batch_loads_a_late_copy(spark, two):
-    out = Config(output=str(two / "out"))
+def test_with_forget_no_key_comes_back_and_a_new_batch_loads_a_late_copy(spark, copies):
+    out = Config(output=str(copies / "out"))
     assert erase(out, spark, event_id="a", forget=True, yes=True).data["keys_removed"] == 4
-    assert again(spark, two, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
+    assert reasons_again(spark, copies, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 2}}
     assert explain("a", out, spark).data["claims"] == []
     assert erase(out, spark, event_id="a", forget=True).data["rows"] == {}
-    write(spark, two / "in", {"3": [("a", "f", 9, 6), ("b", "f", 9, 7)]})
-    go(spark, two)
-    assert kept(spark, two, "3") == {"3": [6]}
+    write(spark, copies / "in", {"3": [("a", "f", 9, 6), ("b", "f", 9, 7)]})
+    go(spark, copies)
+    assert kept_numbers(spark, copies, "3") == {"3": [6]}
     # that one is no part of what was erased
-    assert again(spark, two, "3") == {"3": {"natural_cross_batch": 1}} and kept(spark, two, "3") == {"3": [6]}
+    assert reasons_again(spark, copies, "3") == {"3": {"natural_cross_batch": 1}} and kept_numbers(
+        spark, copies, "3"
+    ) == {"3": [6]}
 
 
 @pytest.mark.parametrize(
@@ -188,10 +195,10 @@ def test_without_a_manifest(spark, tmp_path, more, asked):
     write(spark, tmp_path / "in", {"1": [*rows, ("a", None, 4, 4), ("a", None, 4, 4), ("c", "f", 2, 6)]})
     more |= {"manifest": "none"}
     go(spark, tmp_path, **more)
-    before = [n for n in kept(spark, tmp_path, "1")["1"] if n > 4]
+    before = [n for n in kept_numbers(spark, tmp_path, "1")["1"] if n > 4]
     erase(config(tmp_path, **more), spark, yes=True, **asked)
-    reasons = again(spark, tmp_path, "1", **more)["1"]
-    assert kept(spark, tmp_path, "1")["1"] == before
+    reasons = reasons_again(spark, tmp_path, "1", **more)["1"]
+    assert kept_numbers(spark, tmp_path, "1")["1"] == before
     assert reasons["erased"] == 5 or "delete_all" in more.values()
     assert all(n == "[]" or "'b'" in n for n, *_ in dropped(spark, tmp_path, "1"))
     assert_adds_up(tmp_path, "1")
@@ -200,10 +207,10 @@ def test_without_a_manifest(spark, tmp_path, more, asked):
 @pytest.mark.slow
 def test_on_a_table_no_item_comes_back(spark, dynamodb, tmp_path):
     more = on_dynamodb(dynamodb, "erased")
-    write(spark, tmp_path / "in", ROWS)
+    write(spark, tmp_path / "in", WITH_COPIES)
     go(spark, tmp_path, **more)
     erase(config(tmp_path, **more), spark, event_id="a", forget=True, yes=True)
-    assert again(spark, tmp_path, "1", "2", **more) == {"1": {"erased": 2}, "2": {"erased": 2}}
-    assert kept(spark, tmp_path, "1", "2") == {"1": [2], "2": [5]}
+    assert reasons_again(spark, tmp_path, "1", "2", **more) == {"1": {"erased": 2}, "2": {"erased": 2}}
+    assert kept_numbers(spark, tmp_path, "1", "2") == {"1": [2], "2": [5]}
     left = str(items(a_table(dynamodb, more["dynamodb_table"])))
     assert "'b'" in left and "'a'" not in left

@@ -12,7 +12,7 @@ from dedup_nb.operate.backfill import backfill
 from dedup_nb.operate.history import runs
 
 
-def lines(folder, batch, *rows):
+def write_json_batch(folder, batch, *rows):
     "Write a batch of JSON lines: an id, and what else is there."
     place = folder / f"in/run={batch}"
     place.mkdir(parents=True)
@@ -34,14 +34,14 @@ def memory(request):
     return on_dynamodb(request.getfixturevalue("dynamodb"), "kinds")
 
 
-def taken(spark, folder, memory, apart, *batches, **more):
+def counts_taken(spark, folder, memory, apart, *batches):
     "The batches that are taken, in one command or in one each, and what stopped it."
     names, done = [str(n) for n, _ in enumerate(batches, 1)], []
     for name, rows in zip(names, batches):
-        lines(folder, name, *rows)
+        write_json_batch(folder, name, *rows)
     try:
         for name in names if apart else [None]:
-            asked = {"input_format": "json", **memory, **more}
+            asked = {"input_format": "json", **memory}
             found = go(spark, folder, **(asked | ({"batch_id": name} if name else {})))
             done += found.batches
     except RecipeError as wrong:
@@ -69,7 +69,7 @@ CAME = "Batch {} has fingerprints in event_fingerprint, and batches of the manif
 def test_another_kind_of_fingerprint_is_refused_with_the_ways_on(
     spark, tmp_path, memory, batches, words, apart
 ):
-    wrong = str(taken(spark, tmp_path, memory, apart, *batches))
+    wrong = str(counts_taken(spark, tmp_path, memory, apart, *batches))
     assert wrong.startswith(words) and "--force" in wrong and "--manifest-path" in wrong, wrong
 
 
@@ -86,16 +86,16 @@ def test_another_kind_of_fingerprint_is_refused_with_the_ways_on(
     ],
 )
 def test_the_same_kind_goes_on(spark, tmp_path, memory, batches, expected, apart):
-    assert taken(spark, tmp_path, memory, apart, *batches) == expected
+    assert counts_taken(spark, tmp_path, memory, apart, *batches) == expected
 
 
 def test_with_force_it_goes_on_and_is_recorded(spark, tmp_path):
-    assert "--force" in str(taken(spark, tmp_path, {}, False, WITH, WITHOUT))
+    assert "--force" in str(counts_taken(spark, tmp_path, {}, False, WITH, WITHOUT))
     [done] = go(spark, tmp_path, input_format="json", force=True).batches
     assert NONE_HERE + ": copies of their events count as other events" in done["notes"]
     assert done["counts"]["renamed"] == 1
-    lines(tmp_path, "3", *WITHOUT)
-    lines(tmp_path, "4", *WITH)
+    write_json_batch(tmp_path, "3", *WITHOUT)
+    write_json_batch(tmp_path, "4", *WITH)
     with pytest.raises(RecipeError, match=re.escape(CAME.format(4))):
         go(spark, tmp_path, input_format="json")
     assert [(r["batch_id"], r["state"]) for r in runs(config(tmp_path)).data][:3] == [
@@ -107,9 +107,9 @@ def test_with_force_it_goes_on_and_is_recorded(spark, tmp_path):
 
 
 def test_a_backfill_notes_the_kind_too(spark, tmp_path):
-    lines(tmp_path, "1", *WITH)
+    write_json_batch(tmp_path, "1", *WITH)
     backfill(config(tmp_path, input_format="json"), spark)
-    lines(tmp_path, "2", *WITHOUT)
+    write_json_batch(tmp_path, "2", *WITHOUT)
     with pytest.raises(RecipeError, match=NONE_HERE):
         backfill(config(tmp_path, input_format="json"), spark)
     with pytest.raises(RecipeError, match=NONE_HERE):
@@ -149,8 +149,8 @@ def test_what_fits_the_kind_of_a_manifest(before, fitting):
     assert other_kind(ledger, "9", None, "fp") is None
 
 
-def test_a_stream_takes_a_few_rows_without_any(make):
-    manifest = make(ledger_of("column"))
+def test_a_stream_takes_a_few_rows_without_any(manifest_on):
+    manifest = manifest_on(ledger_of("column"))
     info = {"token": "t", "stream": "s", "fingerprints": "empty"}
     claim = manifest.begin("9", 0, info)
     assert claim.notes[0].startswith("Batch 9 has nothing in event_fingerprint")
@@ -162,7 +162,7 @@ def test_a_stream_takes_a_few_rows_without_any(make):
 
 
 @pytest.fixture
-def make():
+def manifest_on():
     "A manifest on markers in a list."
 
     class Listed:

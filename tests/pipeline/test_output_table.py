@@ -23,12 +23,12 @@ def shop(spark, tmp_path):
     spark.sql("drop schema shop cascade")
 
 
-def rows(spark, columns="event_id n batch_id"):
+def rows_of_table(spark, columns="event_id n batch_id"):
     return sorted(map(tuple, spark.table(TABLE).select(*columns.split()).collect()), key=str)
 
 
-def kept(spark):
-    return [(n, batch) for _, n, batch in sorted(rows(spark), key=lambda r: r[1])]
+def kept_with_batch(spark):
+    return [(n, batch) for _, n, batch in sorted(rows_of_table(spark), key=lambda r: r[1])]
 
 
 KEPT = [(1, "1"), (2, "1"), (4, "2"), (5, "2")]
@@ -37,14 +37,14 @@ KEPT = [(1, "1"), (2, "1"), (4, "2"), (5, "2")]
 @pytest.mark.slow
 def test_a_table_is_made_and_batches_replace_their_own_rows(spark, shop):
     done = go(spark, shop, output_table=TABLE)
-    assert kept(spark) == KEPT and [m["counts"]["kept"] for m in done.batches] == [2, 2]
+    assert kept_with_batch(spark) == KEPT and [m["counts"]["kept"] for m in done.batches] == [2, 2]
     told = record(shop / "out", "1")
     assert (told["output_table"], told["events"]) == (TABLE, [])
     # rows of others stay, a rerun gives the same
     spark.sql(f"insert into {TABLE} select 'x', 'f', null, 9, null, null from {TABLE} limit 1")
     version = spark.sql(f"describe history {TABLE}").count()
     go(spark, shop, output_table=TABLE, batch_id="1", rerun=True)
-    assert kept(spark) == [*KEPT, (9, None)]
+    assert kept_with_batch(spark) == [*KEPT, (9, None)]
     assert spark.sql(f"describe history {TABLE}").count() == version + 1
     with pytest.raises(DedupError, match="output_table was shop.events"):
         go(spark, shop, output_table="shop.others")
@@ -60,7 +60,7 @@ def test_a_run_that_died_after_the_table_was_changed_is_run_again(spark, shop, m
         with pytest.raises(KeyboardInterrupt):
             go(spark, shop, output_table=TABLE)
     go(spark, shop, output_table=TABLE)
-    assert kept(spark) == KEPT
+    assert kept_with_batch(spark) == KEPT
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_a_table_that_is_there(spark, shop):
     ):
         go(spark, shop, output_table=TABLE)
     go(spark, shop, output_table=TABLE, table_may_grow=True)
-    assert kept(spark) == KEPT
+    assert kept_with_batch(spark) == KEPT
     assert spark.table(TABLE).columns[:4] == ["n", "more", "batch_id", "event_id"]
     assert spark.table(TABLE).where("original_event_id = 'a'").count() == 1
 
@@ -110,7 +110,7 @@ def test_an_event_is_erased_from_the_table(spark, shop):
     assert "2 in events/" in str(erase(asked, spark, event_id="a"))
     told = str(erase(asked, spark, event_id="a", yes=True))
     assert "Older versions of shop.events" in told
-    assert kept(spark) == [(2, "1"), (5, "2"), (9, None)]
+    assert kept_with_batch(spark) == [(2, "1"), (5, "2"), (9, None)]
     assert record(shop / "out", "1")["counts"]["kept"] == 1
 
 
@@ -130,7 +130,7 @@ def test_an_erasure_that_was_killed_is_finished_though_the_table_has_lost_its_ev
     killed_erasure(spark, config, after, **request)
     done = erase(config, spark, yes=True, **request)
     assert (done.data["rows"], done.data["proof"]) == (GONE[asked], "runs/erasures/000001.json")
-    assert kept(spark) == [row for row in KEPT if row[0] != n]
+    assert kept_with_batch(spark) == [row for row in KEPT if row[0] != n]
     counts = [record(shop / "out", batch)["counts"] for batch in "12"]
     assert [c["kept"] for c in counts] == [1, 2]
     erased = [c["read"] - c["bad"] - c["kept"] - c["dropped"] for c in counts]

@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from inputs import line
 from pyspark.sql import functions as F
-from runs import committed, files, go, heard, rows, write
+from runs import committed, counted_rows, files, go, heard, write
 from spread import COMPILED, configured
 
 from dedup_nb import Config, deduplicate, run
@@ -19,7 +20,6 @@ from dedup_nb.base.errors import (
     MissingColumnError,
     OutputError,
 )
-from dedup_nb.formats.enriched import NAMES
 from dedup_nb.pipeline import decide
 from dedup_nb.pipeline.commit import check_conservation, commit_record, discard, publish
 from dedup_nb.pipeline.write import Attempt, files_of
@@ -91,7 +91,7 @@ def test_every_input_format_gives_the_same_rows(spark, events, tmp_path, kind):
 @pytest.fixture(scope="module")
 def expected(events):
     kept = deduplicate(events).kept.select("event_id", "event_fingerprint", "page_url", "original_event_id")
-    return rows(kept)
+    return counted_rows(kept)
 
 
 # most other tests read Parquet
@@ -101,7 +101,10 @@ def test_every_output_format_holds_the_same_rows(spark, events, expected, source
     path = str(tmp_path / "events") + ("" if kind == "delta" else "/batch_id=in")
     found = spark.read.format(kind).load(path)
     assert set(found.columns) - {"batch_id"} == {*events.columns, "original_event_id"}
-    assert rows(found.select("event_id", "event_fingerprint", "page_url", "original_event_id")) == expected
+    assert (
+        counted_rows(found.select("event_id", "event_fingerprint", "page_url", "original_event_id"))
+        == expected
+    )
 
 
 @pytest.mark.slow
@@ -112,14 +115,14 @@ def test_a_delta_output_replaces_only_its_own_batch_and_nothing_after_an_alarm(
     for name in ("in", "other", "in"):
         one(spark, source, tmp_path / "o ut", batch_id=name, **output)
     table = lambda: spark.read.format("delta").load(str(tmp_path / "o ut/events"))
-    before = rows(table())
+    before = counted_rows(table())
     assert {r.batch_id: r["count"] for r in table().groupBy("batch_id").count().collect()} == {
         "in": 4,
         "other": 4,
     }
     with pytest.raises(AlarmError, match="Nothing was committed"):
         one(spark, source, tmp_path / "o ut", batch_id="in", max_duplicate_share=0.01, **output)
-    assert rows(table()) == before
+    assert counted_rows(table()) == before
 
 
 @pytest.mark.slow
@@ -137,7 +140,9 @@ def test_enriched_tsv_out_is_131_columns_and_reads_back_as_the_same_events(spark
     one(spark, SAMPLES, tmp_path / "parquet", **this)
     first = committed(spark, tmp_path / "parquet", batch).drop("original_event_id")
     again = decoded(spark.read.text(str(folder)))
-    assert again.where("not _dd_good").isEmpty() and rows(first) == rows(again.drop("_dd_good", "_dd_look"))
+    assert again.where("not _dd_good").isEmpty() and counted_rows(first) == counted_rows(
+        again.drop("_dd_good", "_dd_look")
+    )
     # those that were renamed come as the pairs that they were
     same = {"read": len(lines), "kept": len(lines), "dropped": 0, "bad": 0}
     assert same.items() <= one(spark, folder, tmp_path / "again", input_format="enriched_tsv").counts.items()
@@ -318,17 +323,15 @@ def test_a_json_field_may_have_the_name_of_a_line(spark, tmp_path):
     assert (found.counts["bad"], found.counts["kept"]) == (2, 1)
 
 
-def enriched(**cells):
-    "An enriched line."
+def line_of_event(**cells):
     own = {"collector_tstamp": "2026-11-20 10:00:00", "event_id": f"{'0' * 8}-0000-4000-8000-{'0' * 12}"}
-    values = {**own, "v_collector": "c", "v_etl": "e", "event_fingerprint": "f", **cells}
-    return "\t".join(values.get(name, "") for name in NAMES)
+    return line(**(own | {"event_fingerprint": "f"} | cells))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_events_that_differ_in_their_text_alone_the_same_line_stays(spark, tmp_path, order):
-    texts = [enriched(se_value=text) for text in ("1.50", "1.5", "15e-1", "+1.5")]
+    texts = [line_of_event(se_value=text) for text in ("1.50", "1.5", "15e-1", "+1.5")]
     for n, text in enumerate(texts[::order]):
         (tmp_path / f"in-{n}").write_text(text + "\n")
         (tmp_path / "in").mkdir(exist_ok=True)
@@ -392,11 +395,11 @@ def test_a_failing_batch_stops_the_run_and_leaves_the_earlier_ones_committed(spa
 def test_decide_writes_only_verdicts_and_counts_and_can_be_applied_then(spark, source, tmp_path):
     decided = one(spark, source, tmp_path / "out", mode="decide")
     assert {f.split("/")[0] for f in files(tmp_path / "out")} == {"verdicts", "metrics", "runs"}
-    verdicts = rows(committed(spark, tmp_path / "out", "in", "verdicts"))
+    verdicts = counted_rows(committed(spark, tmp_path / "out", "in", "verdicts"))
     applied = one(spark, source, tmp_path / "out")
     assert decided.counts == applied.counts == COUNTS
     assert decided.batches[0]["reasons"] == applied.batches[0]["reasons"]
-    assert rows(committed(spark, tmp_path / "out", "in", "verdicts")) == verdicts
+    assert counted_rows(committed(spark, tmp_path / "out", "in", "verdicts")) == verdicts
     with pytest.raises(ConfigError, match="already applied"):
         one(spark, source, tmp_path / "out", mode="decide")
 
@@ -412,9 +415,9 @@ def test_a_rerun_gives_the_same_rows_and_replaces_its_own_files_only(spark, sour
     for name in ("in", "other"):
         one(spark, source, tmp_path, batch_id=name)
     before = {name: files(tmp_path / f"events/batch_id={name}") for name in ("in", "other")}
-    first = rows(committed(spark, tmp_path, "in"))
+    first = counted_rows(committed(spark, tmp_path, "in"))
     one(spark, source, tmp_path, batch_id="in")
-    assert rows(committed(spark, tmp_path, "in")) == first
+    assert counted_rows(committed(spark, tmp_path, "in")) == first
     assert not set(files(tmp_path / "events/batch_id=in")) & set(before["in"])
     assert files(tmp_path / "events/batch_id=other") == before["other"]
 

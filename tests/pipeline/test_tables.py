@@ -8,28 +8,27 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from entities import WIDE, entity, envelope, line_of
 from pyspark.sql import functions as F
-from runs import files, record, rows
-from test_shred import envelope, item, line_of, lines_of
+from runs import counted_rows, files, record
 
 from dedup_nb import Config, run
 from dedup_nb.base.errors import ConfigError, ConservationError, OutputError
 from dedup_nb.formats.enriched import decoded, with_line_ids
 from dedup_nb.formats.shred import LAYOUTS
-from dedup_nb.formats.wide_rows import columns_as_json, columns_from_json, fitted_types
 from dedup_nb.manifest.ledger import Ledger
 from dedup_nb.pipeline import write
 from dedup_nb.pipeline.commit import check_entities, publish_pending
 
 A, B, C = (f"0000000{n}-0000-4000-8000-000000000000" for n in (1, 2, 3))
 PAGES = envelope(
-    "contexts", [item("web_page", {"id": "p1"}), item("web_page", {"id": "p2", "deep": {"n": 1}})]
+    "contexts", [entity("web_page", {"id": "p1"}), entity("web_page", {"id": "p2", "deep": {"n": 1}})]
 )
-CLICK = envelope("unstruct_event", item("linkClick", {"targetUrl": "/cart"}, "1-0-1"))
+CLICK = envelope("unstruct_event", entity("linkClick", {"targetUrl": "/cart"}, "1-0-1"))
 LATER = "2026-11-20 10:00:01"
 
 
-def lines():
+def five_lines():
     "Five lines: an event, a copy of it, another with its id, one of its own, and one that is none."
     first = dict(event_id=A, contexts=PAGES, unstruct_event=CLICK)
     return [
@@ -42,17 +41,17 @@ def lines():
 
 
 @pytest.fixture
-def source(tmp_path):
+def source_of(tmp_path):
     def of(texts=None):
         folder = tmp_path / "in/run=1"
         folder.mkdir(parents=True)
-        (folder / "part-0.txt").write_text("\n".join(texts or lines()) + "\n")
+        (folder / "part-0.txt").write_text("\n".join(texts or five_lines()) + "\n")
         return tmp_path
 
     return of
 
 
-def go(spark, folder, **more):
+def batch_metrics(spark, folder, **more):
     plain = dict(
         input=str(folder / "in"), output=str(folder / "out"), output_format="shredded", manifest="none"
     )
@@ -60,7 +59,7 @@ def go(spark, folder, **more):
     return m
 
 
-def found(folder):
+def lines_by_folder(folder):
     "The lines of each folder of the batch."
     base = folder / "out/events/batch_id=1"
     texts: dict[str, list[str]] = {}
@@ -90,11 +89,11 @@ FOLDERS = {
 @pytest.mark.parametrize(
     "layout", ["5.x", *(pytest.param(n, marks=pytest.mark.slow) for n in LAYOUTS if n != "5.x")]
 )
-def test_a_run_leaves_a_table_for_events_and_one_for_each_type(spark, source, layout):
-    folder = source()
-    m = go(spark, folder, shred_layout=layout)
+def test_a_run_leaves_a_table_for_events_and_one_for_each_type(spark, source_of, layout):
+    folder = source_of()
+    m = batch_metrics(spark, folder, shred_layout=layout)
     assert m["counts"] == {"read": 5, "bad": 1, "kept": 3, "dropped": 1, "renamed": 1, "suspects": 3}
-    tables, (events, clicks) = found(folder), FOLDERS[layout]
+    tables, (events, clicks) = lines_by_folder(folder), FOLDERS[layout]
     assert len(tables[events]) == 3 and all(line.count("\t") == 127 for line in tables[events])
     ids = {line.split("\t")[6] for line in tables[events]}
     assert ids > {A, B} and len(ids) == 3
@@ -106,19 +105,24 @@ def test_a_run_leaves_a_table_for_events_and_one_for_each_type(spark, source, la
 
 
 @pytest.mark.slow
-def test_the_old_id_of_a_renamed_event_is_nowhere_a_root(spark, source):
-    folder = source()
-    go(spark, folder)
-    entities = [json.loads(t) for name, texts in found(folder).items() if "atomic" not in name for t in texts]
+def test_the_old_id_of_a_renamed_event_is_nowhere_a_root(spark, source_of):
+    folder = source_of()
+    batch_metrics(spark, folder)
+    entities = [
+        json.loads(t)
+        for name, texts in lines_by_folder(folder).items()
+        if "atomic" not in name
+        for t in texts
+    ]
     renamed = [e for e in entities if e["schema"]["name"] == "duplicate"]
     assert [e["data"] for e in renamed] == [{"originalEventId": A}]
     assert Counter(e["hierarchy"]["rootId"] for e in entities)[renamed[0]["hierarchy"]["rootId"]] == 4
 
 
 @pytest.mark.slow
-def test_the_message_says_what_is_there(spark, source):
-    folder = source()
-    m = go(spark, folder)
+def test_the_message_says_what_is_there(spark, source_of):
+    folder = source_of()
+    m = batch_metrics(spark, folder)
     told = json.loads((folder / "out/events/batch_id=1/shredding_complete.json").read_text())
     assert told["schema"].endswith("/shredding_complete/jsonschema/2-0-1")
     assert {t["schemaKey"]: t["snowplowEntity"] for t in told["data"]["typesInfo"]["types"]} == {
@@ -136,9 +140,9 @@ def test_the_message_says_what_is_there(spark, source):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_one_command_loads_a_batch_into_redshift(spark, source, layout):
-    folder = source()
-    go(spark, folder, shred_layout=layout)
+def test_one_command_loads_a_batch_into_redshift(spark, source_of, layout):
+    folder = source_of()
+    batch_metrics(spark, folder, shred_layout=layout)
     out = folder / "out"
     text = (out / "runs/1/copy.sql").read_text()
     assert text.startswith("BEGIN;") and text.endswith("COMMIT;\n") and text.count("COPY atomic.") == 4
@@ -158,9 +162,9 @@ def test_one_command_loads_a_batch_into_redshift(spark, source, layout):
 
 
 @pytest.mark.slow
-def test_what_a_loader_is_told_is_said_again_if_a_run_died_before(spark, source):
-    folder = source()
-    go(spark, folder, manifest="lake")
+def test_what_a_loader_is_told_is_said_again_if_a_run_died_before(spark, source_of):
+    folder = source_of()
+    batch_metrics(spark, folder, manifest="lake")
     out, message = folder / "out", folder / "out/events/batch_id=1/shredding_complete.json"
     before, stays = message.read_text(), record(out, "1")
     staged = out / f".staging/batch_id=1/{stays['attempt']}"
@@ -177,7 +181,7 @@ def test_what_a_loader_is_told_is_said_again_if_a_run_died_before(spark, source)
 
 @pytest.mark.slow
 def test_a_killed_run_tells_the_loader_at_the_next_start(spark, tmp_path):
-    as_parquet(spark, tmp_path, lines())
+    as_parquet(spark, tmp_path, five_lines())
     point = "the manifest has the commit, files.json is not written"
     script = str(ROOT / "tests/programs/killed_run.py")
     command = [
@@ -195,33 +199,33 @@ def test_a_killed_run_tells_the_loader_at_the_next_start(spark, tmp_path):
     again = Config(input=str(tmp_path / "in"), output=str(tmp_path / "out"), **more)
     assert run(again, spark).batches == []
     assert json.loads(message.read_text())["data"]["count"] == {"good": 3, "bad": 1}
-    assert sum(map(len, found(tmp_path).values())) == 10
+    assert sum(map(len, lines_by_folder(tmp_path).values())) == 10
 
 
 @pytest.mark.slow
-def test_a_rerun_and_other_partitions_give_the_same_lines(spark, source, tmp_path):
-    folder = source()
-    go(spark, folder)
-    first = {name: sorted(texts) for name, texts in found(folder).items()}
-    go(spark, folder, rerun=True, batch_id="1")
-    assert {name: sorted(texts) for name, texts in found(folder).items()} == first
+def test_a_rerun_and_other_partitions_give_the_same_lines(spark, source_of, tmp_path):
+    folder = source_of()
+    batch_metrics(spark, folder)
+    first = {name: sorted(texts) for name, texts in lines_by_folder(folder).items()}
+    batch_metrics(spark, folder, rerun=True, batch_id="1")
+    assert {name: sorted(texts) for name, texts in lines_by_folder(folder).items()} == first
     on_disk = {p for p in files(folder / "out/events") if "shredding_complete" not in p}
     assert on_disk == {f["path"].removeprefix("events/") for f in record(folder / "out", "1")["events"]}
     whole = (folder / "in/run=1/part-0.txt").read_text().splitlines()
     for n, line in enumerate(whole):
         (folder / f"in/run=1/part-{n}.txt").write_text(line + "\n")
-    go(spark, folder, output=str(folder / "out2"))
+    batch_metrics(spark, folder, output=str(folder / "out2"))
     (folder / "out").rename(folder / "old")
     (folder / "out2").rename(folder / "out")
-    assert {name: sorted(texts) for name, texts in found(folder).items()} == first
+    assert {name: sorted(texts) for name, texts in lines_by_folder(folder).items()} == first
 
 
 @pytest.mark.slow
-def test_some_schemas_stay_out(spark, source):
-    folder = source()
-    m = go(spark, folder, skip_schemas="iglu:com.acme/web_page/jsonschema/1-*-*")
+def test_some_schemas_stay_out(spark, source_of):
+    folder = source_of()
+    m = batch_metrics(spark, folder, skip_schemas="iglu:com.acme/web_page/jsonschema/1-*-*")
     assert set(m["entities"]) == {"com.acme/linkClick/1", "com.snowplowanalytics.snowplow/duplicate/1"}
-    assert not any("web_page" in name for name in found(folder))
+    assert not any("web_page" in name for name in lines_by_folder(folder))
 
 
 @pytest.mark.parametrize(
@@ -245,10 +249,10 @@ def test_other_criteria_do_not_overlap():
 
 
 @pytest.mark.slow
-def test_atomic_texts_can_be_cut(spark, source):
-    folder = source()
-    go(spark, folder, truncate_atomic=True)
-    [cut] = [t for t in found(folder)[FOLDERS["5.x"][0]] if f"\t{B}\t" in t]
+def test_atomic_texts_can_be_cut(spark, source_of):
+    folder = source_of()
+    batch_metrics(spark, folder, truncate_atomic=True)
+    [cut] = [t for t in lines_by_folder(folder)[FOLDERS["5.x"][0]] if f"\t{B}\t" in t]
     assert cut.split("\t")[0] == "x" * 255
 
 
@@ -263,15 +267,15 @@ def as_parquet(spark, folder, texts):
 
 
 @pytest.mark.slow
-def test_columns_are_shredded_as_lines_are_and_bad_entities_make_bad_rows(spark, source, tmp_path):
-    by_line = source()
-    go(spark, by_line)
-    wanted = {name: sorted(texts) for name, texts in found(by_line).items()}
+def test_columns_are_shredded_as_lines_are_and_bad_entities_make_bad_rows(spark, source_of, tmp_path):
+    by_line = source_of()
+    batch_metrics(spark, by_line)
+    wanted = {name: sorted(texts) for name, texts in lines_by_folder(by_line).items()}
     by_column = tmp_path / "columns"
-    as_parquet(spark, by_column, lines())
-    m = go(spark, by_column, input_format="parquet")
+    as_parquet(spark, by_column, five_lines())
+    m = batch_metrics(spark, by_column, input_format="parquet")
     assert m["counts"] == {"read": 5, "bad": 1, "kept": 3, "dropped": 1, "renamed": 1, "suspects": 3}
-    assert {name: sorted(texts) for name, texts in found(by_column).items()} == wanted
+    assert {name: sorted(texts) for name, texts in lines_by_folder(by_column).items()} == wanted
     [bad] = [
         json.loads(t) for f in (by_column / "out/bad").rglob("part-*") for t in f.read_text().splitlines()
     ]
@@ -286,7 +290,7 @@ def test_a_bad_copy_does_not_take_its_good_twin_along(spark, tmp_path):
     wrong = envelope("contexts", [{"schema": "no-uri", "data": {}}])
     texts = [line_of(event_id=A, event_fingerprint="f", contexts=c) for c in (wrong, PAGES)]
     as_parquet(spark, tmp_path, texts)
-    m = go(spark, tmp_path, input_format="parquet")
+    m = batch_metrics(spark, tmp_path, input_format="parquet")
     assert (m["counts"]["bad"], m["counts"]["kept"], m["counts"]["dropped"]) == (1, 1, 0)
 
 
@@ -296,18 +300,18 @@ def test_columns_that_are_no_text_are_refused(spark, tmp_path):
     )
     frame.write.parquet(str(tmp_path / "in/run=1"))
     with pytest.raises(OutputError, match="contexts is array<int>"):
-        go(spark, tmp_path, input_format="parquet")
+        batch_metrics(spark, tmp_path, input_format="parquet")
     assert not (tmp_path / "out/events").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["5.x", "classic"])
-def test_a_schema_of_both_kinds_and_an_event_that_looks_like_an_entity(spark, source, layout):
-    own = envelope("unstruct_event", item("click", {"n": 1}))
-    both = line_of(event_id=A, unstruct_event=own, contexts=envelope("contexts", [item("click", {"n": 2})]))
-    pages = envelope("contexts", [item("page", {"n": 3})])
-    folder = source([both, line_of(event_id=B, app_id='{"schema":{}', contexts=pages)])
-    m = go(spark, folder, shred_layout=layout)
+def test_a_schema_of_both_kinds_and_an_event_that_looks_like_an_entity(spark, source_of, layout):
+    own = envelope("unstruct_event", entity("click", {"n": 1}))
+    both = line_of(event_id=A, unstruct_event=own, contexts=envelope("contexts", [entity("click", {"n": 2})]))
+    pages = envelope("contexts", [entity("page", {"n": 3})])
+    folder = source_of([both, line_of(event_id=B, app_id='{"schema":{}', contexts=pages)])
+    m = batch_metrics(spark, folder, shred_layout=layout)
     assert m["counts"]["kept"] == 2
     assert m["entities"] == {"com.acme/click/1": 2, "com.acme/page/1": 1}
     told = json.loads((folder / "out/events/batch_id=1/shredding_complete.json").read_text())["data"]
@@ -330,25 +334,25 @@ def test_a_missing_entity_stops_the_run():
 
 
 @pytest.mark.parametrize("layout", ["5.x", pytest.param("classic", marks=pytest.mark.slow)])
-def test_a_run_that_writes_an_entity_less_commits_nothing(spark, source, monkeypatch, layout):
-    folder = source()
+def test_a_run_that_writes_an_entity_less_commits_nothing(spark, source_of, monkeypatch, layout):
+    folder = source_of()
     clicks, whole = F.col("name") == "linkClick", write.shredded
     monkeypatch.setattr(write, "shredded", lambda *asked: whole(*asked).where(~clicks))
     with pytest.raises(
         ConservationError, match="0 entities were written to .*name=linkClick.* events have 2"
     ):
-        go(spark, folder, shred_layout=layout)
+        batch_metrics(spark, folder, shred_layout=layout)
     assert not (folder / "out/runs/1/files.json").exists() and not files(folder / "out/events")
 
 
 # --- wide rows
 
 
-def test_wide_rows_are_lines_of_json(spark, source):
-    folder = source()
-    m = go(spark, folder, output_format="wide_row")
-    [name] = found(folder)
-    events = {e["event_id"]: e for e in map(json.loads, found(folder)[name])}
+def test_wide_rows_are_lines_of_json(spark, source_of):
+    folder = source_of()
+    m = batch_metrics(spark, folder, output_format="wide_row")
+    [name] = lines_by_folder(folder)
+    events = {e["event_id"]: e for e in map(json.loads, lines_by_folder(folder)[name])}
     assert name == "output=good" and len(events) == m["counts"]["kept"] == 3
     assert events[A]["unstruct_event_com_acme_link_click_1"] == {"targetUrl": "/cart"}
     assert [p["id"] for p in events[A]["contexts_com_acme_web_page_1"]] == ["p1", "p2"]
@@ -356,9 +360,6 @@ def test_wide_rows_are_lines_of_json(spark, source):
     told = json.loads((folder / "out/events/batch_id=1/shredding_complete.json").read_text())
     assert told["data"]["typesInfo"]["transformation"] == "WIDEROW"
     assert not (folder / "out/runs/1/copy.sql").exists()
-
-
-WIDE = "contexts_com_acme_web_page_1"
 
 
 def wide(spark, folder, batch):
@@ -375,7 +376,7 @@ def test_wide_rows_have_typed_columns_that_grow_and_do_not_break(spark, tmp_path
         "4": [],
     }
     for batch, pages in batches.items():
-        contexts = envelope("contexts", [item("web_page", p) for p in pages])
+        contexts = envelope("contexts", [entity("web_page", p) for p in pages])
         path = tmp_path / f"in/run={batch}"
         path.mkdir(parents=True)
         text = line_of(event_id=f"{batch}{A[1:]}", event_fingerprint="f", contexts=contexts)
@@ -389,53 +390,22 @@ def test_wide_rows_have_typed_columns_that_grow_and_do_not_break(spark, tmp_path
     assert [len(n) for n in notes] == [0, 0, 1, 0] and WIDE in notes[2][0]
     assert json.loads(wide(spark, tmp_path, "3").first()[WIDE]) == [{"id": "p3", "n": "many"}]
     assert wide(spark, tmp_path, "4").first()[WIDE] is None
-    before = rows(wide(spark, tmp_path, "1"))
+    before = counted_rows(wide(spark, tmp_path, "1"))
     run(Config(**plain, wide_row_schema="infer", rerun=True, batch_id="1"), spark)
-    assert rows(wide(spark, tmp_path, "1")) == before
+    assert counted_rows(wide(spark, tmp_path, "1")) == before
     assert dict(wide(spark, tmp_path, "1").dtypes)[WIDE] == types[0]
     assert json.loads((tmp_path / "out/runs/wide_columns.json").read_text())[WIDE]["type"] == "array"
 
 
-@pytest.mark.parametrize(
-    "was, now",
-    [
-        pytest.param({"at": {"x": 1}}, {"at": "home"}, marks=pytest.mark.slow),
-        pytest.param({"at": 1}, {"at": [1]}, marks=pytest.mark.slow),
-        ({"n": 5}, {"n": 5.5}),
-        pytest.param({"n": 5}, {"n": 2**70}, marks=pytest.mark.slow),
-        pytest.param({"id": 1}, {"id": 1, "Id": 2}, marks=pytest.mark.slow),
-        ({"first name": 1, "a.b": 2, "it's": 3, "3d": 4}, {"first name": "x"}),
-    ],
-)
-def test_no_value_is_lost_between_batches(spark, was, now):
-    def events(data):
-        contexts = envelope("contexts", [item("web_page", data)])
-        return decoded(with_line_ids(lines_of(spark, line_of(contexts=contexts)), "value"), None)
-
-    before, texts = fitted_types(events(was), {}, grows=True)
-    assert texts == [] and columns_from_json(columns_as_json(before)) == before
-    after, texts = fitted_types(events(now), before, grows=True)
-    assert texts == [WIDE] and after[WIDE].simpleString() == "string"
-    assert fitted_types(events(was), before, grows=True) == (before, [])
-
-
-@pytest.mark.parametrize("data", [5, "text", {}, [1], {"a": 1, "A": 2}, {"n": 2**70}])
-def test_what_no_type_holds_is_text(spark, data):
-    contexts = envelope("contexts", [item("web_page", data)])
-    events = decoded(with_line_ids(lines_of(spark, line_of(contexts=contexts)), "value"), None)
-    columns, texts = fitted_types(events, {}, grows=True)
-    assert columns[WIDE].simpleString() == "string" and texts == [WIDE]
-
-
 @pytest.mark.slow
-def test_given_types_hold_or_the_column_is_text(spark, source):
-    folder = source()
+def test_given_types_hold_or_the_column_is_text(spark, source_of):
+    folder = source_of()
     given = f"{WIDE} array<struct<id:string, deep:struct<n:int>>>"
-    go(spark, folder, output_format="wide_row", wide_row_schema=given)
+    batch_metrics(spark, folder, output_format="wide_row", wide_row_schema=given)
     kinds = dict(wide(spark, folder, "1").dtypes)
     assert kinds[WIDE] == "array<struct<id:string,deep:struct<n:int>>>"
     assert kinds["unstruct_event_com_acme_link_click_1"] == "string"
-    m = go(
+    m = batch_metrics(
         spark,
         folder,
         output=str(folder / "o2"),
@@ -445,8 +415,8 @@ def test_given_types_hold_or_the_column_is_text(spark, source):
     assert any(WIDE in note for note in m["notes"])
 
 
-def test_a_schema_that_is_none_is_refused_before_any_work(spark, source):
-    folder = source()
+def test_a_schema_that_is_none_is_refused_before_any_work(spark, source_of):
+    folder = source_of()
     with pytest.raises(ConfigError, match="wide_row_schema is not a list of columns"):
-        go(spark, folder, output_format="wide_row", wide_row_schema="array<")
+        batch_metrics(spark, folder, output_format="wide_row", wide_row_schema="array<")
     assert not Path(folder, "out/events").exists()

@@ -21,72 +21,76 @@ COLUMNS = "event_id string, n int"
 
 
 @pytest.fixture
-def table(spark, tmp_path):
+def delta_table(spark, tmp_path):
     return Delta(spark, str(tmp_path / "lake [x]" / "events"))
 
 
-def grow(table, *rows, columns=COLUMNS, **options):
-    frame = table.spark.createDataFrame(rows, columns).coalesce(1)
+def grow(delta_table, *rows, columns=COLUMNS, **options):
+    frame = delta_table.spark.createDataFrame(rows, columns).coalesce(1)
     writer = frame.write.format("delta").mode("append").options(mergeSchema="true")
     partitions = options.pop("partitions", ())
-    writer.partitionBy(*partitions).options(**options).save(table.name)
+    writer.partitionBy(*partitions).options(**options).save(delta_table.name)
 
 
-def taken(table, **more):
+def batches_taken(delta_table, **more):
     "Per batch that a run takes: its name, and how many rows it read and kept."
     force = more.pop("force", False)
-    home = table.name.rpartition("/")[0]
-    asked = dict(input=table.name, output=f"{home}/clean", input_format="delta", order_by="n") | more
-    done = run(Config(**asked), table.spark, RunOptions(force=force))
+    home = delta_table.name.rpartition("/")[0]
+    asked = dict(input=delta_table.name, output=f"{home}/clean", input_format="delta", order_by="n") | more
+    done = run(Config(**asked), delta_table.spark, RunOptions(force=force))
     return [(m["batch_id"], m["counts"]["read"], m["counts"]["kept"]) for m in done.batches]
 
 
-def kept(table):
-    home = table.name.rpartition("/")[0]
-    return sorted(r.event_id for r in table.spark.read.parquet(escaped(f"{home}/clean/events")).collect())
+def kept_ids_beside(delta_table):
+    home = delta_table.name.rpartition("/")[0]
+    return sorted(
+        r.event_id for r in delta_table.spark.read.parquet(escaped(f"{home}/clean/events")).collect()
+    )
 
 
 @pytest.mark.slow
-def test_each_run_takes_what_came_since_and_passes_by_a_compaction(table):
-    grow(table, ("a", 1), ("b", 2))
-    assert taken(table) == [("events", 2, 2)]
-    grow(table, ("b", 3), ("c", 4))
-    table.spark.sql(f"optimize {table.sql}")
-    grow(table, ("c", 5), ("d", 6))
-    assert taken(table) == [("events-v1-3", 4, 2)]
-    table.spark.sql(f"optimize {table.sql}")
-    assert taken(table) == []
-    grow(table, ("e", 7))
-    assert taken(table, mode="decide") == [("events-v4-5", 1, 1)]
-    grow(table, ("f", 8))
-    assert taken(table, rerun=True) == [("events", 2, 2), ("events-v1-3", 4, 2)]
-    assert taken(table) == [("events-v4-6", 2, 2)]
-    assert taken(table, rerun=True, batch_id="events-v1-3") == [("events-v1-3", 4, 2)]
-    assert kept(table) == list("abcdef")
+def test_each_run_takes_what_came_since_and_passes_by_a_compaction(delta_table):
+    grow(delta_table, ("a", 1), ("b", 2))
+    assert batches_taken(delta_table) == [("events", 2, 2)]
+    grow(delta_table, ("b", 3), ("c", 4))
+    delta_table.spark.sql(f"optimize {delta_table.sql}")
+    grow(delta_table, ("c", 5), ("d", 6))
+    assert batches_taken(delta_table) == [("events-v1-3", 4, 2)]
+    delta_table.spark.sql(f"optimize {delta_table.sql}")
+    assert batches_taken(delta_table) == []
+    grow(delta_table, ("e", 7))
+    assert batches_taken(delta_table, mode="decide") == [("events-v4-5", 1, 1)]
+    grow(delta_table, ("f", 8))
+    assert batches_taken(delta_table, rerun=True) == [("events", 2, 2), ("events-v1-3", 4, 2)]
+    assert batches_taken(delta_table) == [("events-v4-6", 2, 2)]
+    assert batches_taken(delta_table, rerun=True, batch_id="events-v1-3") == [("events-v1-3", 4, 2)]
+    assert kept_ids_beside(delta_table) == list("abcdef")
 
 
 @pytest.mark.slow
-def test_by_the_change_feed_where_it_is_on(table):
-    grow(table, ("a", 1))
-    assert taken(table) == [("events", 1, 1)]
-    grow(table, ("b", 2))
-    feed = f"alter table {table.sql} set tblproperties (delta.enableChangeDataFeed = true)"
-    table.spark.sql(feed)
-    grow(table, ("c", 3))
-    assert taken(table) == [("events-v1-3", 2, 2)]  # it was not on in all of them
-    table.spark.sql(f"alter table {table.sql} set tblproperties (delta.columnMapping.mode = 'name')")
-    table.spark.sql(f"alter table {table.sql} rename column n to number")
-    grow(table, ("d", 4), columns="event_id string, number int")
-    assert taken(table, order_by="number", force=True) == [
+def test_by_the_change_feed_where_it_is_on(delta_table):
+    grow(delta_table, ("a", 1))
+    assert batches_taken(delta_table) == [("events", 1, 1)]
+    grow(delta_table, ("b", 2))
+    feed = f"alter table {delta_table.sql} set tblproperties (delta.enableChangeDataFeed = true)"
+    delta_table.spark.sql(feed)
+    grow(delta_table, ("c", 3))
+    assert batches_taken(delta_table) == [("events-v1-3", 2, 2)]  # it was not on in all of them
+    delta_table.spark.sql(
+        f"alter table {delta_table.sql} set tblproperties (delta.columnMapping.mode = 'name')"
+    )
+    delta_table.spark.sql(f"alter table {delta_table.sql} rename column n to number")
+    grow(delta_table, ("d", 4), columns="event_id string, number int")
+    assert batches_taken(delta_table, order_by="number", force=True) == [
         ("events-v4-6", 4, 1)
     ]  # the feed does not go over a new name
-    grow(table, ("d", 4), ("e", 5), columns="event_id string, number int")
-    table.spark.sql(f"optimize {table.sql}")
-    assert taken(table, order_by="number") == [("events-v7-8", 2, 1)]
-    table.spark.sql(f"update {table.sql} set number = 9 where event_id = 'e'")
+    grow(delta_table, ("d", 4), ("e", 5), columns="event_id string, number int")
+    delta_table.spark.sql(f"optimize {delta_table.sql}")
+    assert batches_taken(delta_table, order_by="number") == [("events-v7-8", 2, 1)]
+    delta_table.spark.sql(f"update {delta_table.sql} set number = 9 where event_id = 'e'")
     with pytest.raises(ConfigError, match="1 version among them .9. updated or deleted rows. --force takes"):
-        taken(table, order_by="number")
-    assert kept(table) == list("abcde")
+        batches_taken(delta_table, order_by="number")
+    assert kept_ids_beside(delta_table) == list("abcde")
 
 
 CHANGES = {
@@ -107,216 +111,216 @@ CHANGES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_what_cannot_be_told_is_refused_and_taken_whole_if_forced(table, what):
+def test_what_cannot_be_told_is_refused_and_taken_whole_if_forced(delta_table, what):
     statement, why = CHANGES[what]
-    grow(table, ("a", 1), ("b", 2))
-    assert taken(table) == [("events", 2, 2)]
-    grow(table, ("c", 3))
-    table.spark.sql(statement.format(table.sql))
+    grow(delta_table, ("a", 1), ("b", 2))
+    assert batches_taken(delta_table) == [("events", 2, 2)]
+    grow(delta_table, ("c", 3))
+    delta_table.spark.sql(statement.format(delta_table.sql))
     with pytest.raises(ConfigError, match=f"{why}. --force takes all rows as batch events-v1-2: those that"):
-        taken(table)
-    [(name, read, new)] = taken(table, force=True)
-    assert (name, read) == ("events-v1-2", table.rows().count())
+        batches_taken(delta_table)
+    [(name, read, new)] = batches_taken(delta_table, force=True)
+    assert (name, read) == ("events-v1-2", delta_table.rows().count())
     assert new == (0 if what == "an overwrite" else 1)
-    assert taken(table) == []
+    assert batches_taken(delta_table) == []
 
 
 @pytest.mark.slow
-def test_a_merge_that_only_inserts_is_an_addition(table):
-    grow(table, ("a", 1))
-    assert taken(table) == [("events", 1, 1)]
-    table.spark.sql(
-        f"merge into {table.sql} t using (select explode(array('a', 'b')) as event_id, 5 as n) s "
+def test_a_merge_that_only_inserts_is_an_addition(delta_table):
+    grow(delta_table, ("a", 1))
+    assert batches_taken(delta_table) == [("events", 1, 1)]
+    delta_table.spark.sql(
+        f"merge into {delta_table.sql} t using (select explode(array('a', 'b')) as event_id, 5 as n) s "
         "on t.event_id = s.event_id when not matched then insert *"
     )
-    assert taken(table) == [("events-v1-1", 1, 1)]
+    assert batches_taken(delta_table) == [("events-v1-1", 1, 1)]
 
 
 @pytest.mark.slow
-def test_columns_that_come_and_folders_with_odd_names(table):
+def test_columns_that_come_and_folders_with_odd_names(delta_table):
     columns = "event_id string, n int, page string, day date"
     by = dict(partitions=["page", "day"])
-    grow(table, ("a", 1, "x=1/ü %41:", None), columns=columns, **by)
-    assert taken(table) == [("events", 1, 1)]
+    grow(delta_table, ("a", 1, "x=1/ü %41:", None), columns=columns, **by)
+    assert batches_taken(delta_table) == [("events", 1, 1)]
     day = date(2026, 11, 20)
-    grow(table, ("b", 2, "y [z]*?{q} 50%", day), ("b", 3, None, day), columns=columns, **by)
-    grow(table, ("a", 4, "x=1/ü %41:", None, 5), columns=columns + ", more int", **by)
+    grow(delta_table, ("b", 2, "y [z]*?{q} 50%", day), ("b", 3, None, day), columns=columns, **by)
+    grow(delta_table, ("a", 4, "x=1/ü %41:", None, 5), columns=columns + ", more int", **by)
     more = dict(
         synthetic="rename_later", fingerprint_columns=("page", "day"), missing_fingerprint="surrogate"
     )
-    assert [t[1:] for t in taken(table, force=True, **more)] == [(3, 3)]
+    assert [t[1:] for t in batches_taken(delta_table, force=True, **more)] == [(3, 3)]
 
 
 @pytest.mark.slow
-def test_a_time_in_the_names_of_folders_is_not_exact(table):
+def test_a_time_in_the_names_of_folders_is_not_exact(delta_table):
     columns, day = "event_id string, n int, t timestamp", datetime(2026, 11, 20, 7)
-    grow(table, ("a", 1, day), columns=columns, partitions=["t"])
-    taken(table)
-    grow(table, ("b", 2, day), columns=columns, partitions=["t"])
+    grow(delta_table, ("a", 1, day), columns=columns, partitions=["t"])
+    batches_taken(delta_table)
+    grow(delta_table, ("b", 2, day), columns=columns, partitions=["t"])
     with pytest.raises(ConfigError, match=r"partitioned by t \(timestamp\), and its change feed was not on"):
-        taken(table)
+        batches_taken(delta_table)
 
 
 @pytest.mark.parametrize(
     "folder, why", [("n=7", "lies outside of the folders of the table"), ("plain", None)]
 )
-def test_a_folder_that_would_replace_a_column_of_a_table_is_refused(table, folder, why):
-    grow(table, ("a", 1))
-    [file] = Path(table.name).glob("*.parquet")
-    (Path(table.name) / folder).mkdir()
-    copied = Path(shutil.copy(file, Path(table.name) / folder / "b.parquet"))
+def test_a_folder_that_would_replace_a_column_of_a_table_is_refused(delta_table, folder, why):
+    grow(delta_table, ("a", 1))
+    [file] = Path(delta_table.name).glob("*.parquet")
+    (Path(delta_table.name) / folder).mkdir()
+    copied = Path(shutil.copy(file, Path(delta_table.name) / folder / "b.parquet"))
     added = {"path": f"{folder}/b.parquet", "size": copied.stat().st_size, "partitionValues": {}}
     entry = {"add": {**added, "modificationTime": 0, "dataChange": True}}
-    (Path(table.name) / "_delta_log" / f"{1:020}.json").write_text(json.dumps(entry))
-    found = added_between(table, 1, 1)
+    (Path(delta_table.name) / "_delta_log" / f"{1:020}.json").write_text(json.dumps(entry))
+    found = added_between(delta_table, 1, 1)
     assert (found.why_not or "").endswith(why or "") and bool(found.why_not) == bool(why)
     if not why:
-        part = Batch("events-v1-1", found.files, table.name, versions=(1, 1))
-        assert table_rows(table.spark, part, "delta").rows.collect() == [("a", 1)]
+        part = Batch("events-v1-1", found.files, delta_table.name, versions=(1, 1))
+        assert table_rows(delta_table.spark, part, "delta").rows.collect() == [("a", 1)]
 
 
 @pytest.mark.slow
-def test_a_run_that_was_begun_is_finished_with_its_versions(table, monkeypatch):
-    grow(table, ("a", 1))
-    taken(table)
-    grow(table, ("b", 2))
+def test_a_run_that_was_begun_is_finished_with_its_versions(delta_table, monkeypatch):
+    grow(delta_table, ("a", 1))
+    batches_taken(delta_table)
+    grow(delta_table, ("b", 2))
     with monkeypatch.context() as broken:
         broken.setattr(pipeline, "finish", lambda *a: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            taken(table)
-    grow(table, ("c", 3))
-    assert taken(table) == [("events-v1-1", 1, 1), ("events-v2-2", 1, 1)]
-    assert kept(table) == list("abc")
+            batches_taken(delta_table)
+    grow(delta_table, ("c", 3))
+    assert batches_taken(delta_table) == [("events-v1-1", 1, 1), ("events-v2-2", 1, 1)]
+    assert kept_ids_beside(delta_table) == list("abc")
 
 
 @pytest.mark.slow
-def test_what_was_forgotten_is_taken_again(table):
+def test_what_was_forgotten_is_taken_again(delta_table):
     for n, event_id in enumerate("abcd"):
-        grow(table, (event_id, n))
-        taken(table)
-    home = table.name.rpartition("/")[0]
+        grow(delta_table, (event_id, n))
+        batches_taken(delta_table)
+    home = delta_table.name.rpartition("/")[0]
     for batch in ("events", "events-v1-1", "events-v3-3"):
-        forget(batch, Config(output=f"{home}/clean"), table.spark, yes=True)
-    grow(table, ("e", 5))
+        forget(batch, Config(output=f"{home}/clean"), delta_table.spark, yes=True)
+    grow(delta_table, ("e", 5))
     again = [("events", 1, 1), ("events-v1-1", 1, 1), ("events-v3-3", 1, 1), ("events-v4-4", 1, 1)]
-    assert sorted(taken(table)) == again
-    assert taken(table) == [] and kept(table) == list("abcde")
+    assert sorted(batches_taken(delta_table)) == again
+    assert batches_taken(delta_table) == [] and kept_ids_beside(delta_table) == list("abcde")
 
 
 @pytest.mark.slow
-def test_a_whole_that_was_forgotten_is_taken_again_under_its_name(table):
-    grow(table, ("a", 1))
-    home = table.name.rpartition("/")[0]
-    assert taken(table, batch_id="first") == [("first", 1, 1)]
-    grow(table, ("b", 2))
-    forget("first", Config(output=f"{home}/clean"), table.spark, yes=True)
-    assert sorted(taken(table)) == [("events-v1-1", 1, 1), ("first", 1, 1)]
-    assert kept(table) == list("ab")
+def test_a_whole_that_was_forgotten_is_taken_again_under_its_name(delta_table):
+    grow(delta_table, ("a", 1))
+    home = delta_table.name.rpartition("/")[0]
+    assert batches_taken(delta_table, batch_id="first") == [("first", 1, 1)]
+    grow(delta_table, ("b", 2))
+    forget("first", Config(output=f"{home}/clean"), delta_table.spark, yes=True)
+    assert sorted(batches_taken(delta_table)) == [("events-v1-1", 1, 1), ("first", 1, 1)]
+    assert kept_ids_beside(delta_table) == list("ab")
     # its version is gone, and all rows are taken under another name
-    forget("first", Config(output=f"{home}/clean"), table.spark, yes=True)
-    table.spark.sql(f"alter table {table.sql} set tblproperties (delta.checkpointInterval = 2)")
-    grow(table, ("c", 3))
-    grow(table, ("c", 3))
-    Path(table.name, "_delta_log", f"{0:020d}.json").unlink()
+    forget("first", Config(output=f"{home}/clean"), delta_table.spark, yes=True)
+    delta_table.spark.sql(f"alter table {delta_table.sql} set tblproperties (delta.checkpointInterval = 2)")
+    grow(delta_table, ("c", 3))
+    grow(delta_table, ("c", 3))
+    Path(delta_table.name, "_delta_log", f"{0:020d}.json").unlink()
     with pytest.raises(
         ConfigError, match="first was all rows of .* as of version 0, which cannot be read any"
     ):
-        taken(table)
-    assert taken(table, batch_id="all")[0][0] == "all"
-    assert taken(table) == []
+        batches_taken(delta_table)
+    assert batches_taken(delta_table, batch_id="all")[0][0] == "all"
+    assert batches_taken(delta_table) == []
 
 
 @pytest.mark.slow
-def test_a_table_that_is_named_like_a_part_is_taken_by_version(table):
-    like = Delta(table.spark, f"{table.name}-v1-2")
+def test_a_table_that_is_named_like_a_part_is_taken_by_version(delta_table):
+    like = Delta(delta_table.spark, f"{delta_table.name}-v1-2")
     grow(like, ("a", 1))
-    assert taken(like) == [("events-v1-2", 1, 1)]
+    assert batches_taken(like) == [("events-v1-2", 1, 1)]
     grow(like, ("b", 2))
-    assert taken(like) == [("events-v1-2-v1-1", 1, 1)]
-    assert taken(like) == []
+    assert batches_taken(like) == [("events-v1-2-v1-1", 1, 1)]
+    assert batches_taken(like) == []
 
 
 @pytest.mark.slow
-def test_a_table_made_anew_is_not_taken_for_the_old_one(table):
-    grow(table, ("a", 1))
-    taken(table)
-    shutil.rmtree(table.name)
-    grow(table, ("b", 2))
-    grow(table, ("c", 3))
+def test_a_table_made_anew_is_not_taken_for_the_old_one(delta_table):
+    grow(delta_table, ("a", 1))
+    batches_taken(delta_table)
+    shutil.rmtree(delta_table.name)
+    grow(delta_table, ("b", 2))
+    grow(delta_table, ("c", 3))
     with pytest.raises(ConfigError, match="one that was made anew, .* --batch-id NAME"):
-        taken(table)
-    assert taken(table, batch_id="new") == [("new", 2, 2)]
-    grow(table, ("d", 4))
-    assert taken(table) == [("new-v2-2", 1, 1)]
+        batches_taken(delta_table)
+    assert batches_taken(delta_table, batch_id="new") == [("new", 2, 2)]
+    grow(delta_table, ("d", 4))
+    assert batches_taken(delta_table) == [("new-v2-2", 1, 1)]
 
 
 @pytest.mark.slow
-def test_a_log_that_was_cleaned_is_said(table):
-    grow(table, ("a", 1))
-    taken(table)
-    table.spark.sql(f"alter table {table.sql} set tblproperties (delta.checkpointInterval = 2)")
+def test_a_log_that_was_cleaned_is_said(delta_table):
+    grow(delta_table, ("a", 1))
+    batches_taken(delta_table)
+    delta_table.spark.sql(f"alter table {delta_table.sql} set tblproperties (delta.checkpointInterval = 2)")
     for n in (2, 3, 4):
-        grow(table, ("b", n))
+        grow(delta_table, ("b", n))
     for version in (0, 1, 2):
-        Path(table.name, "_delta_log", f"{version:020d}.json").unlink()
+        Path(delta_table.name, "_delta_log", f"{version:020d}.json").unlink()
     with pytest.raises(ConfigError, match="its log cannot be read from version 1 on"):
-        taken(table)
-    assert taken(table, force=True) == [("events-v1-4", 4, 1)]
+        batches_taken(delta_table)
+    assert batches_taken(delta_table, force=True) == [("events-v1-4", 4, 1)]
 
 
 @pytest.mark.slow
-def test_a_compaction_that_was_vacuumed_is_said(table):
-    grow(table, ("a", 1))
-    taken(table)
-    grow(table, ("b", 2))
-    grow(table, ("c", 3))
-    table.spark.sql(f"optimize {table.sql}")
-    assert taken(table, mode="decide") == [("events-v1-3", 2, 2)]
-    table.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    table.spark.sql(f"vacuum {table.sql} retain 0 hours")
+def test_a_compaction_that_was_vacuumed_is_said(delta_table):
+    grow(delta_table, ("a", 1))
+    batches_taken(delta_table)
+    grow(delta_table, ("b", 2))
+    grow(delta_table, ("c", 3))
+    delta_table.spark.sql(f"optimize {delta_table.sql}")
+    assert batches_taken(delta_table, mode="decide") == [("events-v1-3", 2, 2)]
+    delta_table.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    delta_table.spark.sql(f"vacuum {delta_table.sql} retain 0 hours")
     with pytest.raises(ConfigError, match="2 files of it were compacted and vacuumed. --force"):
-        taken(table)
-    assert taken(table, force=True) == [("events-v1-5", 3, 2)]
+        batches_taken(delta_table)
+    assert batches_taken(delta_table, force=True) == [("events-v1-5", 3, 2)]
 
 
 @pytest.mark.slow
-def test_what_a_name_or_a_filter_leaves_out_is_said(table):
-    grow(table, ("a", 1), ("b", 2))
-    assert taken(table, batch_id="some", input_where="n > 1") == [("some", 1, 1)]
+def test_what_a_name_or_a_filter_leaves_out_is_said(delta_table):
+    grow(delta_table, ("a", 1), ("b", 2))
+    assert batches_taken(delta_table, batch_id="some", input_where="n > 1") == [("some", 1, 1)]
     with pytest.raises(ConfigError, match="some of this table had input_where = 'n > 1', this run has None"):
-        taken(table)
-    assert taken(table, input_where="n > 1") == []
-    assert taken(table, batch_id="all") == [("all", 2, 1)]
-    grow(table, ("c", 3))
-    assert taken(table) == [("events-v1-1", 1, 1)]
+        batches_taken(delta_table)
+    assert batches_taken(delta_table, input_where="n > 1") == []
+    assert batches_taken(delta_table, batch_id="all") == [("all", 2, 1)]
+    grow(delta_table, ("c", 3))
+    assert batches_taken(delta_table) == [("events-v1-1", 1, 1)]
     with pytest.raises(ConfigError, match="events-v1-1 is committed .* or with another input_where"):
-        taken(table, input_where="n > 1")
+        batches_taken(delta_table, input_where="n > 1")
     with pytest.raises(ConfigError, match="would be versions 1 to 9; .* is at 1"):
-        taken(table, batch_id="events-v1-9")
+        batches_taken(delta_table, batch_id="events-v1-9")
 
 
 @pytest.mark.slow
-def test_the_rest_of_a_table_under_a_name_that_is_taken_is_refused(table):
-    grow(table, ("z", 9))
-    assert taken(table) == [("events", 1, 1)]
-    shutil.rmtree(table.name)
+def test_the_rest_of_a_table_under_a_name_that_is_taken_is_refused(delta_table):
+    grow(delta_table, ("z", 9))
+    assert batches_taken(delta_table) == [("events", 1, 1)]
+    shutil.rmtree(delta_table.name)
     for n, event_id in enumerate("abc"):
-        grow(table, (event_id, n))
-    assert taken(table, batch_id="events-v2-2") == [("events-v2-2", 1, 1)]
+        grow(delta_table, (event_id, n))
+    assert batches_taken(delta_table, batch_id="events-v2-2") == [("events-v2-2", 1, 1)]
     with pytest.raises(ConfigError, match="Batch events is committed from another table"):
-        taken(table)
-    assert taken(table, batch_id="rest") == [("rest", 3, 2)]
-    assert taken(table) == []
+        batches_taken(delta_table)
+    assert batches_taken(delta_table, batch_id="rest") == [("rest", 3, 2)]
+    assert batches_taken(delta_table) == []
 
 
 @pytest.mark.slow
-def test_the_time_of_a_whole_table_is_nearly_its_newest(table):
+def test_the_time_of_a_whole_table_is_nearly_its_newest(delta_table):
     days = [datetime(2026, 1, 1), *[datetime(2026, 11, d) for d in (1, 20)]]
     rows = [(f"e{n}", n, days[n % 3]) for n in range(30)]
-    grow(table, *rows, columns="event_id string, n int, etl_tstamp timestamp")
-    taken(table, order_by="etl_tstamp", retention_days=5)
-    grow(table, ("e1", 40, days[2]), columns="event_id string, n int, etl_tstamp timestamp")
-    assert taken(table, order_by="etl_tstamp", retention_days=5) == [("events-v1-1", 1, 0)]
+    grow(delta_table, *rows, columns="event_id string, n int, etl_tstamp timestamp")
+    batches_taken(delta_table, order_by="etl_tstamp", retention_days=5)
+    grow(delta_table, ("e1", 40, days[2]), columns="event_id string, n int, etl_tstamp timestamp")
+    assert batches_taken(delta_table, order_by="etl_tstamp", retention_days=5) == [("events-v1-1", 1, 0)]
 
 
 @pytest.mark.slow

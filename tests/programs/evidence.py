@@ -106,7 +106,7 @@ def lines_of(path):
         return [line for line in file.read().split("\n") if line]
 
 
-def ids_of(lines):
+def ids_of_lines(lines):
     return {cells[6].lower() for line in lines if len(cells := line.split("\t")) > 6}
 
 
@@ -117,7 +117,7 @@ def ran(place, lines):
     asked = dict(input=str(place / "in"), output=str(place / "out"), output_format="enriched_tsv")
     done = run(Config(**asked, manifest="none"), get_spark())
     written = [line for path in (place / "out" / "events").rglob("part-*") for line in lines_of(path)]
-    return done.batches[0]["counts"], ids_of(written)
+    return done.batches[0]["counts"], ids_of_lines(written)
 
 
 def fuzzed(base, share):
@@ -131,7 +131,9 @@ def fuzzed(base, share):
     lines = [line.replace("\n", " ").replace("\r", " ") for line in lines]
     _, alone = ran(base / "0", good)
     (c, there), again = (ran(base / turn, [*lines, *good]) for turn in "12")
-    wrong = bool(alone & ids_of(good) - there) or again != (c, there) or c["read"] != len(lines) + len(good)
+    wrong = (
+        bool(alone & ids_of_lines(good) - there) or again != (c, there) or c["read"] != len(lines) + len(good)
+    )
     wrong = wrong or not c["bad"] or c["read"] != c["bad"] + c["kept"] + c["dropped"]
     return f"{number:,} lines: {c['bad']:,} bad, {c['kept'] + c['dropped']:,} events", int(wrong)
 

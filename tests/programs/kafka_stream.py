@@ -64,7 +64,7 @@ def broker(folder, jars):
         server.wait()
 
 
-def events(first, last):
+def json_events(first, last):
     "JSON events; each third one is a copy of the one before."
     for n in range(first, last):
         m = n - 1 if n % 3 == 2 else n
@@ -86,7 +86,7 @@ def main(folder):
         kafka = {"kafka.bootstrap.servers": address}
 
         def send(first, last):
-            frame = spark.createDataFrame(list(events(first, last)), "value string")
+            frame = spark.createDataFrame(list(json_events(first, last)), "value string")
             frame.write.format("kafka").options(topic="events", **kafka).save()
 
         def take():

@@ -24,7 +24,7 @@ POINTS = {  # what is called, for which words in its arguments, and whether it c
 SCHEMA = "seq int, key string, time bigint"
 
 
-def dying(number, place, name, words, ends):
+def die_in_micro_batch(number, place, name, words, ends):
     "Die before this function is called for a micro-batch, or when it has returned."
     real = getattr(place, name)
 
@@ -43,7 +43,7 @@ def dying(number, place, name, words, ends):
 def main(point, number, folder):
     os.setpgrp()
     if point in POINTS:
-        dying(number, *POINTS[point])
+        die_in_micro_batch(number, *POINTS[point])
     spark, folder = get_spark(delta=True), Path(folder)
     asked = dict(key="key", event_time="time", expire_before=6, bucket_span=2, reference_instant=0)
     reader = spark.readStream.schema(SCHEMA).option("recursiveFileLookup", True)

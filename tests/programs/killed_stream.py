@@ -22,7 +22,7 @@ POINTS = {
 }
 
 
-def dying(batch_id, place, name, first):
+def die_in_batch(batch_id, place, name, first):
     "Die before this function is called for a batch, or when it has returned."
     real = getattr(place, name)
 
@@ -39,7 +39,7 @@ def dying(batch_id, place, name, first):
 
 def main(point, number, source, output):
     os.setpgrp()
-    dying(f"web-{int(number):09d}", *POINTS[point])
+    die_in_batch(f"web-{int(number):09d}", *POINTS[point])
     parquet = Config(input=source, input_format="parquet")
     events = stream.read_stream(get_spark(delta=True), parquet, max_files=1)
     stream.deduplicate_stream(events, output, name="web", available_now=True).awaitTermination()

@@ -38,7 +38,7 @@ def started(source, output):
     return job
 
 
-def rows(spark, output):
+def rows_on_disk(spark, output):
     records = [json.loads(path.read_text()) for path in sorted(Path(output).glob("runs/*/files.json"))]
 
     def read(area, columns):
@@ -108,7 +108,7 @@ def main(kills=200, seed=1):
     ready = time.monotonic()
     assert job.wait() == 0, job.stderr.read()[-2000:]
     takes = time.monotonic() - ready
-    expected = rows(spark, base / "undisturbed")
+    expected = rows_on_disk(spark, base / "undisturbed")
     assert not nowhere(*expected)
     done, rounds, lost, doubled, stuck = 0, 0, 0, 0, 0
     while done < kills:
@@ -119,7 +119,7 @@ def main(kills=200, seed=1):
             stuck += 1
             print(job.stderr.read()[-1500:])
             continue
-        off = differences(rows(spark, output), expected)
+        off = differences(rows_on_disk(spark, output), expected)
         entries = Ledger(LakeStore(spark, f"{output}/manifest").markers()).entries
         states = Counter(e.state for e in entries.values())
         lost, doubled, stuck = lost + off[0], doubled + off[1], stuck + (states != {"committed": 3})

@@ -10,8 +10,8 @@ import random
 import sys
 import time
 
+from claimants import ROUGH, check_killed, check_race, killed_and_run_again
 from emulator import ministack
-from test_dynamodb import ROUGH, check_killed, check_race, killed_and_run_again
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 

@@ -29,12 +29,12 @@ def content(spark, output, area):
     return Counter(map(str, committed(spark, output, "2", area).collect()))
 
 
-def again(spark, source, output, **more):
-    return run(Config(input=source, output=output, input_format="parquet", **more), spark)
+def run_again(spark, source_of_two, output, **more):
+    return run(Config(input=source_of_two, output=output, input_format="parquet", **more), spark)
 
 
 @pytest.fixture(scope="module")
-def source(spark, tmp_path_factory):
+def source_of_two(spark, tmp_path_factory):
     "Two batches that share ids and pairs."
     path = str(tmp_path_factory.mktemp("killed") / "in")
     ids, prints = F.expr("if(id % 50 = 0, 'hot', concat('id', id div 2))"), F.expr("concat('f', id % 3)")
@@ -47,16 +47,16 @@ def source(spark, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(spark, source, tmp_path_factory):
+def undisturbed(spark, source_of_two, tmp_path_factory):
     "With each kind of memory: an output with the first batch, and what the second one gives."
     found = {}
 
     def of(kind):
         if kind not in found:
             first, both = (str(tmp_path_factory.mktemp(f"{kind}_{n}")) for n in (1, 2))
-            again(spark, source, first, manifest=kind, until="1")
+            run_again(spark, source_of_two, first, manifest=kind, until="1")
             shutil.copytree(first, both, dirs_exist_ok=True)
-            again(spark, source, both, manifest=kind, since="2")
+            run_again(spark, source_of_two, both, manifest=kind, since="2")
             found[kind] = first, {area: content(spark, both, area) for area in AREAS}
         return found[kind]
 
@@ -68,11 +68,11 @@ def undisturbed(spark, source, tmp_path_factory):
 @pytest.mark.parametrize(
     "point, kind", [*((point, "lake") for point in POINTS), ("dropped rows are written", "none")]
 )
-def test_a_killed_run_is_repaired_by_running_again(spark, source, undisturbed, tmp_path, point, kind):
+def test_a_killed_run_is_repaired_by_running_again(spark, source_of_two, undisturbed, tmp_path, point, kind):
     output = str(tmp_path / "out")
     first, expected = undisturbed(kind)
     shutil.copytree(first, output)
-    command = [sys.executable, str(ROOT / "tests/programs/killed_run.py"), point, source, output]
+    command = [sys.executable, str(ROOT / "tests/programs/killed_run.py"), point, source_of_two, output]
     done = subprocess.run(
         [*command, "since=2", f"manifest={kind}"],
         start_new_session=True,
@@ -82,7 +82,7 @@ def test_a_killed_run_is_repaired_by_running_again(spark, source, undisturbed, t
     )
     assert done.returncode == -9, done.stderr[-2000:]
     assert Path(output, "runs/2/files.json").exists() == (point == POINTS[-1])
-    summary = again(spark, source, output, manifest=kind, since="2")
+    summary = run_again(spark, source_of_two, output, manifest=kind, since="2")
     notes = [note for m in summary.batches for note in m["notes"]]
     assert sum("took over the unfinished claim" in note for note in notes) == (point in POINTS[:3])
     assert len(summary.batches) == (point not in POINTS[3:])

@@ -41,40 +41,40 @@ def gate():
 
 
 @pytest.fixture
-def lake(gate, request):
+def bucket(gate, request):
     "A bucket with two batches of JSON lines."
     name = f"lake-{len(boto3.client('s3').list_buckets()['Buckets'])}"
     boto3.client("s3").create_bucket(Bucket=name)
     for batch, rows in TWO.items():
-        put(name, f"in/run={batch}/a.json", rows)
+        put_rows(name, f"in/run={batch}/a.json", rows)
     return name
 
 
-def put(lake, key, rows):
+def put_rows(bucket, key, rows):
     names = ("event_id", "event_fingerprint", "etl_tstamp", "n")
     times = ((one, other, f"2026-11-20T00:00:{t:02d}Z", n) for one, other, t, n in rows)
     lines = "\n".join(json.dumps(dict(zip(names, row))) for row in times)
-    boto3.client("s3").put_object(Bucket=lake, Key=key, Body=lines.encode())
+    boto3.client("s3").put_object(Bucket=bucket, Key=key, Body=lines.encode())
 
 
-def objects(lake, prefix=""):
-    pages = boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket=lake, Prefix=prefix)
+def keys_below(bucket, prefix=""):
+    pages = boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     return [o["Key"] for page in pages for o in page.get("Contents", ())]
 
 
-def read(lake, key):
-    return boto3.client("s3").get_object(Bucket=lake, Key=key)["Body"].read()
+def read(bucket, key):
+    return boto3.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
 
 
-def nothing_left(lake):
+def nothing_left(bucket):
     "Are there no objects that stand for folders, and nothing of a step on the way?"
-    return not [k for k in objects(lake) if k.endswith("/") or "/.staging/" in k or "_temporary" in k]
+    return not [k for k in keys_below(bucket) if k.endswith("/") or "/.staging/" in k or "_temporary" in k]
 
 
-def kept(lake, batch):
+def kept_rows_on_s3(bucket, batch):
     "The rows that a commit lists: the id, or whose new id it is, and n."
-    listed = json.loads(read(lake, f"out/runs/{batch}/files.json"))["events"]
-    tables = [pq.read_table(io.BytesIO(read(lake, f"out/{f['path']}"))).to_pylist() for f in listed]
+    listed = json.loads(read(bucket, f"out/runs/{batch}/files.json"))["events"]
+    tables = [pq.read_table(io.BytesIO(read(bucket, f"out/{f['path']}"))).to_pylist() for f in listed]
     named = [(r["event_id"], r["original_event_id"], r["n"]) for rows in tables for r in rows]
     return sorted((one if came is None else f"new of {came}", n) for one, came, n in named)
 
@@ -83,10 +83,10 @@ STAYED = {"1": [("a", 1), ("b", 2)], "2": [("c", 5), ("new of a", 4)]}
 SCHEMA = "event_id string, event_fingerprint string, etl_tstamp timestamp, n int"
 
 
-def dedup(lake, command, *more, **env):
-    words = [command, "--output", f"s3://{lake}/out"]
+def dedup(bucket, command, *more, **env):
+    words = [command, "--output", f"s3://{bucket}/out"]
     if command == "run":
-        words += ["--input", f"s3a://{lake}/in", "--input-format", "json", "--input-schema", SCHEMA]
+        words += ["--input", f"s3a://{bucket}/in", "--input-format", "json", "--input-schema", SCHEMA]
     told = [sys.executable, "-m", "dedup_nb", *words, *more]
     return subprocess.run(told, capture_output=True, text=True, env={**os.environ, **env})
 
@@ -108,30 +108,30 @@ def outside(policy):
     return staticmethod(denies)
 
 
-def policy_for(lake):
-    words = ["iam", "--for", "s3", "--input", f"s3://{lake}/in", "--output", f"s3a://{lake}/out"]
+def policy_for(bucket):
+    words = ["iam", "--for", "s3", "--input", f"s3://{bucket}/in", "--output", f"s3a://{bucket}/out"]
     told = subprocess.run([sys.executable, "-m", "dedup_nb", *words], capture_output=True, text=True)
     return json.loads(told.stdout)
 
 
-def test_the_command_alone_reads_and_writes_s3(gate, lake):
+def test_the_command_alone_reads_and_writes_s3(gate, bucket):
     straight = f"http://{gate.target}"  # the gate takes longer than the server
-    done = dedup(lake, "run", "--until", "1", "--manifest", "none", AWS_ENDPOINT_URL_S3=straight)
+    done = dedup(bucket, "run", "--until", "1", "--manifest", "none", AWS_ENDPOINT_URL_S3=straight)
     assert done.returncode == 0, done.stderr
-    assert kept(lake, "1") == STAYED["1"] and nothing_left(lake)
+    assert kept_rows_on_s3(bucket, "1") == STAYED["1"] and nothing_left(bucket)
 
 
 @pytest.mark.slow
-def test_the_least_policy_is_enough_and_no_key_is_shown(gate, lake, monkeypatch):
-    monkeypatch.setattr(gate, "denies", outside(policy_for(lake)))
-    done = dedup(lake, "run", "--json")
+def test_the_least_policy_is_enough_and_no_key_is_shown(gate, bucket, monkeypatch):
+    monkeypatch.setattr(gate, "denies", outside(policy_for(bucket)))
+    done = dedup(bucket, "run", "--json")
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)["counts"]
     assert [counts[name] for name in ("read", "bad", "kept", "dropped", "renamed")] == [5, 0, 4, 1, 1]
-    assert {batch: kept(lake, batch) for batch in STAYED} == STAYED
-    left = objects(lake, "out/")
-    assert nothing_left(lake)
-    told = done.stderr + "".join(read(lake, key).decode(errors="replace") for key in left)
+    assert {batch: kept_rows_on_s3(bucket, batch) for batch in STAYED} == STAYED
+    left = keys_below(bucket, "out/")
+    assert nothing_left(bucket)
+    told = done.stderr + "".join(read(bucket, key).decode(errors="replace") for key in left)
     assert SECRET not in told
 
 
@@ -148,18 +148,20 @@ JSON = ["input_format=json", f"input_schema={SCHEMA}"]
         ("the commit is written, old files are not removed", True),
     ],
 )
-def test_a_killed_run_on_s3_is_repaired_by_running_again(gate, lake, point, published):
+def test_a_killed_run_on_s3_is_repaired_by_running_again(gate, bucket, point, published):
     script = str(ROOT / "tests/programs/killed_run.py")
-    words = [sys.executable, script, point, f"s3a://{lake}/in", f"s3a://{lake}/out", *JSON]
+    words = [sys.executable, script, point, f"s3a://{bucket}/in", f"s3a://{bucket}/out", *JSON]
     died = subprocess.run(words, start_new_session=True, capture_output=True, text=True)
     assert died.returncode == -9, died.stderr
-    assert ("out/runs/1/files.json" in objects(lake)) == published
-    assert any("/.staging/" in key for key in objects(lake))
-    done = dedup(lake, "run")
+    assert ("out/runs/1/files.json" in keys_below(bucket)) == published
+    assert any("/.staging/" in key for key in keys_below(bucket))
+    done = dedup(bucket, "run")
     assert done.returncode == 0, done.stderr
-    assert {batch: kept(lake, batch) for batch in STAYED} == STAYED and nothing_left(lake)
-    listed = [f["path"] for b in STAYED for f in json.loads(read(lake, f"out/runs/{b}/files.json"))["events"]]
-    assert [k for k in objects(lake, "out/events/")] == sorted(f"out/{path}" for path in listed)
+    assert {batch: kept_rows_on_s3(bucket, batch) for batch in STAYED} == STAYED and nothing_left(bucket)
+    listed = [
+        f["path"] for b in STAYED for f in json.loads(read(bucket, f"out/runs/{b}/files.json"))["events"]
+    ]
+    assert [k for k in keys_below(bucket, "out/events/")] == sorted(f"out/{path}" for path in listed)
 
 
 def requests_by_batch(gate, output):
@@ -173,33 +175,37 @@ def requests_by_batch(gate, output):
 
 
 @pytest.mark.slow
-def test_many_batches_late_files_and_expiry_on_s3(gate, lake):
+def test_many_batches_late_files_and_expiry_on_s3(gate, bucket):
     for n in range(3, 9):  # in order of their names they come before the others
-        put(lake, f"in/run={n:03d}/a.json", [("k", "f", n, n), (f"x{n}", "f", n, n)])
-    assert dedup(lake, "run").returncode == 0
-    assert [kept(lake, f"{n:03d}") for n in (3, 8)] == [[("k", 3), ("x3", 3)], [("x8", 8)]]
-    put(lake, "in/run=008/late.json", [("x8", "f", 13, 1), ("late", "f", 13, 2)])
-    again = dedup(lake, "run")
+        put_rows(bucket, f"in/run={n:03d}/a.json", [("k", "f", n, n), (f"x{n}", "f", n, n)])
+    assert dedup(bucket, "run").returncode == 0
+    assert [kept_rows_on_s3(bucket, f"{n:03d}") for n in (3, 8)] == [[("k", 3), ("x3", 3)], [("x8", 8)]]
+    put_rows(bucket, "in/run=008/late.json", [("x8", "f", 13, 1), ("late", "f", 13, 2)])
+    again = dedup(bucket, "run")
     assert "1 new file since" in again.stdout and "--late-files" in again.stdout
-    assert dedup(lake, "run", "--late-files").returncode == 0 and kept(lake, "008~1") == [("late", 2)]
-    told = dedup(lake, "runs", "--json")
+    assert dedup(bucket, "run", "--late-files").returncode == 0 and kept_rows_on_s3(bucket, "008~1") == [
+        ("late", 2)
+    ]
+    told = dedup(bucket, "runs", "--json")
     assert [r["state"] for r in json.loads(told.stdout)] == ["committed"] * 9
-    again = dedup(lake, "run", "--batch-id", "003", "--rerun")
-    assert again.returncode == 0 and kept(lake, "003") == [("k", 3), ("x3", 3)], again.stderr
-    erased = dedup(lake, "erase", "--id", "x3", "--yes")
-    assert "Removed 1 in events/" in erased.stdout and kept(lake, "003") == [("k", 3)], erased.stderr
-    assert dedup(lake, "expire", "--yes", "--audit-days", "0").returncode == 0 and nothing_left(lake)
-    by_batch = requests_by_batch(gate, f"/{lake}/out")
+    again = dedup(bucket, "run", "--batch-id", "003", "--rerun")
+    assert again.returncode == 0 and kept_rows_on_s3(bucket, "003") == [("k", 3), ("x3", 3)], again.stderr
+    erased = dedup(bucket, "erase", "--id", "x3", "--yes")
+    assert "Removed 1 in events/" in erased.stdout and kept_rows_on_s3(bucket, "003") == [("k", 3)], (
+        erased.stderr
+    )
+    assert dedup(bucket, "expire", "--yes", "--audit-days", "0").returncode == 0 and nothing_left(bucket)
+    by_batch = requests_by_batch(gate, f"/{bucket}/out")
     print({batch: (sum(c.values()), dict(c)) for batch, c in by_batch.items()})
     numbers = [sum(by_batch[f"{n:03d}"].values()) for n in range(4, 9)]
     assert max(numbers) < min(1.5 * min(numbers), 1000), numbers
 
 
 @pytest.mark.slow
-def test_a_table_on_s3_is_repaired_and_taken_by_version(gate, lake):
+def test_a_table_on_s3_is_repaired_and_taken_by_version(gate, bucket):
     where = {"AWS_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL_S3"], "AWS_ALLOW_HTTP": "true"}
     where["AWS_S3_ALLOW_UNSAFE_RENAME"] = "true"  # nobody else writes
-    events = f"s3://{lake}/events"
+    events = f"s3://{bucket}/events"
     rows = [("a", "f", 1), ("a", "f", 2), ("b", "f", 3), ("b", "g", 4)]
     rows_of = lambda *some: pa.table(dict(zip(("event_id", "event_fingerprint", "n"), zip(*some))))
     left = lambda path: sorted(
@@ -211,12 +217,12 @@ def test_a_table_on_s3_is_repaired_and_taken_by_version(gate, lake):
     )
     done = call("repair", "--table", events.replace("s3:", "s3a:"), "--order-by", "n", "--mode", "apply")
     assert done.returncode == 0, done.stderr + done.stdout
-    assert left(events) == [1, 3] and left(f"s3://{lake}/duplicated_events") == [2, 4]
+    assert left(events) == [1, 3] and left(f"s3://{bucket}/duplicated_events") == [2, 4]
     asked = [
         "--input",
         events,
         "--output",
-        f"s3://{lake}/clean",
+        f"s3://{bucket}/clean",
         "--input-format",
         "delta",
         "--order-by",
@@ -228,19 +234,21 @@ def test_a_table_on_s3_is_repaired_and_taken_by_version(gate, lake):
     deltalake.write_deltalake(events, more, mode="append", storage_options=where)
     done = call("run", *asked, "--output-format", "delta", "--json")
     assert [b["counts"]["read"] for b in json.loads(done.stdout)["batches"]] == [2], done.stderr
-    assert left(f"s3://{lake}/clean/events") == [1, 3, 6]
-    assert nothing_left(lake)
+    assert left(f"s3://{bucket}/clean/events") == [1, 3, 6]
+    assert nothing_left(bucket)
 
 
 @pytest.mark.slow
-def test_what_spark_is_denied_is_said_too(gate, lake, monkeypatch):
-    events = f"/{lake}/out/events"
+def test_what_spark_is_denied_is_said_too(gate, bucket, monkeypatch):
+    events = f"/{bucket}/out/events"
     monkeypatch.setattr(
         gate, "denies", staticmethod(lambda kind, path: kind == "put" and path.startswith(events))
     )
-    done = dedup(lake, "run")
-    assert done.returncode == 2 and f"s3://{lake}/out/events" in done.stderr and "s3:PutObject" in done.stderr
-    assert not [key for key in objects(lake, "out/") if "/manifest/" not in key]
+    done = dedup(bucket, "run")
+    assert (
+        done.returncode == 2 and f"s3://{bucket}/out/events" in done.stderr and "s3:PutObject" in done.stderr
+    )
+    assert not [key for key in keys_below(bucket, "out/") if "/manifest/" not in key]
 
 
 PACKAGES, EXTENSIONS = "spark.jars.packages", "spark.sql.extensions"
@@ -346,15 +354,15 @@ def listed(path):
         ("post", lambda path: lambda: remove_folder(path), "in cannot .* s3:DeleteObject"),
     ],
 )
-def test_a_denied_request_is_said_with_bucket_key_and_right(gate, lake, monkeypatch, denied, act, words):
+def test_a_denied_request_is_said_with_bucket_key_and_right(gate, bucket, monkeypatch, denied, act, words):
     monkeypatch.setattr(gate, "denies", staticmethod(lambda kind, key: kind == denied))
     before = len(gate.asked)
-    said = refused(act(f"s3://{lake}/in"))
-    assert re.search(f"s3://{lake}/.*{words}.*: check the policies of this user.*dedup iam --for s3", said)
+    said = refused(act(f"s3://{bucket}/in"))
+    assert re.search(f"s3://{bucket}/.*{words}.*: check the policies of this user.*dedup iam --for s3", said)
     assert sum(kind == "put" for kind, _ in gate.asked[before:]) == (denied == "put")
 
 
-def test_what_else_a_store_refuses_is_said_with_what_to_check(gate, lake, monkeypatch, tmp_path):
+def test_what_else_a_store_refuses_is_said_with_what_to_check(gate, bucket, monkeypatch, tmp_path):
     nowhere = "s3://nobody-has-this/out"
     words = "this/out/runs cannot be used: there is no bucket nobody-has-this there.*AWS_ENDPOINT_URL_S3"
     assert re.search(words, refused(lambda: check_output(nowhere, {})))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from IPython.core.formatters import HTMLFormatter
-from runs import TWO, go, heard, write
+from runs import TWO, WITH_COPIES, go, heard, write
 
 from dedup_nb import Config
 from dedup_nb.base import storage
@@ -76,30 +76,30 @@ def test_examples_are_one_for_each_fault_and_at_most_five(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def two(spark, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("two")
-    write(spark, folder / "in", {**TWO, "1": [*TWO["1"], ("a", "f", 3, 9), (None, "f", 3, 9)]})
+def drawn_pages(spark, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("drawn")
+    write(spark, folder / "in", WITH_COPIES)
     return go(spark, folder), folder / "out"
 
 
-def test_a_run_draws_the_pages_of_its_batches(two):
-    _, output = two
+def test_a_run_draws_the_pages_of_its_batches(drawn_pages):
+    _, output = drawn_pages
     first, second = ((output / f"runs/{b}/report.html").read_text() for b in "12")
     assert all(page.count("href=") == page.count('href="../index.html"') == 1 for page in (first, second))
     assert "Which earlier batches had them" in second and "Which earlier batches" not in first
     assert "What is wrong with bad rows" in first and "bad rows" not in second
 
 
-def test_the_hottest_ids_are_counted(two):
-    summary, _ = two
+def test_the_hottest_ids_are_counted(drawn_pages):
+    summary, _ = drawn_pages
     assert [m["hot_ids"] for m in summary.batches] == [
         [{"event_id": "a", "rows": 2, "pairs": 1, "dropped": 1}],
         [{"event_id": "a", "rows": 2, "pairs": 2, "dropped": 1}],
     ]
 
 
-def test_pages_that_are_missing_are_drawn_as_they_were(two, capsys):
-    _, output = two
+def test_pages_that_are_missing_are_drawn_as_they_were(drawn_pages, capsys):
+    _, output = drawn_pages
     pages = [output / f"runs/{name}.html" for name in ("1/report", "2/report", "index")]
     drawn = [page.read_text() for page in pages]
     for page in pages[1:]:
@@ -201,8 +201,8 @@ def test_the_page_of_all_is_that_of_the_rows(tmp_path):
     assert "b0003" not in (tmp_path / "runs/index.html").read_text()
 
 
-def test_metrics_are_one_table_with_one_row_a_batch(spark, two):
-    summary, output = two
+def test_metrics_are_one_table_with_one_row_a_batch(spark, drawn_pages):
+    summary, output = drawn_pages
     table = spark.read.json(str(output / "metrics"))
     found = {r.batch_id: r for r in table.collect()}
     assert sorted(found) == ["1", "2"] and found["2"].back_hour == 1 and found["1"].rows_bad == 1
@@ -213,8 +213,8 @@ def test_metrics_are_one_table_with_one_row_a_batch(spark, two):
     assert 'href="2/report.html"' in (output / "runs/index.html").read_text()
 
 
-def test_a_batch_that_is_done_again_has_its_page_drawn_anew(spark, two):
-    _, output = two
+def test_a_batch_that_is_done_again_has_its_page_drawn_anew(spark, drawn_pages):
+    _, output = drawn_pages
     page = output / "runs/1/report.html"
     page.write_text("of the attempt before")
     go(spark, output.parent, batch_id="1", rerun=True)
@@ -222,8 +222,8 @@ def test_a_batch_that_is_done_again_has_its_page_drawn_anew(spark, two):
 
 
 @pytest.mark.slow
-def test_a_forgotten_batch_leaves_the_table_and_comes_back_with_its_rerun(spark, two):
-    _, output = two
+def test_a_forgotten_batch_leaves_the_table_and_comes_back_with_its_rerun(spark, drawn_pages):
+    _, output = drawn_pages
     there = Config(output=str(output))
     forget("2", there, spark, yes=True)
     assert names_in(f"{output}/metrics") == ["1.json"]

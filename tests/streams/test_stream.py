@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from inputs import line
 from killed_stream import POINTS
 from pyspark.sql import functions as F
 from runs import SCHEMA, heard
@@ -21,7 +22,6 @@ from dedup_nb import Config, run
 from dedup_nb.base.config import Recipe
 from dedup_nb.base.errors import ConfigError, FormatError, InputError, MissingColumnError
 from dedup_nb.base.storage import read_json
-from dedup_nb.formats.enriched import ENRICHED
 from dedup_nb.manifest import lake
 from dedup_nb.manifest.ledger import Entry, holder_in_the_way, this_process
 from dedup_nb.manifest.protocol import Manifest
@@ -43,7 +43,7 @@ def land(spark, folder, rows, number):
     frame.coalesce(1).write.parquet(f"{folder}/{number:03d}")
 
 
-def go(spark, folder, **more):
+def streamed(spark, folder, **more):
     "Take what is there, a file at a time, until the end or a failure."
     events = read_stream(spark, Config(input=str(folder / "in"), input_format="parquet"), max_files=1)
     more = {"name": "web", "available_now": True, **more}
@@ -51,7 +51,7 @@ def go(spark, folder, **more):
     query.awaitTermination()
 
 
-def kept(spark, output):
+def kept_tuples(spark, output):
     rows = spark.read.parquet(f"{output}/events").select(
         "event_id", "event_fingerprint", "original_event_id", "n"
     )
@@ -65,10 +65,10 @@ def in_one(spark, folder, **more):
         input=str(folder / "whole"), batch_id="whole", batch_pattern="none=*", input_format="parquet"
     )
     run(Config(output=str(folder / "one"), manifest="none", **whole, **more), spark)
-    return kept(spark, folder / "one")
+    return kept_tuples(spark, folder / "one")
 
 
-def cut(spark, folder, places):
+def land_cut(spark, folder, places):
     "The rows in files that end at these places."
     for number, (start, end) in enumerate(zip([0, *places], [*places, len(ROWS)])):
         land(spark, folder / "in", ROWS[start:end], number)
@@ -77,12 +77,12 @@ def cut(spark, folder, places):
 @pytest.mark.slow
 @pytest.mark.parametrize("synthetic", ["rename_later", "quarantine"])
 def test_a_stream_keeps_what_one_batch_keeps(spark, tmp_path, synthetic, monkeypatch):
-    cut(spark, tmp_path, [5, 9])
+    land_cut(spark, tmp_path, [5, 9])
     opened, store = [], job.lake_store
     monkeypatch.setattr(job, "lake_store", lambda *asked: (opened.append(asked), store(*asked))[1])
     with heard() as said:
-        go(spark, tmp_path, synthetic=synthetic)
-    assert kept(spark, tmp_path / "out") == in_one(spark, tmp_path, synthetic=synthetic)
+        streamed(spark, tmp_path, synthetic=synthetic)
+    assert kept_tuples(spark, tmp_path / "out") == in_one(spark, tmp_path, synthetic=synthetic)
     assert [line.partition(":")[0] for line in said] == [f"web-{n:09d}" for n in range(3)]
     assert len(opened) == 1, "what the manifest had is not read again for each micro-batch"
     folder = tmp_path / "out" / "runs" / "web-000000000"
@@ -92,16 +92,16 @@ def test_a_stream_keeps_what_one_batch_keeps(spark, tmp_path, synthetic, monkeyp
     # what was committed is passed by when Spark hands it over again
     (tmp_path / "out/checkpoints/web/commits/2").unlink()
     (tmp_path / "out/checkpoints/web/commits/.2.crc").unlink(missing_ok=True)
-    before = kept(spark, tmp_path / "out")
+    before = kept_tuples(spark, tmp_path / "out")
     with heard() as said:
-        go(spark, tmp_path, synthetic=synthetic)
+        streamed(spark, tmp_path, synthetic=synthetic)
     assert said[-1] == "web-000000002: committed before, passed by"
-    assert kept(spark, tmp_path / "out") == before
+    assert kept_tuples(spark, tmp_path / "out") == before
 
 
 @pytest.mark.slow
 def test_a_micro_batch_that_failed_is_done_again(spark, tmp_path, monkeypatch):
-    cut(spark, tmp_path, [6])
+    land_cut(spark, tmp_path, [6])
     process, failed = streams._process, []
 
     def fail_once(stream, rows, batch_id, folder):
@@ -113,35 +113,35 @@ def test_a_micro_batch_that_failed_is_done_again(spark, tmp_path, monkeypatch):
 
     monkeypatch.setattr(streams, "_process", fail_once)
     with pytest.raises(Exception, match="the disk is full"):
-        go(spark, tmp_path)
-    go(spark, tmp_path)
+        streamed(spark, tmp_path)
+    streamed(spark, tmp_path)
     assert failed == ["web-000000000"]
-    assert kept(spark, tmp_path / "out") == in_one(spark, tmp_path)
+    assert kept_tuples(spark, tmp_path / "out") == in_one(spark, tmp_path)
 
 
 def test_what_does_not_belong_together_is_refused(spark, tmp_path):
-    cut(spark, tmp_path, [])
-    go(spark, tmp_path, manifest="none")
+    land_cut(spark, tmp_path, [])
+    streamed(spark, tmp_path, manifest="none")
     with pytest.raises(ConfigError, match="that of the stream 'web'.*give name=web"):
-        go(spark, tmp_path, name="shop")
+        streamed(spark, tmp_path, name="shop")
     with pytest.raises(ConfigError, match="would read all events again"):
-        go(spark, tmp_path, checkpoint=str(tmp_path / "other"))
+        streamed(spark, tmp_path, checkpoint=str(tmp_path / "other"))
     shutil.copytree(tmp_path / "out/checkpoints/web", tmp_path / "used")
     shutil.rmtree(tmp_path / "out")
     with pytest.raises(ConfigError, match="has been used, but not for the output"):
-        go(spark, tmp_path, checkpoint=str(tmp_path / "used"))
+        streamed(spark, tmp_path, checkpoint=str(tmp_path / "used"))
 
 
 def test_what_no_stream_can_be_is_refused(spark, tmp_path):
-    cut(spark, tmp_path, [])
+    land_cut(spark, tmp_path, [])
     with pytest.raises(ConfigError, match="spells a time"):
-        go(spark, tmp_path, name="2026-11-20")
+        streamed(spark, tmp_path, name="2026-11-20")
     with pytest.raises(ConfigError, match="makes no name for a batch"):
-        go(spark, tmp_path, name="a/b")
+        streamed(spark, tmp_path, name="a/b")
     with pytest.raises(ConfigError, match="decides itself on batch_id"):
-        go(spark, tmp_path, batch_id="b")
+        streamed(spark, tmp_path, batch_id="b")
     with pytest.raises(ConfigError, match="wants lines, in one column `value`"):
-        go(spark, tmp_path, input_format="enriched_tsv")
+        streamed(spark, tmp_path, input_format="enriched_tsv")
     with pytest.raises(InputError, match="no stream"):
         deduplicate_stream(spark.range(1), str(tmp_path / "out"))
     with pytest.raises(ConfigError, match="cannot be watched"):
@@ -212,7 +212,7 @@ def test_a_long_stream_is_one_line_and_its_last_batches():
 @pytest.mark.slow
 def test_a_killed_stream_goes_on(spark, tmp_path, monkeypatch):
     "kill -9 at each step of the first, a middle and the last micro-batch; each time on other cores."
-    cut(spark, tmp_path, [3, 7, 10])
+    land_cut(spark, tmp_path, [3, 7, 10])
     source, output = tmp_path / "in", tmp_path / "out"
     script = ROOT / "tests/programs/killed_stream.py"
     for n, (number, point) in enumerate(product((0, 1, 3), POINTS)):
@@ -220,8 +220,8 @@ def test_a_killed_stream_goes_on(spark, tmp_path, monkeypatch):
         asked = [sys.executable, script, point, str(number), source, output]
         done = subprocess.run(asked, capture_output=True)
         assert done.returncode == -9, (number, point, done.stderr[-2000:])
-    go(spark, tmp_path)
-    assert kept(spark, output) == in_one(spark, tmp_path)
+    streamed(spark, tmp_path)
+    assert kept_tuples(spark, output) == in_one(spark, tmp_path)
     states = {t["batch_id"]: t["state"] for t in runs(Config(output=str(output)), spark).data}
     assert states == {f"web-{n:09d}": "committed" for n in range(4)}
     counts = [read_json(str(m))["counts"] for m in (output / "runs").glob("*/metrics.json")]
@@ -236,13 +236,13 @@ def test_every_cut_of_sixty_rows(spark, tmp_path, monkeypatch):
     whole = in_one(spark, tmp_path)
     for places in [[n] for n in range(1, 60)] + [list(range(1, 60))]:
         folder = tmp_path / "cut"
-        cut(spark, folder, places)
-        go(spark, folder)
-        assert kept(spark, folder / "out") == whole, places
+        land_cut(spark, folder, places)
+        streamed(spark, folder)
+        assert kept_tuples(spark, folder / "out") == whole, places
         shutil.rmtree(folder)
 
 
-def taken(events, spark, folder):
+def rows_taken(events, spark, folder):
     "The rows that a stream brings."
     query = events.writeStream.option("checkpointLocation", str(folder / "checkpoint")).trigger(
         availableNow=True
@@ -257,7 +257,7 @@ def test_lines_come_from_the_folders_that_are_batches(spark, tmp_path):
         (tmp_path / "in" / name).mkdir(parents=True)
         (tmp_path / "in" / name / "lines.txt").write_text(f"{name}\n")
     (tmp_path / "in/truth.csv").write_text("no event\n")
-    found = taken(read_stream(spark, Config(input=str(tmp_path / "in"))), spark, tmp_path)
+    found = rows_taken(read_stream(spark, Config(input=str(tmp_path / "in"))), spark, tmp_path)
     assert sorted(r.value for r in found.collect()) == ["run=1", "run=2/part"]
 
 
@@ -272,7 +272,7 @@ def test_a_file_of_an_old_time_is_read(spark, tmp_path, kind):
         for file in (tmp_path / "in").rglob(f"*{number:03d}/*" if kind == "parquet" else f"{number}.txt"):
             os.utime(file, (10**9, 10**9) if number else None)
         events = read_stream(spark, Config(input=str(tmp_path / "in"), input_format=kind))
-        assert taken(events, spark, tmp_path).count() == number + 1
+        assert rows_taken(events, spark, tmp_path).count() == number + 1
 
 
 def test_a_command_gives_the_pattern_of_the_batches(spark, tmp_path):
@@ -297,14 +297,14 @@ def test_a_delta_table_is_watched(spark, tmp_path):
         frame.coalesce(1).write.format("delta").mode("append").save(config.input)
     made = follow(read_stream(spark, config), config, available_now=True)
     there = len({(r[0], r[1]) for r in ROWS})
-    assert len(made) == 1 and len(kept(spark, tmp_path / "out")) == there
+    assert len(made) == 1 and len(kept_tuples(spark, tmp_path / "out")) == there
     # what is added since is the next batch, whatever was compacted meanwhile
     spark.sql(f"optimize delta.`{config.input}`")
     frame.where("event_id is not null").limit(1).withColumn("event_id", F.lit("new")).write.format(
         "delta"
     ).mode("append").save(config.input)
     assert len(follow(read_stream(spark, config), config, available_now=True)) == 1
-    assert len(kept(spark, tmp_path / "out")) == there + 1
+    assert len(kept_tuples(spark, tmp_path / "out")) == there + 1
     spark.sql(f"delete from delta.`{config.input}` where event_id = 'new'")
     with pytest.raises(InputError, match="rows changed or deleted since the last micro-batch"):
         follow(read_stream(spark, config), config, available_now=True)
@@ -327,15 +327,10 @@ def test_what_a_stream_cannot_do_is_said_before_it_starts(spark, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def enriched(event_id, second):
+def line_at(event_id, second):
     "A line of an enriched event."
-    cells = dict.fromkeys([name for name, _ in ENRICHED], "") | dict(
-        event_id=event_id, event_fingerprint=event_id[:8]
-    )
-    cells |= dict(
-        collector_tstamp=f"2026-11-20 10:00:{second:02d}.000", event="page_view", v_collector="c", v_etl="e"
-    )
-    return "\t".join(cells.values())
+    at = f"2026-11-20 10:00:{second:02d}.000"
+    return line(event_id=event_id, event_fingerprint=event_id[:8], collector_tstamp=at, event="page_view")
 
 
 def lines_arrive(folder, number, *lines):
@@ -356,11 +351,11 @@ def test_after_the_first_a_micro_batch_may_hold_bad_rows_alone(spark, tmp_path, 
         more = dict(manifest="none", available_now=True)
         deduplicate_stream(events, str(output), **more).awaitTermination()
 
-    lines_arrive(source, 0, enriched(ID(1), 1), enriched(ID(2), 2))
+    lines_arrive(source, 0, line_at(ID(1), 1), line_at(ID(2), 2))
     take()
     lines_arrive(source, 1, '{"event_id": "a"}')
     take()
-    lines_arrive(source, 2, enriched(ID(3), 3))
+    lines_arrive(source, 2, line_at(ID(3), 3))
     take()
     counts = [line for line in said if line.startswith("stream-")]
     assert ["1 bad" in line for line in counts] == [False, True, False], said
@@ -376,7 +371,7 @@ def test_a_first_micro_batch_without_an_event_binds_nobody(spark, tmp_path):
     more = dict(manifest="none", available_now=True)
     with pytest.raises(Exception, match="Is input_format=enriched_tsv right"):
         deduplicate_stream(events, str(tmp_path / "out"), name="wrong", **more).awaitTermination()
-    lines_arrive(tmp_path / "in", 1, enriched(ID(1), 1))
+    lines_arrive(tmp_path / "in", 1, line_at(ID(1), 1))
     again = dict(name="right", max_bad_share=1, **more)
     deduplicate_stream(events, str(tmp_path / "out"), **again).awaitTermination()
     assert len(spark.read.parquet(str(tmp_path / "out/events")).collect()) == 1
@@ -385,24 +380,24 @@ def test_a_first_micro_batch_without_an_event_binds_nobody(spark, tmp_path):
 @pytest.mark.slow
 def test_a_checkpoint_from_a_backup_loses_nothing_in_silence(spark, tmp_path):
     land(spark, tmp_path / "in", ROWS[:5], 0)
-    go(spark, tmp_path, manifest="none")
+    streamed(spark, tmp_path, manifest="none")
     shutil.copytree(tmp_path / "out/checkpoints/web", tmp_path / "backup")
     land(spark, tmp_path / "in", ROWS[5:9], 1)
-    go(spark, tmp_path, manifest="none")
+    streamed(spark, tmp_path, manifest="none")
     shutil.rmtree(tmp_path / "out/checkpoints/web")
     shutil.copytree(tmp_path / "backup", tmp_path / "out/checkpoints/web")
     land(spark, tmp_path / "in", ROWS[9:], 2)
     with pytest.raises(Exception, match="put back to an earlier state"):
-        go(spark, tmp_path, manifest="none")
+        streamed(spark, tmp_path, manifest="none")
 
 
 def test_an_output_from_a_backup_loses_nothing_in_silence(spark, tmp_path):
     land(spark, tmp_path / "in", ROWS[:5], 0)
-    go(spark, tmp_path, manifest="none")
+    streamed(spark, tmp_path, manifest="none")
     shutil.rmtree(tmp_path / "out/runs/web-000000000")
     land(spark, tmp_path / "in", ROWS[5:], 1)
     with pytest.raises(Exception, match="goes on after web-000000000, and the output .* has no such batch"):
-        go(spark, tmp_path, manifest="none")
+        streamed(spark, tmp_path, manifest="none")
 
 
 @pytest.mark.slow
@@ -411,7 +406,7 @@ def test_a_commit_whose_files_are_published_by_the_next_start(spark, tmp_path, m
     land(spark, tmp_path / "in", ROWS, 0)
     monkeypatch.setattr(commit, "publish", lambda *asked: 1 / 0)
     with pytest.raises(Exception, match="ZeroDivision"):
-        go(spark, tmp_path)
+        streamed(spark, tmp_path)
     monkeypatch.undo()
     asked = dict(input=str(tmp_path / "in"), input_format="parquet")
     config = Config(output=str(tmp_path / "out"), **asked)
@@ -419,7 +414,7 @@ def test_a_commit_whose_files_are_published_by_the_next_start(spark, tmp_path, m
         made = follow(read_stream(spark, config), config, name="web", available_now=True)
     assert made == ["web-000000000"] and said[1].startswith("web-000000000: 13 rows read")
     assert [line for line in said[2:] if "died" not in line] == []
-    assert kept(spark, tmp_path / "out") == in_one(spark, tmp_path)
+    assert kept_tuples(spark, tmp_path / "out") == in_one(spark, tmp_path)
     told = str(forget("web-000000000", Config(output=config.output), spark))
     assert "its stream does not bring it again" in told and "next run" not in told
 
@@ -427,14 +422,14 @@ def test_a_commit_whose_files_are_published_by_the_next_start(spark, tmp_path, m
 @pytest.mark.slow
 def test_what_a_death_left_beside_a_commit_goes(spark, tmp_path):
     land(spark, tmp_path / "in", ROWS, 0)
-    go(spark, tmp_path, manifest="none")
-    before = kept(spark, tmp_path / "out")
+    streamed(spark, tmp_path, manifest="none")
+    before = kept_tuples(spark, tmp_path / "out")
     folder = tmp_path / "out/events/batch_id=web-000000000"
     shutil.copy(next(folder.glob("*.parquet")), folder / "part-stray.parquet")
     (tmp_path / "out/checkpoints/web/commits/0").unlink()
     (tmp_path / "out/checkpoints/web/commits/.0.crc").unlink(missing_ok=True)
-    go(spark, tmp_path, manifest="none")
-    assert kept(spark, tmp_path / "out") == before
+    streamed(spark, tmp_path, manifest="none")
+    assert kept_tuples(spark, tmp_path / "out") == before
 
 
 @pytest.mark.slow
@@ -442,7 +437,7 @@ def test_columns_of_folders_and_of_all_files_are_read(spark, tmp_path):
     base = "select 'a' as event_id, 'f' as event_fingerprint, timestamp'2026-11-20 10:00:00' as etl_tstamp"
     spark.sql(base).write.parquet(str(tmp_path / "in/run=1/country=01"))
     spark.sql(base.replace("'a'", "'b'") + ", 7 as n").write.parquet(str(tmp_path / "in/run=2/country=02"))
-    go(spark, tmp_path, manifest="none")
+    streamed(spark, tmp_path, manifest="none")
     rows = spark.read.option("mergeSchema", True).parquet(str(tmp_path / "out/events"))
     assert "run" not in rows.columns
     assert sorted((r.event_id, r.country, r.n) for r in rows.collect()) == [("a", "01", None), ("b", "02", 7)]
@@ -466,7 +461,7 @@ def test_the_folder_of_a_row_tells_no_copies_apart(spark, tmp_path):
     for place in ("1/country=01", "2/country=02"):
         rows.write.parquet(str(tmp_path / f"in/run={place}"))
     rows.where("false").write.parquet(str(tmp_path / "in/run=3/country=03"))
-    go(spark, tmp_path)
+    streamed(spark, tmp_path)
     [kept] = spark.read.parquet(str(tmp_path / "out/events")).collect()
     assert kept.country in ("01", "02") and kept.n == 7
 
@@ -476,12 +471,12 @@ def test_two_streams_of_one_name_on_one_manifest_are_told_apart(spark, tmp_path)
     shared = {"manifest_path": str(tmp_path / "manifest")}
     for place in ("one", "two"):
         land(spark, tmp_path / place / "in", ROWS[:3], 0)
-    go(spark, tmp_path / "one", **shared)
+    streamed(spark, tmp_path / "one", **shared)
     with pytest.raises(Exception, match="web-000000000"):
-        go(spark, tmp_path / "two", **shared)
+        streamed(spark, tmp_path / "two", **shared)
     assert not (tmp_path / "two/out/runs/stream.json").exists()
     shutil.rmtree(tmp_path / "two/out/checkpoints")
-    go(spark, tmp_path / "two", name="other", **shared)
+    streamed(spark, tmp_path / "two", name="other", **shared)
 
 
 def test_a_stream_ends_after_the_micro_batch_at_hand(spark, tmp_path):

@@ -13,13 +13,15 @@ from conftest import ROOT
 from pyspark.sql import functions as F
 
 from dedup_nb import Config, run
-from dedup_nb.pipeline.job import RunOptions
+from dedup_nb.pipeline.job import RunOptions, existing_manifest, memory_of
 
 SAMPLES = ROOT / "data_samples"
 SCHEMA = "event_id string, event_fingerprint string, t int, n int"
 DAY = 86400
 # id, fingerprint, second, n
 TWO = {"1": [("a", "f", 1, 1), ("b", "f", 1, 2)], "2": [("a", "f", 2, 3), ("a", "g", 2, 4), ("c", "f", 2, 5)]}
+# a is kept, copied, copied in the next batch and renamed there; one row is bad
+WITH_COPIES = {**TWO, "1": [*TWO["1"], ("a", "f", 3, 9), (None, "f", 4, 8)]}
 TWO_DAYS = {
     "2026-11-18": [("a", "f", 1, 1), ("a", "f", 2, 2), ("b", "f", 1, 3)],
     "2026-11-19": [("a", "f", 3, 4), ("a", "g", 4, 5)],
@@ -96,7 +98,7 @@ def files(folder):
     return sorted(str(p.relative_to(folder)) for p in paths)
 
 
-def rows(frame):
+def counted_rows(frame):
     return Counter(tuple(map(str, r)) for r in frame.select(sorted(frame.columns)).collect())
 
 
@@ -140,3 +142,18 @@ def runs_through(path):
     from nbdev.test import test_nb
 
     return test_nb(path, basepath=ROOT)[0]
+
+
+def manifest_of(spark, folder, **more):
+    settings = config(folder, **more)
+    return existing_manifest(spark, memory_of(settings), settings.output)
+
+
+def change_input(folder, batch):
+    "The file of a committed batch is another one now."
+    with next((folder / f"in/run={batch}").glob("*.parquet")).open("ab") as file:
+        file.write(b" ")
+
+
+def states_in(spark, folder):
+    return {name: e.state for name, e in manifest_of(spark, folder).ledger().entries.items()}

@@ -35,6 +35,14 @@ INTERPRETED = {
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
     "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
 }
+# for plans that are longer than their data: what Spark does to plans for large data, and its checks of itself
+SMALL = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+}
 COMPILED = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.codegen.wholeStage": "true",

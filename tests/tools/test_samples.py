@@ -223,7 +223,7 @@ def pair(cells):
     return ("is", printed) if printed else ("like", *(cells[AT[c]] for c in CLIENT))
 
 
-def fates(rows, known_pairs, known_ids):
+def fates_and_ties(rows, known_pairs, known_ids):
     """The fate and tie (id, place) of each row of one batch, and its pairs.
 
     "Semantics, exactly", in plain Python. Rows are (number, cells). A tie has rows of one id whose order
@@ -255,7 +255,7 @@ def test_a_plain_reference_on_the_lines_tells_the_same_fates(told, view):
         good = {int(r["line_number"]): r for r in told if r["batch_id"] == batch and r["fate_alone"] != "bad"}
         before = known if view == "known" else set()
         rows = [(number, r["cells"]) for number, r in good.items()]
-        found, pairs = fates(rows, before, {event_id for event_id, _ in before})
+        found, pairs = fates_and_ties(rows, before, {event_id for event_id, _ in before})
         sizes, groups = Counter(tie for _, tie in found.values()), defaultdict(list)
         for number, r in good.items():
             (fate, tie), said = found[number], (r[f"fate_{view}"], r[f"reason_{view}"])

@@ -1,74 +1,38 @@
 """A loaded table is repaired by the rules of `deduplicate`, in place, and nothing is lost on the way."""
 
 import json
-import subprocess
-import sys
-from collections import Counter
 
 import pytest
-from conftest import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
+from repairs import (
+    EIGHT,
+    LEFT,
+    STAYING,
+    SYNTHETIC,
+    as_they_are,
+    frame_of_days,
+    links_in,
+    numbers_in,
+    repaired,
+    rows_that_left,
+    table_made,
+    with_entities,
+)
 from runs import SAMPLES, heard
 
 from dedup_nb import Config, deduplicate, run
-from dedup_nb.base.errors import (
-    BusyError,
-    ConfigError,
-    FormatError,
-    InputError,
-    MissingColumnError,
-    MissingInputError,
-    OutputError,
-)
+from dedup_nb.base.errors import ConfigError, FormatError, InputError, MissingColumnError, MissingInputError
 from dedup_nb.cli import main
 from dedup_nb.formats.delta import Delta
 from dedup_nb.formats.enriched import NAMES
 from dedup_nb.warehouse.repair import repair
 
-SCHEMA = "event_id string, event_fingerprint string, day int, n int"
-EIGHT = [
-    ("a", "f", 1, 1),
-    ("a", "f", 2, 2),
-    ("b", "f", 1, 3),
-    ("b", "g", 2, 4),
-    ("c", "f", 1, 5),
-    ("c", "f", 1, 5),
-    ("c", "f", 1, 5),
-    (None, "f", 1, 8),
-]
-LEFT = [(2, "natural", "a"), (4, "synthetic", None), (5, "natural", "c"), (5, "natural", "c")]
-
-
-def frame(spark, rows):
-    events = spark.createDataFrame(rows, SCHEMA)
-    day = F.expr("timestamp'2026-11-01 00:00:00Z' + make_interval(0, 0, 0, day - 1)")
-    return events.withColumn("etl_tstamp", day).drop("day")
-
-
-def made(spark, folder, rows=EIGHT, **options):
-    "A Delta table; its path."
-    frame(spark, rows).coalesce(1).write.format("delta").options(**options).save(f"{folder}/events")
-    return f"{folder}/events"
-
-
-def go(spark, path, *args, **more):
-    return repair(path, *args, spark=spark, **more)
-
-
-def numbers(spark, path):
-    return sorted(r.n for r in spark.read.format("delta").load(path).collect())
-
-
-def left(spark, path):
-    rows = spark.read.format("delta").load(path).select("n", "dedup.reason", "dedup.kept_event_id").collect()
-    return sorted(map(tuple, rows))
-
 
 @pytest.mark.slow
 def test_eight_rows_by_path(spark, tmp_path, monkeypatch, capsys):
-    path = made(spark, tmp_path)
+    path = table_made(spark, tmp_path)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main(["repair", "--table", path, "--mode", "decide", "--json"])
@@ -77,19 +41,18 @@ def test_eight_rows_by_path(spark, tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "duplicated_events").exists() and Delta(spark, path).version() == 0
     assert (told["reasons"], told["files"]) == ({"natural": 3, "synthetic": 1}, 1)
     assert len(told["samples"]) == 4
-    done = go(spark, path)
+    done = repaired(spark, path)
     assert done.counts == told["counts"] == dict(before=8, without_id=1, left=4, renamed=0, after=4)
-    assert numbers(spark, path) == [1, 3, 5, 8] and left(spark, f"{tmp_path}/duplicated_events") == LEFT
+    assert (
+        numbers_in(spark, path) == [1, 3, 5, 8]
+        and rows_that_left(spark, f"{tmp_path}/duplicated_events") == LEFT
+    )
     # a second time nothing is left to do, and nothing is written
-    assert go(spark, path).counts["left"] == 0 and Delta(spark, path).version() == 1
+    assert repaired(spark, path).counts["left"] == 0 and Delta(spark, path).version() == 1
     # and what was done can be undone
     for statement in done.data["undo"]:
         spark.sql(statement)
-    assert numbers(spark, path) == [1, 2, 3, 4, 5, 5, 5, 8]
-
-
-def as_they_are(frame):
-    return Counter(tuple(map(str, r)) for r in frame.collect())
+    assert numbers_in(spark, path) == [1, 2, 3, 4, 5, 5, 5, 8]
 
 
 @pytest.mark.slow
@@ -103,11 +66,13 @@ def test_a_table_by_name_becomes_what_deduplicate_keeps(spark, strategy, synthet
     spark.sql("drop table if exists lake.events")
     spark.sql("drop table if exists lake.duplicated_events")
     rows = [(f"i{n * 7 % 9}", f"f{n * 5 % 4}", n * 3 % 5, n % 11) for n in range(40)] + EIGHT
-    events = frame(spark, rows).withColumn("part", F.expr("n % 2")).orderBy(F.hash("n")).repartition(3)
+    events = (
+        frame_of_days(spark, rows).withColumn("part", F.expr("n % 2")).orderBy(F.hash("n")).repartition(3)
+    )
     options = {"delta.enableDeletionVectors": "true"}
     events.write.format("delta").partitionBy("part").options(**options).saveAsTable("lake.events")
     more = {} if strategy == "move" else {"order_by": ["etl_tstamp", "n desc"]}
-    done = go(spark, "lake.events", strategy=strategy, **more)
+    done = repaired(spark, "lake.events", strategy=strategy, **more)
     expected = deduplicate(events, synthetic=synthetic, **more)
     stay = expected.kept.drop("original_event_id").unionByName(expected.bad)
     assert as_they_are(spark.table("lake.events").select(stay.columns)) == as_they_are(stay)
@@ -116,12 +81,11 @@ def test_a_table_by_name_becomes_what_deduplicate_keeps(spark, strategy, synthet
     assert as_they_are(left.select(plain)) == as_they_are(expected.dropped.select(plain))
     renamed = expected.kept.where("original_event_id is not null").count()
     assert done.counts["renamed"] == renamed and (renamed > 0) == (strategy == "rename")
-    assert go(spark, "lake.events", strategy=strategy, **more).counts["left"] == 0
+    assert repaired(spark, "lake.events", strategy=strategy, **more).counts["left"] == 0
     assert Delta(spark, "lake.events").version() == 1
     spark.sql("drop database lake cascade")
 
 
-SYNTHETIC = {"move": "quarantine", "rename": "rename_later", "delete": "delete_all"}
 ROW = st.tuples(
     st.sampled_from(["a", "b", "c", "d", "A", "", None]),
     st.sampled_from(["f", "g", "", None]),
@@ -140,10 +104,10 @@ ROW = st.tuples(
 @settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck])
 def test_any_table_becomes_what_deduplicate_keeps(spark, tmp_path_factory, loaded, files, strategy, missing):
     path = str(tmp_path_factory.mktemp("any") / "events")
-    events = frame(spark, loaded).repartition(files, "n")
+    events = frame_of_days(spark, loaded).repartition(files, "n")
     events.write.format("delta").save(path)
     asked = dict(order_by=["etl_tstamp", "n desc"], missing_fingerprint=missing)
-    done = go(spark, path, strategy=strategy, **asked)
+    done = repaired(spark, path, strategy=strategy, **asked)
     expected = deduplicate(events, synthetic=SYNTHETIC[strategy], **asked)
     stay = expected.kept.select(events.columns).unionByName(expected.bad.select(events.columns))
     assert as_they_are(spark.read.format("delta").load(path).select(events.columns)) == as_they_are(stay)
@@ -152,22 +116,22 @@ def test_any_table_becomes_what_deduplicate_keeps(spark, tmp_path_factory, loade
         told = [*events.columns, "dedup.reason", "dedup.kept_event_id"]
         gone = spark.read.format("delta").load(path.replace("events", "duplicated_events"))
         assert as_they_are(gone.select(told)) == as_they_are(expected.dropped.select(told))
-    assert go(spark, path, strategy=strategy, **asked).counts["left"] == 0
+    assert repaired(spark, path, strategy=strategy, **asked).counts["left"] == 0
 
 
 @pytest.mark.slow
 def test_older_rows_protect_and_are_never_changed(spark, tmp_path):
     older = [("old", "f", 1, 1), ("old", "f", 2, 2), ("a", "f", 1, 3), ("b", "f", 1, 4)]
     newer = [("a", "f", 9, 5), ("b", "g", 9, 6), ("c", "f", 9, 7), ("c", "f", 10, 8), ("d", "f", 9, 9)]
-    path = made(spark, tmp_path, older + newer)
-    go(spark, path, from_date="2026-11-05")
-    assert numbers(spark, path) == [1, 2, 3, 4, 7, 9]
-    assert left(spark, f"{tmp_path}/duplicated_events") == [
+    path = table_made(spark, tmp_path, older + newer)
+    repaired(spark, path, from_date="2026-11-05")
+    assert numbers_in(spark, path) == [1, 2, 3, 4, 7, 9]
+    assert rows_that_left(spark, f"{tmp_path}/duplicated_events") == [
         (5, "natural_cross_batch", "a"),
         (6, "synthetic_cross_batch", None),
         (8, "natural", "c"),
     ]
-    assert go(spark, path, from_date="2026-11-05").counts["left"] == 0
+    assert repaired(spark, path, from_date="2026-11-05").counts["left"] == 0
 
 
 @pytest.mark.parametrize(
@@ -180,73 +144,31 @@ def test_older_rows_protect_and_are_never_changed(spark, tmp_path):
     ],
 )
 def test_files_of_which_nothing_stays(spark, tmp_path, rows, more, stay):
-    path = made(spark, tmp_path, rows[:1])
-    frame(spark, rows[1:]).write.format("delta").mode("append").save(path)
-    assert go(spark, path, **more).counts["left"] == len(rows) - len(stay)
-    assert numbers(spark, path) == stay
-    assert go(spark, path, **more).counts["left"] == 0
+    path = table_made(spark, tmp_path, rows[:1])
+    frame_of_days(spark, rows[1:]).write.format("delta").mode("append").save(path)
+    assert repaired(spark, path, **more).counts["left"] == len(rows) - len(stay)
+    assert numbers_in(spark, path) == stay
+    assert repaired(spark, path, **more).counts["left"] == 0
 
 
 @pytest.mark.slow
 def test_only_files_with_such_rows_are_rewritten(spark, tmp_path):
-    path = made(spark, tmp_path, [("x", "f", 1, 1), ("y", "f", 1, 2)])
-    frame(spark, EIGHT[:2]).coalesce(1).write.format("delta").mode("append").save(path)
-    frame(spark, [("z", "f", 1, 9)]).coalesce(1).write.format("delta").mode("append").save(path)
-    go(spark, path)
+    path = table_made(spark, tmp_path, [("x", "f", 1, 1), ("y", "f", 1, 2)])
+    frame_of_days(spark, EIGHT[:2]).coalesce(1).write.format("delta").mode("append").save(path)
+    frame_of_days(spark, [("z", "f", 1, 9)]).coalesce(1).write.format("delta").mode("append").save(path)
+    repaired(spark, path)
     told = Delta(spark, path).commits()[0].operationMetrics
     assert (told["numRemovedFiles"], told["numDeletedRows"]) == ("1", "2")
 
 
 # --- entities
 
-ENTITIES = [  # root id, root time (a day), value
-    ("a", 1, "first"),
-    ("a", 1, "first"),
-    ("a", 2, "second"),
-    ("b", 1, "of b"),
-    ("b", 2, "of the other b"),
-    ("k", 3, "shared"),
-    ("k", 3, "shared"),
-    ("k", 3, "shared"),
-    ("m", 4, "whose"),
-    ("z", 1, "fine"),
-]
-OF_ENTITIES = [
-    ("a", "f", 1, 1),
-    ("a", "f", 2, 2),
-    ("b", "f", 1, 3),
-    ("b", "g", 2, 4),
-    ("k", "f", 3, 5),
-    ("k", "f", 3, 5),
-    ("k", "f", 3, 5),
-    ("m", "f", 4, 6),
-    ("m", "g", 4, 7),
-    ("z", "f", 1, 8),
-]
-
-
-def with_entities(spark, folder):
-    events = frame(spark, OF_ENTITIES).withColumn("collector_tstamp", F.col("etl_tstamp"))
-    events.coalesce(1).write.format("delta").save(f"{folder}/events")
-    links = spark.createDataFrame(ENTITIES, "root_id string, day int, link string")
-    day = F.expr("timestamp'2026-11-01 00:00:00Z' + make_interval(0, 0, 0, day - 1)")
-    links = links.withColumn("root_tstamp", day).drop("day")
-    links.coalesce(1).write.format("delta").save(f"{folder}/link")
-    return f"{folder}/events", {f"{folder}/link": "root_id"}
-
-
-def links(spark, path):
-    return sorted((r.root_id, r.link) for r in spark.read.format("delta").load(path).collect())
-
-
-STAYING = [("a", "first"), ("a", "first"), ("b", "of b"), ("k", "shared"), ("z", "fine")]
-
 
 @pytest.mark.slow
 def test_entities_follow_their_events(spark, tmp_path):
     path, entities = with_entities(spark, tmp_path)
-    done = go(spark, path, None, entities)
-    assert links(spark, f"{tmp_path}/link") == STAYING
+    done = repaired(spark, path, None, entities)
+    assert links_in(spark, f"{tmp_path}/link") == STAYING
     rows = spark.read.format("delta").load(f"{tmp_path}/duplicated_link").collect()
     assert sorted((r.link, r.dedup.reason) for r in rows) == [
         ("of the other b", "synthetic"),
@@ -258,165 +180,25 @@ def test_entities_follow_their_events(spark, tmp_path):
     assert done.data["entities"][f"{tmp_path}/link"] == dict(left=5, renamed=0, ambiguous=1, files=1)
     for statement in done.data["undo"]:
         spark.sql(statement)
-    assert len(links(spark, f"{tmp_path}/link")) == 10 and len(numbers(spark, path)) == 10
+    assert len(links_in(spark, f"{tmp_path}/link")) == 10 and len(numbers_in(spark, path)) == 10
 
 
 @pytest.mark.slow
 def test_entities_of_a_renamed_event_get_its_new_id(spark, tmp_path):
     path, entities = with_entities(spark, tmp_path)
-    done = go(spark, path, None, entities, strategy="rename")
+    done = repaired(spark, path, None, entities, strategy="rename")
     new = next(r.event_id for r in spark.read.format("delta").load(path).collect() if r.n == 4)
-    assert (new, "of the other b") in links(spark, f"{tmp_path}/link") and new != "b"
+    assert (new, "of the other b") in links_in(spark, f"{tmp_path}/link") and new != "b"
     assert done.data["entities"][f"{tmp_path}/link"]["renamed"] == 1
 
 
 # --- a repair that dies, and tables that change
 
 
-class Died(BaseException):
-    "What nothing catches."
-
-
-def die_at(monkeypatch, number, wrong=Died):
-    "Let the write of this number fail."
-    real, writes = Delta._write, []
-
-    def fail(self, writer, note):
-        writes.append(self.name)
-        if len(writes) == number:
-            raise wrong("the disk is full")
-        real(self, writer, note)
-
-    monkeypatch.setattr(Delta, "_write", fail)
-    return writes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [1, 2, 3, 4])
-def test_a_repair_that_died_is_finished_by_the_next_one(spark, tmp_path, monkeypatch, step):
-    "Its own settings are taken, whatever the next one asks for."
-    path, entities = with_entities(spark, tmp_path)
-    with monkeypatch.context() as patch:
-        die_at(patch, step)
-        with pytest.raises(Died):
-            go(spark, path, None, entities)
-    go(spark, path, mode="decide")
-    with heard() as said:
-        repair(path, spark=spark, strategy="rename" if step > 1 else "move", entities=entities)
-    assert [line.partition(" is ")[0] for line in said] == (
-        [f"The repair of {path} decided on version 0"] if step > 1 else []
-    )
-    assert numbers(spark, path) == [1, 3, 5, 6, 8] and links(spark, f"{tmp_path}/link") == STAYING
-    assert len(left(spark, f"{tmp_path}/duplicated_events")) == 5
-    assert spark.read.format("delta").load(f"{tmp_path}/duplicated_link").count() == 5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_a_repair_that_failed_is_taken_back(spark, tmp_path, monkeypatch, step):
-    path, entities = with_entities(spark, tmp_path)
-    with monkeypatch.context() as patch:
-        die_at(patch, step, OutputError)
-        with pytest.raises(OutputError, match="the disk is full"):
-            go(spark, path, None, entities)
-    assert len(numbers(spark, path)) == 10 and len(links(spark, f"{tmp_path}/link")) == 10
-    assert left(spark, f"{tmp_path}/duplicated_events") == []
-    assert go(spark, path, None, entities).counts["left"] == 5
-
-
-@pytest.mark.slow
-def test_of_two_repairs_at_once_one_does_it(spark, tmp_path, monkeypatch):
-    path = made(spark, tmp_path)
-    go(spark, path)
-    frame(spark, EIGHT[:2]).write.format("delta").mode("append").save(path)
-    with monkeypatch.context() as patch:
-        before_write(patch, 1, lambda: go(spark, path))
-        with pytest.raises(BusyError, match="Another repair of"):
-            go(spark, path)
-    assert numbers(spark, path) == [1, 3, 5, 8]
-    assert left(spark, f"{tmp_path}/duplicated_events") == sorted(
-        [*LEFT, (1, "natural", "a"), (2, "natural", "a")]
-    )
-
-
-@pytest.mark.slow
-def test_a_repair_that_may_be_alive_elsewhere_is_let_be(spark, tmp_path, monkeypatch):
-    path = made(spark, tmp_path)
-    elsewhere = {"host": "another", "pid": 1, "started": "1", "at": "2026-11-01T00:00:00+00:00"}
-    with monkeypatch.context() as patch:
-        die_at(patch, 2)
-        patch.setattr("dedup_nb.warehouse.repair.this_process", lambda: elsewhere)
-        with pytest.raises(Died):
-            go(spark, path)
-    with pytest.raises(BusyError, match="is at work: process 1 on another since 2026-11-01"):
-        go(spark, path)
-    go(spark, path, take_over=True)
-    assert numbers(spark, path) == [1, 3, 5, 8] and left(spark, f"{tmp_path}/duplicated_events") == LEFT
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("writes", [1, 2, 3, 4, 5])
-def test_a_killed_repair_is_finished_by_the_next_one(spark, tmp_path, writes):
-    "kill -9 after each of its commits."
-    path, entities = with_entities(spark, tmp_path)
-    script = ROOT / "tests/programs/killed_repair.py"
-    asked = [sys.executable, script, str(writes), path, *entities]
-    done = subprocess.run(asked, capture_output=True, start_new_session=True)
-    assert done.returncode == -9, done.stderr[-2000:]
-    assert go(spark, path, None, entities).counts["left"] == 0
-    assert numbers(spark, path) == [1, 3, 5, 6, 8] and links(spark, f"{tmp_path}/link") == STAYING
-    assert len(left(spark, f"{tmp_path}/duplicated_events")) == 5
-    assert spark.read.format("delta").load(f"{tmp_path}/duplicated_link").count() == 5
-
-
-def before_write(monkeypatch, number, then):
-    "Do something just before a write."
-    real, writes = Delta._write, []
-
-    def first(self, writer, note):
-        writes.append(note)
-        if len(writes) == number:
-            then()
-        real(self, writer, note)
-
-    monkeypatch.setattr(Delta, "_write", first)
-
-
-@pytest.mark.slow
-def test_what_is_appended_meanwhile_is_never_lost(spark, tmp_path, monkeypatch):
-    path = made(spark, tmp_path)
-    late = frame(spark, [("a", "f", 3, 20), ("c", "f", 1, 5), ("new", "f", 3, 21)])
-    with monkeypatch.context() as patch:
-        before_write(patch, 2, lambda: late.write.format("delta").mode("append").save(path))
-        go(spark, path)
-    assert numbers(spark, path) == [1, 3, 5, 5, 8, 20, 21]
-    assert left(spark, f"{tmp_path}/duplicated_events") == LEFT
-    go(spark, path)
-    assert numbers(spark, path) == [1, 3, 5, 8, 21]
-    again = [(5, "natural", "c"), (20, "natural", "a")]
-    assert left(spark, f"{tmp_path}/duplicated_events") == sorted([*LEFT, *again])
-
-
-@pytest.mark.slow
-def test_a_table_that_changes_is_left_alone(spark, tmp_path, monkeypatch):
-    path = made(spark, tmp_path)
-    changed = f"update delta.`{path}` set n = 30 where n = 1"
-    with monkeypatch.context() as patch:
-        before_write(patch, 1, lambda: spark.sql(changed))
-        with pytest.raises(BusyError, match="events was changed while it was repaired .version 1: UPDATE"):
-            go(spark, path)
-    assert len(numbers(spark, path)) == 8 and left(spark, f"{tmp_path}/duplicated_events") == []
-    other = frame(spark, [("new", "f", 3, 21)])
-    with monkeypatch.context() as patch:
-        before_write(patch, 2, lambda: other.write.format("delta").mode("append").save(path))
-        go(spark, path)
-    assert numbers(spark, path) == [3, 5, 8, 21, 30]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("column", [None, "original_event_id"])
 def test_ids_that_nothing_keeps_are_said_before_they_are_replaced(spark, tmp_path, column):
-    events = frame(spark, EIGHT[2:4])
+    events = frame_of_days(spark, EIGHT[2:4])
     events = events.withColumn(column, F.lit(None).cast("string")) if column else events
     events.coalesce(1).write.format("delta").save(f"{tmp_path}/events")
     path, said = f"{tmp_path}/events", []
@@ -432,12 +214,12 @@ def test_ids_that_nothing_keeps_are_said_before_they_are_replaced(spark, tmp_pat
 
 @pytest.mark.slow
 def test_an_event_that_was_renamed_and_is_loaded_again_is_a_copy(spark, tmp_path):
-    path = made(spark, tmp_path, EIGHT[2:4])
-    go(spark, path, strategy="rename")
-    frame(spark, EIGHT[3:4]).write.format("delta").mode("append").save(path)
-    go(spark, path, strategy="rename")
-    assert numbers(spark, path) == [3, 4]
-    [(n, reason, new)] = left(spark, f"{tmp_path}/duplicated_events")
+    path = table_made(spark, tmp_path, EIGHT[2:4])
+    repaired(spark, path, strategy="rename")
+    frame_of_days(spark, EIGHT[3:4]).write.format("delta").mode("append").save(path)
+    repaired(spark, path, strategy="rename")
+    assert numbers_in(spark, path) == [3, 4]
+    [(n, reason, new)] = rows_that_left(spark, f"{tmp_path}/duplicated_events")
     assert (n, reason) == (4, "natural") and new != "b"
 
 
@@ -460,12 +242,12 @@ def test_odd_columns_and_layouts(spark, tmp_path):
     path = f"{tmp_path}/events"
     rows = [("A", "f", 1, 1), ("A", "f", 2, 2), *[(f"i{n}", "f", 1, 10 + n) for n in range(20)] * 2]
     rows += [(None, "f", 1, 3), (None, "f", 1, 4)]
-    events = frame(spark, rows).withColumn("two  words", F.expr("map('k', named_struct('a.b', n))"))
+    events = frame_of_days(spark, rows).withColumn("two  words", F.expr("map('k', named_struct('a.b', n))"))
     events.write.format("delta").option("delta.columnMapping.mode", "name").save(path)
-    assert go(spark, path).counts == dict(before=44, without_id=2, left=21, renamed=0, after=23)
+    assert repaired(spark, path).counts == dict(before=44, without_id=2, left=21, renamed=0, after=23)
     more = events.where("n < 3").withColumn("col", F.lit("new"))
     more.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
-    assert go(spark, path).counts["left"] == 2
+    assert repaired(spark, path).counts["left"] == 2
     gone = spark.read.format("delta").load(f"{tmp_path}/duplicated_events")
     # of two that differ in the new column alone, the hash says which one stays
     assert gone.count() == 23 and gone.where("col = 'new'").count() in (1, 2)
@@ -479,129 +261,41 @@ def test_a_column_of_an_entity_may_have_any_name(spark, tmp_path):
         spark.read.format("delta").load(link).withColumn("col", F.lit("x")).withColumn("new_id", F.lit("y"))
     )
     rows.write.format("delta").mode("overwrite").option("mergeSchema", "true").save(link)
-    go(spark, path, None, entities)
+    repaired(spark, path, None, entities)
     rows = spark.read.format("delta").load(link)
-    assert links(spark, link) == STAYING and rows.where("col = 'x' and new_id = 'y'").count() == 5
-
-
-@pytest.mark.slow
-def test_a_writer_that_is_quicker_is_waited_for(spark, tmp_path, monkeypatch):
-    "Open-source Delta undoes a transaction if rows are appended beside it: it is done again."
-    path = made(spark, tmp_path)
-    late = frame(spark, [("a", "f", 3, 20)]).withColumn("more", F.lit("x"))
-
-    def conflict():
-        late.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
-        raise BusyError("Another writer was quicker")
-
-    with monkeypatch.context() as patch:
-        before_write(patch, 2, conflict)
-        go(spark, path)
-    assert numbers(spark, path) == [1, 3, 5, 8, 20] and left(spark, f"{tmp_path}/duplicated_events") == LEFT
-
-
-@pytest.mark.slow
-def test_a_repair_that_died_is_finished_by_one_process(spark, tmp_path, monkeypatch):
-    path, entities = with_entities(spark, tmp_path)
-    with monkeypatch.context() as patch:
-        die_at(patch, 3)
-        with pytest.raises(Died):
-            go(spark, path, None, entities)
-    with monkeypatch.context() as patch:
-        before_write(patch, 1, lambda: go(spark, path, None, entities))
-        with pytest.raises(BusyError, match="Another process goes on with the repair"):
-            go(spark, path, None, entities)
-    assert numbers(spark, path) == [1, 3, 5, 6, 8] and links(spark, f"{tmp_path}/link") == STAYING
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [1, 2, 3, 4])
-def test_what_is_put_back_may_die_too(spark, tmp_path, monkeypatch, step):
-    "What was appended to the entities after they were changed stays."
-    path, entities = with_entities(spark, tmp_path)
-    more = spark.createDataFrame([("new", "late")], "root_id string, link string")
-    real, writes = Delta._write, []
-
-    def fail(self, writer, note):
-        writes.append(note)
-        if len(writes) == 4:  # the events: entities are changed already
-            more.write.format("delta").mode("append").save(f"{tmp_path}/link")
-            raise OutputError("the disk is full")
-        if len(writes) == 4 + step:
-            raise Died
-        real(self, writer, note)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Delta, "_write", fail)
-        with pytest.raises(Died):
-            go(spark, path, None, entities)
-    done = go(spark, path, None, entities)
-    assert numbers(spark, path) == [1, 3, 5, 6, 8] and done.counts["left"] == (0 if step == 1 else 5)
-    assert links(spark, f"{tmp_path}/link") == sorted([*STAYING, ("new", "late")])
-    assert len(left(spark, f"{tmp_path}/duplicated_events")) == 5
-    assert spark.read.format("delta").load(f"{tmp_path}/duplicated_link").count() == 5
-
-
-@pytest.mark.slow
-def test_a_repair_whose_version_is_gone_is_put_back(spark, tmp_path, monkeypatch):
-    path = made(spark, tmp_path)
-    with monkeypatch.context() as patch:
-        die_at(patch, 2)
-        with pytest.raises(Died):
-            go(spark, path)
-    spark.sql(f"optimize delta.`{path}`")
-    frame(spark, EIGHT[:1]).write.format("delta").mode("append").save(path)
-    with monkeypatch.context() as patch, heard() as said:
-        patch.setattr("dedup_nb.warehouse.repair.open_loaded", _gone_once())
-        done = repair(path, spark=spark)
-    assert "It could not be finished, and is put back: no such file" in said[1]
-    assert done.counts["left"] == 5 and numbers(spark, path) == [1, 3, 5, 8]
-
-
-def _gone_once():
-    from dedup_nb.warehouse.decisions import open_loaded
-
-    times = []
-
-    def opened(*args):
-        times.append(args)
-        if len(times) == 1:
-            raise RuntimeError("no such file")
-        return open_loaded(*args)
-
-    return opened
+    assert links_in(spark, link) == STAYING and rows.where("col = 'x' and new_id = 'y'").count() == 5
 
 
 @pytest.mark.slow
 def test_duplicates_belong_to_one_table(spark, tmp_path):
-    path = made(spark, tmp_path)
-    go(spark, path)
-    other = made(spark, tmp_path / "b")
+    path = table_made(spark, tmp_path)
+    repaired(spark, path)
+    other = table_made(spark, tmp_path / "b")
     with pytest.raises(ConfigError, match="has the duplicates of another table"):
-        go(spark, other, f"{tmp_path}/duplicated_events")
+        repaired(spark, other, f"{tmp_path}/duplicated_events")
 
 
 @pytest.mark.slow
 def test_many_ids_are_written_with_the_whole_table(spark, tmp_path, monkeypatch):
     path, entities = with_entities(spark, tmp_path)
     monkeypatch.setattr("dedup_nb.warehouse.repair._MANY", 1)
-    done = go(spark, path, None, entities)
-    assert numbers(spark, path) == [1, 3, 5, 6, 8] and links(spark, f"{tmp_path}/link") == STAYING
+    done = repaired(spark, path, None, entities)
+    assert numbers_in(spark, path) == [1, 3, 5, 6, 8] and links_in(spark, f"{tmp_path}/link") == STAYING
     assert done.counts == dict(before=10, without_id=0, left=5, renamed=0, after=5)
 
 
 @pytest.mark.slow
 def test_events_that_a_run_renamed_are_no_duplicates(spark, tmp_path):
     "A run gave an id of its own to one of two events: what it wrote has nothing to repair."
-    events = frame(spark, EIGHT)
+    events = frame_of_days(spark, EIGHT)
     kept = deduplicate(events, synthetic="rename_later").kept
     assert kept.where("original_event_id is not null").count() == 1
     path = f"{tmp_path}/events"
     kept.write.format("delta").save(path)
     for strategy in SYNTHETIC:
-        assert go(spark, path, strategy=strategy).counts["left"] == 0
+        assert repaired(spark, path, strategy=strategy).counts["left"] == 0
     kept.where("original_event_id is not null").write.format("delta").mode("append").save(path)
-    assert go(spark, path).counts["left"] == 1
+    assert repaired(spark, path).counts["left"] == 1
     rows = spark.read.format("delta").load(path)
     assert as_they_are(rows) == as_they_are(kept)
 
@@ -619,20 +313,20 @@ def test_retractions_of_a_run_are_applied(spark, tmp_path):
     out = f"{tmp_path}/out"
     asked = dict(input_format="parquet", output_format="delta", synthetic="delete_all")
     run(Config(input=f"{tmp_path}/in", output=out, **asked), spark)
-    assert numbers(spark, f"{out}/events") == [1, 2, 4]
-    done = go(spark, None, f"{tmp_path}/gone", retractions=out)
-    assert numbers(spark, f"{out}/events") == [2, 4] and done.counts["left"] == 1
-    assert left(spark, f"{tmp_path}/gone") == [(1, "synthetic_cross_batch", None)]
-    assert go(spark, None, f"{tmp_path}/gone", retractions=out).counts["left"] == 0
+    assert numbers_in(spark, f"{out}/events") == [1, 2, 4]
+    done = repaired(spark, None, f"{tmp_path}/gone", retractions=out)
+    assert numbers_in(spark, f"{out}/events") == [2, 4] and done.counts["left"] == 1
+    assert rows_that_left(spark, f"{tmp_path}/gone") == [(1, "synthetic_cross_batch", None)]
+    assert repaired(spark, None, f"{tmp_path}/gone", retractions=out).counts["left"] == 0
 
 
 # --- what cannot be
 
 
 def test_what_cannot_be_repaired_is_named(spark, tmp_path):
-    path = made(spark, tmp_path)
-    frame(spark, EIGHT).write.parquet(f"{tmp_path}/files")
-    frame(spark, EIGHT).createOrReplaceTempView("seen")
+    path = table_made(spark, tmp_path)
+    frame_of_days(spark, EIGHT).write.parquet(f"{tmp_path}/files")
+    frame_of_days(spark, EIGHT).createOrReplaceTempView("seen")
     spark.range(1).write.format("delta").save(f"{tmp_path}/other")
     spark.sql("select string(null) as root_id").write.format("delta").save(f"{tmp_path}/rootless")
     cases = [
@@ -667,7 +361,7 @@ def test_what_cannot_be_repaired_is_named(spark, tmp_path):
     ]
     for error, words, table, asked in cases:
         with pytest.raises(error, match=words):
-            go(spark, table, **asked)
+            repaired(spark, table, **asked)
     assert Delta(spark, path).version() == 0
 
 

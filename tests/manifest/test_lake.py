@@ -1,4 +1,4 @@
-"""The lake manifest as a table: what the rules of `test_ledger` stand on, strange tables."""
+"""The lake manifest as a table: what the rules of `test_protocol` stand on, strange tables."""
 
 import os
 import re
@@ -8,21 +8,19 @@ import uuid
 from hashlib import sha256
 
 import pytest
+from ledgers import RECIPE, states_of
 from pyspark.sql import functions as F
 from runs import config
 
-from dedup_nb.base.config import Recipe
 from dedup_nb.manifest.lake import LakeStore, read_markers
 from dedup_nb.manifest.ledger import FORMAT, ManifestError, Marker
 from dedup_nb.manifest.protocol import Manifest
 from dedup_nb.operate.history import forget
-from dedup_nb.pipeline.job import recipe_record
 from dedup_nb.rules.cross_batch import Fate, id_key, pair_key
 
 DAY = 86400
 T = 20_777 * DAY  # 2026-11-20
 FIRST = Fate.STAYS | Fate.HEAD
-RECIPE = recipe_record(Recipe(missing_fingerprint="surrogate", retention_days=10), "lower")
 
 
 def keys(spark, *rows):
@@ -37,26 +35,22 @@ def keys(spark, *rows):
 
 
 @pytest.fixture
-def lake(spark, tmp_path):
+def open_lake(spark, tmp_path):
     "Open the manifest of this test, again and again, as separate runs would."
     return lambda: Manifest(LakeStore(spark, str(tmp_path / "manifest")), RECIPE)
 
 
-def commit(manifest, batch, etl, *rows, **more):
+def commit_rows(manifest, batch, etl, *rows, **more):
     claim = manifest.begin(batch, etl, {"token": f"of {batch}"}, **more)
     manifest.commit(claim, keys(manifest.store.spark, *rows), {"pairs": len(rows)})
     return claim
 
 
-def known(manifest, etl, *ids):
+def known_fates(manifest, etl, *ids):
     "What a batch of this time would find of these ids."
     asked = keys(manifest.store.spark, *((i, None, 0) for i in ids))
     found = manifest.known(manifest.look("another", etl, {"token": "t"}), asked).keys.collect()
     return sorted((r.batch_id, r.fate) for r in found)
-
-
-def states(manifest):
-    return {e.batch_id: e.state for e in manifest.ledger().entries.values()}
 
 
 def stored(manifest):
@@ -69,23 +63,23 @@ ODD = "a=b+c@d,e.f~1"
 
 
 @pytest.mark.slow
-def test_the_story_of_three_batches(lake, spark, tmp_path, monkeypatch):
-    m, other = lake(), lake()
-    commit(m, ODD, T, ("order 7", "f", FIRST), ("a'\\%ü", "f", FIRST))
+def test_the_story_of_three_batches(open_lake, spark, tmp_path, monkeypatch):
+    m, other = open_lake(), open_lake()
+    commit_rows(m, ODD, T, ("order 7", "f", FIRST), ("a'\\%ü", "f", FIRST))
     claim = m.begin("two", T + 9 * DAY, {"token": "t"})
     # another run is late at this place
     taken = Marker(claim.seq, "claim", "three", {"token": "u", "etl": T})
-    assert not other.store.append(taken) and states(other) == {ODD: "committed", "two": "claimed"}
+    assert not other.store.append(taken) and states_of(other) == {ODD: "committed", "two": "claimed"}
     alive = ("order 7", "f", FIRST, ODD, 1)
     m.commit(claim, keys(spark, ("order 7", "g", Fate.RENAMED), alive), {"pairs": 1})
 
     # ids match as they are; what a later batch keeps alive lives as long as that one
-    assert known(m, T + 10 * DAY, TWIN, "ORDER 7", "a'\\%ü") == [(ODD, FIRST)]
-    assert known(m, T + 10 * DAY + 1, "a'\\%ü", "order 7") == [(ODD, FIRST), ("two", Fate.RENAMED)]
+    assert known_fates(m, T + 10 * DAY, TWIN, "ORDER 7", "a'\\%ü") == [(ODD, FIRST)]
+    assert known_fates(m, T + 10 * DAY + 1, "a'\\%ü", "order 7") == [(ODD, FIRST), ("two", Fate.RENAMED)]
     with monkeypatch.context() as small:
         small.setattr("dedup_nb.manifest.lake._MANY", 0)  # first ask which eras have the ids
-        assert known(m, T + 10 * DAY + 1, TWIN) == known(m, T, "new") == []
-        assert known(m, T + 10 * DAY + 1, "new", "order 7") == [(ODD, FIRST), ("two", Fate.RENAMED)]
+        assert known_fates(m, T + 10 * DAY + 1, TWIN) == known_fates(m, T, "new") == []
+        assert known_fates(m, T + 10 * DAY + 1, "new", "order 7") == [(ODD, FIRST), ("two", Fate.RENAMED)]
 
     # what is forgotten goes, with what others kept alive of it
     m.forget(ODD)
@@ -95,7 +89,7 @@ def test_the_story_of_three_batches(lake, spark, tmp_path, monkeypatch):
     why = "AlarmError: 50 % of the rows is bad"
     stopped = {"token": "t", "etl": -62_135_596_801, "why": why}
     m.store.append(Marker(m.ledger().next, "abandon", "before", stopped))
-    assert list(lake().ledger().markers) == list(m.ledger().markers) == read_markers(m.store.path)
+    assert list(open_lake().ledger().markers) == list(m.ledger().markers) == read_markers(m.store.path)
     words = [sys.executable, "-m", "dedup_nb", "runs", "--output", tmp_path]
     no_spark = {**os.environ, "JAVA_HOME": "/nowhere", "PATH": ""}
     told = subprocess.run(words, capture_output=True, text=True, env=no_spark)
@@ -108,44 +102,48 @@ def test_the_story_of_three_batches(lake, spark, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_table_stays_small_and_lets_what_expired_go(lake, monkeypatch):
+def test_the_table_stays_small_and_lets_what_expired_go(open_lake, monkeypatch):
     "Eras of two batches, of which two become one."
     monkeypatch.setattr("dedup_nb.manifest.ledger._LAST", 3)
     for name, value in {"_PLACES": 4, "_ERAS": 2}.items():
         monkeypatch.setattr(f"dedup_nb.manifest.lake.{name}", value)
-    m = lake()
-    commit(m, "b0", T, ("gone after a rerun", "f", FIRST), ("stays", "f", FIRST))
-    commit(m, "b0", T + 5, ("stays", "f", FIRST), rerun=True)
-    assert stored(m) == ["b0"] and known(m, T, "gone after a rerun", "stays") == [("b0", FIRST)]
+    m = open_lake()
+    commit_rows(m, "b0", T, ("gone after a rerun", "f", FIRST), ("stays", "f", FIRST))
+    commit_rows(m, "b0", T + 5, ("stays", "f", FIRST), rerun=True)
+    assert stored(m) == ["b0"] and known_fates(m, T, "gone after a rerun", "stays") == [("b0", FIRST)]
     for n in range(1, 9):
-        commit(m, f"b{n}", T + 4 * n * DAY, (f"id{n}", "f", FIRST), ("all", f"f{n}", Fate.STAYS))
+        commit_rows(m, f"b{n}", T + 4 * n * DAY, (f"id{n}", "f", FIRST), ("all", f"f{n}", Fate.STAYS))
     now = m.store.table().where("kind = 'key'")
     assert now.select(F.input_file_name()).distinct().count() < 5
     gone = m.ledger().expired()
     assert gone and set(stored(m)).isdisjoint(gone) and set(stored(m)) >= {"b6", "b7", "b8"}
-    assert known(m, T + 36 * DAY, "all", "id7") == [("b7", Fate.STAYS), ("b7", FIRST), ("b8", Fate.STAYS)]
+    assert known_fates(m, T + 36 * DAY, "all", "id7") == [
+        ("b7", Fate.STAYS),
+        ("b7", FIRST),
+        ("b8", Fate.STAYS),
+    ]
     old = [b for b in stored(m) if b != "b8"]
     assert set(m.expire(T + 42 * DAY)) >= set(old) and set(stored(m)) == {"b8"}
-    assert set(states(lake()).values()) == {"committed"} and len(states(lake())) == 9
+    assert set(states_of(open_lake()).values()) == {"committed"} and len(states_of(open_lake())) == 9
 
 
 @pytest.mark.slow
-def test_of_eras_that_became_one_nothing_goes_while_one_batch_of_them_lives(lake, monkeypatch):
+def test_of_eras_that_became_one_nothing_goes_while_one_batch_of_them_lives(open_lake, monkeypatch):
     monkeypatch.setattr("dedup_nb.manifest.ledger._LAST", 3)
     for name, value in {"_PLACES": 4, "_ERAS": 2}.items():
         monkeypatch.setattr(f"dedup_nb.manifest.lake.{name}", value)
-    m, long_ago = lake(), T - 200 * DAY
+    m, long_ago = open_lake(), T - 200 * DAY
     for n in range(6):
-        commit(m, f"b{n}", long_ago if n < 2 else T, (f"id{n}", "f", FIRST))
+        commit_rows(m, f"b{n}", long_ago if n < 2 else T, (f"id{n}", "f", FIRST))
     assert set(stored(m)) >= {"b2", "b3", "b4", "b5"}
-    assert known(m, T, "id3") == [("b3", FIRST)]
+    assert known_fates(m, T, "id3") == [("b3", FIRST)]
     for n in range(6, 10):
-        commit(m, f"b{n}", T + 200 * DAY, (f"id{n}", "f", FIRST))
+        commit_rows(m, f"b{n}", T + 200 * DAY, (f"id{n}", "f", FIRST))
     assert set(stored(m)) >= {"b6", "b7", "b8", "b9"} and {"b0", "b1", "b2", "b3"} <= m.ledger().expired()
 
 
 @pytest.mark.parametrize("found", ["table", "text", "broken"])
-def test_what_somebody_else_has_there_is_refused_and_left_as_it_is(lake, spark, tmp_path, found):
+def test_what_somebody_else_has_there_is_refused_and_left_as_it_is(open_lake, spark, tmp_path, found):
     path = tmp_path / "manifest"
     if found == "table":
         spark.range(1).write.format("delta").save(str(path))
@@ -154,18 +152,18 @@ def test_what_somebody_else_has_there_is_refused_and_left_as_it_is(lake, spark, 
         (path / {"text": "notes.txt", "broken": f"_delta_log/{0:020}.json"}[found]).write_text("{}")
     before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
     with pytest.raises(ManifestError, match="manifest.*(another table|not a manifest|cannot be used)"):
-        lake().begin("one", T, {"token": "t"})
+        open_lake().begin("one", T, {"token": "t"})
     assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
 
 
-def test_half_a_table_is_nothing_and_one_of_a_newer_format_is_not_touched(lake, spark, tmp_path):
+def test_half_a_table_is_nothing_and_one_of_a_newer_format_is_not_touched(open_lake, spark, tmp_path):
     "A run that is killed while it makes the table leaves a file that nothing names."
     newer = Marker(0, "recipe", "", {**RECIPE, "format": FORMAT + 1})
-    lake().store.append(newer)
+    open_lake().store.append(newer)
     for file in (tmp_path / "manifest/_delta_log").rglob("*.*"):
         file.unlink()
-    m = lake()
-    assert states(m) == {} and m.store.append(newer)
+    m = open_lake()
+    assert states_of(m) == {} and m.store.append(newer)
     there = config(tmp_path, manifest_path=str(tmp_path / "manifest"))
     for act in (lambda: m.begin("one", T, {"token": "t"}), lambda: forget("one", there, spark, yes=True)):
         with pytest.raises(ManifestError, match=f"has format {FORMAT + 1}.*Upgrade"):

@@ -1,29 +1,36 @@
-"""Loaded tables are cleaned: as frames, and by SQL that runs on DuckDB and on a PostgreSQL server."""
+"Loaded tables are cleaned: as frames, and by SQL that runs."
 
-import json
 import re
 import sys
 from collections import Counter
 
-import duckdb
 import pytest
 import sqlglot
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from postgres import postgres
-from runs import rows
+from runs import counted_rows
+from warehouses import (
+    COLUMNS,
+    DIALECTS,
+    SCHEMA,
+    TENANTS,
+    TYPES,
+    Duck,
+    Postgres,
+    Translated,
+    cleaned,
+    load,
+    parsed,
+    script,
+    statements,
+)
 
 from dedup_nb.base.errors import ConfigError, MissingColumnError
 from dedup_nb.cli import main
-from dedup_nb.distribution.compare import compare
-from dedup_nb.rules.deduplicate import deduplicate
 from dedup_nb.warehouse.repair import repair
 from dedup_nb.warehouse.sql import split_events, warehouse_sql
 
-COLUMNS = ["event_id", "event_fingerprint", "seq", "page"]
-SCHEMA = "event_id string, event_fingerprint string, seq int, page string"
-TYPES = "event_id varchar, event_fingerprint varchar, seq int, page varchar"
-DIALECTS = ["redshift", "postgres", "snowflake", "bigquery", "databricks", "duckdb"]
 EIGHT = [
     ("a", "f", 1, "/home"),
     ("a", "f", 1, "/home"),
@@ -34,50 +41,6 @@ EIGHT = [
     ("d", "f", 2, "/pay"),
     (None, "f", 3, "/home"),
 ]
-
-
-def parsed(sql, dialect):
-    "The statements as trees, without the comments between them."
-    return [t for t in sqlglot.parse(sql, dialect=dialect) if not isinstance(t, sqlglot.exp.Semicolon)]
-
-
-class Duck:
-    dialect = "duckdb"
-
-    def __init__(self):
-        self.connection = duckdb.connect()
-
-    def run(self, sql):
-        self.connection.execute(sql)
-
-    def asked(self, sql):
-        return self.connection.execute(sql).fetchall()
-
-    def rows(self, table):
-        return self.asked(f"select * from {table}")
-
-
-class Translated(Duck):
-    "Runs what is written for another warehouse."
-
-    def __init__(self, dialect):
-        super().__init__()
-        self.dialect = dialect
-
-    def run(self, sql):
-        if not sql.startswith("--"):
-            return super().run(sql)
-        sql = re.sub(r",\s+MAP\('timeZone'[^)]*\)", "", sql)  # DuckDB's to_json has no options
-        for tree in parsed(sql, self.dialect):
-            if not list(tree.find_all(sqlglot.exp.LikeProperty)):  # that table is there
-                super().run(tree.sql("duckdb").replace("(MAX)", ""))
-
-
-class Postgres(Duck):
-    dialect = "postgres"
-
-    def __init__(self, connection):
-        self.connection = connection
 
 
 @pytest.fixture(scope="module")
@@ -97,31 +60,6 @@ def warehouse(request):
 @pytest.fixture
 def warehouses(server):
     return [Duck(), server]
-
-
-def load(warehouse, tables):
-    "A schema `atomic` with just these tables: (name, columns and types) -> rows."
-    warehouse.run("rollback") if isinstance(warehouse, Postgres) else None
-    warehouse.run("drop schema if exists atomic cascade; create schema atomic")
-    for (name, types), filled in tables.items():
-        warehouse.run(f"create table atomic.{name} ({types})")
-        for row in filled:
-            values = ", ".join("null" if v is None else f"'{v}'" for v in row)
-            warehouse.run(f"insert into atomic.{name} values ({values})")
-
-
-def script(warehouse, **more):
-    return warehouse_sql(
-        warehouse.dialect, "atomic.events", **{"columns": COLUMNS, "order_by": "seq", **more}
-    )
-
-
-def statements(sql):
-    return [part for part in re.sub(r"^--.*\n", "", sql, flags=re.M).split(";") if part.strip()]
-
-
-def cleaned(warehouse, name="events"):
-    return Counter(warehouse.rows(f"atomic.{name}")), Counter(warehouse.rows(f"atomic.duplicated_{name}"))
 
 
 def by_frames(spark, events, duplicated, **more):
@@ -168,7 +106,7 @@ def test_by_all_columns_copies_vanish_and_all_rows_of_other_repeated_ids_leave(s
 def test_single_rows_stay_whatever_left_before(spark, model):
     events = spark.createDataFrame(EIGHT[5:7], SCHEMA)
     stay, left = split_events(events, events, model=model, order_by="seq")
-    assert rows(stay) == rows(events) and left.count() == 2
+    assert counted_rows(stay) == counted_rows(events) and left.count() == 2
 
 
 @pytest.mark.parametrize(
@@ -399,19 +337,6 @@ def test_words_of_the_language_and_values_without_order(warehouse):
     assert len(warehouse.rows("atomic.events")) == 1 and len(warehouse.rows('atomic."left"')) == 1
 
 
-# an id of two columns: (tenant, id, fingerprint, seq, page); whoever lacks a part of it stays
-TENANTS = [
-    *[("x", "a", "f", 1, "/home")] * 2,
-    ("x", "a", "f", 2, "/home"),
-    ("x", "b", "f", 1, "/cart"),
-    ("x", "b", "g", 3, "/admin"),
-    ("y", "a", "f", 2, "/home"),
-    ("y", "b", "f", 1, "/pay"),
-    *[("x", None, "f", 3, "/home")] * 2,
-    *[(None, "a", "f", 3, "/home")] * 2,
-    *[("x", "", "f", 3, "/home")] * 2,
-    ("z", "d", "f", 1, "/home"),
-]
 OF_TENANTS = dict(columns=["tenant", *COLUMNS], event_id=["tenant", "event_id"], order_by="seq")
 GONE = [("z", "d", "z", 0, "/old", None), ("z", None, "z", 0, "/old", None)]
 
@@ -573,7 +498,7 @@ def test_the_command_takes_several_id_columns(capsys):
 
 
 @pytest.fixture
-def lake(spark, tmp_path):
+def delta_lake(spark, tmp_path):
     "Tables are Delta, as on Databricks, in a schema `atomic` of their own."
     spark.conf.set("spark.sql.sources.default", "delta")
     spark.sql(f"create schema atomic location '{tmp_path}'")
@@ -609,145 +534,36 @@ class Lake(Duck):
 
 
 @pytest.mark.slow
-def test_the_databricks_script_runs_on_delta_and_can_be_cut_off_anywhere(lake):
+def test_the_databricks_script_runs_on_delta_and_can_be_cut_off_anywhere(delta_lake):
     duck = Duck()
     load(duck, {("events", TIMED): EVENTS, ("link", LINK): LINKS})
     duck.run(script(duck, **FOLLOWED))
     wanted = cleaned(duck), cleaned(duck, "link")
-    parts = statements(script(lake, **FOLLOWED))
+    parts = statements(script(delta_lake, **FOLLOWED))
     changing = [n for n, part in enumerate(parts) if not part.strip().startswith("SELECT")]
     for end in [len(parts), *(n + 1 for n in changing)]:
-        lake.load()
+        delta_lake.load()
         for part in [*parts[:end], *parts]:  # the second time whole
-            lake.run(part)
-        assert (cleaned(lake), cleaned(lake, "link")) == wanted, parts[end - 1]
+            delta_lake.run(part)
+        assert (cleaned(delta_lake), cleaned(delta_lake, "link")) == wanted, parts[end - 1]
     # the same rows, loaded once more, leave again
-    before = Counter(lake.rows("atomic.duplicated_events"))
-    lake.run(
+    before = Counter(delta_lake.rows("atomic.duplicated_events"))
+    delta_lake.run(
         f"insert into atomic.events select {', '.join(FOLLOWED['columns'])} from atomic.duplicated_events"
     )
     for part in parts:
-        lake.run(part)
-    assert cleaned(lake) == (wanted[0][0], before + before)
+        delta_lake.run(part)
+    assert cleaned(delta_lake) == (wanted[0][0], before + before)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["fingerprint", "full_row"])
-def test_several_columns_make_an_id_on_delta(lake, tenants_split, model):
+def test_several_columns_make_an_id_on_delta(delta_lake, tenants_split, model):
     types = f"tenant string, {SCHEMA}"
-    lake.spark.createDataFrame(TENANTS, types).write.saveAsTable("atomic.events")
-    gone = lake.spark.createDataFrame(GONE, f"{types}, dedup_reason string")
+    delta_lake.spark.createDataFrame(TENANTS, types).write.saveAsTable("atomic.events")
+    gone = delta_lake.spark.createDataFrame(GONE, f"{types}, dedup_reason string")
     gone.write.saveAsTable("atomic.duplicated_events")
     for _ in range(2):  # a second run changes nothing
-        for part in statements(script(lake, **OF_TENANTS, model=model)):
-            lake.run(part)
-        assert cleaned(lake) == tenants_split[model]
-
-
-# --- other ways
-
-
-CASES = [
-    ("a", "f", 1, "/home"),
-    ("a", "f", 2, "/home"),
-    ("b", "f", 1, "/cart"),
-    ("b", "g", 3, "/admin"),
-    ("c", None, 2, "/in"),
-    ("c", None, 2, "/out"),
-    ("d", "f", 2, "/pay"),
-    ("d", "f", 2, "/pay"),
-    ("e", "", 1, "/home"),
-    ("e", "", 2, "/home"),
-    ("f", "f", 1, "/home"),
-    (None, "f", 1, "/home"),
-    ("", "f", 1, "/home"),
-]
-TIMES = "event_id string, event_fingerprint string, etl_tstamp int, page string"
-
-
-def numbers(frame):
-    return {r.way: (r.kept, r.lost, r.twice, r.arbitrary) for r in frame.collect()}
-
-
-def test_other_ways_side_by_side(spark):
-    events = spark.createDataFrame(CASES, TIMES)
-    found = compare(events)
-    assert numbers(found) == {
-        "dedup_nb": (8, 0, 0, 0),
-        "drop_duplicates": (6, 2, 0, 4),
-        "dbt": (6, 2, 0, 1),
-        "last_wins": (6, 2, 0, 1),
-        "snowplow": (9, 0, 1, 3),
-    }
-    told = {r.way: r for r in found.collect()}
-    assert told["drop_duplicates"].arbitrary_ids == ["a", "b", "c"] and told["dbt"].lost_ids == ["b", "c"]
-    assert told["snowplow"].twice_ids == ["e"] and {r.rows for r in told.values()} == {11}
-    # what can be done here comes out as it was said
-    with_id = events.where("event_id <> ''")
-    assert with_id.dropDuplicates(["event_id"]).count() == told["drop_duplicates"].kept
-    assert deduplicate(events).kept.count() == told["dedup_nb"].kept
-
-
-LONG = pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        dict(missing_fingerprint="unique"),
-        pytest.param(dict(synthetic="quarantine"), marks=LONG),
-        pytest.param(dict(synthetic="delete_all"), marks=LONG),
-        pytest.param(dict(synthetic="off"), marks=LONG),
-        pytest.param(dict(synthetic="off", natural="off"), marks=LONG),
-        pytest.param(dict(missing_fingerprint="id"), marks=LONG),
-    ],
-    ids=str,
-)
-def test_our_own_way_says_what_deduplicate_does(spark, given):
-    events = spark.createDataFrame(CASES, TIMES)
-    kept = deduplicate(events, **given).kept
-    twice = kept.groupBy("event_id").count().where("count > 1").count()
-    [row] = compare(events, (), **given).collect()
-    assert (row.kept, row.twice) == (kept.count(), twice)
-
-
-def test_ways_side_by_side_where_several_columns_make_the_id(spark, tmp_path, capsys):
-    events = spark.createDataFrame(TENANTS, f"tenant string, {SCHEMA}").drop("event_fingerprint")
-    asked = dict(event_id=["tenant", "event_id"], order_by="seq")
-    # nobody can rename: what collides is put aside
-    for more in ({}, dict(synthetic="quarantine")):
-        [ours, dbt] = compare(events, ["dbt"], **asked, fingerprint_columns=["page"], **more).collect()
-        assert (ours.way, ours.kept, ours.lost, dbt.lost, dbt.lost_ids) == ("dedup_nb", 5, 1, 1, ["x/b"])
-    with pytest.raises(ConfigError, match="Several columns make the event id .tenant, event_id."):
-        compare(events, ["dbt"], synthetic="rename_later", **asked)
-    events.write.parquet(f"{tmp_path}/in")
-    words = f"compare --input {tmp_path}/in --input-format parquet --event-id tenant,event_id --order-by seq"
-    with pytest.raises(SystemExit) as end:
-        main(words.split())
-    assert end.value.code == 0 and "dedup_nb: with synthetic=quarantine" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "given, error, said",
-    [
-        (dict(ways=["last_win"]), ConfigError, "Did you mean last_wins?"),
-        (dict(order_by="etl_tstmp"), MissingColumnError, "Did you mean etl_tstamp?"),
-    ],
-)
-def test_compare_refuses(spark, given, error, said):
-    with pytest.raises(error, match=re.escape(said)):
-        compare(spark.createDataFrame(CASES, TIMES), **given)
-
-
-def test_the_command_compares_all_batches_of_an_input(spark, tmp_path, capsys):
-    events = spark.createDataFrame(CASES, TIMES)
-    for number, part in enumerate(("event_id < 'c'", "event_id >= 'c'")):
-        events.where(part).write.parquet(f"{tmp_path}/in/run={number}")
-    words = ["compare", "--input", f"{tmp_path}/in", "--input-format", "parquet", "--method", "dbt"]
-    for more in ([], ["--json"]):
-        with pytest.raises(SystemExit) as end:
-            main([*words, *more])
-        assert end.value.code == 0
-    text, _, told = capsys.readouterr().out.rpartition("\n[")
-    assert "dbt: loses 2 events, such as b; " in text and "11 rows with an id" in text
-    assert [row["lost"] for row in json.loads(f"[{told}")] == [0, 2]
+        for part in statements(script(delta_lake, **OF_TENANTS, model=model)):
+            delta_lake.run(part)
+        assert cleaned(delta_lake) == tenants_split[model]

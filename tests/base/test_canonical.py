@@ -1,0 +1,98 @@
+"One value, one text, whatever its type and the session."
+
+from functools import reduce
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from spread import configured
+
+from dedup_nb.base.canonical import canonical_row, field_at, micros_of
+
+MICROS = {  # SQL -> seconds since 1970, None: no time
+    "timestamp'2026-11-20 10:00:00Z'": 1795168800,
+    "timestamp_ntz'2026-11-20 10:00:00'": 1795168800,
+    "date'2026-11-20'": 1795132800,
+    "'2026-11-20 10:00:00'": 1795168800,
+    "'2026-11-20T10:00:00Z'": 1795168800,
+    "'2026-11-20T12:00:00+02:00'": 1795168800,
+    "'2026-11-20'": 1795132800,
+    "'no time'": None,
+    "cast(null as string)": None,
+    "7": None,
+    "timestamp'9999-12-31 23:59:59Z'": 253402300799,
+}
+
+
+def test_times_of_any_type_are_the_same_instant_in_any_zone(spark):
+    with configured(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
+        names = {f"c{i}": sql for i, sql in enumerate(MICROS)}
+        frame = spark.sql(f"select {', '.join(f'{sql} as {name}' for name, sql in names.items())}")
+        found = frame.selectExpr(
+            *(f"{micros_of(field_at(frame.schema, name))} as {name}" for name in names)
+        ).first()
+    assert {sql: found[name] for name, sql in names.items()} == {
+        sql: seconds and seconds * 10**6 for sql, seconds in MICROS.items()
+    }
+
+
+SAME = {
+    "a whole number": ["10", "10L", "10.0D", "float(10)", "10.00", "cast(10 as decimal(38, 18))"],
+    "zero": ["0", "0.0D", "-0.0D", "cast(0 as decimal(9, 3))", "double('-0')"],
+    "another number": ["10.5D", "10.50", "float(10.5)", "cast(10.5 as decimal(38, 20))"],
+    "a small one": ["1e-9D", "cast('0.000000001' as decimal(20, 10))"],
+    "a large one": ["1e20D", "cast('1e20' as decimal(38, 0))"],
+    "2^63": ["9223372036854775808D", "cast('9223372036854775808' as decimal(20, 0))"],
+    "26 digits": ["-12345678901234567890123456D", "cast('-12345678901234568244756480' as decimal(32, 4))"],
+    "2^60": ["double(1152921504606846976L)", "1152921504606846976L"],
+    "an instant": [
+        "timestamp_ltz'2026-03-29T00:30:00Z'",
+        "timestamp_ltz'2026-03-29T01:30:00+01:00'",
+        "timestamp_ntz'2026-03-29T00:30:00'",
+    ],
+    "an hour that a zone does not have": [
+        "timestamp_ltz'2026-03-29T02:30:00Z'",
+        "timestamp_ntz'2026-03-29T02:30:00'",
+    ],
+    "a long double": ["9.00000000000001e18D", "cast('9000000000000010240' as decimal(20, 0))"],
+    "midnight": ["date'2026-03-29'", "timestamp_ntz'2026-03-29T00:00:00'"],
+    "a map": ["map('a', 1, 'b', 2)", "map('b', 2L, 'a', 1.0D)"],
+    "a struct": [
+        "named_struct('a', 1, 'b', 'x')",
+        "named_struct('b', 'x', 'a', 1.0D)",
+        "named_struct('c', null, 'b', 'x', 'a', 1.0)",
+    ],
+    "an array": ["array(1, null)", "array(1.0D, null)", "array(null, 1)"][:2],
+    "a variant": ['parse_json(\'{"b":1.0,"a":1e1,"c":null}\')', 'parse_json(\'{"a":10,"b":1}\')'],
+}
+OTHERS = [
+    "9007199254740992L",
+    "9007199254740993L",
+    "cast('9007199254740992.5' as decimal(38, 2))",
+    "0.1D",
+    "0.1D + 0.2D",
+    "double('NaN')",
+    "double('Infinity')",
+    "'10'",
+    "'é'",
+    "cast(X'ff' as string)",
+    "'FF'",
+    "array(1, 2)",
+    "array(2, 1)",
+    "array(12)",
+    "named_struct('a', named_struct('b', 1))",
+    "map('a', 1)",
+]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Europe/Berlin"])
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_equal_values_have_one_text_and_different_values_have_two(spark, zone, ansi):
+    values = [*(sql for sqls in SAME.values() for sql in sqls), *OTHERS]
+    with configured(spark, {"spark.sql.session.timeZone": zone, "spark.sql.ansi.enabled": ansi}):
+        frames = {sql: spark.range(1).select(F.expr(sql).alias("v")) for sql in values}
+        told = [f.select(F.lit(sql), F.expr(canonical_row(f.schema))) for sql, f in frames.items()]
+        texts = dict(map(tuple, reduce(DataFrame.union, told).collect()))
+    assert {kind: len({texts[sql] for sql in sqls}) for kind, sqls in SAME.items()} == dict.fromkeys(SAME, 1)
+    # a column has one kind, but for whole numbers and texts: there 10 is 10
+    assert len({texts[sql] for sql in OTHERS}) == len(OTHERS)

@@ -1,0 +1,117 @@
+"What other ways of deduplicating keep, lose and leave to chance."
+
+import json
+import re
+
+import pytest
+from warehouses import SCHEMA, TENANTS
+
+from dedup_nb.base.errors import ConfigError, MissingColumnError
+from dedup_nb.cli import main
+from dedup_nb.distribution.compare import compare
+from dedup_nb.rules.deduplicate import deduplicate
+
+CASES = [
+    ("a", "f", 1, "/home"),
+    ("a", "f", 2, "/home"),
+    ("b", "f", 1, "/cart"),
+    ("b", "g", 3, "/admin"),
+    ("c", None, 2, "/in"),
+    ("c", None, 2, "/out"),
+    ("d", "f", 2, "/pay"),
+    ("d", "f", 2, "/pay"),
+    ("e", "", 1, "/home"),
+    ("e", "", 2, "/home"),
+    ("f", "f", 1, "/home"),
+    (None, "f", 1, "/home"),
+    ("", "f", 1, "/home"),
+]
+TIMES = "event_id string, event_fingerprint string, etl_tstamp int, page string"
+
+
+def numbers_by_way(frame):
+    return {r.way: (r.kept, r.lost, r.twice, r.arbitrary) for r in frame.collect()}
+
+
+def test_other_ways_side_by_side(spark):
+    events = spark.createDataFrame(CASES, TIMES)
+    found = compare(events)
+    assert numbers_by_way(found) == {
+        "dedup_nb": (8, 0, 0, 0),
+        "drop_duplicates": (6, 2, 0, 4),
+        "dbt": (6, 2, 0, 1),
+        "last_wins": (6, 2, 0, 1),
+        "snowplow": (9, 0, 1, 3),
+    }
+    told = {r.way: r for r in found.collect()}
+    assert told["drop_duplicates"].arbitrary_ids == ["a", "b", "c"] and told["dbt"].lost_ids == ["b", "c"]
+    assert told["snowplow"].twice_ids == ["e"] and {r.rows for r in told.values()} == {11}
+    # what can be done here comes out as it was said
+    with_id = events.where("event_id <> ''")
+    assert with_id.dropDuplicates(["event_id"]).count() == told["drop_duplicates"].kept
+    assert deduplicate(events).kept.count() == told["dedup_nb"].kept
+
+
+LONG = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        dict(missing_fingerprint="unique"),
+        pytest.param(dict(synthetic="quarantine"), marks=LONG),
+        pytest.param(dict(synthetic="delete_all"), marks=LONG),
+        pytest.param(dict(synthetic="off"), marks=LONG),
+        pytest.param(dict(synthetic="off", natural="off"), marks=LONG),
+        pytest.param(dict(missing_fingerprint="id"), marks=LONG),
+    ],
+    ids=str,
+)
+def test_our_own_way_says_what_deduplicate_does(spark, given):
+    events = spark.createDataFrame(CASES, TIMES)
+    kept = deduplicate(events, **given).kept
+    twice = kept.groupBy("event_id").count().where("count > 1").count()
+    [row] = compare(events, (), **given).collect()
+    assert (row.kept, row.twice) == (kept.count(), twice)
+
+
+def test_ways_side_by_side_where_several_columns_make_the_id(spark, tmp_path, capsys):
+    events = spark.createDataFrame(TENANTS, f"tenant string, {SCHEMA}").drop("event_fingerprint")
+    asked = dict(event_id=["tenant", "event_id"], order_by="seq")
+    # nobody can rename: what collides is put aside
+    for more in ({}, dict(synthetic="quarantine")):
+        [ours, dbt] = compare(events, ["dbt"], **asked, fingerprint_columns=["page"], **more).collect()
+        assert (ours.way, ours.kept, ours.lost, dbt.lost, dbt.lost_ids) == ("dedup_nb", 5, 1, 1, ["x/b"])
+    with pytest.raises(ConfigError, match="Several columns make the event id .tenant, event_id."):
+        compare(events, ["dbt"], synthetic="rename_later", **asked)
+    events.write.parquet(f"{tmp_path}/in")
+    words = f"compare --input {tmp_path}/in --input-format parquet --event-id tenant,event_id --order-by seq"
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    assert end.value.code == 0 and "dedup_nb: with synthetic=quarantine" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "given, error, said",
+    [
+        (dict(ways=["last_win"]), ConfigError, "Did you mean last_wins?"),
+        (dict(order_by="etl_tstmp"), MissingColumnError, "Did you mean etl_tstamp?"),
+    ],
+)
+def test_compare_refuses(spark, given, error, said):
+    with pytest.raises(error, match=re.escape(said)):
+        compare(spark.createDataFrame(CASES, TIMES), **given)
+
+
+def test_the_command_compares_all_batches_of_an_input(spark, tmp_path, capsys):
+    events = spark.createDataFrame(CASES, TIMES)
+    for number, part in enumerate(("event_id < 'c'", "event_id >= 'c'")):
+        events.where(part).write.parquet(f"{tmp_path}/in/run={number}")
+    words = ["compare", "--input", f"{tmp_path}/in", "--input-format", "parquet", "--method", "dbt"]
+    for more in ([], ["--json"]):
+        with pytest.raises(SystemExit) as end:
+            main([*words, *more])
+        assert end.value.code == 0
+    text, _, told = capsys.readouterr().out.rpartition("\n[")
+    assert "dbt: loses 2 events, such as b; " in text and "11 rows with an id" in text
+    assert [row["lost"] for row in json.loads(f"[{told}")] == [0, 2]

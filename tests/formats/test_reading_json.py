@@ -1,0 +1,203 @@
+"JSON lines: which are events, which are bad, and what cannot be read."
+
+from datetime import datetime, timezone
+
+import pytest
+from inputs import ELSEWHERE, MARK, bad_rows, good_rows, opened, write_lines
+from spread import configured
+
+from dedup_nb.base.config import Recipe
+from dedup_nb.base.errors import InputError, MissingColumnError
+from dedup_nb.formats.reading import wrong_line
+
+NO_JSON = "The line is not a JSON object with the types of these columns"
+SEVERAL = (
+    "The line holds several JSON objects, as Firehose writes them; wanted one a line. "
+    "Write the file anew with jq -c . FILE"
+)
+ARRAY = "The line is an array of JSON objects; wanted one a line. Write the file anew with jq -c .[] FILE"
+TWICE = "An object of the line has a key twice"
+NO_ID = "Field event_id cannot be empty"
+JSON_LINES = [  # line -> the row, or what is wrong with it; None: an empty line is no line
+    ('{"event_id":"A","tags":["x"],"m":{"k":{"n":1}},"value":"v"}', ("A", ["x"], 1, "v", None)),
+    ('{"event_id":"t","at":"2026-11-20T10:00:00"}', ("t", None, None, None, "10:00")),
+    ('{"event_id":"z","at":"2026-11-20T10:00:00+09:00"}', ("z", None, None, None, "01:00")),
+    ('{"event_id":"d"}  \t', ("d", None, None, None, None)),
+    (
+        '{"event_id":"dot","value":"[1],[2]","more":{"not":["asked","for"]}}',
+        ("dot", None, None, "[1],[2]", None),
+    ),
+    ("", None),
+    ("  \t ", None),
+    ('{"event_id":"","tags":null}', NO_ID),
+    ('{"tags":["y"]}', NO_ID),
+    ('{"event_id":"b"', NO_JSON),
+    ("[1]", ARRAY),
+    ('"text"', NO_JSON),
+    ("nothing at all", NO_JSON),
+    ('{"event_id":"c","tags":"no array"}', NO_JSON),
+    ('{"event_id":"e"}{"event_id":"f"}', SEVERAL),
+    ('{"event_id":"g"},{"event_id":"h"}', SEVERAL),
+    ('{"event_id":"m","event_id":"n"}', TWICE),
+    ('{"event_id":"m","m":{"k":{"n":1,"n":2}}}', TWICE),
+    ('{"event_id":"i"} x', NO_JSON),
+    ('{"event_id":"j"}],[{"event_id":"k"}', NO_JSON),
+    ('{"event_id":"l\xff', NO_JSON),
+]
+JSON_SCHEMA = "event_id string, tags array<string>, m struct<k: struct<n: int>>, value string, at timestamp"
+
+
+@pytest.fixture(scope="module")
+def json_read(spark, tmp_path_factory):
+    "All odd JSON lines in one folder, read once: the good rows by id, and the bad rows by line."
+    folder = tmp_path_factory.mktemp("json")
+    half = len(JSON_LINES) // 2
+    write_lines(
+        folder / "a.json", MARK + JSON_LINES[0][0].encode(), *(text for text, _ in JSON_LINES[1:half])
+    )
+    write_lines(folder / "b.json.gz", *(text for text, _ in JSON_LINES[half:]), end="\r\n")
+    write_lines(folder / "empty.json")
+    with configured(spark, ELSEWHERE):
+        source = opened(spark, folder, format="json", schema=JSON_SCHEMA)
+        rows = (
+            source.decode(source.raw).where("_dd_good").selectExpr("*", "unix_seconds(at) as at_s").collect()
+        )
+        good = {r.event_id: r for r in rows}
+        return good, {b["payload"]: b["failure"] for b in bad_rows(source)}, source.raw.count()
+
+
+@pytest.mark.parametrize("text, expected", JSON_LINES, ids=[repr(text)[:40] for text, _ in JSON_LINES])
+def test_json_columns_pass_untouched_and_lines_that_do_not_fit_are_bad(json_read, text, expected):
+    good, bad, _ = json_read
+    if not isinstance(expected, tuple):
+        assert bad.get(text, {"errors": None})["errors"] == (expected and [expected])
+        return
+    row = good[expected[0]]
+    assert (row.event_id, row.tags, row.m and row.m.k.n, row.value) == expected[:4]
+    at = row.at_s and datetime.fromtimestamp(row.at_s, timezone.utc).strftime("%H:%M")
+    assert at == expected[4]
+
+
+def test_no_json_line_is_in_two_places_or_in_none(json_read):
+    good, bad, read = json_read
+    filled = [text for text, expected in JSON_LINES if expected]
+    assert read == len(filled) == len(good) + len(bad)
+    assert {f["timestamp"] for f in bad.values()} == {"1970-01-01T00:00:00Z"}
+
+
+def test_json_files_with_other_columns_are_merged_by_name(spark, tmp_path):
+    write_lines(tmp_path / "a.json", '{"event_id":"a","n":1,"o":{"x":1},"nothing":null,"l":[]}')
+    write_lines(
+        tmp_path / "b.json",
+        '{"event_id":"b","n":2.5,"o":{"y":"t"},"more":true,"nothing":null,"l":[1]}',
+        "{no",
+    )
+    source = opened(spark, tmp_path, format="json", where="n > 1")
+    assert {f.name: f.dataType.simpleString() for f in source.schema} == {
+        "event_id": "string",
+        "l": "array<bigint>",
+        "n": "double",
+        "nothing": "string",
+        "o": "struct<x:bigint,y:string>",
+        "more": "boolean",
+    }
+    assert [(r.event_id, r.n) for r in good_rows(source)] == [("b", 2.5)]
+    assert [b["payload"] for b in bad_rows(source)] == ["{no"]
+
+
+def test_json_files_that_disagree_are_named_and_a_schema_settles_it(spark, tmp_path):
+    write_lines(tmp_path / "a.json", '{"event_id":"a","o":{"n":1}}')
+    other = write_lines(tmp_path / "b.json", '{"event_id":"b","o":{"n":"one"}}')
+    with pytest.raises(InputError) as wrong:
+        opened(spark, tmp_path, format="json")
+    assert f"Column o.n is string in {other}, and bigint in the files before it. Set input_schema" in str(
+        wrong.value
+    )
+    source = opened(spark, tmp_path, format="json", schema="event_id string, o struct<n: string>")
+    assert {r.o.n for r in good_rows(source)} == {"1", "one"}
+
+
+@pytest.mark.parametrize(
+    "text, place, said",
+    [
+        (
+            '{"event_id":"a"}',
+            {"schema": "event_id strnig"},
+            "input_schema is not a list of columns.*event_id strnig",
+        ),
+        (
+            '{"event_id":"a","A":1,"a":2}',
+            {},
+            "columns that differ only in case: A, a. Rename one upstream",
+        ),
+        ('{"eventid":"a"}', {}, "needs event_id; the input has eventid.*event_id: Did you mean eventid"),
+        ('{"event_id":"a"}', {"where": "m > 1"}, "input_where = 'm > 1' does not fit"),
+    ],
+    ids=["a broken schema", "twins", "no id", "a filter"],
+)
+def test_json_that_cannot_be_read_is_said(spark, tmp_path, text, place, said):
+    with pytest.raises(InputError, match=said):
+        opened(spark, write_lines(tmp_path / "a.json", text), format="json", **place)
+
+
+ANEW = "wanted one a line. Write the file anew with jq -c"
+SEVERAL = f"The line holds several JSON objects, as Firehose writes them; {ANEW} . FILE"
+ARRAY = f"The line is an array of JSON objects; {ANEW} .[] FILE"
+NO_OBJECT = "The line is not a JSON object with the types of these columns"
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ('{"a":1}{"a":2}{"a":{"b":[{}]}}', SEVERAL),
+        (' {"a":1} \t{"a":"}{"} ', SEVERAL),
+        ('{"a":1}, {"a":2}', SEVERAL),
+        ('[{"a":1},{"a":2}]', ARRAY),
+        ('{"a":"}{"}', NO_OBJECT),
+        ('{"a":1}{"a":', NO_OBJECT),
+        ('{"a":1} and more', NO_OBJECT),
+        ("[]", NO_OBJECT),
+        ("no JSON", NO_OBJECT),
+    ],
+)
+def test_a_line_of_several_objects_says_how_to_part_them(spark, text, said):
+    assert spark.createDataFrame([(text,)], "line string").selectExpr(wrong_line("line")).collect() == [
+        (said,)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text, names, said",
+    [
+        (
+            '{"Records": [{"eventID": "a"}]}',
+            ("eventID",),
+            "has Records, an .* that have it. .* jq -c '.Records\\[\\]'",
+        ),
+        (
+            '{"d": {"my list": [{"k": 1, "n": 2}]}}',
+            ("k", "n"),
+            "that have them. .* jq -c '.d.\"my list\"\\[\\]' FILE",
+        ),
+        (
+            '{"Records": [{"detail": {"id": "a"}}]}',
+            ("detail.id",),
+            "needs detail.id; the input has Records, an",
+        ),
+        ('{"Records": [{"other": "a"}]}', ("eventID",), "needs eventID; the input has Records. Rename"),
+        (
+            '{"tags": [{"eventID": 1}], "eventId": "a"}',
+            ("eventID",),
+            "the input has tags, an array of objects",
+        ),
+    ],
+)
+def test_events_that_lie_in_an_array_are_named_with_the_way_out(spark, tmp_path, text, names, said):
+    write_lines(tmp_path / "a.json", text)
+    with pytest.raises(MissingColumnError, match=said):
+        opened(spark, tmp_path / "a.json", format="json", recipe=Recipe(event_id=names))
+
+
+def test_json_without_any_object_is_all_bad(spark, tmp_path):
+    source = opened(spark, write_lines(tmp_path / "a.json", "nothing", "at all"), format="json")
+    assert not good_rows(source) and len(bad_rows(source)) == 2

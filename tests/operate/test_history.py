@@ -1,0 +1,47 @@
+"Work by hand: forget, abandon and expire say what they would do first."
+
+import json
+
+import pytest
+from runs import go, manifest_of, shown
+
+from dedup_nb.cli import main
+
+
+@pytest.mark.slow
+def test_forget_abandon_and_expire_say_what_they_would_do_first(spark, two, capsys):
+    def said(*words):
+        with pytest.raises(SystemExit) as end:
+            main([*words, "--output", str(two / "out")])
+        return end.value.code, "".join(capsys.readouterr())
+
+    code, text = said("forget", "1")
+    assert (
+        code == 0
+        and "Would take the pairs of batch 1 out" in text
+        and "Batches that dropped rows in its favour: 2;" in text
+    )
+    for words, expected in {
+        ("abandon", "1", "--yes"): "Batch 1 is committed: there is no open claim to abandon",
+        ("forget", "11", "--yes"): "has no batch 11",
+    }.items():
+        code, text = said(*words)
+        assert code != 0 and expected in text
+    code, text = said("expire")
+    assert code == 0 and "Would remove the keys of 0 batches" in text
+    manifest = manifest_of(spark, two)
+    manifest.begin("3", next(iter(manifest.ledger().times().values())), {"token": "t"})
+    code, text = said("forget", "1", "--yes")
+    assert code == 4 and "Batch 3 is claimed by process" in text and "dedup abandon 3" in text
+    assert said("abandon", "3", "--yes")[0] == said("forget", "1", "--yes")[0] == 0
+    code, text = said("runs", "--json")
+    assert {r["batch_id"]: r["state"] for r in json.loads(text)} == {
+        "1": "forgotten",
+        "2": "committed",
+        "3": "abandoned",
+    }
+    # loaded again: its own event must not fall for the key of it that batch 2 kept alive
+    assert go(spark, two).counts["kept"] == 2 and shown(spark, two / "out", "1") == [
+        ("b", 2),
+        ("new of a", 1),
+    ]
