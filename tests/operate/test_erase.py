@@ -362,7 +362,7 @@ def test_every_output_format(spark, tmp_path, output_format):
 
 
 def test_a_condition_is_asked_of_lines_of_json(spark, tmp_path):
-    write(spark, tmp_path / "in", ROWS)
+    write(spark, tmp_path / "in", WITH_COPIES)
     go(spark, tmp_path, output_format="json", manifest="none")
     asked = Config(output=str(tmp_path / "out"), manifest="none")
     assert erase(asked, spark, where="n = 1", yes=True).data["rows"]["events"] == 1

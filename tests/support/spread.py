@@ -156,7 +156,6 @@ def driver_of_its_own(where, folder, *, within_s):
     # optimising code that runs for seconds would take most of the time
     env = {
         **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "JAVA_TOOL_OPTIONS": SHORT_LIVED,
     }
