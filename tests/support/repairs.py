@@ -72,7 +72,7 @@ OF_ENTITIES = [
     ("k", "f", 3, 5),
     ("k", "f", 3, 5),
     ("k", "f", 3, 5),
-    ("m", "f", 4, 6),
+    ("m", "f", 4, 6),  # of two at one time, the hash of the row tells which is first: 7
     ("m", "g", 4, 7),
     ("z", "f", 1, 8),
 ]
