@@ -88,8 +88,7 @@ def _missing_input(path: str, fs: pafs.FileSystem, inner: str) -> MissingInputEr
     names = sorted(i.base_name for i in inside)
     return MissingInputError(
         f"Wanted the input {path}; it is not there. {parent or 'Its parent'} has "
-        f"{some_of(names, 5) or 'nothing'}."
-        f"{did_you_mean(name, names)} Correct input (--input)."
+        f"{some_of(names, 5) or 'nothing'}.{did_you_mean(name, names)} Correct input (--input)."
     )
 
 
