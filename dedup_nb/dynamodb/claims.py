@@ -214,23 +214,22 @@ class _Rows:
 
 def _insert(rows: _Rows, items: Mapping[Key, Item]) -> tuple[dict[Key, Item], dict[Key, Item]]:
     "Insert; what is ours now, and what is there instead of the others."
-    refused, ours, found = rows.table.insert(items), {}, {}
+    refused, ours = rows.table.insert(items), {}
     if rows.read_first is None:
         rows.tries += len(items)
         rows.refused += len(refused)
     for key, item in items.items():
         if key not in refused:
             ours[key] = item
-        elif refused[key]:
-            found[key] = refused[key]
     rows.meter.add(claimed=len(ours))
-    found |= rows.table.read([key for key in refused if key not in found])
-    return ours, found
+    found = {key: item for key, item in refused.items() if item}
+    return ours, found | rows.table.read([key for key in refused if key not in found])
 
 
 def _sort(rows: _Rows, found: Mapping[Key, Item]) -> tuple[dict[Key, Item], dict[Key, Item]]:
     "Items that stand, and those that may be taken."
-    standing, stale = {}, {}
+    standing: dict[Key, Item] = {}
+    stale: dict[Key, Item] = {}
     for key, item in found.items():
         whose = rows.who.judge(item)
         # a row of the original with the time of this batch is ours, and gets our name
@@ -267,7 +266,8 @@ def _settle(
     "Own each key, or find who does."
     if found is None and rows.reads_first():
         found = rows.table.read(list(wanted))
-    held, left = {}, dict(wanted)
+    held: dict[Key, Item] = {}
+    left = dict(wanted)
     while left:
         if found is None:
             inserted, found = _insert(rows, left)
@@ -331,7 +331,7 @@ class _Behind:
     pair: _Pair
     head: Item
     key: Key  # of its own row
-    row: Item | None = None  # its own row, once it is known
+    row: Item = field(default_factory=dict)  # its own row, once it is known
 
     @property
     def event_id(self) -> str:
@@ -403,9 +403,10 @@ def _take_inside(rows: _Rows, found: _Found) -> None:
 def _read_tails(rows: _Rows, pairs: Sequence[_Behind]) -> tuple[list[_Behind], list[_Behind]]:
     "The pairs whose own row stands, and those without one, or with a stale one."
     there = rows.table.read([x.key for x in pairs])
-    standing, missing = [], []
+    standing: list[_Behind] = []
+    missing: list[_Behind] = []
     for x in pairs:
-        x.row = there.get(x.key)
+        x.row = there.get(x.key, {})
         whose = rows.who.judge(x.row) if x.row else None
         rows.meter.add(own=whose == "own")
         (standing if whose in ("own", "live") else missing).append(x)
@@ -518,11 +519,11 @@ def _keep_alive(rows: _Rows, others: Sequence[Item]) -> None:
     "The first pair of an id lives as long as one that is renamed because of it."
     first = min(others, key=lambda r: (seq_of(r.get("run")), r.get("etlTime", 0)))
     key = _key_of(first)
-    while first is not None and rows.who.judge(first) == "live":
+    while first and rows.who.judge(first) == "live":
         longer = _longer_life(rows.who, first)
         if longer is None or rows.table.swap({key: (first, longer)}):
             return
-        first = rows.table.read([key]).get(key)
+        first = rows.table.read([key]).get(key, {})
 
 
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #aba028bf
@@ -594,7 +595,8 @@ class Claims:
         go_over = _claim_with_heads if self.rows.who.heads else _claim_pairs
         if not self.rows.who.writes:
             go_over = _look
-        answers, todo = [], list(ids)
+        answers: list[Answer] = []
+        todo = ids
         while todo:
             done, todo = go_over(self.rows, todo)
             answers += done

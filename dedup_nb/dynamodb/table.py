@@ -131,8 +131,9 @@ class Pace:
 class Meter:
     "Counts of what was asked and found; any number of threads."
 
-    def __init__(self):
-        self.counts, self._lock = Counter(), threading.Lock()
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
     def add(self, **counts: float) -> None:
         "Add to some counts."
@@ -190,7 +191,7 @@ class _Table:
     client: Any = None  # else the one of this process
     meter: Meter = field(default_factory=Meter)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.client = self.client or client_of(self.connection)
 
     @property
@@ -535,9 +536,9 @@ def create_table(table: Table) -> None:
 
     keys = [{"AttributeName": n, "KeyType": k} for n, k in _LAYOUT]
     types = [{"AttributeName": n, "AttributeType": "S"} for n, _ in _LAYOUT]
-    made = dict(KeySchema=keys, AttributeDefinitions=types, BillingMode="PAY_PER_REQUEST")
     with suppress(ClientError):  # the other run was quicker
-        table.ask("create_table", "ResourceInUse", **made)
+        layout: dict[str, Any] = {"KeySchema": keys, "AttributeDefinitions": types}
+        table.ask("create_table", "ResourceInUse", **layout, BillingMode="PAY_PER_REQUEST")
     described(table, coming=True)
     if _ttl_of(table) is None:
         expiry = {"Enabled": True, "AttributeName": "ttl"}

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
-from itertools import count
 from typing import Any
 
 import pyarrow.compute as pc
@@ -161,9 +160,10 @@ def _newest_version(store: _LakeStore) -> int | None:
     if store._version is None:
         return max((int(n[:20]) for n in names_in(log) if _VERSION.fullmatch(n)), default=None)
     fs, inner = filesystem(log)
-    for version in count(store._version + 1):
-        if not fs.get_file_info(f"{inner}/{version:020d}.json").is_file:
-            return version - 1
+    version = store._version
+    while fs.get_file_info(f"{inner}/{version + 1:020d}.json").is_file:
+        version += 1
+    return version
 
 
 def _read_by_spark(store: _LakeStore) -> list[Marker]:
@@ -260,7 +260,7 @@ def _replace(store: _LakeStore, marker: Marker, claim: Claim | None, keys: DataF
     if not _is_ours(store, marker):
         return False
     rows = _marker_row(store.spark, marker)
-    if keys is not None:
+    if claim and keys is not None:
         rows = _key_rows(claim, keys).unionByName(rows)
         rows = rows.coalesce(1) if marker.info.get("pairs", _SMALL) < _SMALL else rows
     if claim and not claim.rerun:
@@ -283,8 +283,10 @@ def _live_entries(claim: Claim, retention_s: int) -> list[Entry]:
     earlier = [
         e for e in claim.ledger.committed() if e.first_seq < claim.sees and e.batch_id != claim.batch_id
     ]
-    timeless = claim.etl is None
-    return [e for e in earlier if timeless or e.etl is None or e.etl + retention_s >= claim.etl]
+    if claim.etl is None:
+        return earlier
+    oldest = claim.etl - retention_s
+    return [e for e in earlier if e.etl is None or e.etl >= oldest]
 
 
 def _seen_keys(store: _LakeStore, claim: Claim, live: Sequence[Entry], retention_s: int) -> DataFrame:
@@ -360,7 +362,8 @@ def _remove_ids(store: _LakeStore, event_ids: Sequence[str]) -> int:
             return 0
         keys = ", ".join(f"({r.hi}L, {r.lo}L, {str(r.packed).lower()})" for r in found)
         where = f"kind = 'key' and (hi, lo, packed) in ({keys})"
-        return store.spark.sql(f"delete from {store._sql} where {where}").first().num_affected_rows
+        [done] = store.spark.sql(f"delete from {store._sql} where {where}").collect()
+        return done.num_affected_rows
 
 
 # %% ../../nbs/03_manifest/40_lake.ipynb #7a3d2832
@@ -379,7 +382,8 @@ def _expired_eras(ledger: Ledger, retention_s: int) -> dict[tuple[int, int], lis
     newest = ledger.newest_time()
     if newest is None:
         return {}
-    batches, alive = {}, set()
+    batches: dict[tuple[int, int], list[str]] = {}
+    alive = set()
     for e in ledger.committed():
         eras = _stored_in(e, ledger)
         batches.setdefault(eras, []).append(e.batch_id)
@@ -471,5 +475,5 @@ def lake_store(
     force: bool = False,  # go on though another host wrote last, where nothing keeps hosts apart
 ) -> LakeStore:
     "Open the store of a table in a folder."
-    log_store = spark.conf.get(f"spark.delta.logStore.{folder.partition(':')[0]}.impl", "")
+    log_store = spark.conf.get(f"spark.delta.logStore.{folder.partition(':')[0]}.impl", "") or ""
     return LakeStore(spark, folder, force=force, puts=conditional_puts(folder, log_store))

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from ..base.config import Limits
 from ..base.errors import BusyError, counted, grouped, minute, some_of
 from dedup_nb.manifest.ledger import (
-    RECIPE_DEFAULTS,
     Claim,
     Entry,
     Ledger,
@@ -111,7 +110,7 @@ class _Manifest:
     @property
     def retention_s(self) -> int:
         "Seconds for which a pair is remembered."
-        return int(self.recipe.get("retention_days", RECIPE_DEFAULTS["retention_days"])) * 86400
+        return int(plain_recipe(self.recipe)["retention_days"]) * 86400
 
     def ledger(self) -> Ledger:
         "The ledger as it is now."
@@ -231,7 +230,7 @@ def _put_next(run: _Manifest, ledger: Ledger, asked: _Asked) -> Claim | None:
 
 
 # %% ../../nbs/03_manifest/20_protocol.ipynb #a31f4eee
-def _check_moves(run: _Manifest, tried: Counter, ledger: Ledger) -> None:
+def _check_moves(run: _Manifest, tried: Counter[int], ledger: Ledger) -> None:
     "Raise `ManifestError` if a place is refused again and again, and yet nothing stands there."
     tried[ledger.next] += 1
     if tried[ledger.next] >= _TRIES:
@@ -255,7 +254,8 @@ def _begin(
     Waits up to `wait_minutes` for another run, then raises `BusyError` that names it. Raises `ManifestError`
     for a committed batch without `rerun`.
     """
-    asked, tried, last_held = _Asked(batch_id, etl, info, rerun), Counter(), None
+    asked, last_held = _Asked(batch_id, etl, info, rerun), None
+    tried: Counter[int] = Counter()
     end = time.monotonic() + 60 * run.limits.wait_minutes
     while True:
         ledger = run.ledger()
@@ -298,7 +298,7 @@ def _commit(run: _Manifest, claim: Claim, keys: Any, info: Mapping[str, Any]) ->
     Raises `FencedError` if another attempt has taken it over.
     """
     own = {"token": claim.token, "seq": claim.seq, "etl": claim.etl, "first_seq": claim.sees}
-    tried = Counter()
+    tried: Counter[int] = Counter()
     if run.ledger().holds(claim.batch_id, claim.token):
         run.store.tidy(run.retention_s)
     while True:
@@ -326,7 +326,7 @@ def _close(
     check: Callable[[Ledger], Any] = lambda ledger: None,  # may raise, before each try
 ) -> None:
     "End the claim of an attempt, if it has one."
-    tried = Counter()
+    tried: Counter[int] = Counter()
     while (ledger := run.ledger()).holds(batch_id, token):
         check(ledger)
         if run.store.append(Marker(ledger.next, "abandon", batch_id, info)):
