@@ -400,19 +400,6 @@ def _take_inside(rows: _Rows, found: _Found) -> None:
 
 
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #21327e8f
-def _read_tails(rows: _Rows, pairs: Sequence[_Behind]) -> tuple[list[_Behind], list[_Behind]]:
-    "The pairs whose own row stands, and those without one, or with a stale one."
-    there = rows.table.read([x.key for x in pairs])
-    standing: list[_Behind] = []
-    missing: list[_Behind] = []
-    for x in pairs:
-        x.row = there.get(x.key, {})
-        whose = rows.who.judge(x.row) if x.row else None
-        rows.meter.add(own=whose == "own")
-        (standing if whose in ("own", "live") else missing).append(x)
-    return standing, missing
-
-
 def _lengthen_heads(rows: _Rows, new: Sequence[_Behind]) -> set[str]:
     "Let heads live as long as what is to rest on them. Returns the ids whose head changed in between."
     again, changes, ids = set(), {}, {}
@@ -446,7 +433,14 @@ def _help_bids(rows: _Rows, pairs: Sequence[_Behind]) -> set[str]:
 def _take_behind(rows: _Rows, found: _Found) -> None:
     "Pairs whose head is another's: the head first lives as long as they will, then their own row."
     who = rows.who
-    standing, missing = _read_tails(rows, found.behind)
+    there = rows.table.read([x.key for x in found.behind])
+    standing: list[_Behind] = []
+    missing: list[_Behind] = []
+    for x in found.behind:
+        x.row = there.get(x.key, {})
+        whose = who.judge(x.row) if x.row else None
+        rows.meter.add(own=whose == "own")
+        (standing if whose in ("own", "live") else missing).append(x)
     for x in missing:
         # rows that only claim their id, behind a head that a rerun does not see: they are as they were
         if x.pair[1] is None and _came_later(who, x.head):

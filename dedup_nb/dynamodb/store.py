@@ -92,7 +92,9 @@ _CHUNK = 500  # pairs that one thread works on
 
 def _arrow_of(answers: Sequence[Answer]) -> pa.RecordBatch:
     "Answers as rows."
-    columns: list[Any] = list(zip(*answers)) or [()] * len(_ARROW)
+    columns: list[Any] = list(zip(*answers))
+    if not answers:
+        columns = [()] * len(_ARROW)
     columns[5] = list(map(utc, columns[5]))
     arrays = list(map(pa.array, columns, _ARROW.types))
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
@@ -352,7 +354,7 @@ def _remove_from_files(spark: SparkSession, folder: str, ids: Sequence[str]) -> 
         _replace_without(unquote(r.path), ids)
 
 
-# %% ../../nbs/04_dynamodb/40_store.ipynb #0d81e0a5
+# %% ../../nbs/04_dynamodb/40_store.ipynb #fc67f50e
 _LOG = logging.getLogger(__name__)
 
 
@@ -365,6 +367,7 @@ class _Attempt:
     released: int | None = None  # rows of earlier attempts that went before its commit; None: not settled
 
 
+# %% ../../nbs/04_dynamodb/40_store.ipynb #0d81e0a5
 @dataclass
 class _DynamoStore:
     "Where the table is, how it is to be used, and what was read of it."
@@ -809,28 +812,6 @@ def _gone(store: _DynamoStore, ledger: Ledger, retention_s: int) -> set[str]:
     return gone
 
 
-def _expire(store: _DynamoStore, ledger: Ledger, batches: Sequence[str]) -> None:
-    "Remove the files of claims of batches that have expired; the table expires its items itself."
-    times = ledger.times()
-    newest = max(times.values(), default=0)
-    for batch_id, etl in times.items():
-        if etl + ledger.retention_s < newest:
-            remove_folder(f"{store.folder}/claims/batch_id={batch_id}")
-
-
-def _tidy(store: _DynamoStore, retention_s: int) -> None:
-    "Let the files of claims go that no rerun can need, once in 64 commits. Safe to lose."
-    ledger = Ledger(store._log)
-    newest = ledger.newest_time()
-    if newest is None or len(ledger.committed()) % _TIDY_EVERY:
-        return
-    with suppress(Exception):
-        there = set(names_in(f"{store.folder}/claims"))
-        for batch_id, etl in ledger.times().items():
-            if etl < newest - retention_s and f"batch_id={batch_id}" in there:
-                remove_folder(f"{store.folder}/claims/batch_id={batch_id}")
-
-
 # %% ../../nbs/04_dynamodb/40_store.ipynb #5b4473c8
 class DynamoStore(_DynamoStore):
     "Markers and keys in a DynamoDB table; the answers of claims as files."
@@ -838,8 +819,28 @@ class DynamoStore(_DynamoStore):
     exclusive, texts = False, True
     markers, append, replace = _markers, _append, _replace
     known, held, gone = _known, _held, _gone
-    used, summary, expire, tidy = _units_of, _summary, _expire, _tidy
+    used, summary = _units_of, _summary
     _remove_answers = _remove_answers
+
+    def expire(self, ledger: Ledger, batches: Sequence[str]) -> None:
+        "Remove the files of claims of batches that have expired; the table expires its items itself."
+        times = ledger.times()
+        newest = max(times.values(), default=0)
+        for batch_id, etl in times.items():
+            if etl + ledger.retention_s < newest:
+                remove_folder(f"{self.folder}/claims/batch_id={batch_id}")
+
+    def tidy(self, retention_s: int) -> None:
+        "Let the files of claims go that no rerun can need, once in 64 commits. Safe to lose."
+        ledger = Ledger(self._log)
+        newest = ledger.newest_time()
+        if newest is None or len(ledger.committed()) % _TIDY_EVERY:
+            return
+        with suppress(Exception):
+            there = set(names_in(f"{self.folder}/claims"))
+            for batch_id, etl in ledger.times().items():
+                if etl < newest - retention_s and f"batch_id={batch_id}" in there:
+                    remove_folder(f"{self.folder}/claims/batch_id={batch_id}")
 
     def notes(self, claim: Claim) -> list[str]:
         "Tell how the table is laid out, and the unfinished batches on which drops rest."

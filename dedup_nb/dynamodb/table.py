@@ -142,14 +142,10 @@ class Meter:
 
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #5ebc45bf
-def _is_busy(why: str) -> bool:
-    return any(word in why for word in ("hrottl", "Throughput", "LimitExceeded", "TooMany"))
-
-
 def _no_answer(table: str, why: str, seconds: float) -> ManifestError:
     "The table stayed busy or out of reach."
     remedy = "Check --dynamodb-endpoint, --aws-region and the network"
-    if _is_busy(why):
+    if any(word in why for word in ("hrottl", "Throughput", "LimitExceeded", "TooMany")):
         remedy = "Lower max_wcu or raise the table's capacity"
     return ManifestError(
         f"The DynamoDB table {table} has answered nothing but {why} for {seconds:g} seconds. "
@@ -425,32 +421,6 @@ LOG = "#dedup_nb"  # eventId of the ledger's items
 _OF_RUN = '"eventId"=? AND "fingerprint"=? AND "run"=?'
 
 
-def _mark(table: _Table, fates: Mapping[Key, int], run: str) -> set[Key]:
-    "Write the fate of items of a run. Returns the keys that are no longer of this run."
-    text = f'UPDATE "{table.name}" SET "fate"=? WHERE {_OF_RUN}'
-    members = []
-    for key, fate in fates.items():
-        members.append(_statement(text, int(fate), *key, run))
-    return set(fates) - _keys_done(table, fates, members)
-
-
-def _delete(table: _Table, keys: Sequence[Key], run: str) -> int:
-    "Delete items of a run, but no head that later fingerprints of other batches rest on."
-    text = f'DELETE FROM "{table.name}" WHERE {_OF_RUN} AND "until" IS MISSING'
-    return len(_keys_done(table, keys, [_statement(text, *key, run) for key in keys]))
-
-
-def _remove(table: _Table, items: Sequence[Item]) -> list[Key]:
-    "Delete items that are still as they were read. Returns the keys of those that changed, and stand."
-    keys, members = [(item["eventId"], item["fingerprint"]) for item in items], []
-    for key, item in zip(keys, items):
-        unchanged, values = _as_it_was(key, item)
-        members.append(_statement(f'DELETE FROM "{table.name}" WHERE {unchanged}', *values))
-    done = _keys_done(table, keys, members)
-    # of the others an answer was lost, or the table swept them away
-    return list(_read(table, [key for key in keys if key not in done]))
-
-
 def _select(table: _Table, text: str, *values: str | int, limit: int | None = None) -> Iterator[Item]:
     "Give the items that a SELECT finds (strongly consistent), page by page."
     words: dict[str, Any] = {"Statement": text, "ConsistentRead": True, "ReturnConsumedCapacity": "TOTAL"}
@@ -465,21 +435,6 @@ def _select(table: _Table, text: str, *values: str | int, limit: int | None = No
         words["NextToken"] = answer["NextToken"]
 
 
-def _of_ids(table: _Table, ids: Sequence[str]) -> list[Item]:
-    "Find all items of these ids."
-    found: list[Item] = []
-    for part in in_parts(ids, 50):
-        among = ",".join("?" * len(part))
-        found += _select(table, f'SELECT * FROM "{table.name}" WHERE "eventId" IN [{among}]', *part)
-    return found
-
-
-def _log_after(table: _Table, place: str) -> list[Item]:
-    "Read the items of the ledger behind a place."
-    text = f'SELECT * FROM "{table.name}" WHERE "eventId"=? AND "fingerprint">?'
-    return sorted(_select(table, text, LOG, place), key=lambda i: i["fingerprint"])
-
-
 # %% ../../nbs/04_dynamodb/20_table.ipynb #484de374
 class Table(_Table):
     """All calls on items: bounded in time, paced, counted.
@@ -490,8 +445,43 @@ class Table(_Table):
 
     ask, statements = _ask, _run_statements
     insert, read, swap = _insert, _read, _swap
-    mark, delete, remove = _mark, _delete, _remove
-    select, of_ids, log_after = _select, _of_ids, _log_after
+    select = _select
+
+    def mark(self, fates: Mapping[Key, int], run: str) -> set[Key]:
+        "Write the fate of items of a run. Returns the keys that are no longer of this run."
+        text = f'UPDATE "{self.name}" SET "fate"=? WHERE {_OF_RUN}'
+        members = []
+        for key, fate in fates.items():
+            members.append(_statement(text, int(fate), *key, run))
+        return set(fates) - _keys_done(self, fates, members)
+
+    def delete(self, keys: Sequence[Key], run: str) -> int:
+        "Delete items of a run, but no head that later fingerprints of other batches rest on."
+        text = f'DELETE FROM "{self.name}" WHERE {_OF_RUN} AND "until" IS MISSING'
+        return len(_keys_done(self, keys, [_statement(text, *key, run) for key in keys]))
+
+    def remove(self, items: Sequence[Item]) -> list[Key]:
+        "Delete items that are still as they were read. Returns the keys of those that changed, and stand."
+        keys, members = [(item["eventId"], item["fingerprint"]) for item in items], []
+        for key, item in zip(keys, items):
+            unchanged, values = _as_it_was(key, item)
+            members.append(_statement(f'DELETE FROM "{self.name}" WHERE {unchanged}', *values))
+        done = _keys_done(self, keys, members)
+        # of the others an answer was lost, or the table swept them away
+        return list(self.read([key for key in keys if key not in done]))
+
+    def of_ids(self, ids: Sequence[str]) -> list[Item]:
+        "Find all items of these ids."
+        found: list[Item] = []
+        for part in in_parts(ids, 50):
+            among = ",".join("?" * len(part))
+            found += self.select(f'SELECT * FROM "{self.name}" WHERE "eventId" IN [{among}]', *part)
+        return found
+
+    def log_after(self, place: str) -> list[Item]:
+        "Read the items of the ledger behind a place."
+        text = f'SELECT * FROM "{self.name}" WHERE "eventId"=? AND "fingerprint">?'
+        return sorted(self.select(text, LOG, place), key=lambda i: i["fingerprint"])
 
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #6b96725e
