@@ -281,17 +281,6 @@ def _settle(
 
 
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #5fdb3498
-def _head_state(who: Claimant, head: Item) -> str:
-    "own, live, stale, or stale with tails."
-    match who.judge(head), "until" in head:
-        case ("own" | "live") as whose, _:
-            return whose
-        case _, True:
-            return "stale with tails"
-        case _:
-            return "stale"
-
-
 def _bid(rows: _Rows, event_id: str, prints: Sequence[str | None], head: Item) -> int | None:
     "Which of these fingerprints is the first whose row this run gets; None if all are others'."
     who, run = rows.who, head["run"]
@@ -315,7 +304,7 @@ def _new_heads(
     for key, head in stale.items():
         event_id, prints = asked[key]
         number: int | None = 0
-        if _head_state(rows.who, head) == "stale with tails":
+        if "until" in head and rows.who.judge(head) != "own":  # others rest on it
             number = _bid(rows, event_id, prints, head)
         if number is not None:
             ttl = max(head.get("ttl", 0), rows.who.ttl)

@@ -377,66 +377,65 @@ def _keys_done(table: _Table, keys: Iterable[Key], members: Sequence[Statement])
     return {key for key, answer in zip(keys, _run_statements(table, members)) if "Error" not in answer}
 
 
-def _insert(table: _Table, items: Mapping[Key, Item]) -> dict[Key, Item | None]:
-    "Put items where there are none. Returns the refused keys, with what is there if that is said."
-    members = [_insert_statement(table.name, item) for item in items.values()]
-    refused = {}
-    for key, answer in zip(items, _run_statements(table, members)):
-        if "Error" in answer:
-            there = answer["Error"].get("Item")
-            refused[key] = _plain(there) if there else None
-    return refused
+class _Items(_Table):
+    "Items as they are put, read and changed."
+
+    def insert(self, items: Mapping[Key, Item]) -> dict[Key, Item | None]:
+        "Put items where there are none. Returns the refused keys, with what is there if that is said."
+        members = [_insert_statement(self.name, item) for item in items.values()]
+        refused = {}
+        for key, answer in zip(items, _run_statements(self, members)):
+            if "Error" in answer:
+                there = answer["Error"].get("Item")
+                refused[key] = _plain(there) if there else None
+        return refused
+
+    def read(self, keys: Sequence[Key]) -> dict[Key, Item]:
+        "Read items (strongly consistent), 100 a request; those that are not there are left out."
+        found: dict[Key, Item] = {}
+        for part in in_parts(keys, 100):
+            asked = [{"eventId": {"S": i}, "fingerprint": {"S": p}} for i, p in part]
+            patience = _Patience(self.patience_s)
+            while asked:
+                wanted = {self.name: {"Keys": asked, "ConsistentRead": True}}
+                answer = _ask(self, "batch_get_item", RequestItems=wanted)
+                items = map(_plain, answer["Responses"].get(self.name, []))
+                found |= {(item["eventId"], item["fingerprint"]): item for item in items}
+                left = answer.get("UnprocessedKeys", {}).get(self.name, {}).get("Keys", [])
+                self.meter.add(read_units=len(asked) - len(left))
+                if left:
+                    _wait_for_rest(self, len(left), len(asked), patience)
+                asked = left
+        return found
+
+    def swap(
+        self,
+        changes: Mapping[Key, tuple[Item, Item]],  # what was read, and what to set; None removes
+    ) -> set[Key]:
+        "Change items that are still as they were read. Returns the keys of those changed."
+        members = [_swap_statement(self.name, key, old, new) for key, (old, new) in changes.items()]
+        return _keys_done(self, changes, members)
+
+    def select(self, text: str, *values: str | int, limit: int | None = None) -> Iterator[Item]:
+        "Give the items that a SELECT finds (strongly consistent), page by page."
+        words: dict[str, Any] = {"Statement": text, "ConsistentRead": True, "ReturnConsumedCapacity": "TOTAL"}
+        words |= {"Parameters": [_to_aws(v) for v in values]} if values else {}
+        words |= {"Limit": limit} if limit else {}
+        while True:
+            answer = _ask(self, "execute_statement", **words)
+            self.meter.add(read_units=answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0))
+            yield from map(_plain, answer["Items"])
+            if limit or not answer.get("NextToken"):
+                return
+            words["NextToken"] = answer["NextToken"]
 
 
-def _read(table: _Table, keys: Sequence[Key]) -> dict[Key, Item]:
-    "Read items (strongly consistent), 100 a request; those that are not there are left out."
-    found: dict[Key, Item] = {}
-    for part in in_parts(keys, 100):
-        asked = [{"eventId": {"S": i}, "fingerprint": {"S": p}} for i, p in part]
-        patience = _Patience(table.patience_s)
-        while asked:
-            wanted = {table.name: {"Keys": asked, "ConsistentRead": True}}
-            answer = _ask(table, "batch_get_item", RequestItems=wanted)
-            items = map(_plain, answer["Responses"].get(table.name, []))
-            found |= {(item["eventId"], item["fingerprint"]): item for item in items}
-            left = answer.get("UnprocessedKeys", {}).get(table.name, {}).get("Keys", [])
-            table.meter.add(read_units=len(asked) - len(left))
-            if left:
-                _wait_for_rest(table, len(left), len(asked), patience)
-            asked = left
-    return found
-
-
-def _swap(
-    table: _Table,
-    changes: Mapping[Key, tuple[Item, Item]],  # what was read, and what to set; None removes
-) -> set[Key]:
-    "Change items that are still as they were read. Returns the keys of those changed."
-    members = [_swap_statement(table.name, key, old, new) for key, (old, new) in changes.items()]
-    return _keys_done(table, changes, members)
-
-
-# %% ../../nbs/04_dynamodb/20_table.ipynb #40e80d0d
+# %% ../../nbs/04_dynamodb/20_table.ipynb #484de374
 LOG = "#dedup_nb"  # eventId of the ledger's items
 _OF_RUN = '"eventId"=? AND "fingerprint"=? AND "run"=?'
 
 
-def _select(table: _Table, text: str, *values: str | int, limit: int | None = None) -> Iterator[Item]:
-    "Give the items that a SELECT finds (strongly consistent), page by page."
-    words: dict[str, Any] = {"Statement": text, "ConsistentRead": True, "ReturnConsumedCapacity": "TOTAL"}
-    words |= {"Parameters": [_to_aws(v) for v in values]} if values else {}
-    words |= {"Limit": limit} if limit else {}
-    while True:
-        answer = _ask(table, "execute_statement", **words)
-        table.meter.add(read_units=answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0))
-        yield from map(_plain, answer["Items"])
-        if limit or not answer.get("NextToken"):
-            return
-        words["NextToken"] = answer["NextToken"]
-
-
-# %% ../../nbs/04_dynamodb/20_table.ipynb #484de374
-class Table(_Table):
+class Table(_Items):
     """All calls on items: bounded in time, paced, counted.
 
     Throttled members are sent again alone; an unknown outcome is asked for, never guessed. A table that stays
@@ -444,8 +443,6 @@ class Table(_Table):
     """
 
     ask, statements = _ask, _run_statements
-    insert, read, swap = _insert, _read, _swap
-    select = _select
 
     def mark(self, fates: Mapping[Key, int], run: str) -> set[Key]:
         "Write the fate of items of a run. Returns the keys that are no longer of this run."
