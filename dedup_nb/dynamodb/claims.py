@@ -214,23 +214,22 @@ class _Rows:
 
 def _insert(rows: _Rows, items: Mapping[Key, Item]) -> tuple[dict[Key, Item], dict[Key, Item]]:
     "Insert; what is ours now, and what is there instead of the others."
-    refused, ours, found = rows.table.insert(items), {}, {}
+    refused, ours = rows.table.insert(items), {}
     if rows.read_first is None:
         rows.tries += len(items)
         rows.refused += len(refused)
     for key, item in items.items():
         if key not in refused:
             ours[key] = item
-        elif refused[key]:
-            found[key] = refused[key]
     rows.meter.add(claimed=len(ours))
-    found |= rows.table.read([key for key in refused if key not in found])
-    return ours, found
+    found = {key: item for key, item in refused.items() if item}
+    return ours, found | rows.table.read([key for key in refused if key not in found])
 
 
 def _sort(rows: _Rows, found: Mapping[Key, Item]) -> tuple[dict[Key, Item], dict[Key, Item]]:
     "Items that stand, and those that may be taken."
-    standing, stale = {}, {}
+    standing: dict[Key, Item] = {}
+    stale: dict[Key, Item] = {}
     for key, item in found.items():
         whose = rows.who.judge(item)
         # a row of the original with the time of this batch is ours, and gets our name
@@ -267,7 +266,8 @@ def _settle(
     "Own each key, or find who does."
     if found is None and rows.reads_first():
         found = rows.table.read(list(wanted))
-    held, left = {}, dict(wanted)
+    held: dict[Key, Item] = {}
+    left = dict(wanted)
     while left:
         if found is None:
             inserted, found = _insert(rows, left)
@@ -281,17 +281,6 @@ def _settle(
 
 
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #5fdb3498
-def _head_state(who: Claimant, head: Item) -> str:
-    "own, live, stale, or stale with tails."
-    match who.judge(head), "until" in head:
-        case ("own" | "live") as whose, _:
-            return whose
-        case _, True:
-            return "stale with tails"
-        case _:
-            return "stale"
-
-
 def _bid(rows: _Rows, event_id: str, prints: Sequence[str | None], head: Item) -> int | None:
     "Which of these fingerprints is the first whose row this run gets; None if all are others'."
     who, run = rows.who, head["run"]
@@ -315,7 +304,7 @@ def _new_heads(
     for key, head in stale.items():
         event_id, prints = asked[key]
         number: int | None = 0
-        if _head_state(rows.who, head) == "stale with tails":
+        if "until" in head and rows.who.judge(head) != "own":  # others rest on it
             number = _bid(rows, event_id, prints, head)
         if number is not None:
             ttl = max(head.get("ttl", 0), rows.who.ttl)
@@ -331,7 +320,7 @@ class _Behind:
     pair: _Pair
     head: Item
     key: Key  # of its own row
-    row: Item | None = None  # its own row, once it is known
+    row: Item = field(default_factory=dict)  # its own row, once it is known
 
     @property
     def event_id(self) -> str:
@@ -400,18 +389,6 @@ def _take_inside(rows: _Rows, found: _Found) -> None:
 
 
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #21327e8f
-def _read_tails(rows: _Rows, pairs: Sequence[_Behind]) -> tuple[list[_Behind], list[_Behind]]:
-    "The pairs whose own row stands, and those without one, or with a stale one."
-    there = rows.table.read([x.key for x in pairs])
-    standing, missing = [], []
-    for x in pairs:
-        x.row = there.get(x.key)
-        whose = rows.who.judge(x.row) if x.row else None
-        rows.meter.add(own=whose == "own")
-        (standing if whose in ("own", "live") else missing).append(x)
-    return standing, missing
-
-
 def _lengthen_heads(rows: _Rows, new: Sequence[_Behind]) -> set[str]:
     "Let heads live as long as what is to rest on them. Returns the ids whose head changed in between."
     again, changes, ids = set(), {}, {}
@@ -445,7 +422,14 @@ def _help_bids(rows: _Rows, pairs: Sequence[_Behind]) -> set[str]:
 def _take_behind(rows: _Rows, found: _Found) -> None:
     "Pairs whose head is another's: the head first lives as long as they will, then their own row."
     who = rows.who
-    standing, missing = _read_tails(rows, found.behind)
+    there = rows.table.read([x.key for x in found.behind])
+    standing: list[_Behind] = []
+    missing: list[_Behind] = []
+    for x in found.behind:
+        x.row = there.get(x.key, {})
+        whose = who.judge(x.row) if x.row else None
+        rows.meter.add(own=whose == "own")
+        (standing if whose in ("own", "live") else missing).append(x)
     for x in missing:
         # rows that only claim their id, behind a head that a rerun does not see: they are as they were
         if x.pair[1] is None and _came_later(who, x.head):
@@ -518,11 +502,11 @@ def _keep_alive(rows: _Rows, others: Sequence[Item]) -> None:
     "The first pair of an id lives as long as one that is renamed because of it."
     first = min(others, key=lambda r: (seq_of(r.get("run")), r.get("etlTime", 0)))
     key = _key_of(first)
-    while first is not None and rows.who.judge(first) == "live":
+    while first and rows.who.judge(first) == "live":
         longer = _longer_life(rows.who, first)
         if longer is None or rows.table.swap({key: (first, longer)}):
             return
-        first = rows.table.read([key]).get(key)
+        first = rows.table.read([key]).get(key, {})
 
 
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #aba028bf
@@ -594,7 +578,8 @@ class Claims:
         go_over = _claim_with_heads if self.rows.who.heads else _claim_pairs
         if not self.rows.who.writes:
             go_over = _look
-        answers, todo = [], list(ids)
+        answers: list[Answer] = []
+        todo = ids
         while todo:
             done, todo = go_over(self.rows, todo)
             answers += done

@@ -84,8 +84,8 @@ def snowplow_config(
     values = {name: data.get(name) for name in ("dynamodbTable", "awsRegion")}
     auth = data.get("auth", data)  # before 2-0-0 the keys stand beside the table
     if auth is not None:
-        keys = auth if isinstance(auth, dict) else {}
-        values |= {name: keys.get(name) for name in ("accessKeyId", "secretAccessKey")}
+        given = auth if isinstance(auth, dict) else {}
+        values |= {name: given.get(name) for name in ("accessKeyId", "secretAccessKey")}
     missing = [name for name, value in values.items() if not isinstance(value, str) or not value]
     if missing:
         raise ConfigError(f"{where} does not fit: wanted a text as {' and as '.join(missing)}.")
@@ -252,7 +252,7 @@ def _objects_below(paths: Iterable[str | None]) -> list[str]:
     "The objects at and below those addresses that are on S3, as a policy names them."
     arns = []
     for path in paths:
-        if is_s3(path):
+        if path and is_s3(path):
             address = "arn:aws:s3:::" + "/".join(bucket_and_key(path)).rstrip("/")
             is_bucket = "/" not in address
             arns += [f"{address}/*"] if is_bucket else [address, f"{address}/*"]

@@ -92,7 +92,9 @@ _CHUNK = 500  # pairs that one thread works on
 
 def _arrow_of(answers: Sequence[Answer]) -> pa.RecordBatch:
     "Answers as rows."
-    columns = list(zip(*answers)) or [()] * len(_ARROW)
+    columns: list[Any] = list(zip(*answers))
+    if not answers:
+        columns = [()] * len(_ARROW)
     columns[5] = list(map(utc, columns[5]))
     arrays = list(map(pa.array, columns, _ARROW.types))
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
@@ -119,7 +121,8 @@ def whole_ids(batches: Iterable[pa.RecordBatch]) -> Iterator[list[tuple[str, lis
 
 
 # %% ../../nbs/04_dynamodb/40_store.ipynb #0abaffd4
-_Batches = Iterator[pa.RecordBatch]
+_Batches = Iterable[pa.RecordBatch]
+_Body = Callable[[_Batches], Iterator[pa.RecordBatch]]  # of a task
 Writing = Callable[[Table, list[tuple[Key, int]]], int]  # sends keys with fates; says how many were left
 
 
@@ -150,10 +153,10 @@ class _Task:
         return Table(self.connection, Pace(self.rate), self.patience_s)
 
 
-def _claim_task(task: _Task, who: Claimant, read_first: bool | None) -> Callable[[_Batches], _Batches]:
+def _claim_task(task: _Task, who: Claimant, read_first: bool | None) -> _Body:
     "The body of a task: event_id, event_fingerprint (sorted by id) in, answers out."
 
-    def claim(batches: _Batches) -> _Batches:
+    def claim(batches: _Batches) -> Iterator[pa.RecordBatch]:
         table = task.table()
         claims = Claims(table, who, read_first)
         for answers in _in_threads(claims.of, whole_ids(batches)):
@@ -163,10 +166,10 @@ def _claim_task(task: _Task, who: Claimant, read_first: bool | None) -> Callable
     return claim
 
 
-def _write_task(task: _Task, write: Writing) -> Callable[[_Batches], _Batches]:
+def _write_task(task: _Task, write: Writing) -> _Body:
     "The body of a task: eventId, fingerprint, fate in; one row with the counters and `left` out."
 
-    def run(batches: _Batches) -> _Batches:
+    def run(batches: _Batches) -> Iterator[pa.RecordBatch]:
         table, left = task.table(), 0
         for batch in batches:
             rows = batch.to_pydict()
@@ -296,8 +299,8 @@ def _claim_pairs(
     if pairs.few is not None:
         columns = [pa.array([r[n] for r in pairs.few], pa.string()) for n in (0, 1)]
         batch = pa.RecordBatch.from_arrays(columns, names=["event_id", "event_fingerprint"])
-        answers = list(_claim_task(executor.task(1), who, read_first)(iter([batch])))
-        done = pa.Table.from_batches(answers, schema=_ARROW)
+        body = _claim_task(executor.task(1), who, read_first)
+        done = pa.Table.from_batches(body([batch]), schema=_ARROW)
         spark.createDataFrame(done).write.mode("overwrite").parquet(path)
         return Counter(json.loads(done["used"][-1].as_py()))
     tasks = max(1, min(_most_tasks(executor), -(-pairs.total // _CHUNK)))
@@ -320,7 +323,7 @@ def _write_rows(executor: ClaimExecutor, rows: DataFrame, write: Writing) -> Cou
     if not sent.few:
         return Counter()
     batch = pa.RecordBatch.from_pylist([r.asDict() for r in sent.few])
-    [done] = _write_task(executor.task(1), write)(iter([batch]))
+    [done] = _write_task(executor.task(1), write)([batch])
     return Counter(json.loads(done.column("used")[0].as_py()))
 
 
@@ -351,7 +354,7 @@ def _remove_from_files(spark: SparkSession, folder: str, ids: Sequence[str]) -> 
         _replace_without(unquote(r.path), ids)
 
 
-# %% ../../nbs/04_dynamodb/40_store.ipynb #0d81e0a5
+# %% ../../nbs/04_dynamodb/40_store.ipynb #fc67f50e
 _LOG = logging.getLogger(__name__)
 
 
@@ -364,6 +367,7 @@ class _Attempt:
     released: int | None = None  # rows of earlier attempts that went before its commit; None: not settled
 
 
+# %% ../../nbs/04_dynamodb/40_store.ipynb #0d81e0a5
 @dataclass
 class _DynamoStore:
     "Where the table is, how it is to be used, and what was read of it."
@@ -393,11 +397,23 @@ class _DynamoStore:
         return self.connection.table
 
     @property
+    def table(self) -> Table:
+        "The table."
+        assert self._table, "`markers` opens it"
+        return self._table
+
+    @property
+    def executor(self) -> ClaimExecutor:
+        "Who sends keys to the table."
+        assert self._executor, "`markers` opens the table"
+        return self._executor
+
+    @property
     def layout(self) -> str:
         "`heads`, or `pairs` as Snowplow writes them: what the ledger says, else what the table holds."
         if self._layout is None:
             any_row = f'SELECT "eventId" FROM "{self.name}"'
-            strange = not self._log and next(self._table.select(any_row, limit=1), None) is not None
+            strange = not self._log and next(self.table.select(any_row, limit=1), None) is not None
             self._layout = "pairs" if strange or self.as_snowplow else "heads"
         return self._layout
 
@@ -434,7 +450,7 @@ def _markers(store: _DynamoStore) -> list[Marker]:
         return []
     # '0' sorts before all places, which have twelve digits
     after = place(store._log[-1].seq) if store._log else "0"
-    for marker in map(log_marker, store._table.log_after(after)):
+    for marker in map(log_marker, store.table.log_after(after)):
         if marker.kind == "recipe":
             store._layout = marker.info["layout"]
             agreed_on = {name: value for name, value in marker.info.items() if name != "layout"}
@@ -450,10 +466,10 @@ def _append(store: _DynamoStore, marker: Marker) -> bool:
         marker = replace(marker, info={**marker.info, "layout": store.layout})
     item = log_item(marker)
     key = (LOG, item["fingerprint"])
-    store._table.meter.add(write_units=len(item["info"]) // 1024)
-    refused = store._table.insert({key: item})
+    store.table.meter.add(write_units=len(item["info"]) // 1024)
+    refused = store.table.insert({key: item})
     if refused:
-        there = refused[key] or store._table.read([key])[key]
+        there = refused[key] or store.table.read([key])[key]
         if there.get("info") != item["info"]:
             return False
     if marker.kind == "recipe":
@@ -500,7 +516,7 @@ def _claim(store: "DynamoStore", claim: Claim, who: Claimant, pairs: Gathered, t
             "of its batch. Give etl_time, or name a time in order_by."
         )
     if pairs.total and tells:
-        rate, took = grouped(int(store.max_wcu)), duration(pairs.total / store.max_wcu)
+        rate, took = grouped(int(store.executor.max_wcu)), duration(pairs.total / store.executor.max_wcu)
         total = counted(pairs.total, "pair")
         _LOG.info("  %s to claim at %s write units a second: about %s", total, rate, took)
     attempt = store._attempts[claim.token]
@@ -508,7 +524,7 @@ def _claim(store: "DynamoStore", claim: Claim, who: Claimant, pairs: Gathered, t
     own = [m for m in store._log if m.kind == "claim" and m.batch_id == claim.batch_id]
     tried_before = any(m.seq < claim.seq for m in own)
     read_first = True if claim.rerun or tried_before else None
-    attempt.used += _claim_pairs(store._executor, pairs, who, read_first, path)
+    attempt.used += _claim_pairs(store.executor, pairs, who, read_first, path)
     attempt.calls += 1
     return path
 
@@ -555,7 +571,7 @@ def _known(
         return Lookup(_known_keys(store.spark.createDataFrame([], ANSWERS)))
     who = _claimant(store, claim, retention_s)
     order = [c for c in ("place", "pair") if c in pairs.columns]
-    asked = _gather(store._executor, pairs.select("event_id", "event_fingerprint", *order))
+    asked = _gather(store.executor, pairs.select("event_id", "event_fingerprint", *order))
     path = _claim(store, claim, who, asked, tells=who.writes)
     if who.writes:
         _LOG.info("  %s", _summary(store, claim))
@@ -600,7 +616,7 @@ def _odd_fates(
 # %% ../../nbs/04_dynamodb/40_store.ipynb #e4cc0b71
 def _send(store: _DynamoStore, rows: DataFrame, write: Writing, claim: Claim | None = None) -> int:
     "Send rows (eventId, fingerprint, fate) to the table. Returns what `write` sums up to."
-    used = _write_rows(store._executor, rows, write)
+    used = _write_rows(store.executor, rows, write)
     if claim:
         store._attempts[claim.token].used += used
     return int(used.get("left", 0))
@@ -626,16 +642,19 @@ def _too_late(batch_id: str, less: str, yielded: Sequence[str]) -> ManifestError
     )
 
 
-def _keys_of_run(store: _DynamoStore, run: str, token: str, scan: bool = True) -> DataFrame | None:
-    "The keys of a run's rows: from its files, or by a scan if it was killed before it wrote them all."
+def _answered_keys(store: _DynamoStore, run: str, token: str) -> DataFrame | None:
+    "The keys of a run's rows, by its files; None if it was killed before it wrote them all."
     batch_id = run.rpartition("@")[0]
     fs, inner = filesystem(_answers_of(store, batch_id, token))
     if fs.get_file_info(f"{inner}/call=0/_SUCCESS").type.name == "File":
         return _rows_of(store, batch_id, token).select("eventId", "fingerprint")
-    if not scan:
-        return None
+    return None
+
+
+def _scanned_keys(store: _DynamoStore, run: str) -> DataFrame:
+    "The keys of a run's rows, by a scan of the table."
     text = f'SELECT "eventId", "fingerprint" FROM "{store.name}" WHERE "run"=?'
-    found = [(item["eventId"], item["fingerprint"]) for item in store._table.select(text, run)]
+    found = [(item["eventId"], item["fingerprint"]) for item in store.table.select(text, run)]
     return store.spark.createDataFrame(found, "eventId string, fingerprint string")
 
 
@@ -648,10 +667,11 @@ def _release(store: "DynamoStore", claim: Claim) -> int:
         is_earlier = m.kind == "claim" and m.batch_id == claim.batch_id and m.seq < claim.seq
         if not is_earlier or run_of(m) == f"{claim.batch_id}@{claim.sees}":
             continue
-        # what a killed attempt had matters only to those who yielded to it
-        taken = _keys_of_run(store, run_of(m), m.info["token"], scan=bool(yielded))
+        taken = _answered_keys(store, run_of(m), m.info["token"])
         if taken is None:
-            continue
+            if not yielded:
+                continue  # what a killed attempt had matters only to those who yielded to it
+            taken = _scanned_keys(store, run_of(m))
         rows = taken.join(kept, ["eventId", "fingerprint"], "left_anti")
         # those that are to go: what went is not sure where an answer was lost
         if not (n := rows.count()):
@@ -669,7 +689,9 @@ def _delete_forgotten(store: "DynamoStore", batch_id: str) -> None:
         if m.batch_id == batch_id and m.kind == "commit":
             commit = m.info
     run = f"{batch_id}@{commit['first_seq']}"
-    rows = _keys_of_run(store, run, commit["token"])
+    rows = _answered_keys(store, run, commit["token"])
+    if rows is None:
+        rows = _scanned_keys(store, run)
     _send(store, rows.withColumn("fate", F.lit(0)), deleting(run))
 
 
@@ -706,19 +728,19 @@ def _check_rests(store: "DynamoStore", claim: Claim) -> None:
 # %% ../../nbs/04_dynamodb/40_store.ipynb #328abb97
 def _settle(store: "DynamoStore", claim: Claim, keys: DataFrame) -> int:
     "Write what has to be in the table before the commit. Returns how many rows of earlier attempts went."
-    retention_s = int(claim.ledger.recipe["retention_days"]) * 86400
+    retention_s = claim.ledger.retention_s
     if not store._attempts[claim.token].calls:
         store.known(claim, keys, retention_s)
     if "event_id" in keys.columns:
         # the ids that renamed events get are ids like others; whoever has one already keeps it
-        new = _gather(store._executor, keys.where("is_new_id").select("event_id", "event_fingerprint"))
+        new = _gather(store.executor, keys.where("is_new_id").select("event_id", "event_fingerprint"))
         if new.total:
             _claim(store, claim, _claimant(store, claim, retention_s), new)
     _mark(store, claim, keys)
     return _release(store, claim)
 
 
-def _replace(store: "DynamoStore", marker: Marker, claim: Claim | None, keys: DataFrame | None) -> bool:
+def _replace(store: "DynamoStore", marker: Marker, claim: Claim | None, keys: Any) -> bool:
     "Commit a batch: what became of its pairs first, its marker last. Or forget it: its marker first."
     if claim is None:
         done = store.append(marker)
@@ -746,7 +768,7 @@ def _held(
     "List what the table has of some ids; rows of runs that are over do not count."
     over, unfinished = runs_over(ledger)
     found = []
-    for item in store._table.of_ids([key_text(i) for i in event_ids]):
+    for item in store.table.of_ids([key_text(i) for i in event_ids]):
         if item.get("run") in over:
             continue
         at_head = item["fingerprint"] == FIRST
@@ -790,29 +812,6 @@ def _gone(store: _DynamoStore, ledger: Ledger, retention_s: int) -> set[str]:
     return gone
 
 
-def _expire(store: _DynamoStore, ledger: Ledger, batches: Sequence[str]) -> None:
-    "Remove the files of claims of batches that have expired; the table expires its items itself."
-    times = ledger.times()
-    newest = max(times.values(), default=0)
-    kept_s = int((ledger.recipe or {}).get("retention_days", 180)) * 86400
-    for batch_id, etl in times.items():
-        if etl + kept_s < newest:
-            remove_folder(f"{store.folder}/claims/batch_id={batch_id}")
-
-
-def _tidy(store: _DynamoStore, retention_s: int) -> None:
-    "Let the files of claims go that no rerun can need, once in 64 commits. Safe to lose."
-    ledger = Ledger(store._log)
-    newest = ledger.newest_time()
-    if newest is None or len(ledger.committed()) % _TIDY_EVERY:
-        return
-    with suppress(Exception):
-        there = set(names_in(f"{store.folder}/claims"))
-        for batch_id, etl in ledger.times().items():
-            if etl < newest - retention_s and f"batch_id={batch_id}" in there:
-                remove_folder(f"{store.folder}/claims/batch_id={batch_id}")
-
-
 # %% ../../nbs/04_dynamodb/40_store.ipynb #5b4473c8
 class DynamoStore(_DynamoStore):
     "Markers and keys in a DynamoDB table; the answers of claims as files."
@@ -820,8 +819,28 @@ class DynamoStore(_DynamoStore):
     exclusive, texts = False, True
     markers, append, replace = _markers, _append, _replace
     known, held, gone = _known, _held, _gone
-    used, summary, expire, tidy = _units_of, _summary, _expire, _tidy
+    used, summary = _units_of, _summary
     _remove_answers = _remove_answers
+
+    def expire(self, ledger: Ledger, batches: Sequence[str]) -> None:
+        "Remove the files of claims of batches that have expired; the table expires its items itself."
+        times = ledger.times()
+        newest = max(times.values(), default=0)
+        for batch_id, etl in times.items():
+            if etl + ledger.retention_s < newest:
+                remove_folder(f"{self.folder}/claims/batch_id={batch_id}")
+
+    def tidy(self, retention_s: int) -> None:
+        "Let the files of claims go that no rerun can need, once in 64 commits. Safe to lose."
+        ledger = Ledger(self._log)
+        newest = ledger.newest_time()
+        if newest is None or len(ledger.committed()) % _TIDY_EVERY:
+            return
+        with suppress(Exception):
+            there = set(names_in(f"{self.folder}/claims"))
+            for batch_id, etl in ledger.times().items():
+                if etl < newest - retention_s and f"batch_id={batch_id}" in there:
+                    remove_folder(f"{self.folder}/claims/batch_id={batch_id}")
 
     def notes(self, claim: Claim) -> list[str]:
         "Tell how the table is laid out, and the unfinished batches on which drops rest."
@@ -842,7 +861,7 @@ class DynamoStore(_DynamoStore):
         before = Ledger(self.markers())
         keys = [(key_text(i), FIRST, 0) for i in event_ids]
         rows = self.spark.createDataFrame(keys, "eventId string, fingerprint string, fate int")
-        used = _write_rows(self._executor, rows, removing)
+        used = _write_rows(self.executor, rows, removing)
         self._remove_answers(before, event_ids)
         if used.get("left") or Ledger(self.markers()).next != before.next:
             raise BusyError(

@@ -131,8 +131,9 @@ class Pace:
 class Meter:
     "Counts of what was asked and found; any number of threads."
 
-    def __init__(self):
-        self.counts, self._lock = Counter(), threading.Lock()
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
     def add(self, **counts: float) -> None:
         "Add to some counts."
@@ -141,14 +142,10 @@ class Meter:
 
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #5ebc45bf
-def _is_busy(why: str) -> bool:
-    return any(word in why for word in ("hrottl", "Throughput", "LimitExceeded", "TooMany"))
-
-
 def _no_answer(table: str, why: str, seconds: float) -> ManifestError:
     "The table stayed busy or out of reach."
     remedy = "Check --dynamodb-endpoint, --aws-region and the network"
-    if _is_busy(why):
+    if any(word in why for word in ("hrottl", "Throughput", "LimitExceeded", "TooMany")):
         remedy = "Lower max_wcu or raise the table's capacity"
     return ManifestError(
         f"The DynamoDB table {table} has answered nothing but {why} for {seconds:g} seconds. "
@@ -190,7 +187,7 @@ class _Table:
     client: Any = None  # else the one of this process
     meter: Meter = field(default_factory=Meter)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.client = self.client or client_of(self.connection)
 
     @property
@@ -380,107 +377,65 @@ def _keys_done(table: _Table, keys: Iterable[Key], members: Sequence[Statement])
     return {key for key, answer in zip(keys, _run_statements(table, members)) if "Error" not in answer}
 
 
-def _insert(table: _Table, items: Mapping[Key, Item]) -> dict[Key, Item | None]:
-    "Put items where there are none. Returns the refused keys, with what is there if that is said."
-    members = [_insert_statement(table.name, item) for item in items.values()]
-    refused = {}
-    for key, answer in zip(items, _run_statements(table, members)):
-        if "Error" in answer:
-            there = answer["Error"].get("Item")
-            refused[key] = _plain(there) if there else None
-    return refused
+class _Items(_Table):
+    "Items as they are put, read and changed."
+
+    def insert(self, items: Mapping[Key, Item]) -> dict[Key, Item | None]:
+        "Put items where there are none. Returns the refused keys, with what is there if that is said."
+        members = [_insert_statement(self.name, item) for item in items.values()]
+        refused = {}
+        for key, answer in zip(items, _run_statements(self, members)):
+            if "Error" in answer:
+                there = answer["Error"].get("Item")
+                refused[key] = _plain(there) if there else None
+        return refused
+
+    def read(self, keys: Sequence[Key]) -> dict[Key, Item]:
+        "Read items (strongly consistent), 100 a request; those that are not there are left out."
+        found: dict[Key, Item] = {}
+        for part in in_parts(keys, 100):
+            asked = [{"eventId": {"S": i}, "fingerprint": {"S": p}} for i, p in part]
+            patience = _Patience(self.patience_s)
+            while asked:
+                wanted = {self.name: {"Keys": asked, "ConsistentRead": True}}
+                answer = _ask(self, "batch_get_item", RequestItems=wanted)
+                items = map(_plain, answer["Responses"].get(self.name, []))
+                found |= {(item["eventId"], item["fingerprint"]): item for item in items}
+                left = answer.get("UnprocessedKeys", {}).get(self.name, {}).get("Keys", [])
+                self.meter.add(read_units=len(asked) - len(left))
+                if left:
+                    _wait_for_rest(self, len(left), len(asked), patience)
+                asked = left
+        return found
+
+    def swap(
+        self,
+        changes: Mapping[Key, tuple[Item, Item]],  # what was read, and what to set; None removes
+    ) -> set[Key]:
+        "Change items that are still as they were read. Returns the keys of those changed."
+        members = [_swap_statement(self.name, key, old, new) for key, (old, new) in changes.items()]
+        return _keys_done(self, changes, members)
+
+    def select(self, text: str, *values: str | int, limit: int | None = None) -> Iterator[Item]:
+        "Give the items that a SELECT finds (strongly consistent), page by page."
+        words: dict[str, Any] = {"Statement": text, "ConsistentRead": True, "ReturnConsumedCapacity": "TOTAL"}
+        words |= {"Parameters": [_to_aws(v) for v in values]} if values else {}
+        words |= {"Limit": limit} if limit else {}
+        while True:
+            answer = _ask(self, "execute_statement", **words)
+            self.meter.add(read_units=answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0))
+            yield from map(_plain, answer["Items"])
+            if limit or not answer.get("NextToken"):
+                return
+            words["NextToken"] = answer["NextToken"]
 
 
-def _read(table: _Table, keys: Sequence[Key]) -> dict[Key, Item]:
-    "Read items (strongly consistent), 100 a request; those that are not there are left out."
-    found: dict[Key, Item] = {}
-    for part in in_parts(keys, 100):
-        asked = [{"eventId": {"S": i}, "fingerprint": {"S": p}} for i, p in part]
-        patience = _Patience(table.patience_s)
-        while asked:
-            wanted = {table.name: {"Keys": asked, "ConsistentRead": True}}
-            answer = _ask(table, "batch_get_item", RequestItems=wanted)
-            items = map(_plain, answer["Responses"].get(table.name, []))
-            found |= {(item["eventId"], item["fingerprint"]): item for item in items}
-            left = answer.get("UnprocessedKeys", {}).get(table.name, {}).get("Keys", [])
-            table.meter.add(read_units=len(asked) - len(left))
-            if left:
-                _wait_for_rest(table, len(left), len(asked), patience)
-            asked = left
-    return found
-
-
-def _swap(
-    table: _Table,
-    changes: Mapping[Key, tuple[Item, Item]],  # what was read, and what to set; None removes
-) -> set[Key]:
-    "Change items that are still as they were read. Returns the keys of those changed."
-    members = [_swap_statement(table.name, key, old, new) for key, (old, new) in changes.items()]
-    return _keys_done(table, changes, members)
-
-
-# %% ../../nbs/04_dynamodb/20_table.ipynb #40e80d0d
+# %% ../../nbs/04_dynamodb/20_table.ipynb #484de374
 LOG = "#dedup_nb"  # eventId of the ledger's items
 _OF_RUN = '"eventId"=? AND "fingerprint"=? AND "run"=?'
 
 
-def _mark(table: _Table, fates: Mapping[Key, int], run: str) -> set[Key]:
-    "Write the fate of items of a run. Returns the keys that are no longer of this run."
-    text = f'UPDATE "{table.name}" SET "fate"=? WHERE {_OF_RUN}'
-    members = []
-    for key, fate in fates.items():
-        members.append(_statement(text, int(fate), *key, run))
-    return set(fates) - _keys_done(table, fates, members)
-
-
-def _delete(table: _Table, keys: Sequence[Key], run: str) -> int:
-    "Delete items of a run, but no head that later fingerprints of other batches rest on."
-    text = f'DELETE FROM "{table.name}" WHERE {_OF_RUN} AND "until" IS MISSING'
-    return len(_keys_done(table, keys, [_statement(text, *key, run) for key in keys]))
-
-
-def _remove(table: _Table, items: Sequence[Item]) -> list[Key]:
-    "Delete items that are still as they were read. Returns the keys of those that changed, and stand."
-    keys, members = [(item["eventId"], item["fingerprint"]) for item in items], []
-    for key, item in zip(keys, items):
-        unchanged, values = _as_it_was(key, item)
-        members.append(_statement(f'DELETE FROM "{table.name}" WHERE {unchanged}', *values))
-    done = _keys_done(table, keys, members)
-    # of the others an answer was lost, or the table swept them away
-    return list(_read(table, [key for key in keys if key not in done]))
-
-
-def _select(table: _Table, text: str, *values: str | int, limit: int | None = None) -> Iterator[Item]:
-    "Give the items that a SELECT finds (strongly consistent), page by page."
-    words: dict[str, Any] = {"Statement": text, "ConsistentRead": True, "ReturnConsumedCapacity": "TOTAL"}
-    words |= {"Parameters": [_to_aws(v) for v in values]} if values else {}
-    words |= {"Limit": limit} if limit else {}
-    while True:
-        answer = _ask(table, "execute_statement", **words)
-        table.meter.add(read_units=answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0))
-        yield from map(_plain, answer["Items"])
-        if limit or not answer.get("NextToken"):
-            return
-        words["NextToken"] = answer["NextToken"]
-
-
-def _of_ids(table: _Table, ids: Sequence[str]) -> list[Item]:
-    "Find all items of these ids."
-    found: list[Item] = []
-    for part in in_parts(ids, 50):
-        among = ",".join("?" * len(part))
-        found += _select(table, f'SELECT * FROM "{table.name}" WHERE "eventId" IN [{among}]', *part)
-    return found
-
-
-def _log_after(table: _Table, place: str) -> list[Item]:
-    "Read the items of the ledger behind a place."
-    text = f'SELECT * FROM "{table.name}" WHERE "eventId"=? AND "fingerprint">?'
-    return sorted(_select(table, text, LOG, place), key=lambda i: i["fingerprint"])
-
-
-# %% ../../nbs/04_dynamodb/20_table.ipynb #484de374
-class Table(_Table):
+class Table(_Items):
     """All calls on items: bounded in time, paced, counted.
 
     Throttled members are sent again alone; an unknown outcome is asked for, never guessed. A table that stays
@@ -488,9 +443,42 @@ class Table(_Table):
     """
 
     ask, statements = _ask, _run_statements
-    insert, read, swap = _insert, _read, _swap
-    mark, delete, remove = _mark, _delete, _remove
-    select, of_ids, log_after = _select, _of_ids, _log_after
+
+    def mark(self, fates: Mapping[Key, int], run: str) -> set[Key]:
+        "Write the fate of items of a run. Returns the keys that are no longer of this run."
+        text = f'UPDATE "{self.name}" SET "fate"=? WHERE {_OF_RUN}'
+        members = []
+        for key, fate in fates.items():
+            members.append(_statement(text, int(fate), *key, run))
+        return set(fates) - _keys_done(self, fates, members)
+
+    def delete(self, keys: Sequence[Key], run: str) -> int:
+        "Delete items of a run, but no head that later fingerprints of other batches rest on."
+        text = f'DELETE FROM "{self.name}" WHERE {_OF_RUN} AND "until" IS MISSING'
+        return len(_keys_done(self, keys, [_statement(text, *key, run) for key in keys]))
+
+    def remove(self, items: Sequence[Item]) -> list[Key]:
+        "Delete items that are still as they were read. Returns the keys of those that changed, and stand."
+        keys, members = [(item["eventId"], item["fingerprint"]) for item in items], []
+        for key, item in zip(keys, items):
+            unchanged, values = _as_it_was(key, item)
+            members.append(_statement(f'DELETE FROM "{self.name}" WHERE {unchanged}', *values))
+        done = _keys_done(self, keys, members)
+        # of the others an answer was lost, or the table swept them away
+        return list(self.read([key for key in keys if key not in done]))
+
+    def of_ids(self, ids: Sequence[str]) -> list[Item]:
+        "Find all items of these ids."
+        found: list[Item] = []
+        for part in in_parts(ids, 50):
+            among = ",".join("?" * len(part))
+            found += self.select(f'SELECT * FROM "{self.name}" WHERE "eventId" IN [{among}]', *part)
+        return found
+
+    def log_after(self, place: str) -> list[Item]:
+        "Read the items of the ledger behind a place."
+        text = f'SELECT * FROM "{self.name}" WHERE "eventId"=? AND "fingerprint">?'
+        return sorted(self.select(text, LOG, place), key=lambda i: i["fingerprint"])
 
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #6b96725e
@@ -535,9 +523,9 @@ def create_table(table: Table) -> None:
 
     keys = [{"AttributeName": n, "KeyType": k} for n, k in _LAYOUT]
     types = [{"AttributeName": n, "AttributeType": "S"} for n, _ in _LAYOUT]
-    made = dict(KeySchema=keys, AttributeDefinitions=types, BillingMode="PAY_PER_REQUEST")
     with suppress(ClientError):  # the other run was quicker
-        table.ask("create_table", "ResourceInUse", **made)
+        layout: dict[str, Any] = {"KeySchema": keys, "AttributeDefinitions": types}
+        table.ask("create_table", "ResourceInUse", **layout, BillingMode="PAY_PER_REQUEST")
     described(table, coming=True)
     if _ttl_of(table) is None:
         expiry = {"Enabled": True, "AttributeName": "ttl"}

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
-from itertools import count
 from typing import Any
 
 import pyarrow.compute as pc
@@ -161,9 +160,10 @@ def _newest_version(store: _LakeStore) -> int | None:
     if store._version is None:
         return max((int(n[:20]) for n in names_in(log) if _VERSION.fullmatch(n)), default=None)
     fs, inner = filesystem(log)
-    for version in count(store._version + 1):
-        if not fs.get_file_info(f"{inner}/{version:020d}.json").is_file:
-            return version - 1
+    version = store._version
+    while fs.get_file_info(f"{inner}/{version + 1:020d}.json").is_file:
+        version += 1
+    return version
 
 
 def _read_by_spark(store: _LakeStore) -> list[Marker]:
@@ -260,7 +260,7 @@ def _replace(store: _LakeStore, marker: Marker, claim: Claim | None, keys: DataF
     if not _is_ours(store, marker):
         return False
     rows = _marker_row(store.spark, marker)
-    if keys is not None:
+    if claim and keys is not None:
         rows = _key_rows(claim, keys).unionByName(rows)
         rows = rows.coalesce(1) if marker.info.get("pairs", _SMALL) < _SMALL else rows
     if claim and not claim.rerun:
@@ -283,8 +283,10 @@ def _live_entries(claim: Claim, retention_s: int) -> list[Entry]:
     earlier = [
         e for e in claim.ledger.committed() if e.first_seq < claim.sees and e.batch_id != claim.batch_id
     ]
-    timeless = claim.etl is None
-    return [e for e in earlier if timeless or e.etl is None or e.etl + retention_s >= claim.etl]
+    if claim.etl is None:
+        return earlier
+    oldest = claim.etl - retention_s
+    return [e for e in earlier if e.etl is None or e.etl >= oldest]
 
 
 def _seen_keys(store: _LakeStore, claim: Claim, live: Sequence[Entry], retention_s: int) -> DataFrame:
@@ -338,40 +340,8 @@ def _known(
     return Lookup(found.selectExpr(*KEY, "pair", "fate", *whose, "true as of_id"))
 
 
-# %% ../../nbs/03_manifest/40_lake.ipynb #ff50ffef
-def _held(
-    store: _LakeStore, event_ids: Sequence[str], ledger: Ledger, retention_s: int
-) -> list[dict[str, Any]]:
-    "List what the table has of some ids, for people."
-    asked = _frame_of(store.spark, [{"event_id": i} for i in event_ids], "event_id string")
-    ids = F.broadcast(asked.select("event_id", *id_key(F.col("event_id"))))
-    about = ("event_id", "batch_id", "fate", "pair is null as only_id", "origin as keeps_alive_of")
-    with temporary_conf(store.spark):
-        rows = store.keys().join(ids, KEY).selectExpr(*about).collect()
-    return [{**r.asDict(), "open": False} for r in rows]
-
-
-def _remove_ids(store: _LakeStore, event_ids: Sequence[str]) -> int:
-    "Remove the keys of some ids, of whatever batch; how many."
-    with temporary_conf(store.spark):
-        asked = _frame_of(store.spark, [{"event_id": i} for i in event_ids], "event_id string")
-        found = asked.select(*id_key(F.col("event_id"))).distinct().collect()
-        if not found:
-            return 0
-        keys = ", ".join(f"({r.hi}L, {r.lo}L, {str(r.packed).lower()})" for r in found)
-        where = f"kind = 'key' and (hi, lo, packed) in ({keys})"
-        return store.spark.sql(f"delete from {store._sql} where {where}").first().num_affected_rows
-
-
 # %% ../../nbs/03_manifest/40_lake.ipynb #7a3d2832
 _MERGE_BELOW = 50_000_000  # keys of 64 eras: beyond that their files are large already
-
-
-def _stored_in(entry: Entry, ledger: Ledger) -> tuple[int, int]:
-    "The eras, from one to before another, that lie in one place with a batch's: 64 old ones became one."
-    era = era_of(entry.first_seq)
-    first = era // _ERAS * _ERAS
-    return (first, first + _ERAS) if first + _ERAS <= era_of(ledger.next) else (era, era + 1)
 
 
 def _expired_eras(ledger: Ledger, retention_s: int) -> dict[tuple[int, int], list[str]]:
@@ -379,9 +349,13 @@ def _expired_eras(ledger: Ledger, retention_s: int) -> dict[tuple[int, int], lis
     newest = ledger.newest_time()
     if newest is None:
         return {}
-    batches, alive = {}, set()
+    batches: dict[tuple[int, int], list[str]] = {}
+    alive = set()
     for e in ledger.committed():
-        eras = _stored_in(e, ledger)
+        era = era_of(e.first_seq)
+        first, eras = era // _ERAS * _ERAS, (era, era + 1)
+        if first + _ERAS <= era_of(ledger.next):  # 64 old ones became one
+            eras = (first, first + _ERAS)
         batches.setdefault(eras, []).append(e.batch_id)
         if e.etl is None or e.etl >= newest - retention_s:
             alive.add(eras)
@@ -433,24 +407,45 @@ def _tidy(store: _LakeStore, retention_s: int) -> None:
             store.puts.remove_before((now - 1) * _PLACES)
 
 
-def _expire(store: _LakeStore, ledger: Ledger, batches: Sequence[str]) -> None:
-    "Remove the keys of these batches; put small files together, remove those that no reader needs."
-    with temporary_conf(store.spark):
-        if batches:
-            listed = ", ".join(map(literal, batches))
-            store.spark.sql(f"delete from {store._sql} where kind = 'key' and batch_id in ({listed})")
-        store.spark.sql(f"optimize {store._sql}")
-        store.spark.sql(f"vacuum {store._sql}")
-
-
 # %% ../../nbs/03_manifest/40_lake.ipynb #37434abb
 class LakeStore(_LakeStore):
     "Markers and keys in a Delta table: `LakeStore(spark, path)`."
 
     exclusive, texts = True, False
     markers, append, replace = _markers, _append, _replace
-    known, held, remove_ids = _known, _held, _remove_ids
-    tidy, expire = _tidy, _expire
+    known, tidy = _known, _tidy
+
+    def held(self, event_ids: Sequence[str], ledger: Ledger, retention_s: int) -> list[dict[str, Any]]:
+        "List what the table has of some ids, for people."
+        named = [{"event_id": i} for i in event_ids]
+        asked = _frame_of(self.spark, named, "event_id string")
+        ids = F.broadcast(asked.select("event_id", *id_key(F.col("event_id"))))
+        about = ("event_id", "batch_id", "fate", "pair is null as only_id", "origin as keeps_alive_of")
+        with temporary_conf(self.spark):
+            found = self.keys().join(ids, KEY).selectExpr(*about)
+            rows = [r.asDict() for r in found.collect()]
+        return [{**row, "open": False} for row in rows]
+
+    def remove_ids(self, event_ids: Sequence[str]) -> int:
+        "Remove the keys of some ids, of whatever batch; how many."
+        with temporary_conf(self.spark):
+            asked = _frame_of(self.spark, [{"event_id": i} for i in event_ids], "event_id string")
+            found = asked.select(*id_key(F.col("event_id"))).distinct().collect()
+            if not found:
+                return 0
+            keys = ", ".join(f"({r.hi}L, {r.lo}L, {str(r.packed).lower()})" for r in found)
+            where = f"kind = 'key' and (hi, lo, packed) in ({keys})"
+            [done] = self.spark.sql(f"delete from {self._sql} where {where}").collect()
+            return done.num_affected_rows
+
+    def expire(self, ledger: Ledger, batches: Sequence[str]) -> None:
+        "Remove the keys of these batches; put small files together, remove those that no reader needs."
+        with temporary_conf(self.spark):
+            if batches:
+                listed = ", ".join(map(literal, batches))
+                self.spark.sql(f"delete from {self._sql} where kind = 'key' and batch_id in ({listed})")
+            self.spark.sql(f"optimize {self._sql}")
+            self.spark.sql(f"vacuum {self._sql}")
 
     def gone(self, ledger: Ledger, retention_s: int) -> set[str]:
         "The batches whose keys were removed as expired."
@@ -465,11 +460,12 @@ class LakeStore(_LakeStore):
         return {}
 
 
+# %% ../../nbs/03_manifest/40_lake.ipynb #9715a397
 def lake_store(
     spark: SparkSession,
     folder: str,
     force: bool = False,  # go on though another host wrote last, where nothing keeps hosts apart
 ) -> LakeStore:
     "Open the store of a table in a folder."
-    log_store = spark.conf.get(f"spark.delta.logStore.{folder.partition(':')[0]}.impl", "")
+    log_store = spark.conf.get(f"spark.delta.logStore.{folder.partition(':')[0]}.impl", "") or ""
     return LakeStore(spark, folder, force=force, puts=conditional_puts(folder, log_store))

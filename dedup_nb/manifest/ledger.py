@@ -78,9 +78,9 @@ class Entry:
     batch_id: str
     state: str  # claimed, committed, abandoned, forgotten
     seq: int  # of its newest marker
-    first_seq: int | None  # of the claim that it was first committed under
+    first_seq: int  # of the claim that it was first committed under; 0: of none
     info: Mapping[str, Any]  # of its newest marker: token, host, pid, at, ...
-    committed: Mapping[str, Any] | None = None  # of its newest commit, if that is still in force
+    committed: Mapping[str, Any] = field(default_factory=dict)  # of its newest commit, while that is in force
 
     @property
     def etl(self) -> int | None:
@@ -93,11 +93,11 @@ _STATE = {"claim": "claimed", "commit": "committed", "abandon": "abandoned", "fo
 
 def _next_entry(before: Entry | None, m: Marker) -> Entry:
     "What a batch is after one more marker."
-    first, committed = (before.first_seq, before.committed) if before else (None, None)
+    first, committed = (before.first_seq, before.committed) if before else (0, {})
     if m.kind == "commit":
         first, committed = m.info["first_seq"], m.info
     if m.kind == "forget":
-        first, committed = None, None
+        first, committed = 0, {}
     # a rerun that failed leaves the first commit in force
     state = "committed" if m.kind == "abandon" and committed else _STATE[m.kind]
     return Entry(m.batch_id, state, m.seq, first, m.info, committed)
@@ -136,6 +136,11 @@ class _Ledger:
         recipes = [m.info for m in self.markers if m.kind == "recipe"]
         return recipes[-1] if recipes else None
 
+    @property
+    def retention_s(self) -> int:
+        "Seconds for which its pairs are remembered."
+        return int(plain_recipe(self.recipe or {})["retention_days"]) * 86400
+
     @cached_property
     def is_bound(self) -> bool:
         "Does anything rest on the recipe? A run that failed binds nobody."
@@ -172,7 +177,7 @@ class Ledger(_Ledger):
     def has_committed(self, batch_id: str, token: str) -> bool:
         "Is the commit that is in force that of this attempt?"
         mine = self.entries.get(batch_id)
-        return bool(mine and mine.committed and mine.committed["token"] == token)
+        return bool(mine and mine.committed.get("token") == token)
 
     def entry(self, batch_id: str) -> Entry:
         "What is known of a batch; raises `ManifestError` if there is nothing."
@@ -217,7 +222,7 @@ class Claim:
     etl: int | None  # time of the batch, seconds since 1970
     rerun: bool = False  # was it committed before?
     notes: tuple[str, ...] = ()  # what had to be done to get it, for the summary
-    ledger: Ledger | None = field(default=None, repr=False, compare=False)  # as the claim was made
+    ledger: Ledger = field(default_factory=Ledger, repr=False, compare=False)  # as the claim was made
 
 
 # %% ../../nbs/03_manifest/10_ledger.ipynb #c1b536ec
@@ -308,7 +313,7 @@ def another_recipe(name: str, differ: Sequence[str], rerun: bool) -> RecipeError
 _NAMED = {"column": "fingerprints in {}", "some": "fingerprints in {}", "empty": "nothing in {}"}
 
 
-def _is_real(kind: str) -> bool:
+def _is_real(kind: str | None) -> bool:
     return kind in ("column", "some")
 
 
@@ -328,7 +333,9 @@ def other_kind(
 ) -> str | None:
     "Said of a batch whose fingerprints meet none of those that its manifest has; None if they may."
     before = ledger.fingerprints
-    if None in (before, kind) or _is_real(before) == _is_real(kind) or (before, kind) == ("some", "empty"):
+    if before is None or kind is None:
+        return None
+    if _is_real(before) == _is_real(kind) or (before, kind) == ("some", "empty"):
         return None
     found = _NAMED.get(kind, "no column {}").format(column)
     stands_in = plain_recipe(ledger.recipe or {})["missing_fingerprint"]
@@ -339,7 +346,7 @@ def other_kind(
     )
 
 
-def another_kind(words: str, kind: str) -> RecipeError:
+def another_kind(words: str, kind: str | None) -> RecipeError:
     "What to do about a batch with `other_kind` of fingerprints."
     way_out = "Take the column out upstream"
     if not _is_real(kind):

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from ..base.config import Limits
 from ..base.errors import BusyError, counted, grouped, minute, some_of
 from dedup_nb.manifest.ledger import (
-    RECIPE_DEFAULTS,
     Claim,
     Entry,
     Ledger,
@@ -111,7 +110,7 @@ class _Manifest:
     @property
     def retention_s(self) -> int:
         "Seconds for which a pair is remembered."
-        return int(self.recipe.get("retention_days", RECIPE_DEFAULTS["retention_days"])) * 86400
+        return int(plain_recipe(self.recipe)["retention_days"]) * 86400
 
     def ledger(self) -> Ledger:
         "The ledger as it is now."
@@ -231,7 +230,7 @@ def _put_next(run: _Manifest, ledger: Ledger, asked: _Asked) -> Claim | None:
 
 
 # %% ../../nbs/03_manifest/20_protocol.ipynb #a31f4eee
-def _check_moves(run: _Manifest, tried: Counter, ledger: Ledger) -> None:
+def _check_moves(run: _Manifest, tried: Counter[int], ledger: Ledger) -> None:
     "Raise `ManifestError` if a place is refused again and again, and yet nothing stands there."
     tried[ledger.next] += 1
     if tried[ledger.next] >= _TRIES:
@@ -255,7 +254,8 @@ def _begin(
     Waits up to `wait_minutes` for another run, then raises `BusyError` that names it. Raises `ManifestError`
     for a committed batch without `rerun`.
     """
-    asked, tried, last_held = _Asked(batch_id, etl, info, rerun), Counter(), None
+    asked, last_held = _Asked(batch_id, etl, info, rerun), None
+    tried: Counter[int] = Counter()
     end = time.monotonic() + 60 * run.limits.wait_minutes
     while True:
         ledger = run.ledger()
@@ -274,23 +274,6 @@ def _begin(
             run.pause(min(5.0, max(0.2, left)))
 
 
-def _look(run: _Manifest, batch_id: str, etl: int | None, info: Mapping[str, Any]) -> Claim:
-    "Give what `begin` would, but nothing is written or held: for a run that only decides."
-    asked, ledger = _Asked(batch_id, etl, info), run.ledger()
-    _check_kind(run, ledger, asked)
-    return _next_claim(ledger, asked)
-
-
-def _known(
-    run: _Manifest,
-    claim: Claim,
-    pairs: Any,
-    pair_count: int | None = None,  # if somebody knows it
-) -> Lookup:
-    "Find what earlier batches have of the ids of these pairs."
-    return run.store.known(claim, pairs, run.retention_s, pair_count)
-
-
 # %% ../../nbs/03_manifest/20_protocol.ipynb #df5d1f03
 def _commit(run: _Manifest, claim: Claim, keys: Any, info: Mapping[str, Any]) -> None:
     """Commit the batch: its keys, and what is to be remembered of it (`info`).
@@ -298,7 +281,7 @@ def _commit(run: _Manifest, claim: Claim, keys: Any, info: Mapping[str, Any]) ->
     Raises `FencedError` if another attempt has taken it over.
     """
     own = {"token": claim.token, "seq": claim.seq, "etl": claim.etl, "first_seq": claim.sees}
-    tried = Counter()
+    tried: Counter[int] = Counter()
     if run.ledger().holds(claim.batch_id, claim.token):
         run.store.tidy(run.retention_s)
     while True:
@@ -326,19 +309,12 @@ def _close(
     check: Callable[[Ledger], Any] = lambda ledger: None,  # may raise, before each try
 ) -> None:
     "End the claim of an attempt, if it has one."
-    tried = Counter()
+    tried: Counter[int] = Counter()
     while (ledger := run.ledger()).holds(batch_id, token):
         check(ledger)
         if run.store.append(Marker(ledger.next, "abandon", batch_id, info)):
             return
         _check_moves(run, tried, ledger)
-
-
-def _give_up(run: _Manifest, batch_id: str, token: str, why: str = "failed") -> None:
-    "Close this attempt's own claim after a failure, if it has one, so that others need not wait for it."
-    entry = run.ledger().entries.get(batch_id)
-    etl = entry.etl if entry else None
-    _close(run, batch_id, token, {**this_process(), "token": token, "etl": etl, "why": why})
 
 
 # %% ../../nbs/03_manifest/20_protocol.ipynb #49fbeea4
@@ -396,16 +372,6 @@ def _check_idle(run: _Manifest, ledger: Ledger, batch_id: str | None = None) -> 
             )
 
 
-def _forget(run: _Manifest, batch_id: str) -> list[str]:
-    "Take a committed batch's keys out. Returns the batches that dropped rows in its favour."
-    relying, ledger = _relying_on(run, batch_id), run.ledger()
-    _check_idle(run, ledger, batch_id)
-    marker = Marker(ledger.next, "forget", batch_id, {**this_process(), "etl": None})
-    if not run.store.replace(marker, None, None):
-        raise changed_meanwhile(run.store.name)
-    return relying
-
-
 def _expirable(run: _Manifest, before: int) -> list[str]:
     "List the batches whose keys no batch from `before` (seconds since 1970) on can see."
     if not run.store.exclusive:
@@ -440,11 +406,38 @@ class Manifest(_Manifest):
     its first claim. All keys of a batch and its commit appear at once, or not at all.
     """
 
-    begin, look, known = _begin, _look, _known
-    commit, give_up = _commit, _give_up
-    open_claim, abandon = _open_claim, _abandon
-    relying_on, forget = _relying_on, _forget
-    expirable, expire = _expirable, _expire
+    begin, commit, open_claim, abandon = _begin, _commit, _open_claim, _abandon
+    relying_on, expirable, expire = _relying_on, _expirable, _expire
+
+    def look(self, batch_id: str, etl: int | None, info: Mapping[str, Any]) -> Claim:
+        "Give what `begin` would, but nothing is written or held: for a run that only decides."
+        asked, ledger = _Asked(batch_id, etl, info), self.ledger()
+        _check_kind(self, ledger, asked)
+        return _next_claim(ledger, asked)
+
+    def known(
+        self,
+        claim: Claim,
+        pairs: Any,
+        pair_count: int | None = None,  # if somebody knows it
+    ) -> Lookup:
+        "Find what earlier batches have of the ids of these pairs."
+        return self.store.known(claim, pairs, self.retention_s, pair_count)
+
+    def give_up(self, batch_id: str, token: str, why: str = "failed") -> None:
+        "Close this attempt's own claim after a failure, if it has one, so that others need not wait for it."
+        entry = self.ledger().entries.get(batch_id)
+        etl = entry.etl if entry else None
+        _close(self, batch_id, token, {**this_process(), "token": token, "etl": etl, "why": why})
+
+    def forget(self, batch_id: str) -> list[str]:
+        "Take a committed batch's keys out. Returns the batches that dropped rows in its favour."
+        relying, ledger = self.relying_on(batch_id), self.ledger()
+        _check_idle(self, ledger, batch_id)
+        marker = Marker(ledger.next, "forget", batch_id, {**this_process(), "etl": None})
+        if not self.store.replace(marker, None, None):
+            raise changed_meanwhile(self.store.name)
+        return relying
 
     def is_committed(self, batch_id: str, token: str) -> bool:
         "Did this attempt's commit get through?"
