@@ -8,7 +8,7 @@ __all__ = ["erasures", "sha256_of", "find_erased", "erased_ids", "without_forgot
 # %% ../../nbs/06_pipeline/50_erased.ipynb #42469bf4
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from ..base.spark import LINE
 from ..base.storage import names_in, read_at_once
 from ..formats.reading import Source
-from ..manifest.ledger import Marker
+from ..manifest.ledger import Ledger
 from ..rules.cross_batch import KEY, id_key
 from ..rules.keys import Keys, fingerprint_of, new_event_id
 
@@ -48,12 +48,14 @@ def find_erased(
     spark: SparkSession,
     output: str,
     batch_id: str,
-    markers: Iterable[Marker],  # of the ledger, in their order
+    ledger: Callable[[], Ledger],  # only read if there are proofs
 ) -> DataFrame | None:  # `sha256`, `whole`, `forgotten`; None if no proof is about this batch
     "What proofs say of a batch that is taken again."
     proofs, folder = erasures(output), _folder_of(batch_id)
-    commits = (m.info["at"][:19] for m in markers if m.kind == "commit" and _folder_of(m.batch_id) == folder)
-    first = next(commits, "~")  # after all times if never
+    if not proofs:
+        return None
+    commits = (m for m in ledger().markers if m.kind == "commit" and _folder_of(m.batch_id) == folder)
+    first = next((m.info["at"][:19] for m in commits), "~")  # after all times if never
     rows = set()
     for proof in proofs:
         if proof["at"][:19] < first and folder not in map(_folder_of, proof["batches"]):

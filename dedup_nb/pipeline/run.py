@@ -232,7 +232,7 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         progress.done("read", _read_words(batch, source))
         job = job.taking(keys.missing)
         scan, etl = scan_batch(job, source, keys, attempt)
-        erased = find_erased(job.spark, job.output, batch.batch_id, job.ledger().markers)
+        erased = find_erased(job.spark, job.output, batch.batch_id, job.ledger)
         if erased is not None:
             scan = with_erased_ids(scan, source, keys, erased, attempt)
         earlier = look_back(job, scan, etl, attempt)
