@@ -4,6 +4,7 @@
 
 # %% auto #0
 __all__ = [
+    "TUNED",
     "manifest_path",
     "looked_folder",
     "recipe_record",
@@ -89,7 +90,6 @@ from dedup_nb.manifest.ledger import (
     was_now,
 )
 from ..manifest.protocol import Manifest, Store
-from .write import TUNED
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #323b4045
 _LOG = logging.getLogger(__name__)
@@ -503,6 +503,12 @@ class Job:
 
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #2e3bb2e5
+TUNED = {  # what a session should have, by output format
+    # else rows are sorted by the folder that they go to
+    "shredded": {"spark.sql.maxConcurrentOutputFileWriters": "200"},
+}
+
+
 def made_with(places: Places, recipe: Recipe) -> dict[str, Any]:
     "What all runs into one output must share."
     read, written = places.input.format, places.output
