@@ -245,7 +245,7 @@ def _table_commits(ledger: Ledger, table_id: str) -> dict[str, _TableCommit]:
             continue
         part = Part(name, info["first_version"], int(info["version"]))
         where, entry = info["settings"]["input_where"], ledger.entries[name]
-        found[name] = _TableCommit(part, where, entry.committed is not None, entry.seq)
+        found[name] = _TableCommit(part, where, bool(entry.committed), entry.seq)
     return found
 
 
