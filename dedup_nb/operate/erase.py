@@ -54,6 +54,7 @@ from .history import Reply, counts_after, proofs_of
 from ..pipeline.commit import commit_record, publish, publish_pending
 from ..pipeline.erased import erasures, sha256_of
 from dedup_nb.pipeline.job import (
+    TUNED,
     check_exists,
     events_table,
     existing_manifest,
@@ -61,7 +62,7 @@ from dedup_nb.pipeline.job import (
     noted_output,
     recorded_recipe,
 )
-from ..pipeline.write import AREAS, TUNED, Attempt, count_rows, delta_files, own_areas, path_below
+from ..pipeline.write import AREAS, Attempt, count_rows, delta_files, own_areas, path_below
 from ..report.pages import draw_page_again, row_file, write_index
 from ..rules.keys import fingerprint_of, fit, new_event_id, with_ids
 

@@ -545,26 +545,6 @@ def _stage_decisions(decisions: DataFrame, attempt: Attempt, name: str) -> Decis
     return Decisions(staged, _count_decisions(staged))
 
 
-def _decide(
-    suspects: DataFrame,  # with keys
-    keys: Keys,
-    strategy: str,  # of `synthetic`
-    attempt: Attempt,
-    known: DataFrame | None,
-) -> Decisions:
-    suspects = suspects.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_n")
-    decided = partial(decide, suspects, strategy, unique=keys.unique, batch_id=attempt.batch_id, known=known)
-    decisions = _stage_decisions(decided(), attempt, "decisions")
-    if not decisions.counts.renamed:
-        return decisions
-    # an event may have the id that another one of this batch was given: it collides like any other
-    made = decisions.pairs.where("verdict = 'rename' and own is null").selectExpr("new_event_id as event_id")
-    taken = made.join(decisions.pairs.select("event_id"), "event_id", "left_semi").distinct()
-    if taken.isEmpty():
-        return decisions
-    return _stage_decisions(decided(taken=taken), attempt, "decisions_again")
-
-
 def decide_suspects(
     job: Job,
     suspects: DataFrame,  # with keys
@@ -576,7 +556,17 @@ def decide_suspects(
     "Decide on each pair of the suspects, and count. With natural=off all stay but what was erased."
     keeps_all = job.recipe.natural == "off"
     compared = suspects.limit(0) if keeps_all and erased is None else suspects
-    decisions = _decide(compared, keys, job.recipe.synthetic, attempt, known)
+    narrow = compared.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_n")
+    decided = partial(decide, narrow, job.recipe.synthetic, unique=keys.unique, batch_id=attempt.batch_id)
+    decisions = _stage_decisions(decided(known=known), attempt, "decisions")
+    if decisions.counts.renamed:
+        # an event may have the id that another one of this batch was given: it collides like any other
+        renamed = decisions.pairs.where("verdict = 'rename' and own is null")
+        made = renamed.selectExpr("new_event_id as event_id")
+        taken = made.join(decisions.pairs.select("event_id"), "event_id", "left_semi").distinct()
+        if not taken.isEmpty():
+            again = decided(known=known, taken=taken)
+            decisions = _stage_decisions(again, attempt, "decisions_again")
     if erased is None:
         return decisions
     marked = mark_erased(decisions.pairs, erased)

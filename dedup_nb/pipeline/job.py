@@ -4,6 +4,7 @@
 
 # %% auto #0
 __all__ = [
+    "TUNED",
     "manifest_path",
     "looked_folder",
     "recipe_record",
@@ -30,6 +31,7 @@ __all__ = [
     "Job",
     "made_with",
     "open_job",
+    "stages_of",
     "Progress",
 ]
 
@@ -88,7 +90,6 @@ from dedup_nb.manifest.ledger import (
     was_now,
 )
 from ..manifest.protocol import Manifest, Store
-from .write import TUNED
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #323b4045
 _LOG = logging.getLogger(__name__)
@@ -262,20 +263,6 @@ def _has_commits(output: str) -> bool:
     return any(record and record.get("status") != "decided" for record in records)
 
 
-def _where(memory: ManifestSettings) -> dict[str, str | None]:
-    "Where a manifest is, be it that Snowplow's configuration says so; without a user or a password."
-    where: dict[str, str | None] = {"manifest": memory.kind}
-    if memory.kind == "dynamodb":
-        from dedup_nb.dynamodb.connection import connection_of
-
-        connection = connection_of(memory)
-        endpoint = connection.endpoint and re.sub(r"(?<=://)[^/\s]*@", "", connection.endpoint)
-        where |= {"table": connection.table, "region": connection.region, "endpoint": endpoint}
-    if memory.path:
-        where["manifest_path"] = memory.path
-    return where
-
-
 def noted_memory(output: str) -> ManifestSettings | None:
     "Where the manifest of an output is, if a run has noted it."
     note = noted_output(output) or {}
@@ -311,7 +298,16 @@ def read_note(
     memory: ManifestSettings,
 ) -> OutputNote:
     "Read the note of an output. Where something is committed, only the place of the manifest may change."
-    before, where = noted_output(output), _where(memory)
+    before = noted_output(output)
+    where: dict[str, str | None] = {"manifest": memory.kind}
+    if memory.kind == "dynamodb":
+        from dedup_nb.dynamodb.connection import connection_of
+
+        at = connection_of(memory)  # be it that Snowplow's configuration says where
+        endpoint = at.endpoint and re.sub(r"(?<=://)[^/\s]*@", "", at.endpoint)  # no user, no password
+        where |= {"table": at.table, "region": at.region, "endpoint": endpoint}
+    if memory.path:
+        where["manifest_path"] = memory.path
     after = _as_json({**made_with, **where})
     if before is None or before == after:  # mostly: else all batches are listed
         return OutputNote(output, before, after, False)
@@ -507,6 +503,12 @@ class Job:
 
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #2e3bb2e5
+TUNED = {  # what a session should have, by output format
+    # else rows are sorted by the folder that they go to
+    "shredded": {"spark.sql.maxConcurrentOutputFileWriters": "200"},
+}
+
+
 def made_with(places: Places, recipe: Recipe) -> dict[str, Any]:
     "What all runs into one output must share."
     read, written = places.input.format, places.output
@@ -551,6 +553,13 @@ def open_job(
 
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #f93a20e7
+def stages_of(job: Job) -> list[str]:
+    "The stages of a batch, in their order."
+    looks_back = ["manifest"] if job.manifest else []
+    moves = ["resolve", "clean"] if job.applies else []
+    return ["read", *looks_back, "suspects", "natural", "synthetic", *moves, "commit"]
+
+
 class Progress:
     "Log one line as each stage ends, keep the times, and show a bar meanwhile."
 

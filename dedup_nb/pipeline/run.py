@@ -41,6 +41,7 @@ from dedup_nb.base.storage import (
 )
 from ..formats.batches import Batch, Found, find_batches, is_asked_for
 from ..formats.reading import Source, explain_read_error, read_batch
+from .job import stages_of
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #e41fb1f5
 from ..manifest.ledger import FencedError, Ledger, ManifestError, who
@@ -208,14 +209,6 @@ def _undo_on_failure(job: Job, batch: Batch, attempt: Attempt) -> Iterator[None]
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #27c0b1f2
-_STAGES = ("read", "manifest", "suspects", "natural", "synthetic", "resolve", "clean", "commit")
-
-
-def _stages(job: Job) -> list[str]:
-    left_out = {"manifest": not job.manifest, "resolve": not job.applies, "clean": not job.applies}
-    return [stage for stage in _STAGES if not left_out.get(stage)]
-
-
 def _read_commit(job: Job, batch_id: str) -> dict[str, Any]:  # empty without one
     "Read the commit that a batch has already. Raises `ConfigError` if deciding would replace it."
     commit = committed_files(job.output, batch_id) or {}
@@ -230,7 +223,7 @@ def _read_commit(job: Job, batch_id: str) -> dict[str, Any]:  # empty without on
 def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     "Take one batch through all stages, and commit it."
     attempt = Attempt.new(job.output, batch.batch_id)
-    progress = Progress(_stages(job), batch.batch_id, quiet=job.stream is not None)
+    progress = Progress(stages_of(job), batch.batch_id, quiet=job.stream is not None)
     _LOG.log(progress.level, "batch %s", batch.batch_id)
     with progress, _undo_on_failure(job, batch, attempt):
         job = job.agreed()
@@ -239,7 +232,7 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         progress.done("read", _read_words(batch, source))
         job = job.taking(keys.missing)
         scan, etl = scan_batch(job, source, keys, attempt)
-        erased = find_erased(job.spark, job.output, batch.batch_id, job.ledger().markers)
+        erased = find_erased(job.spark, job.output, batch.batch_id, job.ledger)
         if erased is not None:
             scan = with_erased_ids(scan, source, keys, erased, attempt)
         earlier = look_back(job, scan, etl, attempt)

@@ -245,7 +245,7 @@ def _table_commits(ledger: Ledger, table_id: str) -> dict[str, _TableCommit]:
             continue
         part = Part(name, info["first_version"], int(info["version"]))
         where, entry = info["settings"]["input_where"], ledger.entries[name]
-        found[name] = _TableCommit(part, where, entry.committed is not None, entry.seq)
+        found[name] = _TableCommit(part, where, bool(entry.committed), entry.seq)
     return found
 
 
@@ -289,15 +289,6 @@ def _check_name(t: _Table) -> None:
         )
 
 
-def _base_name(t: _Table, known: Sequence[_TableCommit]) -> str:
-    "Parts are named after the table; after the last whole of it, if another table had the name."
-    name = t.whole.batch_id
-    entry = t.ledger.entries.get(name)
-    wholes = {c.seq: c.part.batch_id for c in known if c.part.first is None}
-    is_taken = entry and entry.committed and name not in wholes.values()
-    return wholes[max(wholes)] if wholes and is_taken else name
-
-
 # %% ../../nbs/06_pipeline/20_todo.ipynb #f18208f8
 def _open_parts(t: _Table, known: Sequence[_TableCommit]) -> list[Part]:
     "What no commit has: what was forgotten, as it was read, and what was added since."
@@ -310,7 +301,11 @@ def _open_parts(t: _Table, known: Sequence[_TableCommit]) -> list[Part]:
         )
     forgotten = [c for c in known if not c.in_force]
     parts = [c.part for c in forgotten if not any(other.covers(c) for other in known)]
-    name, begun = _base_name(t, known), {}
+    # they are named after the table; after the last whole of it, if another table had the name
+    name, begun = t.whole.batch_id, {}
+    own, wholes = t.ledger.entries.get(name), [c for c in known if c.part.first is None]
+    if wholes and own and own.committed and name not in [c.part.batch_id for c in wholes]:
+        name = max(wholes, key=lambda c: c.seq).part.batch_id
     for batch_id, entry in t.ledger.entries.items():
         named = _NAME.fullmatch(batch_id)
         if named and named[1] == name and not entry.committed:

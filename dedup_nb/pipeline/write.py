@@ -5,7 +5,6 @@
 # %% auto #0
 __all__ = [
     "AREAS",
-    "TUNED",
     "NOTED_COLUMNS",
     "EventsTable",
     "replace_in_table",
@@ -402,10 +401,6 @@ def count_by_folder(
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #1a78f952
-TUNED = {  # what a session should have, by output format
-    # else rows are sorted by the folder that they go to
-    "shredded": {"spark.sql.maxConcurrentOutputFileWriters": "200"},
-}
 NOTED_COLUMNS = "runs/wide_columns.json"  # below the output: the columns that its wide rows have had
 
 
