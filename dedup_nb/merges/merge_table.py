@@ -30,7 +30,6 @@ from dedup_nb.merges.change_log import (
     Collapsing,
     Latest,
     Names,
-    Replacing,
     Spec,
     check_frame,
     check_log,
@@ -391,20 +390,16 @@ def _drop_tombstones(table: MergeTable, kept: DataFrame, rows: DataFrame, is_old
 def _optimize(
     table: MergeTable, partitions: str | None, cleanup: bool, older_than: Any, by: bool | Names, force: bool
 ) -> tuple[int, int]:
-    spec, is_old = table.spec, None
+    version, mark = (getattr(table.spec, role, None) for role in ("version", "is_deleted"))
+    is_old = None
     if cleanup:
-        if (
-            by
-            or older_than is None
-            or not isinstance(spec, Replacing)
-            or not (spec.version and spec.is_deleted)
-        ):
+        if by or older_than is None or not (version and mark):
             raise ConfigError(
                 "cleanup wants a merge by Replacing with version and is_deleted, and tombstones_older_than: "
                 "a mark that is gone lets an older row that comes late bring its key back."
             )
-        is_mark = F.expr(f"bigint({quoted(spec.is_deleted)}) = 1")
-        is_old = is_mark & (named(spec.version) < F.lit(older_than))
+        is_mark = F.expr(f"bigint({quoted(mark)}) = 1")
+        is_old = is_mark & (named(version) < F.lit(older_than))
     notes, rows = _read_notes(table), table.rows()
     inside = _rows_inside(table, rows, partitions) if partitions else rows
     if by:
