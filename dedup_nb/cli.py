@@ -23,19 +23,28 @@ from typing import Any, NoReturn
 from .base.config import GROUPS, Config, default_text, kind_of, settings
 from .base.errors import ConfigError, DedupError, did_you_mean, lines_shown, masked
 
-
 # %% ../nbs/90_cli.ipynb #b2f0ceab
-def _whole_number(
-    flag: str,
-    what: str,  # is counted
-) -> Callable[[str], int]:
+_Flag = tuple[str, dict[str, Any]]  # a flag, and how argparse is to read it
+
+
+def _switch(flag: str, words: str) -> _Flag:
+    return flag, dict(action="store_true", help=words)
+
+
+def _option(flag: str, value: str, words: str, **more: Any) -> _Flag:
+    return flag, dict(metavar=value, help=words, **more)
+
+
+def _number(flag: str, what: str, words: str, default: int | None = None) -> _Flag:
+    "An option that takes a whole number of something."
+
     def read(text: str) -> int:
         try:
             return int(text)
         except ValueError:
             raise ConfigError(f"{flag} {text}: wanted a whole number of {what}.") from None
 
-    return read
+    return _option(flag, "N", words, type=read, default=default)
 
 
 def _yes_or_no(flag: str) -> Callable[[str], str]:
@@ -73,6 +82,17 @@ _OF_BATCHES = (
 ).split()
 _OF_TABLES = "event_id event_fingerprint order_by missing_fingerprint fingerprint_columns".split()
 _OF_DECISIONS = [*_OF_TABLES, "compat"]
+_SOURCES = [
+    ("--profile", dict(help="section of settings.ini to use")),
+    _option("--settings-file", "FILE", "instead of settings.ini in the working directory"),
+    _option(
+        "--set",
+        "NAME=VALUE",
+        "any setting; may be repeated",
+        **dict(action="append", default=[], type=_name_and_value),
+    ),
+    _switch("--json", "print only JSON to standard output"),
+]
 
 
 def _add_settings(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
@@ -91,18 +111,8 @@ def _add_settings(parser: argparse.ArgumentParser, names: Sequence[str]) -> None
                 how |= dict(nargs="?", const="true", type=_yes_or_no(flag))
             section.add_argument(flag, **how)
     sources = parser.add_argument_group("where settings come from")
-    sources.add_argument("--profile", help="section of settings.ini to use")
-    file = "instead of settings.ini in the working directory"
-    sources.add_argument("--settings-file", metavar="FILE", help=file)
-    sources.add_argument(
-        "--set",
-        metavar="NAME=VALUE",
-        help="any setting; may be repeated",
-        action="append",
-        default=[],
-        type=_name_and_value,
-    )
-    sources.add_argument("--json", action="store_true", help="print only JSON to standard output")
+    for flag, how in _SOURCES:
+        sources.add_argument(flag, **how)
 
 
 def _load_config(args: argparse.Namespace) -> Config:
@@ -116,7 +126,6 @@ def _load_config(args: argparse.Namespace) -> Config:
 
 # %% ../nbs/90_cli.ipynb #ed2c9b69
 _Do = Callable[[argparse.Namespace], int]  # gives the exit code
-_Flag = tuple[str, dict[str, Any]]  # a flag, and how argparse is to read it
 
 
 @dataclass(frozen=True)
@@ -138,14 +147,6 @@ def _command(example: str, *flags: _Flag, settings: Sequence[str] | None) -> Cal
         return do
 
     return add
-
-
-def _switch(flag: str, words: str) -> _Flag:
-    return flag, dict(action="store_true", help=words)
-
-
-def _option(flag: str, value: str, words: str, **more: Any) -> _Flag:
-    return flag, dict(metavar=value, help=words, **more)
 
 
 def _add_command(commands: Any, name: str) -> None:  # to what `add_subparsers` gives
@@ -243,13 +244,7 @@ def _without_stops() -> Iterator[None]:
     _option("--checkpoint", "DIR", "where Spark notes what was read [checkpoints/NAME below the output]"),
     _option("--trigger", "TIME", "how often to look for events, such as '1 minute' [as fast as it goes]"),
     _switch("--available-now", "take what is there, and stop"),
-    _option(
-        "--max-files",
-        "N",
-        "files in a micro-batch, at most [1000]",
-        type=_whole_number("--max-files", "files"),
-        default=1000,
-    ),
+    _number("--max-files", "files", "files in a micro-batch, at most [1000]", default=1000),
     settings=[name for name in _ALL if name not in _NOT_OF_STREAM],
 )
 def _stream(args: argparse.Namespace) -> int:
@@ -370,12 +365,9 @@ def _explain(args: argparse.Namespace) -> int:
     return _answer(args, answer.data, answer)
 
 
-_LAST = "only the newest N batches, by first commit"
-
-
 @_command(
     "dedup runs --output clean",
-    _option("--last", "N", _LAST, type=_whole_number("--last", "batches")),
+    _number("--last", "batches", "only the newest N batches, by first commit"),
     settings=_OF_MANIFEST,
 )
 def _runs(args: argparse.Namespace) -> int:
@@ -396,7 +388,7 @@ def _runs(args: argparse.Namespace) -> int:
 _BATCH = ("about", dict(metavar="BATCH", nargs="?"))
 _YES = _switch("--yes", "do it, not only say what would be done")
 _FORCE_ABANDON = "although committed batches dropped rows in its favour; these are listed"
-_AUDIT = "also remove rows of dropped/ and bad/ that are N days older than the newest batch"
+_AUDIT_DAYS = "also remove rows of dropped/ and bad/ that are N days older than the newest batch"
 
 
 @_command(
@@ -423,8 +415,7 @@ def _forget(args: argparse.Namespace) -> int:
 
 @_command(
     "dedup expire --output clean --audit-days 30 --yes",
-    _option("--audit-days", "N", _AUDIT, type=_whole_number("--audit-days", "days")),
-    _YES,
+    *(_number("--audit-days", "days", _AUDIT_DAYS), _YES),
     settings=_OF_MANIFEST,
 )
 def _expire(args: argparse.Namespace) -> int:

@@ -340,7 +340,7 @@ def _facts_of_profile(path: str, source: Input, batch_id: str | None) -> _Facts:
 
 # %% ../../nbs/05_costs/20_plan.ipynb #8913b8db
 def plan_input(
-    source: Input,  # path, format, batch_pattern; the path may be None where there is a profile
+    source: Input,  # path, format, batch_pattern; the path may be empty where there is a profile
     *,
     batch_id: str | None = None,  # only this one; or the name of an input without batch folders
     retention_days: float = 180,
