@@ -117,7 +117,7 @@ def test_a_missing_path_names_what_is_there(tmp_path):
 
 def test_a_missing_setting_is_said():
     with pytest.raises(ConfigError, match="--input"):
-        find_batches(Input(None))
+        find_batches(Input(""))
 
 
 @pytest.mark.parametrize("name", ["a b", "-x", "a'b", "ü;", "x" * 181, "1~2x", "1~"])
