@@ -36,11 +36,11 @@ demo: setup  ## run the job notebook on the sample batches, end with a summary
 lint: setup  ## what ruff and the type checker find
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check nbs tests dedup_nb && $(BIN)/mypy
 
-test: setup  ## export in sync, every numbered notebook, all tests
+test: setup  ## export in sync, every numbered notebook, each feature and its refusals
 	@$(BIN)/python -m pytest
 
-test-all: setup  ## make test, and the tests that take longer: more kills, races of processes, more back ends
-	@$(BIN)/python -m pytest -m "not soak"
+test-all: test  ## make test, and what takes seconds each: kills, races of processes, more back ends
+	@$(BIN)/python -m pytest -m "slow and not soak"
 
 test-spark41: setup  ## the core of the tests with Spark 4.1, in an environment of its own
 	@test -x .venv41/bin/python || $(PYTHON) -m venv .venv41
@@ -54,7 +54,8 @@ recipes: setup  ## the recipes with the schedulers' own tools, in an environment
 	@$(BIN)/uv pip install --quiet --python $(TOOLS)/python -r tests/recipes.txt
 	@$(BIN)/python -m pytest -n 0 tests/recipes.py
 
-soak: setup  ## kill a job KILLS times at random instants, run it again each time, compare
+soak: setup  ## the longest tests; kill a job KILLS times at random instants, run it again each time, compare
+	@$(BIN)/python -m pytest -m soak
 	@PYTHONPATH=tests:tests/support $(BIN)/python tests/programs/soak.py $(KILLS)
 	@PYTHONPATH=tests:tests/support $(BIN)/python tests/programs/soak_claims.py $(KILLS)
 
