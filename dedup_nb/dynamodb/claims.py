@@ -134,9 +134,10 @@ def _came_later(who: Claimant, item: Item) -> bool:
 
 def _longer_life(who: Claimant, item: Item) -> Item | None:
     "The item's times, so that it lives as long as what this run rests on it; None if it does already."
-    if item.get("until", -1) >= who.until and item.get("ttl", 0) >= who.ttl:
+    ttl = item.get("ttl", 0)
+    if item.get("until", -1) >= who.until and ttl >= who.ttl:
         return None
-    return {"until": max(who.ends(item), who.until), "ttl": max(item.get("ttl", 0), who.ttl)}
+    return {"until": max(who.ends(item), who.until), "ttl": max(ttl, who.ttl)}
 
 
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #89afd142
@@ -214,16 +215,15 @@ class _Rows:
 
 def _insert(rows: _Rows, items: Mapping[Key, Item]) -> tuple[dict[Key, Item], dict[Key, Item]]:
     "Insert; what is ours now, and what is there instead of the others."
-    refused, ours = rows.table.insert(items), {}
+    refused = rows.table.insert(items)
     if rows.read_first is None:
         rows.tries += len(items)
         rows.refused += len(refused)
-    for key, item in items.items():
-        if key not in refused:
-            ours[key] = item
+    ours = {key: item for key, item in items.items() if key not in refused}
     rows.meter.add(claimed=len(ours))
     found = {key: item for key, item in refused.items() if item}
-    return ours, found | rows.table.read([key for key in refused if key not in found])
+    unsaid = [key for key in refused if key not in found]
+    return ours, found | rows.table.read(unsaid)
 
 
 def _sort(rows: _Rows, found: Mapping[Key, Item]) -> tuple[dict[Key, Item], dict[Key, Item]]:
@@ -376,7 +376,8 @@ def _answers_of_row(who: Claimant, pair: _Pair, row: Item) -> list[Answer]:
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #723e0ba3
 def _take_inside(rows: _Rows, found: _Found) -> None:
     "Later pairs behind own heads."
-    who, pairs = rows.who, {}
+    who = rows.who
+    pairs = {}
     for event_id, p in found.inside:
         if p is None:
             found.answers.append(Answer(LATER, event_id, None))
@@ -393,7 +394,8 @@ def _lengthen_heads(rows: _Rows, new: Sequence[_Behind]) -> set[str]:
     "Let heads live as long as what is to rest on them. Returns the ids whose head changed in between."
     again, changes, ids = set(), {}, {}
     for x in new:
-        key, longer = (key_text(x.event_id), FIRST), _longer_life(rows.who, x.head)
+        key = (key_text(x.event_id), FIRST)
+        longer = _longer_life(rows.who, x.head)
         if rows.who.judge(x.head) != "live":
             again.add(x.event_id)
         elif longer:
@@ -545,7 +547,8 @@ def _look(rows: _Rows, ids: _Asked) -> tuple[list[Answer], _Asked]:
     if who.heads:
         keys = [(key_text(i), FIRST) for i, _ in ids]
         keys += [_tail_key(who, i, p) for i, prints in ids for p in prints]
-        there = _rows_by_id(rows.table.read(list(dict.fromkeys(keys))).values())
+        found = rows.table.read(list(dict.fromkeys(keys)))
+        there = _rows_by_id(found.values())
     else:
         there = _rows_by_id(rows.table.of_ids([key_text(i) for i, _ in ids]))
     answers = []
