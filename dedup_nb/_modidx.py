@@ -1512,6 +1512,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                               'dedup_nb/manifest/protocol.py'),
                                             'dedup_nb.manifest.protocol.LedgerStore.markers': ( '03_manifest/protocol.html#ledgerstore.markers',
                                                                                                 'dedup_nb/manifest/protocol.py'),
+                                            'dedup_nb.manifest.protocol.LedgerStore.name': ( '03_manifest/protocol.html#ledgerstore.name',
+                                                                                             'dedup_nb/manifest/protocol.py'),
                                             'dedup_nb.manifest.protocol.LedgerStore.replace': ( '03_manifest/protocol.html#ledgerstore.replace',
                                                                                                 'dedup_nb/manifest/protocol.py'),
                                             'dedup_nb.manifest.protocol.LedgerStore.tidy': ( '03_manifest/protocol.html#ledgerstore.tidy',

@@ -49,7 +49,10 @@ class Lookup:
 class LedgerStore(Protocol):
     "Where markers and keys lie: all that the rules of the manifest call."
 
-    name: str  # of the manifest, for messages
+    @property
+    def name(self) -> str:
+        "The manifest, for messages."
+
     exclusive: bool  # one open claim at a time? Else batches are claimed side by side, pair by pair
 
     def markers(self) -> Sequence[Marker]:
