@@ -110,8 +110,8 @@ def test_a_driver_that_comes_late_takes_nothing_and_adds_nothing(spark, tmp_path
     (tmp_path / "metadata").write_text('{"id": "mine"}')
     rows = spark.createDataFrame([(1, "a", 5), (2, "b", 6), (3, "a", 7)], SCHEMA)
     folders = {outcome: str(tmp_path / outcome) for outcome in OUTCOMES}
-    deduper = Deduper(key="key", event_time="time", expire_before=10, reference_instant=0)
-    stream = SplitStream(deduper, rows, str(tmp_path / "state"), str(tmp_path), folders)
+    rules = Deduper(key="key", event_time="time", expire_before=10, reference_instant=0)
+    stream = SplitStream(rules, rows, str(tmp_path / "state"), str(tmp_path), folders)
     split_batch = deduper._split_batch
 
     def split_late(*asked):
