@@ -14,6 +14,7 @@ from killed_split import POINTS
 from pyspark.sql import functions as F
 
 from dedup_nb.base.errors import ConfigError, InputError
+from dedup_nb.streams import deduper
 from dedup_nb.streams.deduper import OUTCOMES, Deduper, SplitStream
 
 
