@@ -223,7 +223,8 @@ def _insert(rows: _Rows, items: Mapping[Key, Item]) -> tuple[dict[Key, Item], di
     rows.meter.add(claimed=len(ours))
     found = {key: item for key, item in refused.items() if item}
     unsaid = [key for key in refused if key not in found]
-    return ours, found | rows.table.read(unsaid)
+    found |= rows.table.read(unsaid)
+    return ours, found
 
 
 def _sort(rows: _Rows, found: Mapping[Key, Item]) -> tuple[dict[Key, Item], dict[Key, Item]]:
