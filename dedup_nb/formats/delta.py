@@ -12,7 +12,6 @@ __all__ = [
     "DeltaVersions",
     "DeltaCommits",
     "Delta",
-    "write_once",
     "open_delta",
     "hash_filter",
     "AsOf",
@@ -24,7 +23,6 @@ __all__ = [
 ]
 
 # %% ../../nbs/formats/20_delta.ipynb #mv000022
-import json
 import re
 import uuid
 from collections.abc import Iterator, Sequence
@@ -262,36 +260,6 @@ class Delta(DeltaCommits):
                 f"{self.name} cannot be written: {first_line(wrong)} Check the rights and the space there, "
                 "then run again: what is done is not done twice."
             ) from wrong
-
-
-# %% ../../nbs/formats/20_delta.ipynb #a95d1fcb
-def _is_next_version(table: Delta, note: str, after: int) -> bool:
-    "Does the version behind `after` carry the note? One small file tells it, and no query."
-    if not table.is_path:
-        return False
-    written = f'"userMetadata":{json.dumps(note, ensure_ascii=False)}'
-    fs, inner = filesystem(f"{absolute(table.name)}/_delta_log/{after + 1:020d}.json")
-    with suppress(OSError), fs.open_input_stream(inner) as file:
-        return written.encode() in file.read()
-    return False
-
-
-def write_once(
-    table: Delta,
-    writer: DataFrameWriter,  # of rows; with mode and partitions
-    note: str,  # no other writer has it
-    *,
-    app: str,  # whose places they are
-    place: int,  # that one transaction can have; larger than those before
-    after: int = -1,  # the version that was seen last
-) -> bool:  # is it written? False: another writer has the place
-    "Write one transaction at a place that one writer can have, then look who won it."
-    try:
-        table.save(writer.options(txnAppId=app, txnVersion=place), note)
-    except Exception as wrong:
-        if not is_conflict(wrong):
-            raise
-    return _is_next_version(table, note, after) or table.commit_of(note, after) is not None
 
 
 # %% ../../nbs/formats/20_delta.ipynb #f35ca8c3

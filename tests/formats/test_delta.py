@@ -3,7 +3,7 @@
 import pytest
 
 from dedup_nb.base.errors import FormatError, MissingInputError
-from dedup_nb.formats.delta import Delta, is_conflict, is_no_delta_table, open_delta, write_once
+from dedup_nb.formats.delta import Delta, is_conflict, is_no_delta_table, open_delta
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +29,6 @@ def test_a_version_is_put_back(spark, tmp_path):
     table.restore(0)
     assert table.rows().count() == 1 and table.version() == 2
     assert table.restore_words(0) == f"RESTORE TABLE {table.sql} TO VERSION AS OF 0"
-
-
-def test_one_of_two_writers_has_a_place(spark, tmp_path):
-    table, rows = Delta(spark, str(tmp_path / "events")), spark.range(1).coalesce(1)
-    won = [
-        write_once(table, rows.write.mode("append"), note, app="batches", place=1) for note in ("me", "you")
-    ]
-    assert won == [True, False] and table.rows().count() == 1
 
 
 def test_what_is_no_delta_table_is_named_with_what_is_near(spark, written_table, tmp_path):
