@@ -36,10 +36,10 @@ demo: setup  ## run the job notebook on the sample batches, end with a summary
 lint: setup  ## what ruff and the type checker find
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check nbs tests dedup_nb && $(BIN)/mypy
 
-test: setup  ## export in sync, every numbered notebook, each feature and its refusals
+test: setup  ## export in sync, the first notebooks, each feature and its refusals
 	@$(BIN)/python -m pytest
 
-test-all: test  ## make test, and what takes seconds each: kills, races of processes, more back ends
+test-all: test  ## make test, and what takes seconds each: all notebooks, kills, races of processes, more back ends
 	@$(BIN)/python -m pytest -m "slow and not soak"
 
 test-spark41: setup  ## the core of the tests with Spark 4.1, in an environment of its own
@@ -76,7 +76,7 @@ docs: setup  ## the picture of the README and the tables of the settings, anew
 	@$(BIN)/python docs/generate.py
 
 notebooks: setup  ## run every numbered notebook in one process
-	@$(BIN)/python -m pytest -n 0 tests/test_notebooks_rules.py tests/test_notebooks_runs.py
+	@$(BIN)/python -m pytest -n 0 -m "not soak" tests/test_notebooks_rules.py tests/test_notebooks_runs.py
 
 lock: setup  ## choose the versions anew
 	@echo 'pyspark==4.0.5' > .venv/pin.txt

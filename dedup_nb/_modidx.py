@@ -1766,6 +1766,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                  'dedup_nb/operate/erase.py'),
                                         'dedup_nb.operate.erase._count_in': ( '07_operate/erase.html#_count_in',
                                                                               'dedup_nb/operate/erase.py'),
+                                        'dedup_nb.operate.erase._delete_in_table': ( '07_operate/erase.html#_delete_in_table',
+                                                                                     'dedup_nb/operate/erase.py'),
                                         'dedup_nb.operate.erase._erase_batch': ( '07_operate/erase.html#_erase_batch',
                                                                                  'dedup_nb/operate/erase.py'),
                                         'dedup_nb.operate.erase._erasure_in_words': ( '07_operate/erase.html#_erasure_in_words',

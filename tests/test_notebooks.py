@@ -1,6 +1,7 @@
 """Notebooks run and show what they say; job notebooks do what they promise."""
 
 import re
+import shlex
 import subprocess
 import sys
 
@@ -24,7 +25,7 @@ def test_what_a_notebook_shows_is_committed(path):
 
 def test_make_notebooks_runs_every_notebook_but_the_jobs():
     recipe = re.search(r"^notebooks:.*\n\t@\$\(BIN\)/python (.*)$", (ROOT / "Makefile").read_text(), re.M)[1]
-    command = [sys.executable, *recipe.split(), "--collect-only"]
+    command = [sys.executable, *shlex.split(recipe), "--collect-only"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
     assert {p.stem for p in NOTEBOOKS} == set(re.findall(r"\[(\w+)\]", listed))
 

@@ -3,7 +3,9 @@
 import pytest
 from runs import notebooks, runs_through
 
-PATHS = notebooks("base/*", "formats/*", "report/*", "02_rules/*", "03_manifest/*", "04_dynamodb/*")
+FIRST = notebooks("base/*", "report/*", "02_rules/*", "05_costs/*")
+LONGER = notebooks("formats/*", "03_manifest/*", "04_dynamodb/*")
+PATHS = [*FIRST, *(pytest.param(path, marks=pytest.mark.slow) for path in LONGER)]
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda p: p.stem)

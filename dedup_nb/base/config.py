@@ -367,10 +367,9 @@ _CONTRADICTIONS = (_of_decisions, _of_input, _of_output, _of_schemas, _of_batche
 # %% ../../nbs/base/20_config.ipynb #b015c555
 @dataclass(frozen=True)
 class Config(_Settings):
-    """All settings of a run, checked.
+    """All settings of a run, checked. Raises `ConfigError` that lists every mistake at once.
 
     Make one with `Config.load(...)` (files, environment, parameters) or `Config(...)` (parameters only).
-    Raises `ConfigError` that lists every mistake at once.
     """
 
     # setting -> where its value came from; unset: whatever is not unset was passed
@@ -398,8 +397,10 @@ class Config(_Settings):
 
     def replace(self, **changes: Any) -> "Config":
         "The same settings but for some; a preset is applied anew, a blank is the default again."
-        given = {n: (getattr(self, n), where) for n, where in self.sources.items() if where != _PRESET}
-        return _gather({**given, **{name: (value, "parameter") for name, value in changes.items()}})
+        places = dict.fromkeys(self.chosen(), "parameter") | dict(self.sources)
+        given = {n: (getattr(self, n), where) for n, where in places.items() if where != _PRESET}
+        asked = {name: (value, "parameter") for name, value in changes.items()}
+        return _gather({**given, **asked})
 
     @classmethod
     def load(
@@ -410,8 +411,7 @@ class Config(_Settings):
     ) -> "Config":
         """Gather settings from all places.
 
-        Defaults < [DEFAULT] < [profile] < DEDUP_* environment < parameters. Raises `ConfigError` for unknown
-        names (with the nearest one), wrong values and contradictions, all together.
+        Defaults < [DEFAULT] < [profile] < DEDUP_* environment < parameters. Raises one `ConfigError`.
         """
         return _gather(_from_file(profile, settings_file) | _from_environment() | _from_call(parameters))
 

@@ -624,14 +624,19 @@ def _note_request(output: Target, request: str, wanted: Wanted, found: Traces, f
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #f3c538dc
+def _delete_in_table(output: Target, found: Traces, wanted: Wanted) -> None:
+    "Delete kept events of a table, in one transaction."
+    if output.table and found.by_area.get("events"):
+        goes = _goes(output, "events", _read_rows(output, "events", []), wanted)
+        batches = ", ".join(map(literal, sorted(found.of_batch)))
+        output.spark.sql(f"delete from {output.table} where ({goes}) and batch_id in ({batches})")
+
+
 def _take_out(output: Target, found: Traces, wanted: Wanted) -> None:
     "Take what was found out of all batches, and out of what tells of them."
     _check_alone(output)
     _remove_hot_ids(output, wanted.ids)
-    if output.table and found.by_area.get("events"):  # of a table all goes in one transaction
-        goes = _goes(output, "events", _read_rows(output, "events", []), wanted)
-        batches = ", ".join(map(literal, sorted(found.of_batch)))
-        output.spark.sql(f"delete from {output.table} where ({goes}) and batch_id in ({batches})")
+    _delete_in_table(output, found, wanted)
     for batch_id in sorted(found.of_batch):
         _erase_batch(output, found, batch_id, wanted)
     after = _read_again(output)

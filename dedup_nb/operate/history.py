@@ -85,7 +85,7 @@ _Batch = Mapping[str, Any]  # as `batch_cells` of report.pages takes it
 
 def _batch_of_entry(entry: Entry) -> dict[str, Any]:
     "A batch of the ledger as plain values."
-    committed = entry.committed or {}
+    committed = entry.committed
     info = committed or entry.info
     attempt = {name: entry.info.get(name) for name in ("token", "host", "pid", "at", "why")}
     return {

@@ -360,7 +360,7 @@ def look_back(
     newer: list[str] = []
     if claim.etl is not None:
         times, own = claim.ledger.times(), claim.etl
-        seen = [e.batch_id for e in claim.ledger.committed() if (e.first_seq or 0) < claim.sees]
+        seen = [e.batch_id for e in claim.ledger.committed() if e.first_seq < claim.sees]
         newer = [name for name in seen if name != batch_id and times.get(name, own) > own]
     return EarlierBatches(manifest, scan, claim, known, found, tuple(newer))
 

@@ -161,7 +161,7 @@ def read_earlier(
             "another path."
         )
     claim = Manifest(state._store, {}).look(batch_id, None, {"token": ""})
-    seen = [e for e in claim.ledger.committed() if (e.first_seq or 0) < claim.sees and e.batch_id != batch_id]
+    seen = [e for e in claim.ledger.committed() if e.first_seq < claim.sees and e.batch_id != batch_id]
     committed = claim.ledger.entries[batch_id].committed if claim.rerun else None
     purged = claim.ledger.expired() & {entry.batch_id for entry in seen}
     if committed and purged:

@@ -228,14 +228,17 @@ def _added_rows(after: DataFrame, before: DataFrame) -> DataFrame:
     return more.select(*map(quoted, after.columns))
 
 
-def _replace_rows(change: TableChange, note: str, tries: int = _TRIES) -> Row:
+def _replace_rows(change: TableChange, note: str) -> Row:
     "Do the transaction, again if another writer was quicker, while that one only appends."
-    try:
-        change.table.replace(change.stay, change.where, note)
-    except BusyError:
-        if tries == 1:
-            raise
-    return change.table.done(note, change.version) or _replace_rows(change, note, tries - 1)
+    wrong: BusyError | None = None
+    for _ in range(_TRIES):
+        try:
+            change.table.replace(change.stay, change.where, note)
+        except BusyError as busy:
+            wrong = busy
+        if (commit := change.table.done(note, change.version)) is not None:
+            return commit
+    raise wrong or BusyError(f"{change.table.name} does not show what was written to it; run again.")
 
 
 def _change_table(change: TableChange, note: str) -> Row:

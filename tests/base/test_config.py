@@ -1,6 +1,6 @@
 """Settings: where they come from, what is wrong with them, and that everything is made from the one table."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -281,3 +281,8 @@ def test_keys_typed_into_a_notebook_are_refused_without_showing_them():
     with pytest.raises(ConfigError, match="DEDUP_DUPLICATE_STORAGE_CONFIG") as wrong:
         parameters_in({"duplicate_storage_config": "eyJzZWNyZXQiOiAxfQ=="})
     assert "eyJz" not in str(wrong.value)
+
+
+def test_a_setting_that_dataclasses_replaced_stays_when_another_is():
+    changed = replace(Config(compat="snowplow"), retention_days=7).replace(wait_minutes=3)
+    assert (changed.retention_days, changed.wait_minutes, changed.compat) == (7, 3, "snowplow")

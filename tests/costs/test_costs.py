@@ -322,7 +322,7 @@ def test_a_plan_of_one_batch():
 def test_a_profile_tells_rows_and_share():
     counts = {"events": 40_000, "ids": 39_000, "batches": 2, "natural_excess": 800, "synthetic_excess": 200}
     Path("profile.json").write_text(json.dumps(counts))
-    n = plan_input(Input(None), profile="profile.json", batches_per_day=24).numbers
+    n = plan_input(Input(""), profile="profile.json", batches_per_day=24).numbers
     assert n["workload"] | {"retention_days": 0} == {
         "events_per_day": 480_000,
         "duplicate_share": 0.025,
@@ -335,7 +335,7 @@ def test_a_profile_tells_rows_and_share():
     Path("other.json").write_text("[]")
     for name in ("other.json", "absent.json"):
         with pytest.raises(ConfigError, match=f"{name} is no profile .* dedup profile writes"):
-            plan_input(Input(None), profile=name)
+            plan_input(Input(""), profile=name)
 
 
 def test_an_input_that_cannot_be_planned_says_why():

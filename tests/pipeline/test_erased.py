@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from worlds import new_id
 
 from dedup_nb.base.storage import write_text
+from dedup_nb.manifest.ledger import Ledger
 from dedup_nb.pipeline.erased import erasures, find_erased, mark_erased, sha256_of, without_forgotten
 from dedup_nb.rules.cross_batch import id_key
 
@@ -32,14 +33,16 @@ def output(tmp_path):
 
 def test_a_proof_is_about_its_batches_and_their_late_files(spark, output):
     assert [proof["by"] for proof in erasures(output)] == ["id", "where"]
-    assert find_erased(spark, output, "2", None) is None and find_erased(spark, "/none", "1", None) is None
-    found = {(r.sha256, r.whole, r.forgotten) for r in find_erased(spark, output, "1~1", None).collect()}
+    assert (
+        find_erased(spark, output, "2", Ledger) is None and find_erased(spark, "/none", "1", Ledger) is None
+    )
+    found = {(r.sha256, r.whole, r.forgotten) for r in find_erased(spark, output, "1~1", Ledger).collect()}
     assert found == {(sha256_of("a"), True, False), (sha256_of("b"), False, False)}
 
 
 def test_erased_pairs_go_and_others_of_the_id_stay_where_a_condition_took_one(spark, output):
     decisions = spark.createDataFrame(DECIDED, DECISIONS).coalesce(1)
-    marked = mark_erased(decisions, find_erased(spark, output, "1", None))
+    marked = mark_erased(decisions, find_erased(spark, output, "1", Ledger))
     assert marked.columns == decisions.columns
     found = sorted((r.event_id, r._dd_fp, r.reason, r.stays, r.kept_event_id) for r in marked.collect())
     assert found == [

@@ -63,7 +63,7 @@ def undisturbed(spark, source_of_two, tmp_path_factory):
     return of
 
 
-# a run that is killed before it is published is in test_cross_batch
+# a run that is killed before it is published is in test_earlier_batches
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "point, kind", [*((point, "lake") for point in POINTS), ("dropped rows are written", "none")]
