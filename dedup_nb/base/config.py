@@ -372,8 +372,7 @@ class Config(_Settings):
     Make one with `Config.load(...)` (files, environment, parameters) or `Config(...)` (parameters only).
     """
 
-    # setting -> where its value came from; unset: whatever is not unset was passed
-    sources: Mapping[str, str] = field(default=_UNSET, repr=False, compare=False)
+    sources: Mapping[str, str] = field(default=_UNSET, repr=False, compare=False)  # of each value
 
     def __post_init__(self) -> None:
         "Parse every value, apply the preset of `compat`, and report all mistakes together."
@@ -398,7 +397,8 @@ class Config(_Settings):
     def replace(self, **changes: Any) -> "Config":
         "The same settings but for some; a preset is applied anew, a blank is the default again."
         places = dict.fromkeys(self.chosen(), "parameter") | dict(self.sources)
-        given = {n: (getattr(self, n), where) for n, where in places.items() if where != _PRESET}
+        own = {name: where for name, where in places.items() if where != _PRESET}
+        given = {name: (getattr(self, name), where) for name, where in own.items()}
         asked = {name: (value, "parameter") for name, value in changes.items()}
         return _gather({**given, **asked})
 
