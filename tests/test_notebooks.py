@@ -31,6 +31,7 @@ def test_make_notebooks_runs_every_notebook_but_the_jobs():
 
 
 # the demo runs the third, run_dedup
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("run_backfill", marks=pytest.mark.slow), "run_profile"])
 def test_a_job_notebook_does_its_job(spark, tmp_path, monkeypatch, name):
     write(spark, tmp_path / "in", TWO_DAYS)

@@ -396,11 +396,12 @@ class Config(_Settings):
 
     def replace(self, **changes: Any) -> "Config":
         "The same settings but for some; a preset is applied anew, a blank is the default again."
-        places = dict.fromkeys(self.chosen(), "parameter") | dict(self.sources)
-        own = {name: where for name, where in places.items() if where != _PRESET}
-        given = {name: (getattr(self, name), where) for name, where in own.items()}
-        asked = {name: (value, "parameter") for name, value in changes.items()}
-        return _gather({**given, **asked})
+        given = {}
+        for name, where in {**dict.fromkeys(self.chosen(), "parameter"), **self.sources}.items():
+            if where != _PRESET:
+                given[name] = (getattr(self, name), where)
+        given |= {name: (value, "parameter") for name, value in changes.items()}
+        return _gather(given)
 
     @classmethod
     def load(
@@ -409,10 +410,9 @@ class Config(_Settings):
         settings_file: str | None = None,  # else DEDUP_SETTINGS, else settings.ini in the working directory
         **parameters: Any,  # explicit settings, above all else; None = not given
     ) -> "Config":
-        """Gather settings from all places.
+        """Gather settings: defaults < [DEFAULT] < [profile] < DEDUP_* environment < parameters.
 
-        Defaults < [DEFAULT] < [profile] < DEDUP_* environment < parameters. Raises one `ConfigError`.
-        """
+        Raises one `ConfigError` for all mistakes, with the nearest name to an unknown one."""
         return _gather(_from_file(profile, settings_file) | _from_environment() | _from_call(parameters))
 
     @classmethod

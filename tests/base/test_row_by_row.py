@@ -151,6 +151,7 @@ LINES = [
 ]
 
 
+@pytest.mark.slow
 def test_a_time_needs_no_seconds_and_a_column_may_have_any_name(spark):
     times = ["2026-03-29T02:00:00Z", "2026-03-29T02:30", "2026-03-29T04:45+02:00", "2026-03-29T03:00"]
     rows = [("a", t, (t,)) for t in times]
@@ -178,6 +179,7 @@ def test_text_of_a_line_stays_whatever_marks_its_strings(spark, tmp_path):
     assert sorted(len(r.id) for r in found) == [1, 1, 5, 401]  # 1e401 is short
 
 
+@pytest.mark.slow
 def test_a_line_is_the_same_whatever_lines_stand_beside_it(spark, tmp_path):
     recipe = Recipe(
         event_id=("id",), missing_fingerprint="surrogate", fingerprint_columns=("v", "p"), synthetic="off"
@@ -267,6 +269,7 @@ def test_an_original_id_of_the_input_is_a_column_like_any_other(spark):
     assert kept_of(frame, order_by="n") == ([(1, "p"), (2, None), (3, "p")], 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Europe/Berlin"])
 def test_a_time_as_id_is_an_instant_in_any_zone(spark, zone):
     times = ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z", "2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z"]

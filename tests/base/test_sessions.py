@@ -105,6 +105,7 @@ FAR = "timestamp_ltz'0001-01-01 00:00:00Z'", "timestamp_ltz'9999-12-31 23:59:59.
 INT96 = {"spark.sql.parquet.outputTimestampType": "INT96"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"output_format": "delta"}, {"manifest": "none"}])
 def test_times_of_far_years_are_read_right_by_others(spark, tmp_path, more):
     rows = spark.sql(
@@ -120,6 +121,7 @@ def test_times_of_far_years_are_read_right_by_others(spark, tmp_path, more):
     assert read == {"0001-01-01 00:00:00+00:00", "9999-12-31 23:59:59.999999+00:00"}
 
 
+@pytest.mark.slow
 def test_streams_dedupers_tables_and_repairs_write_such_times(spark, tmp_path):
     rows = spark.sql(
         f"select id event_id, 'f' event_fingerprint, t etl_tstamp from values "
@@ -207,6 +209,7 @@ def plain_run(request, spark, tmp_path_factory):
     return kind, source, told_of_run(spark, folder, source, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ODD)
 def test_a_run_means_the_same_in_every_session(spark, tmp_path, odd, plain_run):
     kind, source, told = plain_run
@@ -243,6 +246,7 @@ def test_frames_mean_the_same_in_every_session(spark, odd, plain_frames):
         assert found_in_frames(spark) == plain_frames
 
 
+@pytest.mark.slow
 def test_a_manifest_whose_path_has_a_backtick_is_tidied(spark, tmp_path):
     store = lake_store(spark, str(tmp_path / "it`s" / "manifest"))
     store.append(Marker(0, "recipe", "", {}))
@@ -250,6 +254,7 @@ def test_a_manifest_whose_path_has_a_backtick_is_tidied(spark, tmp_path):
     assert store.remove_ids(["a"]) == 0
 
 
+@pytest.mark.slow
 def test_a_deduper_and_a_merge_table_refuse_a_session_that_passes_by_files(spark, tmp_path):
     rows = spark.createDataFrame([("a", 1)], "id string, v int")
     state, table = (

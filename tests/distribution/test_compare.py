@@ -55,6 +55,7 @@ def test_other_ways_side_by_side(spark):
 LONG = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [
@@ -75,6 +76,7 @@ def test_our_own_way_says_what_deduplicate_does(spark, given):
     assert (row.kept, row.twice) == (kept.count(), twice)
 
 
+@pytest.mark.slow
 def test_ways_side_by_side_where_several_columns_make_the_id(spark, tmp_path, capsys):
     events = spark.createDataFrame(TENANTS, f"tenant string, {SCHEMA}").drop("event_fingerprint")
     asked = dict(event_id=["tenant", "event_id"], order_by="seq")
@@ -103,6 +105,7 @@ def test_compare_refuses(spark, given, error, said):
         compare(spark.createDataFrame(CASES, TIMES), **given)
 
 
+@pytest.mark.slow
 def test_the_command_compares_all_batches_of_an_input(spark, tmp_path, capsys):
     events = spark.createDataFrame(CASES, TIMES)
     for number, part in enumerate(("event_id < 'c'", "event_id >= 'c'")):

@@ -290,6 +290,7 @@ def week(spark, tmp_path_factory):
     return found, len(tracker.getJobIdsForGroup(None)) - before, said
 
 
+@pytest.mark.slow
 def test_a_row_that_was_renamed_counts_under_the_id_it_came_with(week):
     assert list(headline(week[0]).values()) == [9, 4, 3, 3, 2, 3, 1]
 
@@ -385,6 +386,7 @@ def test_each_strategy_has_its_outcome(mixed):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "missing, strategy",
     [

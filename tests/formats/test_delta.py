@@ -22,6 +22,7 @@ def test_each_write_is_a_version_with_its_note(written_table):
     assert sorted(r.id for r in written_table.at(0).collect()) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_version_is_put_back(spark, tmp_path):
     table = Delta(spark, str(tmp_path / "events"))
     table.append(spark.range(1), "one")

@@ -35,6 +35,7 @@ from dedup_nb.formats.enriched import (
 # --- all lines in one frame --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_event_that_was_renamed_leaves_under_the_id_that_it_came_under(spark, tmp_path):
     first, renamed = "11111111-1111-4111-8111-111111111111", "22222222-2222-5222-8222-222222222222"
     fed_back = contexts(duplicate_of(first), schema=CONTEXTS)

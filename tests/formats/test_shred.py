@@ -146,6 +146,7 @@ def test_an_event_with_500_contexts_and_one_of_ten_megabytes(spark):
     assert found.where("name = 'large'").first().value.count("x") >= 10_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "layout, folders",
     [

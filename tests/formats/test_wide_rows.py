@@ -7,6 +7,7 @@ from dedup_nb.formats.enriched import decoded, with_line_ids
 from dedup_nb.formats.wide_rows import columns_as_json, columns_from_json, fitted_types
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "was, now",
     [
@@ -30,6 +31,7 @@ def test_no_value_is_lost_between_batches(spark, was, now):
     assert fitted_types(events(was), before, grows=True) == (before, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [5, "text", {}, [1], {"a": 1, "A": 2}, {"n": 2**70}])
 def test_what_no_type_holds_is_text(spark, data):
     contexts = envelope("contexts", [entity("web_page", data)])

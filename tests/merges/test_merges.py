@@ -128,6 +128,7 @@ def step_by_step(spark, family, scenario, some):
     return spark.createDataFrame(stored, FRAME)
 
 
+@pytest.mark.slow
 @recorded
 @pytest.mark.parametrize(
     "family", [f if f == "rmt_ver_del" else pytest.param(f, marks=pytest.mark.slow) for f in FAMILIES]
@@ -358,6 +359,7 @@ def test_one_key_with_all_rows_needs_no_window(spark):
         assert [r.seq for r in kept.collect()] == [199_999]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec",
     [
@@ -387,6 +389,7 @@ def test_no_order_of_rows_or_partitions_changes_a_result_and_merges_may_run_twic
 # -- the log --
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec",
     [

@@ -361,6 +361,7 @@ def test_every_output_format(spark, tmp_path, output_format):
         ]
 
 
+@pytest.mark.slow
 def test_a_condition_is_asked_of_lines_of_json(spark, tmp_path):
     write(spark, tmp_path / "in", WITH_COPIES)
     go(spark, tmp_path, output_format="json", manifest="none")

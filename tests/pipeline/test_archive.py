@@ -62,6 +62,7 @@ def sample_run(request, spark, tmp_path_factory):
     return run(Config(input=str(SAMPLES), **where), spark), output, Config(**where)
 
 
+@pytest.mark.slow
 def test_the_demo_says_what_it_did(demo):
     output, done = demo
     lines = [line for line in done.stdout.splitlines() if not line.startswith("make")]
@@ -116,6 +117,7 @@ def test_the_summary_says_what_earlier_batches_changed(sample_run):
     assert "natural duplicates of earlier batches" in report and "--w:" in report
 
 
+@pytest.mark.slow
 def test_explain_tells_the_story_of_an_id(spark, sample_run):
     summary, output, there = sample_run
     last = summary.batches[-1]["batch_id"]
@@ -227,6 +229,7 @@ def long_beyond_few(batch, *more):
     return pytest.param(batch, *more, marks=[] if batch in FEW else pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", map(long_beyond_few, EXPECTED))
 def test_each_batch_has_the_counts_and_reasons_of_its_case(archive, batch):
     _, summary, _ = archive

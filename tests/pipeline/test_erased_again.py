@@ -69,6 +69,7 @@ def assert_nowhere(folder, *texts):
             assert not any(text in found for text in texts), name
 
 
+@pytest.mark.slow
 def test_a_rerun_drops_erased_events_and_writes_nothing_of_them(spark, copies_done, without_a):
     out = Config(output=str(without_a / "out"))
     new = next(
@@ -103,6 +104,7 @@ def test_a_rerun_drops_erased_events_and_writes_nothing_of_them(spark, copies_do
     assert "rows of it were erased on request" in str(explain("a", out, spark))
 
 
+@pytest.mark.slow
 def test_the_id_that_an_erased_event_came_under_stays_known(spark, copies):
     "It was renamed by another run, and is the first of its id here."
     own = next(r for r in committed(spark, copies / "out", "2").collect() if r.original_event_id)
@@ -116,6 +118,7 @@ def test_the_id_that_an_erased_event_came_under_stays_known(spark, copies):
     assert kept_numbers(spark, folder, "2") == {"2": []}
 
 
+@pytest.mark.slow
 def test_a_condition_names_what_was_kept_and_spares_others_of_the_id(spark, copies):
     out = Config(output=str(copies / "out"))
     erase(out, spark, where="n = 4", yes=True)  # the one that was renamed
@@ -130,12 +133,14 @@ def test_a_condition_names_what_was_kept_and_spares_others_of_the_id(spark, copi
     assert dropped(spark, copies, "1", "2") == [ERASED] * 4
 
 
+@pytest.mark.slow
 def test_a_condition_spares_the_other_event_of_an_id(spark, copies):
     erase(Config(output=str(copies / "out")), spark, where="n = 1", yes=True)
     assert reasons_again(spark, copies, "1", "2") == {"1": {"erased": 2}, "2": {"erased": 1}}
     assert kept_numbers(spark, copies, "1", "2") == {"1": [2], "2": [4, 5]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [{"event_id": "a"}, {"where": "event_id = 'a' or n = 4"}], ids=str)
 def test_forgotten_and_run_again_in_another_order(spark, copies, asked):
     out = Config(output=str(copies / "out"))
@@ -149,6 +154,7 @@ def test_forgotten_and_run_again_in_another_order(spark, copies, asked):
     assert_adds_up(copies, "1", "2")
 
 
+@pytest.mark.slow
 def test_late_files_of_such_a_batch_bring_nothing_back(spark, without_a):
     write(spark, without_a / "in", {"1": [("a", "f", 7, 6), ("a", "h", 7, 7), ("d", "f", 7, 8)]})
     [late] = go(spark, without_a, late_files=True).batches
@@ -160,6 +166,7 @@ def test_late_files_of_such_a_batch_bring_nothing_back(spark, without_a):
     assert reasons_again(spark, without_a, "1~1") == {"1~1": {"erased": 2}}
 
 
+@pytest.mark.slow
 def test_with_forget_no_key_comes_back_and_a_new_batch_loads_a_late_copy(spark, copies):
     out = Config(output=str(copies / "out"))
     assert erase(out, spark, event_id="a", forget=True, yes=True).data["keys_removed"] == 4

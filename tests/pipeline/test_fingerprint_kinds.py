@@ -55,6 +55,7 @@ NOTHING = "Batch 2 has nothing in event_fingerprint, and batches of the manifest
 CAME = "Batch {} has fingerprints in event_fingerprint, and batches of the manifest have none (missing_fing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [False, True], ids=["one command", "a command each"])
 @pytest.mark.parametrize(
     "batches, words",
@@ -73,6 +74,7 @@ def test_another_kind_of_fingerprint_is_refused_with_the_ways_on(
     assert wrong.startswith(words) and "--force" in wrong and "--manifest-path" in wrong, wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [False, True], ids=["one command", "a command each"])
 @pytest.mark.parametrize(
     "batches, expected",
@@ -89,6 +91,7 @@ def test_the_same_kind_goes_on(spark, tmp_path, memory, batches, expected, apart
     assert counts_taken(spark, tmp_path, memory, apart, *batches) == expected
 
 
+@pytest.mark.slow
 def test_with_force_it_goes_on_and_is_recorded(spark, tmp_path):
     assert "--force" in str(counts_taken(spark, tmp_path, {}, False, WITH, WITHOUT))
     [done] = go(spark, tmp_path, input_format="json", force=True).batches

@@ -333,6 +333,7 @@ def test_a_missing_entity_stops_the_run():
         check_entities({folder: 2, "output=good/name=b": 1}, types, "5.x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["5.x", pytest.param("classic", marks=pytest.mark.slow)])
 def test_a_run_that_writes_an_entity_less_commits_nothing(spark, source_of, monkeypatch, layout):
     folder = source_of()
@@ -348,6 +349,7 @@ def test_a_run_that_writes_an_entity_less_commits_nothing(spark, source_of, monk
 # --- wide rows
 
 
+@pytest.mark.slow
 def test_wide_rows_are_lines_of_json(spark, source_of):
     folder = source_of()
     m = batch_metrics(spark, folder, output_format="wide_row")

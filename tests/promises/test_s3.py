@@ -114,6 +114,7 @@ def policy_for(bucket):
     return json.loads(told.stdout)
 
 
+@pytest.mark.slow
 def test_the_command_alone_reads_and_writes_s3(gate, bucket):
     straight = f"http://{gate.target}"  # the gate takes longer than the server
     done = dedup(bucket, "run", "--until", "1", "--manifest", "none", AWS_ENDPOINT_URL_S3=straight)

@@ -213,6 +213,7 @@ def test_metrics_are_one_table_with_one_row_a_batch(spark, drawn_pages):
     assert 'href="2/report.html"' in (output / "runs/index.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_done_again_has_its_page_drawn_anew(spark, drawn_pages):
     _, output = drawn_pages
     page = output / "runs/1/report.html"

@@ -260,6 +260,7 @@ def test_rows_may_be_taken_in_descending_order(spark):
     assert Deduper(key="key", order_by="seq desc").split(named).unique.first()["seq desc"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("two", [("9", "10"), ("2026-11-20T10:00:00Z", "2026-11-20T10:00:00.250Z")])
 def test_rows_in_the_order_of_a_text(spark, two):
     rows = spark.createDataFrame([(1, two[0]), (2, two[1])], "seq int, at string").withColumn(

@@ -42,6 +42,7 @@ def split_by(event_time, rows, **more):
     ).split(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bigint", "double", "decimal(20,0)"])
 @pytest.mark.parametrize(
     "per_second, words",
@@ -110,6 +111,7 @@ def test_times_of_a_first_batch_count_up_to_max_future_after_its_median_hour(spa
     assert (found["latest_point"], found["expired"]) == (latest * HOUR, 0)
 
 
+@pytest.mark.slow
 def test_times_of_a_later_batch_count_up_to_max_future_after_the_latest_point(spark, tmp_path):
     "Whatever its median hour is; so after a pause the latest point follows, batch by batch."
     deduper = Deduper("key", "at", expire_before="24 hours", order_by="seq", max_future="2 hours")
@@ -135,6 +137,7 @@ def test_timestamps_that_were_cast_from_milliseconds_are_refused(spark):
         split_by("at", rows)
 
 
+@pytest.mark.slow
 def test_seconds_among_small_milliseconds_are_warned_of(spark):
     with pytest.warns(UserWarning, match=r"If they are seconds, give event_time='at \* 1000L'"):
         split_by("at", of_times(spark, NOVEMBER, NOVEMBER + 10_800))

@@ -125,6 +125,7 @@ def wrong_columns(cells):
 # what the files hold
 
 
+@pytest.mark.slow
 def test_the_folder_holds_what_the_generator_makes(spark, tmp_path, written):
     write_samples(spark, tmp_path)
     assert unpacked(tmp_path) == written and list(written) == BATCHES
@@ -293,6 +294,7 @@ def test_the_truth_of_six_lines(spark):
 # what can be asked for
 
 
+@pytest.mark.slow
 def test_another_seed_makes_other_events(small, told):
     ids, others = ({r["event_id"] for r in rows if r["kind"] == "unique"} for rows in (told, small[0]))
     assert len(others) > 300 and not ids & others

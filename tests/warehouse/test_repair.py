@@ -94,7 +94,7 @@ ROW = st.tuples(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @given(
     loaded=st.lists(ROW, min_size=1, max_size=30),
     files=st.integers(1, 4),
@@ -237,6 +237,7 @@ def test_several_columns_make_an_id(spark, tmp_path, capsys):
     assert sorted(map(tuple, stay.collect()), key=str) == sorted(rows[1:], key=str)
 
 
+@pytest.mark.slow
 def test_odd_columns_and_layouts(spark, tmp_path):
     "Null ids beside an id whose hash has that of null in it; names with blanks; columns that are new."
     path = f"{tmp_path}/events"

@@ -102,6 +102,7 @@ def test_by_all_columns_copies_vanish_and_all_rows_of_other_repeated_ids_leave(s
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["fingerprint", "full_row"])
 def test_single_rows_stay_whatever_left_before(spark, model):
     events = spark.createDataFrame(EIGHT[5:7], SCHEMA)
@@ -373,6 +374,7 @@ def tenants_split(spark):
     return {model: split(model) for model in ("fingerprint", "full_row")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["fingerprint", "full_row"])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_several_columns_make_an_id(request, tenants_split, dialect, model):
