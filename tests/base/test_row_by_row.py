@@ -115,10 +115,17 @@ def test_a_row_is_the_same_in_any_batch_with_any_types_and_columns(spark, seeds)
             check_world(spark, seed)
 
 
-@pytest.mark.slow
-def test_three_hundred_random_frames(spark):
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(6, 26), marks=pytest.mark.slow),
+        pytest.param(range(26, 306), marks=pytest.mark.soak),
+    ],
+    ids=len,
+)
+def test_many_random_frames(spark, seeds):
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
-        for seed in range(6, 306):
+        for seed in seeds:
             check_world(spark, seed)
 
 

@@ -592,8 +592,16 @@ for n in range(1000):
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("delay", [1.0, 2.3, 3.1, 4.4, 5.7])
+SOME, MORE = [2.3, 4.4], [1.0, 3.1, 5.7]  # seconds
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [
+        *(pytest.param(delay, marks=pytest.mark.slow) for delay in SOME),
+        *(pytest.param(delay, marks=pytest.mark.soak) for delay in MORE),
+    ],
+)
 def test_a_table_whose_writer_is_killed_holds_whole_inserts(spark, tmp_path, delay):
     path = str(tmp_path / "t")
     job = subprocess.Popen([sys.executable, "-c", KILLED, path], stdout=subprocess.PIPE, text=True, cwd=ROOT)

@@ -117,11 +117,17 @@ def test_an_event_is_erased_from_the_table(spark, shop):
 ASKED = {"copied": ({"where": "n = 1"}, 1), "alone": ({"event_id": "b"}, 2)}
 GONE = {"copied": {"events": 1, "dropped": 1, "verdicts": 1}, "alone": {"events": 1}}
 AFTER = ("_note_request", "_delete_in_table", "publish", "_remove_unlisted")
-STEPS = [(asked, after) for asked in ASKED for after in AFTER]
+STEPS = [("copied", after) for after in AFTER] + [("alone", "publish")]
+MORE_STEPS = [("alone", after) for after in AFTER if after != "publish"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("asked, after", STEPS)
+@pytest.mark.parametrize(
+    "asked, after",
+    [
+        *(pytest.param(*step, marks=pytest.mark.slow) for step in STEPS),
+        *(pytest.param(*step, marks=pytest.mark.soak) for step in MORE_STEPS),
+    ],
+)
 def test_an_erasure_that_was_killed_is_finished_though_the_table_has_lost_its_events(
     spark, shop, asked, after
 ):

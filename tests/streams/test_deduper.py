@@ -104,7 +104,7 @@ def test_a_split_follows_the_rules_row_by_row(spark, how, partitions):
     follows_the_model(spark, how, MIXED, partitions)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(how=HOW, rows=ROWS, partitions=st.sampled_from([1, 2, 7, 50]))
 def test_every_split_follows_the_rules_row_by_row(spark, how, rows, partitions):

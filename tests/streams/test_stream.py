@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 
 import pytest
@@ -209,13 +209,21 @@ def test_a_long_stream_is_one_line_and_its_last_batches():
     assert len(found.data) == 9
 
 
-@pytest.mark.slow
-def test_a_killed_stream_goes_on(spark, tmp_path, monkeypatch):
+KILLS = {  # micro-batch, step: each step once, and all of them
+    "some": list(zip(cycle((0, 1, 3)), POINTS)),
+    "all": list(product((0, 1, 3), POINTS)),
+}
+
+
+@pytest.mark.parametrize(
+    "kills", [pytest.param("some", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.soak)]
+)
+def test_a_killed_stream_goes_on(spark, tmp_path, monkeypatch, kills):
     "kill -9 at each step of the first, a middle and the last micro-batch; each time on other cores."
     land_cut(spark, tmp_path, [3, 7, 10])
     source, output = tmp_path / "in", tmp_path / "out"
     script = ROOT / "tests/programs/killed_stream.py"
-    for n, (number, point) in enumerate(product((0, 1, 3), POINTS)):
+    for n, (number, point) in enumerate(KILLS[kills]):
         monkeypatch.setenv("SPARK_MASTER", f"local[{n % 2 + 1}]")
         asked = [sys.executable, script, point, str(number), source, output]
         done = subprocess.run(asked, capture_output=True)
@@ -228,7 +236,7 @@ def test_a_killed_stream_goes_on(spark, tmp_path, monkeypatch):
     assert sum(c["kept"] + c["dropped"] + c["bad"] for c in counts) == len(ROWS)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_every_cut_of_sixty_rows(spark, tmp_path, monkeypatch):
     "In two at every place, and each row alone."
     rows = [(f"i{n * 7 % 11}", f"f{n * n % 5}", n, n) for n in range(60)]
