@@ -260,10 +260,18 @@ def test_one_batch_is_committed_once_whoever_is_taken_for_dead(layout, faults, i
     assert all_schedules(SAME, is_old, layout=layout, faults=faults) > 350
 
 
-@pytest.mark.slow
+NEW, TAKEN_OVER = (
+    pytest.param(over, marks=mark, id=name)
+    for over, mark, name in [
+        ((), pytest.mark.slow, "new pairs"),
+        (["af"], pytest.mark.soak, "pairs to take over"),
+    ]
+)
+
+
 @BOTH
 @pytest.mark.parametrize("runs", [PAIR, TWO_IDS, TWO_PRINTS], ids=["a pair", "two ids", "two prints"])
-@pytest.mark.parametrize("over", [(), ["af"]], ids=["new pairs", "pairs to take over"])
+@pytest.mark.parametrize("over", [NEW, TAKEN_OVER])
 def test_so_it_is_with_one_fault_anywhere(layout, runs, over):
     assert all_schedules(runs, layout=layout, over=over) > 6000
 
