@@ -20,6 +20,8 @@ from dedup_nb.operate.history import explain, runs
 from dedup_nb.report.pages import Summary
 from dedup_nb.rules.keys import new_event_id
 
+pytestmark = pytest.mark.slow
+
 
 def truth(batch):
     with open(SAMPLES / "truth.csv") as file:
@@ -62,7 +64,6 @@ def sample_run(request, spark, tmp_path_factory):
     return run(Config(input=str(SAMPLES), **where), spark), output, Config(**where)
 
 
-@pytest.mark.slow
 def test_the_demo_says_what_it_did(demo):
     output, done = demo
     lines = [line for line in done.stdout.splitlines() if not line.startswith("make")]
@@ -117,7 +118,6 @@ def test_the_summary_says_what_earlier_batches_changed(sample_run):
     assert "natural duplicates of earlier batches" in report and "--w:" in report
 
 
-@pytest.mark.slow
 def test_explain_tells_the_story_of_an_id(spark, sample_run):
     summary, output, there = sample_run
     last = summary.batches[-1]["batch_id"]
@@ -140,7 +140,6 @@ def test_explain_tells_the_story_of_an_id(spark, sample_run):
     assert str(runs(there, spark)).count("committed") == 3
 
 
-@pytest.mark.slow
 def test_the_samples_without_a_memory_meet_their_truth(spark, tmp_path):
     summary = run(Config(input=str(SAMPLES), output=str(tmp_path), manifest="none"), spark)
     for m in summary.batches:
@@ -229,7 +228,6 @@ def long_beyond_few(batch, *more):
     return pytest.param(batch, *more, marks=[] if batch in FEW else pytest.mark.slow)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("batch", map(long_beyond_few, EXPECTED))
 def test_each_batch_has_the_counts_and_reasons_of_its_case(archive, batch):
     _, summary, _ = archive
@@ -344,7 +342,6 @@ def test_a_second_run_has_nothing_to_do(spark, archive):
     assert again.batches == [] and "Nothing to do" in str(again) and files(folder / "out") == before
 
 
-@pytest.mark.slow
 def test_one_wrong_clock_does_not_move_the_time_of_a_batch(archive):
     "By its smallest time the first of these would be forgotten at once, by its largest the second never."
     _, summary, _ = archive
