@@ -302,8 +302,8 @@ def _read_claims(manifest: Manifest, ids: Sequence[str]) -> list[dict[str, Any]]
     held = manifest.store.held(ids, ledger, manifest.retention_s)
     for key in sorted(held, key=by_batch):
         entry, fate = ledger.entries.get(key["batch_id"]), key["fate"]
-        run = entry.committed if entry else None
-        process = {name: run.get(name) if run else None for name in ("token", "pid", "host")}
+        run = entry.committed if entry else {}
+        process = {name: run.get(name) for name in ("token", "pid", "host")}
         in_words = {"fate": _FATE[fate & 3], "first": bool(fate & Fate.HEAD)}
         claims.append({**key, **in_words, **process})
     return claims

@@ -540,8 +540,8 @@ def publish_pending(output: str, ledger: Ledger) -> list[str]:  # the batches fo
     Publish `files.json`, remove what it does not list.
     """
     finished, staged = [], set(names_in(f"{output}/.staging"))
-    for e in ledger.entries.values() if staged else ():
-        if not e.committed or f"batch_id={e.batch_id}" not in staged:
+    for e in ledger.committed():
+        if f"batch_id={e.batch_id}" not in staged:
             continue
         attempt = Attempt(output, e.batch_id, e.committed["token"])
         if record := read_json(f"{attempt.staging}/commit.json"):

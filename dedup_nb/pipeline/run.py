@@ -315,8 +315,8 @@ def _find_todo(job: Job, found: Found, ledger: Ledger) -> _Todo:
 # %% ../../nbs/06_pipeline/70_run.ipynb #4d7849b2
 def _check_knows_events(job: Job, manifest: str, ledger: Ledger) -> None:
     "Raise `ManifestError` for a manifest without any run, beside events of batches that it never heard of."
-    filled = {name for name, e in ledger.entries.items() if e.committed}
-    if any(not e.committed.get("backfill") for e in ledger.entries.values() if e.committed):
+    filled = {e.batch_id for e in ledger.committed()}
+    if any(not e.committed.get("backfill") for e in ledger.committed()):
         return
     place, name = f"{job.output}/events", job.places.output.table
     if name:

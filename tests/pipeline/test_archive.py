@@ -1,7 +1,6 @@
 """Whole runs over archives whose batch folders are the cases: run once, read by many tests."""
 
 import csv
-import itertools
 import json
 import os
 import subprocess
@@ -52,7 +51,7 @@ def demo(tmp_path_factory):
     return folder / "demo_output", done
 
 
-@pytest.fixture(scope="module", params=["lake", pytest.param("dynamodb", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["lake", "dynamodb"])
 def sample_run(request, spark, tmp_path_factory):
     "The summary, the output, and the settings that find its manifest again."
     if request.param == "lake":
@@ -173,13 +172,10 @@ CASES = {  # batch -> rows: id, fingerprint, second, n
 }
 
 
-FEW = ("01", "02_known", "06_fed_back", "07_late")  # those of make test
-
-
 @pytest.fixture(scope="module")
-def archive(request, spark, tmp_path_factory):
-    folder, all_ = tmp_path_factory.mktemp("archive"), "not slow" not in request.config.option.markexpr
-    write(spark, folder / "in", CASES if all_ else {name: CASES[name] for name in FEW if name in CASES})
+def archive(spark, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("archive")
+    write(spark, folder / "in", CASES)
     renamed = renamed_id(spark)
     fed_back = [  # an event that was kept under a new id comes again; another one has that id by chance
         (renamed, "g", 60, 1, "a"),
@@ -191,11 +187,10 @@ def archive(request, spark, tmp_path_factory):
     )
     frame = frame.withColumn("etl_tstamp", F.timestamp_seconds(F.lit(1_763_000_000) + F.col("t"))).drop("t")
     frame.coalesce(1).write.parquet(str(folder / "in/run=06_fed_back"))
-    if all_:
-        far = [(f"far{n}", "f", n) for n in range(3)]
-        frame = spark.createDataFrame(far, "event_id string, event_fingerprint string, n int")
-        frame = frame.withColumn("etl_tstamp", F.expr("timestamp '9999-12-31 23:59:59'"))
-        frame.coalesce(1).write.parquet(str(folder / "in/run=09_far"))
+    far = [(f"far{n}", "f", n) for n in range(3)]
+    frame = spark.createDataFrame(far, "event_id string, event_fingerprint string, n int")
+    frame = frame.withColumn("etl_tstamp", F.expr("timestamp '9999-12-31 23:59:59'"))
+    frame.coalesce(1).write.parquet(str(folder / "in/run=09_far"))
     with heard() as said:
         return folder, go(spark, folder, max_bad_share=1), said
 
@@ -224,11 +219,7 @@ EXPECTED = {  # read, bad, kept, dropped, renamed; reasons
 }
 
 
-def long_beyond_few(batch, *more):
-    return pytest.param(batch, *more, marks=[] if batch in FEW else pytest.mark.slow)
-
-
-@pytest.mark.parametrize("batch", map(long_beyond_few, EXPECTED))
+@pytest.mark.parametrize("batch", EXPECTED)
 def test_each_batch_has_the_counts_and_reasons_of_its_case(archive, batch):
     _, summary, _ = archive
     m = next(m for m in summary.batches if m["batch_id"] == batch)
@@ -239,16 +230,13 @@ def test_each_batch_has_the_counts_and_reasons_of_its_case(archive, batch):
 
 @pytest.mark.parametrize(
     "batch, expected",
-    itertools.starmap(
-        long_beyond_few,
-        {
-            "01": [("a", 1), ("b", 4), ("c", 5), ("new of a", 3)],
-            "02_known": [("d", 4), ("new of a", 2)],
-            "04_empty": [],
-            "06_fed_back": [("n", 3)],
-            "07_late": [("m", 2), ("new of m", 3)],
-        }.items(),
-    ),
+    [
+        ("01", [("a", 1), ("b", 4), ("c", 5), ("new of a", 3)]),
+        ("02_known", [("d", 4), ("new of a", 2)]),
+        ("04_empty", []),
+        ("06_fed_back", [("n", 3)]),
+        ("07_late", [("m", 2), ("new of m", 3)]),
+    ],
 )
 def test_the_kept_rows_of_a_case(spark, archive, batch, expected):
     folder, _, _ = archive
