@@ -410,7 +410,7 @@ class Config(_Settings):
         settings_file: str | None = None,  # else DEDUP_SETTINGS, else settings.ini in the working directory
         **parameters: Any,  # explicit settings, above all else; None = not given
     ) -> "Config":
-        "Defaults < [DEFAULT] < [profile] < DEDUP_* environment < parameters. Raises `ConfigError`, once for all."
+        "Gather settings: defaults < [DEFAULT] < [profile] < DEDUP_* environment < parameters."
         return _gather(_from_file(profile, settings_file) | _from_environment() | _from_call(parameters))
 
     @classmethod
