@@ -12,7 +12,7 @@ TOOLS := .venv-recipes/bin
 FETCH := -c "from dedup_nb import get_spark; get_spark(delta=True).stop()"
 CORE := tests/rules tests/laws tests/manifest tests/formats tests/pipeline/test_run.py tests/streams/test_stream.py
 
-.PHONY: setup demo lint test test-all test-spark41 recipes soak evidence bench samples export docs notebooks lock clean
+.PHONY: setup demo lint test test-slow test-all test-spark41 recipes soak evidence bench samples export docs notebooks lock clean
 
 setup: $(STAMP)
 
@@ -39,8 +39,10 @@ lint: setup  ## what ruff and the type checker find
 test: setup  ## export in sync, the first notebooks, each feature and its refusals
 	@$(BIN)/python -m pytest
 
-test-all: test  ## make test, and what takes seconds each: all notebooks, kills, races of processes, more back ends
+test-slow: setup  ## what takes seconds each: all notebooks, kills, races of processes, more back ends
 	@$(BIN)/python -m pytest -m "slow and not soak"
+
+test-all: test test-slow  ## both
 
 test-spark41: setup  ## the core of the tests with Spark 4.1, in an environment of its own
 	@test -x .venv41/bin/python || $(PYTHON) -m venv .venv41

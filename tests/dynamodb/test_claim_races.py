@@ -261,7 +261,7 @@ def test_however_runs_are_mixed_each_pair_is_kept_once_and_a_rerun_agrees(case, 
         check_all(*CASES[case], seed, heads)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @BOTH
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_many_times(case, heads):
@@ -293,7 +293,7 @@ def test_so_it_is_in_any_case(heads):
     check_cases(range(300), heads)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @BOTH
 def test_so_it_is_in_very_many_cases(heads):
     check_cases(range(300, 5_000), heads)

@@ -196,7 +196,7 @@ def test_the_same_on_few_ids_that_all_of_them_want(dynamodb, seed):
     check_race(dynamodb, seed, 24, {"slow": 0.3, "lost": 0.1})
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_the_same_many_times(dynamodb, seed):
     check_race(dynamodb, seed, 30 + seed % 5 * 40, ROUGH | {"slow": 0.2})

@@ -150,13 +150,13 @@ def test_a_kill_leaves_each_batch_whole_and_the_same_command_finishes(spark, loa
 
 
 STEPS = [
-    pytest.param(after, marks=pytest.mark.slow)
-    for after in ("_note_request", "_remove_hot_ids", "_rewrite_reports")
+    pytest.param(after, marks=pytest.mark.soak)
+    for after in ("_note_request", "_remove_hot_ids")
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", ["publish", *STEPS])
+@pytest.mark.parametrize("after", ["publish", "_rewrite_reports", *STEPS])
 def test_a_condition_that_was_killed_takes_the_copies_of_events_that_are_gone(spark, loaded, after):
     """The kept event of batch 1 is gone, and it alone says that a row of batch 2 is a copy of it."""
     killed_erasure(spark, loaded, after, where="n = 1")

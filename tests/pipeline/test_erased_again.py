@@ -188,11 +188,11 @@ def test_with_forget_no_key_comes_back_and_a_new_batch_loads_a_late_copy(spark, 
         {},
         pytest.param({"natural": "off", "synthetic": "off"}, marks=pytest.mark.slow),
         pytest.param(
-            {"natural": "off", "synthetic": "off", "missing_fingerprint": "unique"}, marks=pytest.mark.slow
+            {"natural": "off", "synthetic": "off", "missing_fingerprint": "unique"}, marks=pytest.mark.soak
         ),
         pytest.param({"missing_fingerprint": "unique"}, marks=pytest.mark.slow),
         pytest.param({"synthetic": "delete_all"}, marks=pytest.mark.slow),
-        pytest.param({"synthetic": "quarantine"}, marks=pytest.mark.slow),
+        pytest.param({"synthetic": "quarantine"}, marks=pytest.mark.soak),
     ],
     ids=str,
 )

@@ -49,7 +49,7 @@ def counts_taken(spark, folder, memory, apart, *batches):
     return {m["batch_id"]: (m["counts"]["dropped"], m["counts"]["renamed"]) for m in done}
 
 
-LONG = pytest.mark.slow
+LONG = pytest.mark.soak
 NONE_HERE = "Batch 2 has no column event_fingerprint, and batches of the manifest have fingerprints there"
 NOTHING = "Batch 2 has nothing in event_fingerprint, and batches of the manifest have fingerprints there"
 CAME = "Batch {} has fingerprints in event_fingerprint, and batches of the manifest have none (missing_fing"

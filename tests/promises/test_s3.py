@@ -143,9 +143,9 @@ JSON = ["input_format=json", f"input_schema={SCHEMA}"]
 @pytest.mark.parametrize(
     "point, published",
     [
-        ("dropped rows are written", False),
+        pytest.param("dropped rows are written", False, marks=pytest.mark.soak),
         ("metrics are written, the commit is not", False),
-        ("the manifest has the commit, files.json is not written", False),
+        pytest.param("the manifest has the commit, files.json is not written", False, marks=pytest.mark.soak),
         ("the commit is written, old files are not removed", True),
     ],
 )

@@ -203,7 +203,7 @@ def test_sql_does_what_repair_does(spark, warehouses, tmp_path):
     events=st.lists(st.tuples(ROW, st.integers(1, 3)), min_size=1, max_size=40),
     missing=st.sampled_from(["surrogate", "unique", "id"]),
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=8, deadline=None, suppress_health_check=[*HealthCheck])
 def test_sql_does_what_repair_does_on_any_table(spark, warehouses, tmp_path_factory, events, missing):
     equal_by_repair_and_sql(spark, warehouses, tmp_path_factory.mktemp("any"), events, missing)
 
