@@ -267,16 +267,16 @@ class _Todo:
 
 
 def _without_empty(job: Job, found: Found) -> Found:
-    """Leave out folders without files as long as the manifest has no recipe.
+    """Leave out folders without files, or with empty ones, as long as the manifest has no recipe.
 
     The first batch decides by its columns what stands in for missing fingerprints, for all that follow.
     """
-    empty = [b.batch_id for b in found.batches if not b.files]
+    empty = [b.batch_id for b in found.batches if not b.bytes]
     is_known = not job.manifest or job.recipe.missing_fingerprint or job.stream
     if is_known or not empty or job.places.input.format not in ("json", "parquet"):
         return found
-    note = f"without files, left for a later run: {some_of(empty)}"
-    return replace(found, batches=tuple(b for b in found.batches if b.files), notes=(*found.notes, note))
+    note = f"without files, or with empty ones, left for a later run: {some_of(empty)}"
+    return replace(found, batches=tuple(b for b in found.batches if b.bytes), notes=(*found.notes, note))
 
 
 def _find_todo(job: Job, found: Found, ledger: Ledger) -> _Todo:

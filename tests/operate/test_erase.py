@@ -149,10 +149,7 @@ def test_a_kill_leaves_each_batch_whole_and_the_same_command_finishes(spark, loa
     assert_only_what_is_listed(loaded.output)
 
 
-STEPS = [
-    pytest.param(after, marks=pytest.mark.soak)
-    for after in ("_note_request", "_remove_hot_ids")
-]
+STEPS = [pytest.param(after, marks=pytest.mark.soak) for after in ("_note_request", "_remove_hot_ids")]
 
 
 @pytest.mark.slow

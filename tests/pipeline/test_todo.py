@@ -70,8 +70,17 @@ def test_a_first_folder_without_files_binds_nobody(spark, tmp_path, said):
     frame.write.parquet(str(tmp_path / "in/run=2"))
     first = go(spark, tmp_path)
     assert [m["counts"]["kept"] for m in first.batches] == [1]
-    assert "without files, left for a later run: 1" in said
+    assert "without files, or with empty ones, left for a later run: 1" in said
     assert [m["batch_id"] for m in go(spark, tmp_path).batches] == ["1"]
+
+
+@pytest.mark.slow
+def test_a_first_file_without_a_line_binds_nobody(spark, tmp_path, said):
+    for hour, text in (("00", ""), ("01", '{"event_id": "a", "n": 1}\n{"event_id": "a", "n": 2}\n')):
+        (tmp_path / f"in/run={hour}").mkdir(parents=True)
+        (tmp_path / f"in/run={hour}/a.json").write_text(text)
+    assert go(spark, tmp_path, input_format="json").counts["kept"] == 1
+    assert "without files, or with empty ones, left for a later run: 00" in said
 
 
 def test_what_does_not_fit_the_manifest_is_refused_and_changes_nothing(spark, two):
