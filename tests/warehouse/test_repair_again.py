@@ -64,7 +64,7 @@ def test_a_repair_that_died_is_finished_by_the_next_one(spark, tmp_path, monkeyp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_a_repair_that_failed_is_taken_back(spark, tmp_path, monkeypatch, step):
     path, entities = with_entities(spark, tmp_path)
     with monkeypatch.context() as patch:
@@ -110,7 +110,7 @@ def test_a_repair_that_may_be_alive_elsewhere_is_let_be(spark, tmp_path, monkeyp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("writes", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("writes", [3, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2, 4, 5))])
 def test_a_killed_repair_is_finished_by_the_next_one(spark, tmp_path, writes):
     "kill -9 after each of its commits."
     path, entities = with_entities(spark, tmp_path)
@@ -202,7 +202,7 @@ def test_a_repair_that_died_is_finished_by_one_process(spark, tmp_path, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [1, 2, 3, 4])
+@pytest.mark.parametrize("step", [*(pytest.param(n, marks=pytest.mark.soak) for n in (1, 3)), 2, 4])
 def test_what_is_put_back_may_die_too(spark, tmp_path, monkeypatch, step):
     "What was appended to the entities after they were changed stays."
     path, entities = with_entities(spark, tmp_path)
