@@ -235,8 +235,8 @@ def said(value: object) -> str:
 
 
 def megabytes(number_of_bytes: int) -> str:
-    "A size, `12.3 MB`."
-    return f"{number_of_bytes / 1e6:.1f} MB"
+    "A size: `12.3 MB`, or `4.2 KB` where it is small."
+    return f"{number_of_bytes / 1e6:.1f} MB" if number_of_bytes >= 1e5 else f"{number_of_bytes / 1e3:.1f} KB"
 
 
 def first_line(wrong: BaseException) -> str:
