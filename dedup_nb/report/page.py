@@ -91,7 +91,7 @@ def in_one_line(
 def is_number_like(value: Any) -> bool:
     "Is this a number, or the text of one with its unit?"
     if isinstance(value, str):
-        return value.endswith(" %") or value.startswith("$")
+        return value.endswith(" %") or value.startswith("$") or "\u00a0" in value  # ties a unit to it
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -213,19 +213,21 @@ class Timeline:
     title: str
     most: str  # the highest value, in words
     heights: Sequence[float]  # per cent of the highest
+    tips: Sequence[str]  # the name and the value of each
     ends: Sequence[str]  # names of the first and the last one
 
 
 def timeline(
     title: str,
     values: Sequence[float],  # one for each batch, in order
-    in_words: Callable[[float], str],  # a value, for the axis
-    ends: tuple[str, str],  # names of the first and the last one
+    in_words: Callable[[float], str],  # a value
+    names: Sequence[str],  # of the batches
 ) -> Timeline:
     "Draw a column for each value."
-    most = max(values, default=0) or 1
-    heights = [100 * value / most for value in values]
-    return Timeline(title, in_words(most), heights, list(dict.fromkeys(ends)))
+    most = max(values)
+    heights = [100 * value / (most or 1) for value in values]
+    tips = [f"{name}: {in_words(value)}" for name, value in zip(names, values)]
+    return Timeline(title, in_words(most), heights, tips, list(dict.fromkeys([names[0], names[-1]])))
 
 
 # %% ../../nbs/report/10_page.ipynb #3d6d0aef

@@ -192,7 +192,10 @@ def fate_chart(
     c, reasons = m["counts"], m["reasons"]
     title = f"{share(c['kept'], c['read'])} of {counted(c['read'], 'row')} are kept"
     if c["dropped"]:
-        title += f"; most of what is dropped: {_reason_in_words(_largest_first(reasons)[0])}"
+        name = _largest_first(reasons)[0]
+        most = 2 * reasons[name] > c["dropped"]
+        part = "most of what is" if most else f"{grouped(reasons[name])} of the {grouped(c['dropped'])}"
+        title += f"; {part} dropped: {_reason_in_words(name)}"
     falls = [("bad rows", c["bad"], BAD)]
     for name, n in reasons.items():
         falls.append((_reason_in_words(name), n, LATE if "cross" in name else DROPPED))
@@ -257,6 +260,10 @@ def report_html(
 _HEAD_BYTES, _EXAMPLES, _LONGEST = 500_000, 5, 160
 
 
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
 def _first_fault(failure: Any) -> str:
     "What a bad-row record says is wrong: the first of its messages, and how many more."
     errors = [failure]
@@ -266,7 +273,7 @@ def _first_fault(failure: Any) -> str:
     if isinstance(first, Mapping):
         first = first.get("message") or json.dumps(first)
     more = f" (and {counted(len(errors) - 1, 'other fault')})" if len(errors) > 1 else ""
-    return str(first)[:_LONGEST] + more
+    return _cut(str(first)) + more
 
 
 def bad_examples(
@@ -284,7 +291,7 @@ def bad_examples(
         for record in (json.loads(line)["data"] for line in lines if line):
             payload = record["payload"]
             row = payload if isinstance(payload, str) else json.dumps(payload)
-            rows.append((_first_fault(record["failure"]), re.sub(r"\s+", " ", row)[:_LONGEST]))
+            rows.append((_first_fault(record["failure"]), _cut(re.sub(r"\s+", " ", row))))
     # of each fault the row that sorts first
     found = dict(sorted(rows, reverse=True))
     return sorted(found.items())[:_EXAMPLES]
@@ -382,8 +389,8 @@ def row_of(
     etl_time, started_at, finished_at (ISO 8601, UTC); rows_read = rows_bad + rows_kept + rows_dropped +
     rows_erased; rows_renamed, of those kept; rows_suspects; dropped_natural, dropped_synthetic,
     dropped_natural_cross_batch, dropped_synthetic_cross_batch, dropped_erased (rows); back_hour, back_day,
-    back_week, back_month, back_longer: rows dropped for a batch that lies up to so far back; seconds;
-    bytes_input, bytes_events; input_files; version (of dedup_nb).
+    back_week, back_month, back_longer: rows dropped for a batch that lies up to so far back, each once;
+    seconds; bytes_input, bytes_events; input_files; version (of dedup_nb).
     """
     back = (m.get("cross_batch") or {}).get("looked_back") or looked_back({}, {}, None)
     same = ("batch_id", "status", "sequence", "etl_time", "started_at", "finished_at", "input_files")
@@ -440,10 +447,10 @@ def unlike_others(
 
 # %% ../../nbs/report/20_pages.ipynb #1541c713
 _BACK = {
-    "hour": "within an hour",
-    "day": "within a day",
-    "week": "within a week",
-    "month": "within a month",
+    "hour": "up to an hour",
+    "day": "an hour to a day",
+    "week": "a day to a week",
+    "month": "a week to a month",
     "longer": "longer",
 }
 
@@ -456,7 +463,7 @@ def _back_chart(rows: Sequence[_Row]) -> BarTable | None:
     near = share(found["hour"] + found["day"], whole)
     title = f"{near} of what is dropped for earlier batches came within a day"
     values = [(_BACK[span], n, grouped(n)) for span, n in found.items()]
-    return bar_table(title, values, DROPPED)
+    return bar_table(title, values, LATE)
 
 
 def _shares(rows: Sequence[_Row], what: str) -> list[float]:
@@ -469,8 +476,9 @@ def _index_charts(rows: Sequence[_Row]) -> dict[str, BarTable | Timeline | None]
     "The charts of the page, by heading; None where there is nothing to draw."
 
     def over_time(title: str, values: Sequence[float], in_words: Callable[[float], str]) -> Timeline:
-        ends = rows[0]["batch_id"], rows[-1]["batch_id"]
-        return timeline(title.format(in_words(values[-1])), values, in_words, ends)
+        return timeline(title.format(in_words(values[-1])), values, in_words, names)
+
+    names = [row["batch_id"] for row in rows]
 
     of_all = lambda part: share(part, 1)
     dropped, bad = (

@@ -19,6 +19,7 @@ from dedup_nb.report.page import BAD, DROPPED, waterfall
 from dedup_nb.report.pages import (
     bad_examples,
     draw_pages,
+    fate_chart,
     looked_back,
     remove_row,
     report_html,
@@ -73,6 +74,32 @@ def test_examples_are_one_for_each_fault_and_at_most_five(tmp_path):
     found = bad_examples(str(tmp_path), [{"path": "part", "bytes": 1}])
     assert [what for what, _ in found] == [f"fault {n}" for n in range(5)]
     assert found[0][1] == '{"n": 0}' and bad_examples(str(tmp_path), []) == []
+
+
+def test_a_bad_row_that_is_cut_says_so(tmp_path):
+    records = [{"failure": {"errors": [n * "f"]}, "payload": n * "x"} for n in (160, 161)]
+    (tmp_path / "part").write_text("\n".join(json.dumps({"data": data}) for data in records) + "\n")
+    found = bad_examples(str(tmp_path), [{"path": "part", "bytes": 1}])
+    assert found == [(160 * "f", 160 * "x"), (159 * "f" + "…", 159 * "x" + "…")]
+
+
+@pytest.mark.parametrize(
+    "natural, words",
+    [
+        (108, "; most of what is dropped: natural duplicates in the batch"),
+        (107, "; 107 of the 214 dropped: natural duplicates in the batch"),  # as many as of earlier batches
+    ],
+)
+def test_most_is_more_than_half(natural, words):
+    counts = {**NONE, "read": 4000, "kept": 3786, "dropped": 214}
+    reasons = {"natural": natural, "natural_cross_batch": 214 - natural}
+    assert fate_chart({**PLAIN, "counts": counts, "reasons": reasons}).title.endswith(words)
+
+
+def test_a_page_says_from_when_to_when():
+    told = {"started_at": "2026-11-20T10:00:00Z", "finished_at": "2026-11-20T10:01:00Z"}
+    assert "from 2026-11-20T10:00:00Z to 2026-11-20T10:01:00Z" in report_html({**PLAIN, **told})
+    assert "began, ended" not in report_html(PLAIN)
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +187,9 @@ def test_the_page_of_all_lists_them_and_names_what_is_unlike_the_others(tmp_path
         len(page) < 300_000
         and page.count("/report.html") == 300
         and "100 % of what is dropped for earlier batches" in page
+        and all(f">{words}<" in page for words in ("up to an hour", "an hour to a day", "a day to a week"))
+        and "highest: 40 %" in page
+        and 'title="b0250: 40 %"' in page
     )
 
 
