@@ -97,11 +97,11 @@ class Compared:
     "The columns whose values are compared between copies, in order."
 
     names: tuple[str, ...]
-    sent: tuple[str, ...]  # those of them that the client sent
+    sent: tuple[str, ...]  # those of them that the fingerprint covers, or would cover: the surrogate's
 
     @property
     def places(self) -> list[int]:
-        "Where the columns are that the client sent."
+        "Where the columns of the fingerprint are."
         return [i for i, name in enumerate(self.names) if name in self.sent]
 
 

@@ -138,7 +138,7 @@ def sum_by_id(
 
 # %% ../../nbs/01_distribution/20_measures.ipynb #996a2dbe
 MANY = 3  # different addresses or browsers on one id that make it shared
-FEW = 5  # differing columns that the client sent, at most
+FEW = 5  # differing columns of the fingerprint, at most
 SKEW_MS = 3_600_000  # by which a device's clock was changed between copies, at least
 SYNTHETIC_CAUSES: Causes = {
     "robot": ("robot", "a robot's browser on the id"),
@@ -146,7 +146,7 @@ SYNTHETIC_CAUSES: Causes = {
     "clock_skew": (f"skew > {SKEW_MS}", "the device's clock differs by more than an hour between the copies"),
     "few_columns": (
         "few",
-        f"at most {FEW} of the columns that the client sent differ, and at most half of them",
+        f"at most {FEW} of the columns of the fingerprint differ, and at most half of them",
     ),
     "shared_id": (
         f"addresses >= {MANY} or browsers >= {MANY}",
@@ -286,7 +286,7 @@ def find_hottest(
 def count_differences(
     labelled: DataFrame,  # from `label_rows`
     compared: Compared,
-) -> DataFrame:  # kind, one (a column alone, or all of the client's that differ?), places, rows
+) -> DataFrame:  # kind, one (a column alone, or all of the fingerprint's that differ?), places, rows
     "Count in which columns the repeats differ from the first one: alone, and the most frequent sets."
     repeats = labelled.where("differs is not null")
     # repeats differ in the same columns again and again
@@ -438,7 +438,7 @@ def causes(found: Measures) -> Records:
 
 
 def columns(found: Measures, compared: Compared) -> Records:
-    "In how many repeats a column differs from the first one; sent: by the client."
+    "In how many repeats a column differs from the first one; sent: does the fingerprint cover it?"
     names = (*compared.names, "etl_tstamp")
     totals = _count_repeats(found)
     rows = []
@@ -451,7 +451,7 @@ def columns(found: Measures, compared: Compared) -> Records:
 
 
 def column_sets(found: Measures, compared: Compared) -> Records:
-    """Which of the client's columns differ together in synthetic repeats: the most frequent sets.
+    """Which columns of the fingerprint differ together in synthetic repeats: the most frequent sets.
 
     No columns: only the fingerprint differs.
     """

@@ -239,7 +239,7 @@ def _draw_causes(n: Numbers, title: str) -> Chart:
 def _say_columns(n: Numbers, kind: str) -> str:
     sent = [c for c in _of_kind(n, "columns", kind) if c["sent"]]
     if not sent:
-        return f"No {kind} repeat differs in what the client sent"
+        return f"No {kind} repeat differs in what the fingerprint covers"
     percent = _percent(sent[0]["share"])
     title = f"{percent} of the {kind} repeats differ in {sent[0]['column']}"
     compared = {c["column"] for c in n["columns"] if c["sent"]}
@@ -260,7 +260,7 @@ def _draw_columns(n: Numbers, title: str, kind: str) -> Chart:
         colour = _COLOURS[kind] if c["sent"] else BAD
         values.append((name, 100 * part, colour))
         labels.append(_percent(part))
-    unit = f"% of the {kind} repeats (grey: not sent by the client)"
+    unit = f"% of the {kind} repeats (grey: not part of the fingerprint)"
     return bars(_plain(title), values, unit=unit, labels=labels)
 
 
@@ -274,8 +274,9 @@ def _say_gaps(n: Numbers, kind: str) -> str:
     soon = sum(bar["rows"] for bar in gaps if bar["to_ms"] <= 2000)
     half = reached(gaps, 0.5)
     within = f"within {time_text(half)}" if half >= 1 else "at the same time"
-    percent = share(soon, rows)
-    return f"{percent} of the {kind} repeats come within 2 s, half {within}"
+    if not soon:
+        return f"Half of the {kind} repeats come {within}"
+    return f"{share(soon, rows)} of the {kind} repeats come within 2 s, half {within}"
 
 
 def _draw_gaps(n: Numbers, title: str, kind: str) -> Chart:
@@ -304,8 +305,10 @@ def _draw_gaps(n: Numbers, title: str, kind: str) -> Chart:
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #90ea7fe2
 def _say_window(n: Numbers) -> str:
+    part = lambda w: share(w["share"], 1)
+
     def caught(w: Mapping[str, Any]) -> str:
-        caught = f"{100 * w['share']:.1f} % of the copies"
+        caught = f"{part(w)} of the copies"
         seen = f"as far as {_percent(w['seen'])} of the data can tell"
         return f"{caught}, {seen}" if w["seen"] < 0.5 else caught
 
@@ -315,7 +318,7 @@ def _say_window(n: Numbers) -> str:
     best = next(w for w in judged if w["window"] == n["knee"])
     last = judged[-1]
     title = f"A memory of {best['window']} catches {caught(best)}"
-    if last["share"] - best["share"] >= 0.0005:
+    if part(last) != part(best):
         return f"{title}; {last['window']}, {caught(last)}"
     if last is best and len(judged) < len(n["window"]):
         title += "; the data cannot judge a longer one"
@@ -415,7 +418,7 @@ _PICTURES = {
     "gaps_synthetic": _Picture(_has_gaps, _say_gaps, _draw_gaps, ("synthetic",)),
     "window": _Picture(lambda n: _has_gaps(n, "natural"), _say_window, _draw_window),
     "hot_ids": _Picture(_has_repeats, _say_hot, _draw_hot),
-    "outcomes": _Picture(_has_repeats, _say_outcomes, None),  # a table of five rows says it best
+    "outcomes": _Picture(_has_repeats, _say_outcomes, None),  # a table says it best
 }
 
 
@@ -505,6 +508,9 @@ class Profile:
 
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #649276d4
+_HEADS = {"sent": "in the fingerprint"}
+
+
 def _cell(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return ", ".join(value) or "none"
@@ -512,7 +518,7 @@ def _cell(name: str, value: Any) -> Any:
         return "yes" if value else "no"
     if name in ("share", "seen"):
         return f"{100 * value:.3g} %"
-    # a number and its unit stay on one line
+    # a number that is tied to its unit goes to the right
     return time_text(value).replace(" ", "\u00a0") if name in QUANTILES else value
 
 
@@ -529,7 +535,7 @@ def _sections(found: Profile) -> Iterator[dict[str, Any]]:
             if records := found.numbers[name]:
                 # the last batches or days, the first rows of anything else
                 shown = records[-_LONGEST:] if name.startswith("per_") else records[:_LONGEST]
-                head = [column.replace("_", " ") for column in records[0]]
+                head = [_HEADS.get(column, column.replace("_", " ")) for column in records[0]]
                 rows = [[_cell(*pair) for pair in record.items()] for record in shown]
                 filled.append((name, head, rows))
         yield {"heading": heading, "charts": charts, "tables": filled}

@@ -117,7 +117,7 @@ def test_the_columns_are_those_that_were_changed(profiled_samples, planted):
     frames = profiled_samples[0].frames
     sets = {tuple(names) for names in frames["column_sets"]["columns"]}
     # a pre-fetcher sends no referrer and no size; a title is changed; a twin without a fingerprint differs in
-    # nothing that the client sent
+    # nothing that it would cover
     assert {("page_referrer", "br_viewwidth", "br_viewheight"), ("page_title",), ()} <= sets
     natural = frames["columns"].query("kind == 'natural'").set_index("column")
     assert natural["rows"].idxmax() == "etl_tstamp" and not natural["sent"].any()
@@ -170,10 +170,24 @@ def test_the_files_hold_the_numbers_and_fetch_nothing(profiled_samples):
 
 def test_the_page_has_every_chart_and_its_numbers(profiled_samples):
     page = Structure(profiled_samples[0].html())
-    assert page.seen["svg"] == len(profiled_samples[0].charts) == 11 and not page.wrong
+    assert page.seen["svg"] == page.seen["figure"] == len(profiled_samples[0].charts) == 11 and not page.wrong
     assert page.seen["h2"] == 10 and page.seen["details"] == page.seen["table"] == 12
     for line in profiled_samples[0].conclusions():
         assert line.replace("'", "&#39;") in profiled_samples[0]._repr_html_()
+
+
+def test_each_figure_has_its_title_as_a_label_and_times_are_to_the_right(profiled_samples):
+    found, page = profiled_samples[0], profiled_samples[0].html()
+    labels = re.findall(r'<figure role="img" aria-label="([^"]+)">', page)
+    titles = [line.replace("'", "&#39;") for line in found.conclusions()]
+    assert labels == titles[:-1]  # the last one is that of a table
+    assert '<th class="number">p50</th>' in page and "<th>in the fingerprint</th>" in page
+
+
+def test_nothing_is_said_of_no_repeat_within_two_seconds(profiled_samples):
+    bars = [{"kind": "natural", "across": False, "from_ms": 0, "to_ms": 60_000, "rows": 3}]
+    said = conclusions({**profiled_samples[0].numbers, "gaps": bars})
+    assert said["gaps_natural"] == "Half of the natural repeats come within 1 min"
 
 
 def test_every_conclusion_has_a_number(profiled_samples):
@@ -467,8 +481,8 @@ def test_the_knee_is_where_more_hours_bring_little(profiled_samples):
     ]
     assert knee(curve) == "1 day"
     assert conclusions({**profiled_samples[0].numbers, "window": curve, "knee": "1 day"})["window"] == (
-        "A memory of 1 day catches 97.0 % of the copies; "
-        "30 days, 98.5 % of the copies, as far as 40 % of the data can tell"
+        "A memory of 1 day catches 97 % of the copies; "
+        "30 days, 98 % of the copies, as far as 40 % of the data can tell"
     )
 
 
