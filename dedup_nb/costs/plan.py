@@ -110,6 +110,17 @@ def _one_batch(w: Workload, month: Month, prices: Prices) -> dict[str, Any]:
     }
 
 
+def _if_late(choice: str, seconds: Mapping[str, float], w: Workload, side_by_side: bool) -> str:
+    "What to add to a choice whose batches take longer than the time between them: who is in time."
+    between = 86_400 / w.batches_per_day
+    if seconds[choice] <= between:
+        return ""
+    allowed = [way for way in _WAYS if way != "lake" or not side_by_side]
+    in_time = " and ".join(_WAYS[way] for way in allowed if seconds[way] <= between)
+    keep_up = f"; {in_time} would be in time" if in_time else ", and no other way is in time"
+    return f" But a batch takes longer than the {_duration(between)} between two{keep_up}."
+
+
 def _warnings(seconds: Mapping[str, float], w: Workload, month: Month, prices: Prices) -> Iterator[str]:
     "What stands in the way of a choice: the next batch, or a quota."
     between = 86_400 / w.batches_per_day
@@ -206,6 +217,8 @@ def _plan(
     month = month_of(w, prices)
     batch = _one_batch(w, month, prices)
     command = capacity_command(month.wcu, month.rcu)
+    best = _recommend(month, side_by_side)
+    best["reason"] += _if_late(best["choice"], batch["seconds"], w, side_by_side)
     assumed = []
     for name, words in _ASSUMED.items():
         if name not in given:
@@ -217,7 +230,7 @@ def _plan(
         "per_month": month.usd,
         "parts": asdict(month),
         "provisioned": {"wcu": month.wcu, "rcu": month.rcu, "utilisation": UTILISATION, "command": command},
-        "recommendation": _recommend(month, side_by_side),
+        "recommendation": best,
         "prices": {name: value for name, value in asdict(prices).items() if name != "values"},
         "notes": [*assumed, *notes, *_warnings(batch["seconds"], w, month, prices)],
     }

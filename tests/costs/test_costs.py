@@ -248,6 +248,22 @@ def test_a_plan_warns_of_the_next_batch_and_of_quotas():
     assert "40 000 write and 40 000 read units a second" in notes[1]
 
 
+@pytest.mark.parametrize(
+    "often, side_by_side, words",
+    [
+        (24, False, "lake: than the 60 min between two; DynamoDB provisioned would be in time."),
+        (24, True, "provisioned: "),
+        (288, True, "provisioned: than the 5 min between two, and no other way is in time."),
+        (1, False, "lake: "),
+    ],
+)
+def test_a_recommended_way_that_is_too_late_is_told_with_one_that_is_not(often, side_by_side, words):
+    found = _plan(1e9, often, side_by_side=side_by_side)["recommendation"]
+    choice, late = words.split(": ")
+    assert found["choice"] == choice
+    assert found["reason"].endswith(late) and ("But a batch takes longer" in found["reason"]) == bool(late)
+
+
 # inputs
 def test_rows_come_from_sizes_and_the_rhythm_from_names():
     n = plan_input(Input(str(SAMPLES))).numbers  # three days of 4 000 lines
