@@ -106,6 +106,13 @@ def test_the_job_of_databricks_is_what_its_package_knows():
     with_tools(check, json.dumps({**job, "max_concurrent_rnus": 1}), code=1)
 
 
+def test_the_job_of_dataproc_is_what_its_package_knows():
+    job = yaml.safe_load((RECIPES / "dataproc/job.yaml").read_text())
+    check = "import sys; from google.cloud.dataproc_v1 import Job; Job.from_json(sys.argv[1])"
+    with_tools(check, json.dumps(job))
+    with_tools(check, json.dumps({**job, "plcement": {}}), code=1)
+
+
 def test_the_lines_of_cron_run_one_at_a_time(tmp_path):
     places = {"/opt/dedup/bin": BIN, "/opt/dedup": tmp_path, "/data/enriched": SAMPLES, "/data": tmp_path}
     lines = (RECIPES / "cron/crontab").read_text()

@@ -20,6 +20,7 @@ FILES = sorted(p for p in FOLDER.rglob("*") if p.is_file() and p.suffix not in (
 CALLS = {
     "emr-serverless/start_job_run.json": ("emr-serverless", "StartJobRun"),
     "emr/steps.json": ("emr", "AddJobFlowSteps"),
+    "glue/create_job.json": ("glue", "CreateJob"),
 }
 
 
@@ -84,7 +85,7 @@ def test_the_commands_are_found():
         name: words for p in FILES if p.suffix == ".md" for name, words in [(p.parent.name, list(calls(p)))]
     }
     assert found["airflow"] == found["cron"] == ["run", "expire"]
-    assert found["emr"] == found["emr-serverless"] == found["kubernetes"] == ["run"]
+    assert found["emr"] == found["emr-serverless"] == found["kubernetes"] == found["dataproc"] == ["run"]
     assert [words[0] for words in told["docker"]] == ["run"]
 
 

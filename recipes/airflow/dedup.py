@@ -7,7 +7,7 @@ no date goes in, and a run that was missed is made up for by the next one.
 import subprocess
 from datetime import datetime, timedelta
 
-from airflow.sdk import dag, task
+from airflow.sdk import dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
 NO_RETRY = {2: "wrong settings, or an input that is not there", 3: "stopped by an alarm"}
@@ -33,8 +33,23 @@ def call(words):
 def dedup():
     @task(execution_timeout=timedelta(hours=3))
     def run(params):
+        own = get_current_context()["ti"]
+        # the same at each try, on whatever worker: it takes over what a killed one left unfinished
+        owner = f"{own.dag_id}.{own.task_id}"
+        places = params["input"], params["output"]
         call(
-            ["dedup", "run", "--input", params["input"], "--output", params["output"], "--wait-minutes", "10"]
+            [
+                "dedup",
+                "run",
+                "--input",
+                places[0],
+                "--output",
+                places[1],
+                "--owner",
+                owner,
+                "--wait-minutes",
+                "10",
+            ]
         )
 
     @task

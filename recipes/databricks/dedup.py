@@ -6,10 +6,6 @@
 
 # COMMAND ----------
 
-# MAGIC %pip install --no-deps ./dedup_nb-0.2.0-py3-none-any.whl
-
-# COMMAND ----------
-
 from dedup_nb import Config, run
 from dedup_nb.base.errors import DedupError
 
