@@ -18,9 +18,9 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-from .base.config import GROUPS, Config, default_text, kind_of, settings
+from .base.config import GROUPS, Config, default_text, is_on_databricks, kind_of, settings
 from .base.errors import ConfigError, DedupError, did_you_mean, lines_shown, masked
 
 # %% ../nbs/90_cli.ipynb #b2f0ceab
@@ -670,8 +670,8 @@ _LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j")  # of P
 
 def main(
     argv: Sequence[str] | None = None,  # else the words of the command line
-) -> NoReturn:
-    "The `dedup` command; ends the process, or raises `SystemExit`, with its exit code."
+) -> None:
+    "The `dedup` command: ends the process, or raises `SystemExit`, with its exit code. Databricks: returns."
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         args = _parse(words)
@@ -682,7 +682,9 @@ def main(
     for name in _LOUD:
         logging.getLogger(name).disabled = True
     code = _exit_code(args)
-    if argv is None and sys.stdout is sys.__stdout__:  # the process is ours
+    if is_on_databricks() and code == 0:
+        return  # a task that ends by an exit has failed there, whatever its code
+    if argv is None and not is_on_databricks() and sys.stdout is sys.__stdout__:  # the process is ours
         for stream in filter(None, (sys.stdout, sys.stderr)):
             with suppress(AttributeError, OSError, ValueError):  # it may be closed
                 stream.flush()

@@ -9,6 +9,7 @@ __all__ = [
     "setting",
     "order_parts",
     "unfit_batch_id",
+    "is_on_databricks",
     "epoch_seconds",
     "Config",
     "settings",
@@ -185,7 +186,9 @@ class _Settings(_Decisions):
     "The memory of earlier batches, and the alarms."
 
     manifest: str = _manifest("memory of earlier batches", "lake", allowed="lake dynamodb none")
-    manifest_path: str | None = _manifest("where the lake manifest lies; else <output>/manifest")
+    manifest_path: str | None = _manifest(
+        "where the lake manifest lies: a folder, or a table (catalog.schema.name); else <output>/manifest"
+    )
     retention_days: int = _manifest(
         "days for which a batch's events are remembered", 180, at_least=1, at_most=36500
     )
@@ -193,6 +196,9 @@ class _Settings(_Decisions):
     wait_minutes: float = _manifest("how long to wait for another run's claim", 0, at_least=0)
     claim_timeout_minutes: float = _manifest(
         "age at which an unfinished claim counts as dead", 360, at_least=0
+    )
+    owner: str | None = _manifest(
+        "who runs this, the same at each retry (a scheduler's job): it may take over its own claim at once"
     )
     dynamodb_table: str | None = _manifest("name of the DynamoDB manifest table")
     dynamodb_endpoint: str | None = _manifest("DynamoDB endpoint other than AWS's own")
@@ -321,6 +327,7 @@ def _of_schemas(c: _Settings) -> Iterator[str]:
 # %% ../../nbs/base/20_config.ipynb #f0c3dd8e
 _INSTANT = re.compile(r"[+-]?\d{4,}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?")
 _BATCH_ID = re.compile(r"[A-Za-z0-9_][\w.=+@,-]*(~\d+)?")
+_LONGEST_OWNER = 200
 _LONGEST_BATCH_ID = 180  # characters: a folder has at most 255, and ours adds to it
 
 
@@ -331,6 +338,11 @@ def unfit_batch_id(batch_id: str) -> str | None:
     if not _BATCH_ID.fullmatch(batch_id):
         return "wanted letters, digits and . _ = + @ , -, not starting with a sign"
     return None
+
+
+def is_on_databricks() -> bool:
+    "Is this a process of Databricks?"
+    return "DATABRICKS_RUNTIME_VERSION" in os.environ
 
 
 def epoch_seconds(text: str) -> int:
@@ -354,6 +366,11 @@ def _of_batches(c: _Settings) -> Iterator[str]:
         yield (
             "batch_id cannot be part of a folder name: "
             f"wanted letters, digits and . _ = + @ , -, at most {_LONGEST_BATCH_ID} of them."
+        )
+    if c.owner is not None and (len(c.owner) > _LONGEST_OWNER or re.search(r"\s", c.owner)):
+        yield (
+            f"owner is no name of a job: write it without blanks, in at most {_LONGEST_OWNER} characters, "
+            "such as daily-dedup."
         )
     if c.minimum_timestamp is not None and not _is_time(c.minimum_timestamp, any_year=True):
         yield "minimum_timestamp is not a time: write 2026-11-20 or 2026-11-20T00:00:00Z."
@@ -751,6 +768,7 @@ class Limits:
     rerun: bool = False
     wait_minutes: float = 0
     claim_timeout_minutes: float = 360
+    owner: str | None = None
     max_duplicate_share: float | None = None
     max_bad_share: float | None = None
 

@@ -11,10 +11,15 @@ __all__ = [
     "ORIGINAL",
     "PLAIN_JSON",
     "check_spark",
+    "is_remote",
+    "check_workers",
+    "check_streams",
     "delta_settings",
     "start_with_delta",
     "has_delta",
     "get_spark",
+    "setting_of",
+    "can_hold",
     "held",
     "reading",
     "check_whole",
@@ -31,6 +36,8 @@ __all__ = [
     "merge_types",
     "merge_columns",
     "persisted",
+    "read_staged",
+    "stage_parquet",
     "let_go",
 ]
 
@@ -42,6 +49,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from threading import Lock
 
+from .config import is_on_databricks
 from .errors import ConfigError, start_with
 
 # %% ../../nbs/base/40_spark.ipynb #7904c8e9
@@ -59,10 +67,37 @@ except ImportError:
 
 def check_spark() -> None:
     "Raise `ConfigError` where PySpark is older than 4.0."
-    if int(pyspark.__version__.split(".")[0]) < 4:
+    # Databricks Connect has numbers of its own: there the client tells by what it can do
+    if int(pyspark.__version__.split(".")[0]) < 4 or not hasattr(DataFrame, "metadataColumn"):
         raise ConfigError(
-            f"Spark 4.0 or newer is needed; here is {pyspark.__version__}. Databricks has it "
-            "from runtime 17, EMR from release 8; locally: pip install 'dedup_nb[local]'."
+            f"Spark 4.0 or newer is needed; here is {pyspark.__version__}. Databricks has it from runtime "
+            "17, and from environment 4 of serverless compute, EMR in emr-spark-8.x, Glue in 6.0, Dataproc "
+            "in image 3.0; locally: pip install 'dedup_nb[local]'."
+        )
+
+
+def is_remote(spark: SparkSession) -> bool:
+    "Is it a session of Spark Connect: all of Databricks but its dedicated clusters?"
+    return ".connect." in type(spark).__module__
+
+
+def check_workers(spark: SparkSession) -> None:
+    "Raise `ConfigError` where Python on the workers reaches no DynamoDB, as on most of Databricks."
+    if is_on_databricks() and is_remote(spark):
+        raise ConfigError(
+            "manifest=dynamodb: on serverless and standard compute of Databricks, Python on the workers "
+            "reaches neither AWS nor credentials. Use manifest=lake, in a volume or a table (manifest_path), "
+            "or a dedicated cluster."
+        )
+
+
+def check_streams(spark: SparkSession) -> None:
+    "Raise `ConfigError` for a session of Spark Connect, which has no streams that Python takes part in."
+    if is_remote(spark):
+        raise ConfigError(
+            "A stream needs a classic session: Spark Connect, which all of Databricks but its dedicated "
+            "clusters is, cannot run it. Use a dedicated cluster, or `dedup run` on a schedule: it takes "
+            "what has come since."
         )
 
 
@@ -168,7 +203,7 @@ def get_spark(
     check_spark()
     if (active := SparkSession.getActiveSession()) is not None:
         return active
-    if "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ:
+    if is_on_databricks() or "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ:
         return SparkSession.builder.getOrCreate()
     parts = [_LOCAL]
     if not any("GC" in os.environ.get(name, "") for name in _JAVA):  # Java does not start with two collectors
@@ -188,9 +223,12 @@ _HELD: dict[tuple[int, str], tuple[str, int]] = {}  # of a session: what was set
 _LOCK = Lock()
 
 
-def _conf(spark: SparkSession, name: str) -> str:
-    "A setting as it is. Raises where there is none, or nobody may read it."
-    return spark.conf.get(name) or ""
+def setting_of(spark: SparkSession, name: str, default: str = "") -> str:
+    "A setting of the session; the default where there is none, or where nobody may read it."
+    try:
+        return spark.conf.get(name) or default
+    except Exception:  # serverless compute raises, even if a default is given
+        return default
 
 
 @contextmanager
@@ -198,7 +236,7 @@ def _hold(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     "Set what is not so yet; put back what was there, if nobody else holds it."
     key = id(spark), name
     with _LOCK:
-        was, users = _HELD.get(key) or (_conf(spark, name), 0)
+        was, users = _HELD.get(key) or (spark.conf.get(name) or "", 0)  # raises where nobody may read it
         if not users and was != value:
             spark.conf.set(name, value)
         _HELD[key] = was, users + 1
@@ -212,6 +250,13 @@ def _hold(spark: SparkSession, name: str, value: str) -> Iterator[None]:
             else:
                 with suppress(Exception):
                     spark.conf.set(name, was)
+
+
+def can_hold(spark: SparkSession, name: str, value: str) -> bool:
+    "May this be set in the session?"
+    with suppress(Exception), _hold(spark, name, value):
+        return True
+    return False
 
 
 @contextmanager
@@ -240,12 +285,8 @@ def reading(spark: SparkSession) -> DataFrameReader:
 
 def _unlike(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
     "Those settings that are not so. One that nobody may read is as Spark has it by default."
-    found = []
-    for name, value in settings.items():
-        with suppress(Exception):
-            if (current := _conf(spark, name)).lower() != value.lower():
-                found.append(f"{name}={current}")
-    return found
+    current = {name: setting_of(spark, name, value) for name, value in settings.items()}
+    return [f"{n}={current[n]}" for n, value in settings.items() if current[n].lower() != value.lower()]
 
 
 def _check_settings(spark: SparkSession, settings: Mapping[str, str]) -> None:
@@ -270,7 +311,7 @@ def temporary_conf(
     notes = []
     with ExitStack() as stack:
         try:
-            if int(_conf(spark, "spark.sql.codegen.maxFields")) < 300:
+            if int(setting_of(spark, "spark.sql.codegen.maxFields", "0")) < 300:
                 for name, value in _WIDE.items():
                     stack.enter_context(_hold(spark, name, value))
         except Exception:
@@ -411,6 +452,29 @@ def persisted(frame: DataFrame, name: str = "") -> DataFrame:  # other ways to k
         return frame.persist()
     except Exception:
         return frame
+
+
+def read_staged(
+    spark: SparkSession,
+    path: str,  # of a folder that one frame was written to
+    schema: T.StructType | str,
+) -> DataFrame:
+    "Read a frame back. What lost tasks left beside its files is no part of it."
+    from dedup_nb.base.storage import added_names, escaped, has_markers, names_in
+
+    names, files = names_in(path), [path]
+    if has_markers(names):
+        files = [f"{path}/{name}" for name in sorted(added_names(path, names))]
+    return reading(spark).schema(schema).parquet(*map(escaped, files))
+
+
+def stage_parquet(
+    frame: DataFrame,
+    path: str,  # of a folder for this frame alone
+) -> DataFrame:
+    "Write a frame to a folder and read it back, so that it is computed once."
+    frame.write.mode("overwrite").parquet(path)
+    return read_staged(frame.sparkSession, path, frame.schema)
 
 
 def let_go(*frames: DataFrame) -> None:

@@ -5,6 +5,7 @@
 # %% auto #0
 __all__ = [
     "absolute",
+    "is_table_name",
     "canonical",
     "is_inside",
     "is_s3",
@@ -16,6 +17,8 @@ __all__ = [
     "in_order",
     "names_in",
     "files_below",
+    "has_markers",
+    "added_names",
     "has_files",
     "write_text",
     "read_json",
@@ -24,6 +27,7 @@ __all__ = [
     "remove_file",
     "remove_folder",
     "remove_markers",
+    "move_file",
     "move_files",
     "s3_client",
     "s3_files",
@@ -48,6 +52,7 @@ from typing import Any, TypeGuard
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from .config import is_on_databricks
 from dedup_nb.base.errors import (
     AccessError,
     ConfigError,
@@ -61,13 +66,14 @@ from dedup_nb.base.errors import (
 
 # %% ../../nbs/base/30_storage.ipynb #cdd14cb7
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
+_VOLUME = re.compile("^(dbfs:/+|/dbfs/)(?=Volumes/)")  # so Spark on Databricks says /Volumes/...
 _SCHEMES = ("file", "s3", "s3a", "s3n", "gs", "hdfs", "abfs", "abfss", "dbfs")
 
 
 def _split(path: str) -> tuple[str, str]:
     "Scheme and rest; the scheme of a plain path is ''."
-    found = _SCHEME.fullmatch(path)
-    return (found[1].lower(), found[2]) if found else ("", path)
+    found = _SCHEME.fullmatch(_VOLUME.sub("/", path))
+    return (found[1].lower(), found[2]) if found else ("", _VOLUME.sub("/", path))
 
 
 def _local(rest: str) -> str:
@@ -80,6 +86,11 @@ def absolute(path: str) -> str:
     if scheme in ("", "file"):
         return ("file://" if scheme else "") + _local(rest)
     return path.rstrip("/")
+
+
+def is_table_name(path: str | None) -> TypeGuard[str]:
+    "Is it the name of a table of a catalog (schema.name, catalog.schema.name)? A folder a.b is ./a.b."
+    return re.fullmatch(r"[^\W\d]\w*([.]\w+){1,2}", path or "") is not None
 
 
 def canonical(path: str) -> str:
@@ -136,6 +147,11 @@ def filesystem(path: str) -> tuple[pafs.FileSystem, str]:  # and the path inside
         )
     if scheme == "dbfs":
         rest = "/dbfs/" + rest.lstrip("/")
+        if is_on_databricks() and not os.path.isdir("/dbfs"):
+            raise InputError(
+                f"{path}: Python finds no /dbfs on this machine, as on all of Databricks but its dedicated "
+                "clusters. Use a volume: /Volumes/catalog/schema/volume/..."
+            )
     if scheme in ("", "file", "dbfs"):
         return pafs.LocalFileSystem(), _local(rest)
     inner = rest.strip("/")
@@ -147,8 +163,9 @@ def filesystem(path: str) -> tuple[pafs.FileSystem, str]:  # and the path inside
         # by the bucket alone: a path may hold characters that an address may not
         return pafs.FileSystem.from_uri(f"gs://{inner.partition('/')[0]}")[0], inner
     except (OSError, ValueError, NotImplementedError, AttributeError) as wrong:
+        way_out = "Check the address and the credentials in the environment"
         raise InputError(
-            f"{path} cannot be opened: {wrong}. Check the address and the credentials in the environment."
+            f"{path} cannot be opened: {wrong}. {_ON_DATABRICKS if is_on_databricks() else way_out}."
         ) from None
 
 
@@ -199,6 +216,26 @@ def files_below(
     return sorted(files, key=lambda f: f["path"])
 
 
+_ADDS = "_committed_"
+
+
+def has_markers(names: Iterable[str]) -> bool:
+    "Has a folder markers of Databricks' committer, beside the files of its jobs?"
+    return any(name.startswith(_ADDS) for name in names)
+
+
+def added_names(
+    folder: str,
+    names: Iterable[str],  # of what lies in it
+) -> set[str]:
+    "The files that the markers of a folder add: others are of lost tasks, or of no finished job."
+    markers = read_at_once(f"{folder}/{name}" for name in names if name.startswith(_ADDS))
+    added, removed = (
+        {name for m in markers if m for name in m.get(part, ())} for part in ("added", "removed")
+    )
+    return added - removed
+
+
 def has_files(folder: str) -> bool:
     "Is there anything in a folder, at any depth, but hidden files?"
     return any(not os.path.basename(f["path"]).startswith(".") for f in files_below(folder))
@@ -233,7 +270,14 @@ def read_json(path: str) -> Any:  # None if the file is not there
     if fs.get_file_info(inner).type != pafs.FileType.File:
         return None
     with fs.open_input_stream(inner) as file:
-        return json.loads(file.read())
+        text = file.read()
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise InputError(
+            f"{path} is no whole JSON file: a process may be writing it, or was killed at it. Run again; if "
+            "it stays so, remove it."
+        ) from None
 
 
 def check_writable(folder: str) -> None:
@@ -287,15 +331,22 @@ def remove_markers(folder: str) -> None:
         _remove_objects(folder, only_markers=True)
 
 
+def move_file(path: str, to: str) -> None:
+    "Give a file another place; its folder is made."
+    fs, source = filesystem(path)
+    target = filesystem(to)[1]
+    if _has_folders(fs):
+        fs.create_dir(os.path.dirname(target), recursive=True)
+    fs.move(source, target)
+
+
 def move_files(folder: str, to: str) -> None:
     "Move the files that readers see into another folder. May be done again, or by two at once."
-    for name in (name for name in names_in(folder) if name[0] not in "._"):
-        fs, source = filesystem(f"{folder}/{name}")
-        target = filesystem(f"{to}/{name}")[1]
-        if _has_folders(fs):
-            fs.create_dir(os.path.dirname(target), recursive=True)
+    names = names_in(folder)
+    counts = added_names(folder, names) if has_markers(names) else names
+    for name in (name for name in names if name in counts and name[0] not in "._"):
         with suppress(FileNotFoundError):  # another run may be at it too
-            fs.move(source, target)
+            move_file(f"{folder}/{name}", f"{to}/{name}")
 
 
 # %% ../../nbs/base/30_storage.ipynb #c90e0bff
@@ -369,11 +420,20 @@ def _open_store(
     return pafs.S3FileSystem(access_key=key, secret_key=secret, session_token=token, **where)
 
 
+_ON_DATABRICKS = (
+    "On Databricks only a dedicated cluster with an instance profile has them: use a volume "
+    "(/Volumes/catalog/schema/volume; an external one covers a bucket) or a table"
+)
+
+
 def _no_credentials(place: str, why: str = "") -> AccessError:
+    wanted = (
+        "Wanted is one: AWS_PROFILE or a default profile (aws configure, aws sso login), AWS_ACCESS_KEY_ID "
+        "and AWS_SECRET_ACCESS_KEY, or a role of this machine"
+    )
     return AccessError(
-        f"s3://{place} cannot be reached without AWS credentials, and none were found{why}. Wanted is one: "
-        "AWS_PROFILE or a default profile (aws configure, aws sso login), AWS_ACCESS_KEY_ID and "
-        "AWS_SECRET_ACCESS_KEY, or a role of this machine. Nothing was written."
+        f"s3://{place} cannot be reached without AWS credentials, and none were found{why}. "
+        f"{_ON_DATABRICKS if is_on_databricks() else wanted}. Nothing was written."
     )
 
 

@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from ..base.canonical import field_at
 from ..base.config import Config, Input, Limits, Recipe, limits_of, needs_delta, places_of, recipe_of
 from ..base.errors import ConfigError, DedupError, counted, grouped, lines_shown, share
-from ..base.spark import get_spark, persisted, reading, temporary_conf
-from ..base.storage import absolute, check_writable, escaped, remove_folder, s3_in_words, write_text
+from ..base.spark import get_spark, persisted, stage_parquet, temporary_conf
+from ..base.storage import absolute, check_writable, remove_folder, s3_in_words, write_text
 from dedup_nb.distribution.copies import (
     DAY,
     OneBatch,
@@ -676,8 +676,7 @@ def _keep_as_files(output: str) -> Iterator[_Stage]:
     folder = f"{output}/.staging/batch_id=profile/{uuid.uuid4().hex[:12]}"
 
     def stage(frame: DataFrame, name: str) -> DataFrame:
-        frame.write.parquet(f"{folder}/{name}")
-        return reading(frame.sparkSession).schema(frame.schema).parquet(escaped(f"{folder}/{name}"))
+        return stage_parquet(frame, f"{folder}/{name}")
 
     check_writable(output)  # find out now, not after the work
     try:

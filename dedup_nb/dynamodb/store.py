@@ -37,7 +37,7 @@ from pyspark.sql import functions as F
 
 from ..base.config import epoch_seconds
 from ..base.errors import BusyError, ConfigError, DedupError, counted, duration, grouped, some_of, utc
-from ..base.spark import reading
+from ..base.spark import read_staged, reading, setting_of
 from ..base.storage import escaped, files_below, filesystem, names_in, remove_file, remove_folder
 from dedup_nb.dynamodb.claims import (
     FIRST,
@@ -236,12 +236,12 @@ class ClaimExecutor:
 
 def _cores(spark: SparkSession) -> int:
     "How many tasks run at once, as far as the session says; never more than 64."
-    local = (spark.conf.get("spark.master", None) or "").removeprefix("local[").rstrip("]")
+    local = setting_of(spark, "spark.master").removeprefix("local[").rstrip("]")
     if local == "*":
         return os.cpu_count() or 2
     if local.isdigit():
         return int(local)
-    executors, cores = (spark.conf.get(f"spark.executor.{name}", None) for name in ("instances", "cores"))
+    executors, cores = (setting_of(spark, f"spark.executor.{name}") for name in ("instances", "cores"))
     return min(64, int(executors or 4) * int(cores or 2))
 
 
@@ -277,7 +277,7 @@ def _gather(executor: ClaimExecutor, frame: DataFrame) -> Gathered:
 
 def _read_answers(spark: SparkSession, path: str) -> DataFrame:
     "What claims were answered, from their files."
-    return reading(spark).schema(ANSWERS).parquet(escaped(path)).select(*_ARROW.names)
+    return read_staged(spark, path, ANSWERS).select(*_ARROW.names)
 
 
 def _sum_of_counters(rows: DataFrame) -> Counter:

@@ -24,7 +24,15 @@ import pyarrow.fs as pafs
 
 from ..base.config import Input, Limits, epoch_seconds, unfit_batch_id
 from ..base.errors import ConfigError, InputError, MissingInputError, counted, did_you_mean, some_of
-from ..base.storage import absolute, check_bucket, filesystem, in_order, is_s3
+from dedup_nb.base.storage import (
+    absolute,
+    added_names,
+    check_bucket,
+    filesystem,
+    has_markers,
+    in_order,
+    is_s3,
+)
 
 
 # %% ../../nbs/formats/10_batches.ipynb #baeaf26d
@@ -92,6 +100,7 @@ def _missing_input(path: str, fs: pafs.FileSystem, inner: str) -> MissingInputEr
     )
 
 
+# %% ../../nbs/formats/10_batches.ipynb #c97691bb
 def _list_input(path: str) -> _Listing:
     "All that lies below a path. Raises `MissingInputError` if nothing is there."
     fs, inner = filesystem(path)
@@ -114,7 +123,22 @@ def _list_input(path: str) -> _Listing:
         return [("", found)]
     start = len(inner.rstrip("/")) + 1
     names = sorted(((i.path[start:], i) for i in below), key=lambda named: named[0])
-    return [(name, info) for name, info in names if not _is_hidden(name)]
+    gone = _uncommitted(path, [name for name, _ in names])
+    return [(name, info) for name, info in names if name not in gone and not _is_hidden(name)]
+
+
+def _uncommitted(path: str, names: Sequence[str]) -> set[str]:
+    "Files of tasks that were lost on Databricks, by the markers beside them: readers there pass by those."
+    beside: dict[str, list[str]] = {}
+    for name in names:
+        folder, file = os.path.split(name)
+        beside.setdefault(folder, []).append(file)
+    gone = set()
+    for folder, files in beside.items():
+        if has_markers(files):
+            added = added_names(os.path.join(path, folder), files)
+            gone |= {os.path.join(folder, f) for f in files if "-tid-" in f and f not in added}
+    return gone
 
 
 # %% ../../nbs/formats/10_batches.ipynb #bc635140

@@ -46,7 +46,7 @@ from dedup_nb.base.errors import (
     first_line,
     some_of,
 )
-from ..base.spark import has_delta, quoted, reading, start_with_delta, temporary_conf
+from ..base.spark import can_hold, has_delta, quoted, reading, start_with_delta, temporary_conf
 from ..base.storage import absolute, escaped, filesystem, names_in, remove_markers
 from .batches import Batch, InputFile
 
@@ -156,6 +156,7 @@ class DeltaVersions:
 
 
 # %% ../../nbs/formats/20_delta.ipynb #d24fb790
+_ANY_ROWS = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
 _COMMIT = ("version", "readVersion", "operation", "isBlindAppend", "operationMetrics", "userMetadata")
 _HARMLESS = ("OPTIMIZE", "VACUUM START", "VACUUM END")  # operations that change no row
 
@@ -173,6 +174,10 @@ class DeltaCommits(DeltaVersions):
                 later = [c for c in commits if c.version > after]
                 return sorted(later, key=lambda c: c.version, reverse=True)
             limit *= 10
+
+    def takes_any_rows(self) -> bool:
+        "May other rows than those at `where` be put in their place? Serverless compute lets nobody set that."
+        return can_hold(self.spark, _ANY_ROWS, "false")
 
     def commit_of(self, note: str, after: int = -1) -> Row | None:
         "The commit since a version that carries a note."
@@ -203,7 +208,7 @@ class DeltaCommits(DeltaVersions):
 # %% ../../nbs/formats/20_delta.ipynb #5403778d
 _MAPPING = "delta.columnMapping.mode"  # may names have blanks?
 _FREE = {
-    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",  # new ids are not at `where`
+    _ANY_ROWS: "false",  # new ids are not at `where`
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",  # a note is written, though no row is
 }
 
@@ -521,7 +526,11 @@ def added_between(table: Delta, first: int, last: int) -> Added:
     try:
         versions, added = _read_log(table, first, last)
     except Exception as wrong:
-        return Added(True, why_not=f"its log cannot be read from version {first} on ({first_line(wrong)})")
+        return Added(
+            True,
+            why_not=f"its log cannot be read from version {first} on ({first_line(wrong)}); by its change "
+            f"feed it could: ALTER TABLE {table.name} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)",
+        )
     if len(versions) <= last - first:
         return Added(True, why_not=f"its log does not have all versions from {first} on any more")
     changed = [v.version for v in versions if v.changed]

@@ -15,15 +15,15 @@ from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ..base.errors import first_line
-from ..base.spark import literal, quoted, start_with_delta, temporary_conf
-from ..base.storage import absolute, filesystem, names_in, remove_markers
+from ..base.spark import has_delta, literal, quoted, setting_of, start_with_delta, temporary_conf
+from ..base.storage import absolute, filesystem, is_table_name, names_in, remove_markers
 from ..formats.delta import is_broken_log, is_conflict, is_no_delta, is_no_delta_table
 from .ledger import Claim, Entry, Ledger, ManifestError, Marker, this_process
-from .lock import ConditionalPuts, check_one_host, conditional_puts
+from .lock import Lock, check_one_host, places_of_manifest
 from .protocol import Lookup
 from ..rules.cross_batch import KEY, id_key
 
@@ -85,12 +85,21 @@ def lake_exists(path: str) -> bool:
     return any(name.endswith(".json") and not name.startswith(".") for name in names_in(f"{path}/_delta_log"))
 
 
+def _without_delta() -> ManifestError:
+    advice = start_with_delta(", or set manifest=none")
+    return ManifestError(f"The lake manifest is a Delta table, and this Spark session has no Delta. {advice}")
+
+
 def _in_our_words(wrong: Exception, path: str) -> ManifestError:
     "Spark's error about the table."
     if is_no_delta(wrong):
-        advice = start_with_delta(", or set manifest=none")
+        return _without_delta()
+    if is_table_name(path) and (
+        "EXPECT_TABLE_NOT_VIEW" in str(wrong) or "DELTA_ONLY_OPERATION" in str(wrong)
+    ):
         return ManifestError(
-            f"The lake manifest is a Delta table, and this Spark session has no Delta. {advice}"
+            f"{path} is a view, or no Delta table, and no manifest. It is left as it is: choose another "
+            "manifest_path."
         )
     if is_no_delta_table(wrong) or is_broken_log(wrong):
         return ManifestError(
@@ -109,9 +118,9 @@ class _LakeStore:
     "Where the table is, and what was read of it."
 
     spark: SparkSession
-    path: str  # of the table
+    path: str  # of the table; or its name in a catalog
     force: bool = False  # go on though another host wrote last, where nothing keeps hosts apart
-    puts: ConditionalPuts | None = None  # where Delta alone does not keep hosts apart
+    puts: Lock | None = None  # where Delta alone does not keep writers apart
     _read: dict[int, Marker] = field(default_factory=dict, repr=False)  # the markers read so far
     _is_there: bool = field(default=False, repr=False)
     _version: int | None = field(default=None, repr=False)  # of the table, when markers were read last
@@ -122,13 +131,31 @@ class _LakeStore:
         return self.path
 
     @property
+    def is_named(self) -> bool:
+        "Is it a table of a catalog, which is the arbiter then? Nobody looks at its files."
+        return is_table_name(self.path)
+
+    @property
     def _sql(self) -> str:
         "The table in a statement."
-        return f"delta.{quoted(self.path)}"
+        return self.path if self.is_named else f"delta.{quoted(self.path)}"
+
+    def exists(self) -> bool:
+        "Is the table there, or anything else in its place?"
+        try:
+            return self.spark.catalog.tableExists(self.path) if self.is_named else lake_exists(self.path)
+        except Exception as wrong:
+            raise _in_our_words(wrong, self.path) from wrong
 
     def table(self) -> DataFrame:
         "The table as it is now."
+        if self.is_named:
+            return self.spark.table(self.path)
         return self.spark.read.format("delta").load(self.path)
+
+    def save(self, writer: DataFrameWriter) -> None:
+        "Write to the table in one transaction."
+        writer.saveAsTable(self.path) if self.is_named else writer.save(self.path)
 
     def keys(self) -> DataFrame:
         "All keys, as rows of the table."
@@ -154,8 +181,19 @@ def read_markers(path: str) -> list[Marker] | None:
 
 
 # %% ../../nbs/03_manifest/40_lake.ipynb #6ea6f000
+def _commits_of(store: _LakeStore, number: int) -> list[Row]:
+    "The last commits of a table of a catalog: `version`, `userMetadata`. Raises `ManifestError` for a view."
+    try:
+        history = store.spark.sql(f"describe history {store._sql} limit {number}")
+        return history.select("version", "userMetadata").collect()
+    except Exception as wrong:
+        raise _in_our_words(wrong, store.path) from wrong
+
+
 def _newest_version(store: _LakeStore) -> int | None:
     "The last version of the table, None before the first."
+    if store.is_named:
+        return _commits_of(store, 1)[0].version
     log = f"{store.path}/_delta_log"
     if store._version is None:
         return max((int(n[:20]) for n in names_in(log) if _VERSION.fullmatch(n)), default=None)
@@ -166,6 +204,7 @@ def _newest_version(store: _LakeStore) -> int | None:
     return version
 
 
+# %% ../../nbs/03_manifest/40_lake.ipynb #1284b9ff
 def _read_by_spark(store: _LakeStore) -> list[Marker]:
     "The markers that were not read yet; raises `ManifestError` for a table that is none of ours."
     try:
@@ -192,13 +231,14 @@ def _in_order(store: _LakeStore) -> list[Marker]:
 
 def _markers(store: _LakeStore) -> list[Marker]:
     "Read all markers, in the order of their places; only new ones are fetched."
-    if not store._is_there and not lake_exists(store.path):
+    if not store._is_there and not store.exists():
         return []
     newest = _newest_version(store)
     if newest is not None and newest == store._version:
         return _in_order(store)
     # another reader of Delta tables is there sooner than Spark
-    read = None if store._read or "://" in store.path else read_markers(store.path)
+    is_quick = not (store._read or "://" in store.path or store.is_named)
+    read = read_markers(store.path) if is_quick else None
     store._is_there |= bool(read)
     store._read |= {m.seq: m for m in read or _read_by_spark(store)}
     if store._read and not any(m.kind == "recipe" for m in store._read.values()):
@@ -222,6 +262,8 @@ def _digest(marker: Marker) -> str:
 
 def _is_ours(store: _LakeStore, marker: Marker) -> bool:
     "Is the place of this marker ours? Where Delta keeps hosts apart, the table tells."
+    if store.puts and not store._is_there and not has_delta(store.spark):
+        raise _without_delta()  # before anything is left there
     taken = store.puts.take(marker) if store.puts else True
     if taken is None:
         check_one_host(store.path, tuple(_in_order(store)), store.force)
@@ -233,21 +275,42 @@ def _write(store: _LakeStore, rows: DataFrame, marker: Marker, mode: str, **opti
     options |= {"txnAppId": _APP, "txnVersion": str(marker.seq), "userMetadata": _digest(marker)}
     writer = rows.write.format("delta").mode(mode).partitionBy("kind", "era").options(**options)
     try:
-        writer.save(store.path)
+        if store.is_named and not store._is_there:
+            _make_table(store, rows)
+        store.save(writer)
     except Exception as wrong:
         if not is_conflict(wrong):
             raise _in_our_words(wrong, store.path) from wrong
-    if marker.seq == 0:
+    if marker.seq == 0 and not store.is_named:
         remove_markers(f"{store.path}/_delta_log")
-    # was it written as the version after the one that was read?
+    if version := _version_of(store, marker):
+        store._version, store._read[marker.seq], store._is_there = version[0], marker, True
+        return True
+    found = next((m for m in _markers(store) if m.seq == marker.seq), None)
+    return found is not None and json.dumps(found.info) == json.dumps(dict(marker.info))
+
+
+def _make_table(store: _LakeStore, rows: DataFrame) -> None:
+    "Make a table of a catalog, without rows: with them it would keep no note of who wrote it."
+    try:
+        rows.limit(0).writeTo(store.path).using("delta").partitionedBy(F.col("kind"), F.col("era")).create()
+    except Exception as wrong:
+        if "ALREADY_EXISTS" not in str(wrong):
+            raise
+
+
+# %% ../../nbs/03_manifest/40_lake.ipynb #bd07dee6
+def _version_of(store: _LakeStore, marker: Marker) -> list[int]:
+    "The version that wrote a marker, if it comes right after the one that was read; else []."
     version = 0 if store._version is None else store._version + 1
+    if store.is_named:
+        of_marker = [c.version for c in _commits_of(store, 20) if c.userMetadata == _digest(marker)]
+        return of_marker if of_marker in ([version], [1]) else []
     fs, inner = filesystem(f"{store.path}/_delta_log/{version:020d}.json")
     with suppress(OSError), fs.open_input_stream(inner) as file:
         if f'"userMetadata":"{_digest(marker)}"'.encode() in file.read():
-            store._version, store._read[marker.seq], store._is_there = version, marker, True
-            return True
-    found = next((m for m in _markers(store) if m.seq == marker.seq), None)
-    return found is not None and json.dumps(found.info) == json.dumps(dict(marker.info))
+            return [version]
+    return []
 
 
 def _append(store: _LakeStore, marker: Marker) -> bool:
@@ -384,7 +447,7 @@ def _merge_eras(store: _LakeStore, ledger: Ledger, first: int, end: int) -> None
     where = f"era >= {first} and era < {end}"
     rows = store.table().where(where).withColumn("era", F.lit(first)).coalesce(1)
     writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", where)
-    writer.option("dataChange", "false").save(store.path)
+    store.save(writer.option("dataChange", "false"))
 
 
 # %% ../../nbs/03_manifest/40_lake.ipynb #64e3893c
@@ -463,9 +526,11 @@ class LakeStore(_LakeStore):
 # %% ../../nbs/03_manifest/40_lake.ipynb #9715a397
 def lake_store(
     spark: SparkSession,
-    folder: str,
+    folder: str,  # or the name of a table
     force: bool = False,  # go on though another host wrote last, where nothing keeps hosts apart
 ) -> LakeStore:
-    "Open the store of a table in a folder."
-    log_store = spark.conf.get(f"spark.delta.logStore.{folder.partition(':')[0]}.impl", "") or ""
-    return LakeStore(spark, folder, force=force, puts=conditional_puts(folder, log_store))
+    "Open the store of a table: in a folder, or in a catalog."
+    if is_table_name(folder):
+        return LakeStore(spark, folder, force=force)
+    log_store = setting_of(spark, f"spark.delta.logStore.{folder.partition(':')[0]}.impl")
+    return LakeStore(spark, folder, force=force, puts=places_of_manifest(folder, log_store))

@@ -25,6 +25,7 @@ __all__ = [
     "is_same_process",
     "is_at_work",
     "who",
+    "owner_of",
     "holder_in_the_way",
     "committed_already",
     "fenced",
@@ -375,15 +376,30 @@ def _start_of(pid: int) -> str:
     return (_stat_of(pid)[19:20] or [""])[0]
 
 
+def _boot() -> str:
+    "Which start of the machine this is; '' where the system does not say."
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 def this_process() -> dict[str, Any]:
-    "Say who is at work: host, process, the start of it, and the time."
-    pid, now = os.getpid(), datetime.now(timezone.utc)
-    return {"host": platform.node(), "pid": pid, "started": _start_of(pid), "at": now.isoformat()}
+    "Say who is at work: host, start of the machine, process, the start of it, and the time."
+    pid, at = os.getpid(), datetime.now(timezone.utc).isoformat()
+    return {"host": platform.node(), "boot": _boot(), "pid": pid, "started": _start_of(pid), "at": at}
+
+
+def _is_here(info: Mapping[str, Any]) -> bool:
+    "Is it a process of this machine? Two of a cloud may have one name."
+    boot = _boot()
+    return info.get("host") == platform.node() and info.get("boot", boot) == boot
 
 
 def is_gone(info: Mapping[str, Any]) -> bool:
     "Is the process of this claim surely dead? False on another host: nobody can tell from here."
-    if info.get("host") != platform.node():
+    if not _is_here(info):
         return False
     try:
         os.kill(info["pid"], 0)
@@ -405,7 +421,8 @@ def is_older(info: Mapping[str, Any], minutes: float) -> bool:
 # %% ../../nbs/03_manifest/10_ledger.ipynb #be241af0
 def is_same_process(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     "Are these two notes of one process?"
-    return all(one[name] == other[name] for name in ("host", "pid", "started"))
+    names = ("host", "pid", "started")
+    return all(one[n] == other[n] for n in names) and one.get("boot") == other.get("boot", one.get("boot"))
 
 
 def is_at_work(
@@ -416,27 +433,34 @@ def is_at_work(
     me = this_process()
     if is_same_process(info, me) or is_gone(info):
         return False
-    return info["host"] == me["host"] or not is_older(info, minutes)
+    return _is_here(info) or not is_older(info, minutes)
 
 
 def who(info: Mapping[str, Any]) -> str:
     "The holder of a claim, in words."
     at = str(info.get("at"))[:16].replace("T", " ")
-    return f"process {info.get('pid')} on {info.get('host')} since {at} UTC"
+    words = f"process {info.get('pid')} on {info.get('host')} since {at} UTC"
+    owner = info.get("owner")
+    return f"{owner}, {words}" if owner else words
 
 
 # %% ../../nbs/03_manifest/10_ledger.ipynb #f4345330
+def owner_of(info: Mapping[str, Any]) -> str | None:
+    "Who may take a claim over at once, on whatever host: a stream, or the owner that a job was given."
+    return info.get("stream") or info.get("owner")
+
+
 def holder_in_the_way(
     entry: Entry,
     batch_id: str,
     timeout_minutes: float,
-    stream: str | None = None,  # that claims: what it claimed itself, on whatever host, is not in its way
+    owner: str | None = None,  # who claims: what it claimed itself, on whatever host, is not in its way
 ) -> str | None:
     "Who holds a claim that is in the way, in words with the next command; None if nobody does."
     if entry.state != "claimed" or is_older(entry.info, timeout_minutes):
         return None
     gone, same = is_gone(entry.info), entry.batch_id == batch_id
-    own = stream is not None and entry.info.get("stream") == stream
+    own = owner is not None and owner_of(entry.info) == owner
     if (gone or own) and same:
         return None
     state = "whose process is gone" if gone else "which may still be at work"

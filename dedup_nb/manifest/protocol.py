@@ -182,9 +182,9 @@ def _check_free(run: _Manifest, ledger: Ledger, asked: _Asked) -> None:
     _check_kind(run, ledger, asked)
     _check_sees_all(run, ledger, asked)
     candidates = ledger.entries.values() if run.store.exclusive else [mine] if mine else []
-    minutes, stream = run.limits.claim_timeout_minutes, asked.info.get("stream")
+    minutes, owner = run.limits.claim_timeout_minutes, asked.info.get("stream") or run.limits.owner
     for entry in candidates:
-        if held := holder_in_the_way(entry, asked.batch_id, minutes, stream):
+        if held := holder_in_the_way(entry, asked.batch_id, minutes, owner):
             raise BusyError(held)
 
 
@@ -227,7 +227,9 @@ def _put_next(run: _Manifest, ledger: Ledger, asked: _Asked) -> Claim | None:
         return None
     took_over = [f"took over the unfinished claim of {who(e.info)}" for e in mine]
     claim = _next_claim(ledger, replace(asked, notes=[*asked.notes, *took_over]))
-    own = {"etl": claim.etl, "first_seq": claim.sees if claim.rerun else None}
+    own: dict[str, Any] = {"etl": claim.etl, "first_seq": claim.sees if claim.rerun else None}
+    if run.limits.owner:
+        own["owner"] = run.limits.owner
     marker = Marker(claim.seq, "claim", claim.batch_id, {**asked.info, **this_process(), **own})
     return claim if run.store.append(marker) else None
 

@@ -20,11 +20,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ..base.errors import BusyError, ConfigError, InputError, MissingColumnError, did_you_mean
-from ..base.spark import PLAIN_JSON, WRITING, check_whole, get_spark, held, named, quoted
+from ..base.spark import PLAIN_JSON, WRITING, check_whole, get_spark, held, named, quoted, setting_of
 from ..base.storage import absolute
 from ..formats.delta import is_conflict, is_no_delta_table
 from ..manifest.ledger import Marker
-from ..manifest.lock import conditional_puts
+from ..manifest.lock import places_of_manifest
 from dedup_nb.merges.change_log import (
     Coalescing,
     Collapsing,
@@ -192,14 +192,17 @@ def _write(
         f"Another writer of {table.path} was quicker; nothing of this write is in the table. Do it again."
     )
     # Delta alone does not keep hosts apart everywhere
-    log_store = table.spark.conf.get(f"spark.delta.logStore.{table.path.partition(':')[0]}.impl", "")
-    puts = conditional_puts(table.path, log_store or "")
+    log_store = setting_of(table.spark, f"spark.delta.logStore.{table.path.partition(':')[0]}.impl")
+    puts = places_of_manifest(table.path, log_store)
     if puts and puts.take(Marker(block, "write", "", {})) is False:
         raise busy
     writer = uuid.uuid4().hex
     note = {"merge_table": _rule_of(table), "block": block, "entries": entries, "writer": writer}
     options |= {"userMetadata": json.dumps(note), "txnAppId": _APP, "txnVersion": str(block)}
-    options |= _FIRST if block == 1 else {"partitionOverwriteMode": "static"}
+    if block == 1:
+        options |= _FIRST
+    elif "replaceWhere" not in options:  # Databricks takes one of the two
+        options["partitionOverwriteMode"] = "static"
     frame_writer = rows.write.format("delta").mode(mode).partitionBy(*table.partition_by)
     try:
         with held(table.spark, WRITING):

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +39,7 @@ from dedup_nb.base.storage import (
     files_below,
     filesystem,
     in_order,
+    move_file,
     names_in,
     read_at_once,
     read_json,
@@ -45,13 +47,15 @@ from dedup_nb.base.storage import (
     remove_folder,
     write_text,
 )
+
+# %% ../../nbs/07_operate/20_erase.ipynb #fd85f8f9
 from ..formats.enriched import NAMES
 from ..formats.loader import copy_manifest, files_by_table
 from ..formats.shred import ATOMIC, events_folder
 from ..manifest.ledger import is_at_work, this_process, who
 from ..manifest.protocol import Manifest
 from .history import Reply, counts_after, proofs_of
-from ..pipeline.commit import commit_record, publish, publish_pending
+from ..pipeline.commit import commit_record, find_unlisted, publish, publish_pending
 from ..pipeline.erased import erasures, sha256_of
 from dedup_nb.pipeline.job import (
     TUNED,
@@ -62,7 +66,17 @@ from dedup_nb.pipeline.job import (
     noted_output,
     recorded_recipe,
 )
-from ..pipeline.write import AREAS, Attempt, count_rows, delta_files, own_areas, path_below
+from dedup_nb.pipeline.write import (
+    AREAS,
+    Attempt,
+    count_rows,
+    delta_files,
+    folder_in_attempt,
+    list_written,
+    own_areas,
+    path_below,
+    with_sizes,
+)
 from ..report.pages import draw_page_again, row_file, write_index
 from ..rules.keys import fingerprint_of, fit, new_event_id, with_ids
 
@@ -222,11 +236,19 @@ def _read_rows(output: Target, area: str, paths: Sequence[str], base: str | None
         return output.spark.table(output.table)
     folder = f"{output.path}/{base or area}"
     reader = reading(output.spark).option("basePath", folder)
-    listed = [escaped(f"{output.path}/{path}") for path in paths]
+    # Spark reads no folders together whose names give other columns, as those of an earlier release do
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for path in paths:
+        columns = tuple(re.findall("([^/]+)=[^/]*/", path))
+        groups.setdefault(columns, []).append(escaped(f"{output.path}/{path}"))
     if _storage_of(output, area) == "parquet":
-        return reader.option("mergeSchema", "true").parquet(*listed)
-    lines = reader.option("lineSep", "\n").text(listed)
-    return lines.select("value", "_metadata")
+        rows = [reader.option("mergeSchema", "true").parquet(*listed) for listed in groups.values()]
+        if len(rows) > 1:
+            rows = [each.select("*", "_metadata") for each in rows]  # which a union would lose
+        return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), rows)
+    reader = reader.option("lineSep", "\n")
+    lines = [reader.text(listed).select("value", "_metadata") for listed in groups.values()]
+    return reduce(DataFrame.unionAll, lines)
 
 
 def _with_cells(output: Target, rows: DataFrame) -> DataFrame:
@@ -433,7 +455,7 @@ def _check_alone(output: Target) -> None:
 def _rewrite_files(
     output: Target, attempt: Attempt, area: str, paths: Sequence[str], wanted: Wanted
 ) -> list[dict[str, Any]]:  # the new files: path, bytes
-    "Write the rows of some files that stay, beside them: one file for each folder, if it has any."
+    "Write the rows of some files that stay into folders of this attempt: one file for each of theirs."
     made, folders = [], sorted({posixpath.dirname(path) for path in paths})
     for number, folder in enumerate(folders):
         own = [path for path in paths if posixpath.dirname(path) == folder]
@@ -447,11 +469,12 @@ def _rewrite_files(
         else:
             writer.text(staging)
         kind = posixpath.basename(own[0]).partition(".")[2]
-        path = f"{folder}/part-{attempt.token}-{number:05d}.{kind}"
-        for f in files_below(staging):
-            if f["path"].startswith("part-") and f["bytes"]:
-                fs, source = filesystem(f"{staging}/{f['path']}")
-                fs.move(source, filesystem(f"{output.path}/{path}")[1])
+        target = folder_in_attempt(own[0], attempt.token)
+        written = list_written(output.spark, output.path, escaped(staging))
+        for f in with_sizes(output.path, staging, written):
+            if f["bytes"]:
+                path = f"{target}/part-{number:05d}.{kind}"
+                move_file(f"{output.path}/{f['path']}", f"{output.path}/{path}")
                 made.append({"path": path, "bytes": f["bytes"]})
     return made
 
@@ -559,21 +582,14 @@ def _remove_unlisted(output: Target) -> None:
     is_idle, commits = output.manifest is not None, _read_again(output).records
     for folder in staged if is_idle else ():
         remove_folder(folder)
-    for path in found:
-        if _is_unlisted(path, commits, is_idle):
+    listed = {f["path"] for record in commits.values() for area in AREAS for f in record.get(area, [])}
+    batch_of = lambda path: path.partition("/batch_id=")[2].partition("/")[0]
+    folders, files = find_unlisted((p for p in found if is_idle or batch_of(p) in commits), listed)
+    for folder in folders:
+        remove_folder(f"{output.path}/{folder}")
+    for path in files:
+        if not path.endswith("/shredding_complete.json"):
             remove_file(f"{output.path}/{path}")
-
-
-def _is_unlisted(path: str, commits: Mapping[str, Mapping[str, Any]], is_idle: bool) -> bool:
-    "Does no commit list this file of a batch?"
-    owner = re.sub(r"/\.(part-[^/]*)\.crc$", r"/\1", path)  # of a checksum
-    batch = re.search(r"batch_id=([^/]+)/", owner)
-    if not batch or "/part-" not in owner:
-        return False
-    record = commits.get(batch[1])
-    if record is None:
-        return is_idle
-    return all(f["path"] != owner for area in AREAS for f in record.get(area, []))
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #12193265

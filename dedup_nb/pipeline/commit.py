@@ -7,6 +7,7 @@ __all__ = [
     "commit_record",
     "publish",
     "committed_files",
+    "find_unlisted",
     "remove_unlisted",
     "check_alone",
     "discard",
@@ -27,7 +28,7 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -74,12 +75,14 @@ from dedup_nb.pipeline.write import (
     Attempt,
     EventsTable,
     Kept,
+    attempt_folder,
     count_by_folder,
     count_rows,
     delta_files,
     files_of,
     own_areas,
     replace_in_table,
+    token_of,
     write_delta,
 )
 from ..report.pages import looked_back, row_file, sum_in_words
@@ -116,23 +119,42 @@ def committed_files(output: str, batch_id: str) -> dict[str, Any] | None:
     return read_json(f"{output}/runs/{batch_id}/files.json")
 
 
+# %% ../../nbs/06_pipeline/60_commit.ipynb #8876ee96
+def find_unlisted(
+    paths: Iterable[str],  # of files, below the output
+    listed: Collection[str],  # those that commits list
+) -> tuple[set[str], list[str]]:
+    "Find the folders of attempts that no commit names, and other files that none lists."
+    kept, folders, files = {*map(attempt_folder, listed)}, set(), []
+    for path in paths:
+        folder = attempt_folder(path)
+        owner = re.sub(r"/\.([^/]*)\.crc$", r"/\1", path)  # of a checksum
+        if folder and folder not in kept:
+            folders.add(folder)
+        elif owner not in listed and not os.path.basename(owner).startswith("_"):
+            files.append(path)  # a name with `_` may tell the platform's readers which files count
+    return folders, files
+
+
 def remove_unlisted(
     attempt: Attempt,
     committed: Mapping[str, Any],  # from `commit_record`
     areas: Sequence[str],  # from `own_areas`
 ) -> int:  # files removed
-    "Remove this batch's files that the commit does not list (earlier attempts, strays), and the staging."
-    keep, gone = {f["path"] for area in areas for f in committed.get(area, [])}, 0
-    keep.update(committed.get("loader", ()))
+    "Remove what the commit of this batch does not list (earlier attempts, strays), and the staging."
+    listed = {f["path"] for area in areas for f in committed.get(area, [])} | {*committed.get("loader", ())}
+    found = [f["path"] for area in areas for f in files_below(attempt.folder(area), attempt.output)]
+    folders, files = find_unlisted(found, listed)
+    for folder in folders:
+        remove_folder(f"{attempt.output}/{folder}")
+    for path in files:
+        remove_file(f"{attempt.output}/{path}")
     for area in areas:
-        for f in files_below(attempt.folder(area), attempt.output):
-            owner = re.sub(r"/\.([^/]*)\.crc$", r"/\1", f["path"])  # of a checksum
-            if owner not in keep:
-                # another run may be at it too
-                gone += remove_file(f"{attempt.output}/{f['path']}") and owner == f["path"]
         remove_markers(attempt.folder(area))
     remove_folder(os.path.dirname(attempt.staging))
-    return gone
+    return len(
+        [p for p in found if attempt_folder(p) in folders and os.path.basename(p)[0] not in "._"]
+    ) + len([p for p in files if os.path.basename(p)[0] != "."])
 
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #1123b58d
@@ -144,7 +166,10 @@ def check_alone(
 ) -> None:
     "Raise `BusyError` if another run has committed this batch, or removed this attempt's files, meanwhile."
     now = (committed_files(attempt.output, attempt.batch_id) or {}).get("attempt")
-    if now == earlier and all(files_of(attempt, area) == files[area] for area in areas):
+    found = {
+        f["path"]: f["bytes"] for area in areas for f in files_below(attempt.folder(area), attempt.output)
+    }
+    if now == earlier and all(found.get(f["path"]) == f["bytes"] for area in areas for f in files[area]):
         return
     raise BusyError(
         f"Another run has written batch {attempt.batch_id} in {attempt.output} while this one worked. "
@@ -162,8 +187,13 @@ def discard(attempt: Attempt) -> None:
         if (committed_files(attempt.output, attempt.batch_id) or {}).get("attempt") == attempt.token:
             return
         for area in AREAS:
-            for f in files_of(attempt, area):
-                remove_file(f"{attempt.output}/{f['path']}")
+            folders = {attempt_folder(f["path"]) for f in files_below(attempt.folder(area), attempt.output)}
+            for folder in folders:
+                if token_of(folder) == attempt.token:
+                    remove_folder(f"{attempt.output}/{folder}")
+            left = [os.path.basename(f["path"]) for f in files_below(attempt.folder(area))]
+            if all(name[0] in "._" for name in left):
+                remove_folder(attempt.folder(area))  # nothing is left but marks of an engine
         remove_folder(attempt.staging)
 
 
@@ -258,7 +288,7 @@ def _count_written(
     bad = count_rows(spark, attempt, files["bad"], "text")
     dropped = count_rows(spark, attempt, files["dropped"], "parquet")
     if kept.staged is not None:
-        events = attempt.staged_rows("kept")
+        events = attempt.staged_rows(kept.staged)
     elif output.format == "shredded":
         lines = count_by_folder(spark, attempt, files["events"])
         events = lines.pop(events_folder(output.layout), 0)
@@ -297,7 +327,7 @@ class BatchMetrics:
     mode: str  # apply, decide
     status: str  # committed, decided
     etl_time: str | None  # time of the batch: ISO 8601, UTC; None if nobody knows it
-    attempt: str  # the token in the file names
+    attempt: str  # the token that names its folders
     input_files: int  # their number
     # the ids with most rows, at most 10: `event_id`, `rows`, `pairs` (fingerprints), `dropped` (rows)
     hot_ids: list[Mapping[str, Any]]
@@ -514,7 +544,7 @@ def finish(
 ) -> dict[str, Any]:  # the metrics
     "Count, check, measure, commit, publish, in this order."
     attempt, areas = b.attempt, own_areas(job.places.output.format)
-    files = {area: files_of(attempt, area) for area in AREAS}
+    files = files_of(job.spark, attempt)
     counts = _check_counts(job, b, written.kept, files)
     check_alone(attempt, files, b.before.get("attempt"), areas)
     if written.kept.staged is not None:

@@ -34,6 +34,7 @@ __all__ = [
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -156,8 +157,11 @@ def _row_counts() -> list[Column]:  # `rows`, `good`
 
 
 def _seen_by(watch: Observation, rows: DataFrame, numbers: Sequence[Column]) -> dict[str, Any]:
-    "What was counted on the way. Spark Connect may lose that, if more comes after: then it is counted again."
-    return watch.get or rows.agg(*numbers).collect()[0].asDict()
+    "What was counted on the way. Spark Connect may lose that, or raise: then it is counted again."
+    counted: dict[str, Any] = {}
+    with suppress(Exception):
+        counted = watch.get
+    return counted or rows.agg(*numbers).collect()[0].asDict()
 
 
 def scan_ids(
@@ -178,7 +182,7 @@ def scan_ids(
     one = rows.sparkSession.range(1).selectExpr("'' as _dd_id", "false as _dd_look")
     staged = attempt.stage(suspect_ids(counted.unionByName(one), natural), "ids")
     counts = _seen_by(watch, rows, numbers)
-    return Scan(staged, attempt.staged_rows("ids"), _median_hours(counts), counts["rows"])
+    return Scan(staged, attempt.staged_rows(staged), _median_hours(counts), counts["rows"])
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #844a1a3a
@@ -211,7 +215,7 @@ def _stage_keys(
     watch = Observation("keys")
     counts = [*_row_counts(), real, checksum, *_medians(hours, source)]
     staged = attempt.stage(keyed.observe(watch, *counts), "keys")
-    return staged, ["_dd_hash", *columns], watch.get
+    return staged, ["_dd_hash", *columns], _seen_by(watch, keyed, counts)
 
 
 def _kind_of_fingerprints(keys: Keys, counts: Mapping[str, int]) -> str | None:
@@ -242,7 +246,7 @@ def scan_keys(
     good = in_one_partition_if_small(staged.where("_dd_good").select(*columns), tally.good)
     scan = KeyScan(
         repeated.select("_dd_hash"),
-        attempt.staged_rows("repeated"),
+        attempt.staged_rows(repeated),
         _median_hours(counts),
         tally.read,
         tally,
@@ -354,7 +358,7 @@ def look_back(
         now = {"settings": job.deciding, "pairs": scan.number, "checksum": scan.checksum}
         check_rerun(claim, before, now, manifest.store.exclusive)
     known = attempt.stage(manifest.known(claim, scan.pairs, scan.number).keys, "known")
-    found = attempt.staged_rows("known")
+    found = attempt.staged_rows(known)
     # joins with what is surely empty cost nothing
     known = in_one_partition_if_small(known, found) if found else known.limit(0)
     newer: list[str] = []
@@ -386,7 +390,7 @@ def with_erased_ids(scan: Scan, source: Source, keys: Keys, erased: DataFrame, a
     named = attempt.stage(erased_ids(source, keys, erased), "erased")
     ids = scan.ids.unionAll(named.select("_dd_hash"))
     ids = attempt.stage(ids.distinct(), "looked_at")
-    scan = replace(scan, ids=ids, found=attempt.staged_rows("looked_at"))
+    scan = replace(scan, ids=ids, found=attempt.staged_rows(ids))
     if isinstance(scan, KeyScan):
         return replace(scan, pairs=without_forgotten(scan.pairs, named))
     return scan
@@ -403,7 +407,7 @@ def ids_to_look_at(
         others = earlier.scan.keys.join(ids, "_dd_hash", "left_anti")  # each of these ids has one row
         seen = others.join(earlier.known.select(*KEY), KEY, "left_semi").select("_dd_hash")
         ids = attempt.stage(ids.unionAll(seen), "ids")
-        number = attempt.staged_rows("ids")
+        number = attempt.staged_rows(ids)
     return SuspectIds(ids, number, number <= BROADCAST_LIMIT)
 
 
@@ -428,7 +432,7 @@ def stage_suspects(
     if not job.applies:  # nothing is to move: the keys are enough
         keyed = keyed.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_good")
     staged = attempt.stage(keyed, "suspects")
-    number = attempt.staged_rows("suspects")
+    number = attempt.staged_rows(staged)
     bad = number - _seen_by(watch, decoded, _row_counts())["good"]
     good = staged.where("_dd_good").drop("_dd_good")
     if keys.unique and job.recipe.natural != "off":  # a row may be a pair of its own, and has a number
@@ -541,7 +545,7 @@ class Decisions:
 
 def _stage_decisions(decisions: DataFrame, attempt: Attempt, name: str) -> Decisions:
     staged = attempt.stage(decisions, name)
-    staged = in_one_partition_if_small(staged, attempt.staged_rows(name))
+    staged = in_one_partition_if_small(staged, attempt.staged_rows(staged))
     return Decisions(staged, _count_decisions(staged))
 
 

@@ -68,11 +68,12 @@ from dedup_nb.base.errors import (
     said,
     utc_now,
 )
-from ..base.spark import get_spark, quoted, temporary_conf
+from ..base.spark import check_workers, get_spark, quoted, temporary_conf
 from dedup_nb.base.storage import (
     absolute,
     check_writable,
     is_inside,
+    is_table_name,
     names_in,
     read_json,
     remove_file,
@@ -99,7 +100,7 @@ def manifest_path(memory: ManifestSettings, output: str | None) -> str:
     "Where the lake manifest of an output lies, or the files of its claims on DynamoDB."
     if not memory.path and not output:
         raise ConfigError("Name the output whose manifest is meant: --output DIR.")
-    return absolute(memory.path or f"{output}/manifest")
+    return memory.path if is_table_name(memory.path) else absolute(memory.path or f"{output}/manifest")
 
 
 def looked_folder(output: str) -> str:
@@ -134,6 +135,8 @@ def recorded_recipe(
 def _open_store(spark: Any, memory: ManifestSettings, folder: str, renames: bool, force: bool) -> Store:
     if memory.kind == "lake":
         return lake_store(spark, folder, force)
+    if spark is not None:
+        check_workers(spark)
     # boto3 is asked for where it is used
     from dedup_nb.dynamodb.connection import connection_of
     from dedup_nb.dynamodb.store import DynamoStore
@@ -202,8 +205,8 @@ def check_exists(memory: ManifestSettings, output: str | None) -> None:
     Raises `ConfigError` if no run has left anything in the output, `NoManifestError` without a lake manifest.
     """
     folder = manifest_path(memory, output) if memory.kind == "lake" else None
-    if memory.kind == "dynamodb" or (folder and lake_exists(folder)):
-        return
+    if memory.kind == "dynamodb" or is_table_name(folder) or (folder and lake_exists(folder)):
+        return  # of a table, Spark will know
     path = output and absolute(output)
     if path and not names_in(f"{path}/runs"):
         found, near = "has none", ""
@@ -406,7 +409,8 @@ def job_settings(
         )
     places = places_of(config)
     for name, path in {"output": config.output, "manifest_path": config.manifest_path}.items():
-        if path and config.input_format != "table" and is_inside(path, config.input):
+        is_folder = config.input_format != "table" and not is_table_name(path)
+        if path and is_folder and is_inside(path, config.input):
             raise ConfigError(
                 f"The {name} {path} is the same folder as the input, or lies "
                 "in it, and would be read by the next run: choose another."

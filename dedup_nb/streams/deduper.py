@@ -26,7 +26,7 @@ from pyspark.sql.streaming import StreamingQuery
 from ..base.canonical import Value, canonical_form, micros_of
 from ..base.config import order_parts
 from ..base.errors import ConfigError, InputError, MissingColumnError, counted, did_you_mean
-from ..base.spark import PLAIN_JSON, let_go, quoted, temporary_conf
+from ..base.spark import PLAIN_JSON, check_streams, let_go, quoted, temporary_conf
 from ..base.storage import absolute, move_files, read_json, remove_folder
 from ..rules.cross_batch import KEY, id_key
 from ..rules.keys import hash_of, order_value
@@ -818,6 +818,7 @@ class SplitStream:
         trigger: str | None = None,  # how often to look for events, `1 minute`; None: as fast as it goes
     ) -> StreamingQuery:
         "Begin. Each folder has a folder `batch_id=<number>` for each micro-batch."
+        check_streams(self.events.sparkSession)
         writer = self.events.writeStream.option("checkpointLocation", self.checkpoint)
         if how := trigger_of(available_now, trigger):
             writer = writer.trigger(**how)

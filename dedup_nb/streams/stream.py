@@ -36,7 +36,7 @@ from dedup_nb.base.errors import (
     lines_shown,
     some_of,
 )
-from ..base.spark import WHOLE_FILES, WRITING, held, reading
+from ..base.spark import WHOLE_FILES, WRITING, check_streams, held, reading
 from dedup_nb.base.storage import (
     absolute,
     is_inside,
@@ -290,6 +290,7 @@ def _take_or_fail(stream: _Stream, rows: DataFrame, number: int) -> None:
 def _start(
     events: DataFrame, config: Config, checkpoint: str | None, name: str, trigger: str | None, now: bool
 ) -> tuple[_Stream, StreamingQuery]:
+    check_streams(events.sparkSession)
     how = trigger_of(now, trigger)
     stream = _stream_of(events, config, checkpoint, name)
     writer = events.writeStream.queryName(f"{name} to {stream.output}")

@@ -405,10 +405,11 @@ def _resume(events: Delta, duplicates: Delta, state: RepairState, number: int) -
 _MANY = 1_000_000  # hashes; some 25 MB in every plan
 
 
-def _where_hash(hashes: DataFrame, value: str, stack: ExitStack) -> str:
-    "SQL: is the value among the hashes? Nothing if they are too many."
+def _where_hash(table: Delta, hashes: DataFrame, value: str, stack: ExitStack) -> str:
+    "SQL: is the value among the hashes? Nothing, for the whole table, if they are too many or checked."
     number = hashes.count()
-    return stack.enter_context(hash_filter(hashes, number, value)) if number <= _MANY else ""
+    is_possible = number <= _MANY and table.takes_any_rows()
+    return stack.enter_context(hash_filter(hashes, number, value)) if is_possible else ""
 
 
 def _count_reasons(leave: DataFrame) -> dict[str, int]:
@@ -418,7 +419,7 @@ def _count_reasons(leave: DataFrame) -> dict[str, int]:
 
 def _change_of_events(repair: _Repair, fates: Fates, stack: ExitStack) -> TableChange:
     loaded = fates.loaded
-    is_changed = _where_hash(fates.hashes, f"xxhash64({loaded.own_id})", stack)
+    is_changed = _where_hash(repair.events, fates.hashes, f"xxhash64({loaded.own_id})", stack)
     stay = fates.stay if is_changed else fates.stay.unionByName(fates.others)
     return TableChange(
         repair.events,
@@ -439,7 +440,8 @@ def _change_of_entities(
     timed, table = entities.has_time(fates.fates), entities.table
     places = persisted(places_of_events(fates.fates, timed))
     hashes = persisted(places.selectExpr("xxhash64(eid, at) as h").distinct())
-    where = _where_hash(hashes, f"xxhash64({', '.join(entities.place(timed))})", stack) or "true"
+    own_hash = f"xxhash64({', '.join(entities.place(timed))})"
+    where = _where_hash(table, hashes, own_hash, stack) or "true"
     rows = split_entities(entities, places, where, timed, repair.version)
     held += [places, hashes, rows.fated]
     staying, renamed = rows.counts()

@@ -245,7 +245,7 @@ def test_every_public_setting_is_there():
     names += "batch_pattern batch_id etl_time since until "
     names += "max_batches skip_batches mode event_id null_in_id event_fingerprint "
     names += "order_by missing_fingerprint fingerprint_columns natural synthetic compat manifest "
-    names += "manifest_path retention_days rerun wait_minutes claim_timeout_minutes dynamodb_table "
+    names += "manifest_path retention_days rerun wait_minutes claim_timeout_minutes owner dynamodb_table "
     names += "dynamodb_endpoint aws_region create_table max_wcu duplicate_storage_config "
     names += "minimum_timestamp max_duplicate_share max_bad_share"
     assert [s.name for s in settings()] == names.split()

@@ -196,7 +196,9 @@ def told_of_run(spark, folder, source, kind):
     return [(m["batch_id"], m["counts"], m["reasons"]) for m in done.batches]
 
 
-@pytest.fixture(scope="module", params=["enriched_tsv", "json", "parquet"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("enriched_tsv", marks=pytest.mark.soak), "json", "parquet"]
+)
 def plain_run(request, spark, tmp_path_factory):
     "A format, an input in it, and what a run says of that in a session like any other."
     kind, folder = request.param, tmp_path_factory.mktemp("plain")

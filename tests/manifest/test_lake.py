@@ -35,9 +35,26 @@ def keys(spark, *rows):
 
 
 @pytest.fixture
-def open_lake(spark, tmp_path):
-    "Open the manifest of this test, again and again, as separate runs would."
+def open_folder(spark, tmp_path):
+    "Open the manifest of this test in a folder, again and again, as separate runs would."
     return lambda: Manifest(LakeStore(spark, str(tmp_path / "manifest")), RECIPE)
+
+
+@pytest.fixture
+def name(spark):
+    "A table of the catalog, for this test."
+    spark.sql("create schema if not exists manifests")
+    yield (found := f"manifests.m{uuid.uuid4().hex}")
+    spark.sql(f"drop table if exists {found}")
+
+
+@pytest.fixture(params=["folder", "table"])
+def open_lake(spark, request):
+    "The same, in a folder and in a table of the catalog."
+    if request.param == "folder":
+        return request.getfixturevalue("open_folder")
+    name = request.getfixturevalue("name")
+    return lambda: Manifest(LakeStore(spark, name), RECIPE)
 
 
 def commit_rows(manifest, batch, etl, *rows, **more):
@@ -85,11 +102,14 @@ def test_the_story_of_three_batches(open_lake, spark, tmp_path, monkeypatch):
     m.forget(ODD)
     assert stored(other) == ["two"]
 
-    # the ledger comes back as it was, and is listed without Spark
+    # the ledger comes back as it was, and that of a folder is listed without Spark
     why = "AlarmError: 50 % of the rows is bad"
     stopped = {"token": "t", "etl": -62_135_596_801, "why": why}
     m.store.append(Marker(m.ledger().next, "abandon", "before", stopped))
-    assert list(open_lake().ledger().markers) == list(m.ledger().markers) == read_markers(m.store.path)
+    assert list(open_lake().ledger().markers) == list(m.ledger().markers)
+    if m.store.is_named:
+        return
+    assert list(m.ledger().markers) == read_markers(m.store.path)
     words = [sys.executable, "-m", "dedup_nb", "runs", "--output", tmp_path]
     no_spark = {**os.environ, "JAVA_HOME": "/nowhere", "PATH": ""}
     told = subprocess.run(words, capture_output=True, text=True, env=no_spark)
@@ -143,7 +163,7 @@ def test_of_eras_that_became_one_nothing_goes_while_one_batch_of_them_lives(open
 
 
 @pytest.mark.parametrize("found", ["table", "text", "broken"])
-def test_what_somebody_else_has_there_is_refused_and_left_as_it_is(open_lake, spark, tmp_path, found):
+def test_what_somebody_else_has_there_is_refused_and_left_as_it_is(open_folder, spark, tmp_path, found):
     path = tmp_path / "manifest"
     if found == "table":
         spark.range(1).write.format("delta").save(str(path))
@@ -152,19 +172,59 @@ def test_what_somebody_else_has_there_is_refused_and_left_as_it_is(open_lake, sp
         (path / {"text": "notes.txt", "broken": f"_delta_log/{0:020}.json"}[found]).write_text("{}")
     before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
     with pytest.raises(ManifestError, match="manifest.*(another table|not a manifest|cannot be used)"):
-        open_lake().begin("one", T, {"token": "t"})
+        open_folder().begin("one", T, {"token": "t"})
     assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
 
 
-def test_half_a_table_is_nothing_and_one_of_a_newer_format_is_not_touched(open_lake, spark, tmp_path):
+def test_half_a_table_is_nothing_and_one_of_a_newer_format_is_not_touched(open_folder, spark, tmp_path):
     "A run that is killed while it makes the table leaves a file that nothing names."
     newer = Marker(0, "recipe", "", {**RECIPE, "format": FORMAT + 1})
-    open_lake().store.append(newer)
+    open_folder().store.append(newer)
     for file in (tmp_path / "manifest/_delta_log").rglob("*.*"):
         file.unlink()
-    m = open_lake()
+    m = open_folder()
     assert states_of(m) == {} and m.store.append(newer)
     there = config(tmp_path, manifest_path=str(tmp_path / "manifest"))
     for act in (lambda: m.begin("one", T, {"token": "t"}), lambda: forget("one", there, spark, yes=True)):
         with pytest.raises(ManifestError, match=f"has format {FORMAT + 1}.*Upgrade"):
             act()
+
+
+def test_what_others_do_with_the_table_between_two_commits_changes_nothing(open_lake, spark):
+    "Unity Catalog optimizes its tables whenever it likes."
+    m = open_lake()
+    for n in range(3):
+        claim = m.begin(f"b{n}", T, {"token": f"t{n}"})
+        spark.sql(f"optimize {m.store._sql}")
+        m.commit(claim, keys(spark, (f"id{n}", "f", FIRST)), {"pairs": 1})
+        spark.sql(f"optimize {m.store._sql}")
+    assert stored(m) == ["b0", "b1", "b2"] and known_fates(m, T, "id1") == [("b1", FIRST)]
+    assert list(m.ledger().markers) == list(open_lake().ledger().markers)
+    commit_rows(m, "b1", T, ("id1", "g", FIRST), rerun=True)
+    assert stored(m) == ["b0", "b1", "b2"] and states_of(open_lake()) == dict.fromkeys(stored(m), "committed")
+
+
+@pytest.mark.parametrize(
+    "made, words",
+    [
+        ("create view {} as select 1 as n", "is a view, or no Delta table, .*choose another manifest_path"),
+        ("create table {} (n int) using parquet", "is a view, or no Delta table"),
+        ("create table {} (n int) using delta", r"holds another table \(n, ...\), not a manifest"),
+    ],
+)
+def test_a_name_of_something_else_is_refused(spark, name, made, words):
+    spark.sql(made.format(name))
+    try:
+        with pytest.raises(ManifestError, match=words):
+            Manifest(LakeStore(spark, name), RECIPE).begin("one", T, {"token": "t"})
+    finally:
+        spark.sql(f"drop {made.split()[1]} {name}")
+
+
+def test_a_table_that_takes_no_rows_is_said(spark, name):
+    commit_rows(Manifest(LakeStore(spark, name), RECIPE), "one", T, ("a", "f", FIRST))
+    spark.sql(f"alter table {name} add constraint shut check (seq < 3)")
+    with pytest.raises(ManifestError, match="cannot be used: .*Nothing was committed; check the path and"):
+        Manifest(LakeStore(spark, name), RECIPE).begin("two", T, {"token": "t"})
+    with pytest.raises(ManifestError, match="no_such_schema.manifest cannot be used"):
+        Manifest(LakeStore(spark, "no_such_schema.manifest"), RECIPE).begin("two", T, {"token": "t"})

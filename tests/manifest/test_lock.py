@@ -1,6 +1,7 @@
 """Places of a lake manifest on S3, taken by conditional puts: moto's server, and two hosts that race."""
 
 import json
+import multiprocessing
 import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +15,7 @@ from dedup_nb.base.errors import BusyError
 from dedup_nb.manifest import ledger, lock
 from dedup_nb.manifest.lake import LakeStore
 from dedup_nb.manifest.ledger import RECIPE_DEFAULTS, ManifestError, Marker, this_process
-from dedup_nb.manifest.lock import ConditionalPuts, conditional_puts
+from dedup_nb.manifest.lock import ConditionalPuts, LockFiles, places_of_manifest
 from dedup_nb.manifest.protocol import Manifest
 
 RECIPE = dict(RECIPE_DEFAULTS)
@@ -115,13 +116,60 @@ def test_a_refusal_is_said_in_our_words(s3, path):
         ConditionalPuts("s3://no-such-bucket/m").take(open_claim())
 
 
-def test_who_needs_conditional_puts(monkeypatch):
-    assert conditional_puts("s3n://lake/m") == ConditionalPuts("s3n://lake/m")
-    assert conditional_puts("/data/m") is conditional_puts("gs://lake/m") is None
-    assert conditional_puts("s3://lake/m", "io.delta.storage.S3DynamoDBLogStore") is None
-    assert conditional_puts("s3://lake/m", "io.delta.storage.S3SingleDriverLogStore")
+def test_who_needs_places_of_manifest(monkeypatch):
+    assert places_of_manifest("s3n://lake/m") == ConditionalPuts("s3n://lake/m")
+    assert places_of_manifest("/data/m") == LockFiles("/data/m") and places_of_manifest("gs://lake/m") is None
+    assert places_of_manifest("s3://lake/m", "io.delta.storage.S3DynamoDBLogStore") is None
+    assert places_of_manifest("s3://lake/m", "io.delta.storage.S3SingleDriverLogStore")
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
-    assert conditional_puts("s3://lake/m") is None
+    assert places_of_manifest("s3://lake/m") is places_of_manifest("/Volumes/c/s/v/m") is None
+
+
+# -- on a local disk: files that can be made once --
+
+
+def race_on_disk(path, ready, rounds, won):
+    "One of several processes that want each place at once; which of them it got."
+    lock._WAIT_S = 0
+    mine = []
+    for seq in rounds:
+        ready.wait()
+        if LockFiles(path).take(open_claim(seq)):
+            mine.append(seq)
+    won.put(mine)
+
+
+def test_of_eight_processes_on_one_disk_one_gets_each_place(tmp_path):
+    path, started = str(tmp_path), multiprocessing.get_context("spawn")
+    (tmp_path / "_places").mkdir()
+    dead = json.dumps({**this_process(), "pid": 2**22 + 1})
+    for seq in range(40, 50):  # places of a writer that died there
+        (tmp_path / f"_places/{seq:020d}.0").write_text(dead)
+    ready, won = started.Barrier(8), started.Queue()
+    racers = [started.Process(target=race_on_disk, args=(path, ready, range(50), won)) for _ in range(8)]
+    for racer in racers:
+        racer.start()
+    found = [seq for _ in racers for seq in won.get(timeout=60)]
+    for racer in racers:
+        racer.join()
+    assert sorted(found) == [*range(50)]
+    LockFiles(path).remove_before(49)
+    assert {name.partition(".")[0].lstrip("0") for name in os.listdir(tmp_path / "_places")} == {"49"}
+
+
+def test_a_place_on_disk_is_taken_again_by_its_process_and_over_from_the_dead(tmp_path, monkeypatch):
+    files = LockFiles(str(tmp_path))
+    assert files.take(open_claim()) and files.take(open_claim(at="later"))
+    monkeypatch.setattr(lock, "this_process", on("another host"))
+    monkeypatch.setattr(lock, "_WAIT_S", 0)
+    assert files.take(open_claim()) is False
+    monkeypatch.setattr(lock, "_PATIENCE_S", -1)
+    with pytest.raises(BusyError, match="is being written to by process .* since .* Run again in a few min"):
+        files.take(open_claim())
+    monkeypatch.setattr(lock, "_HELD_S", -1)
+    assert files.take(open_claim()) is True
+    (tmp_path / f"_places/{2:020d}.0").touch()  # its writer has not come to write who it is
+    assert files.take(open_claim(2)) is True
 
 
 # -- a manifest: the table on this disk, its places on S3 --

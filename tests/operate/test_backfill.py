@@ -59,7 +59,7 @@ def test_an_empty_manifest_beside_events_is_refused_until_it_is_filled_or_accept
 @pytest.mark.slow
 def test_a_backfill_from_an_output_takes_what_its_commits_list_and_knows_renamed_events(spark, two, said):
     shutil.copytree(two / "out/events/batch_id=1", two / "out/events/batch_id=9")
-    stray = next((two / "out/events/batch_id=2").glob("*.parquet"))
+    stray = next((two / "out/events/batch_id=2").rglob("*.parquet"))
     shutil.copy(stray, stray.with_name("part-stray.parquet"))
     archive = str(two / "out/events")
     loaded = Config(

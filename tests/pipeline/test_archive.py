@@ -280,7 +280,7 @@ def test_a_run_leaves_what_it_says(spark, archive):
         "new_event_id",
         "seen_in_batch",
     ]
-    bad = json.loads("".join(p.read_text() for p in (out / "bad/batch_id=01").glob("part-*")))
+    bad = json.loads("".join(p.read_text() for p in (out / "bad/batch_id=01").glob("*/part-*")))
     assert "generic_error" in bad["schema"] and "event_fingerprint" in bad["data"]["payload"]
 
 

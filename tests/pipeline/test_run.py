@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from inputs import line
 from pyspark.sql import functions as F
-from runs import committed, counted_rows, files, go, heard, write
+from runs import committed, counted_rows, files, go, heard, record, write
 from spread import COMPILED, configured
 
 from dedup_nb import Config, deduplicate, run
@@ -98,7 +98,7 @@ def expected(events):
 @pytest.mark.parametrize("kind", ["delta", "json"])
 def test_every_output_format_holds_the_same_rows(spark, events, expected, source, tmp_path, kind):
     one(spark, source, tmp_path, output_format=kind)
-    path = str(tmp_path / "events") + ("" if kind == "delta" else "/batch_id=in")
+    path = str(tmp_path / "events") + ("" if kind == "delta" else "/batch_id=in/*")
     found = spark.read.format(kind).load(path)
     assert set(found.columns) - {"batch_id"} == {*events.columns, "original_event_id"}
     assert (
@@ -135,11 +135,11 @@ def test_enriched_tsv_out_is_131_columns_and_reads_back_as_the_same_events(spark
     this = dict(input_format="enriched_tsv", batch_id=batch)
     once = one(spark, SAMPLES, tmp_path / "tsv", output_format="enriched_tsv", **this)
     folder = tmp_path / f"tsv/events/batch_id={batch}"
-    lines = [line for f in folder.glob("part-*") for line in f.read_text().split("\n") if line]
+    lines = [line for f in folder.glob("*/part-*") for line in f.read_text().split("\n") if line]
     assert len(lines) == once.counts["kept"] and {line.count("\t") for line in lines} == {130}
     one(spark, SAMPLES, tmp_path / "parquet", **this)
     first = committed(spark, tmp_path / "parquet", batch).drop("original_event_id")
-    again = decoded(spark.read.text(str(folder)))
+    again = decoded(spark.read.text(f"{folder}/*"))
     assert again.where("not _dd_good").isEmpty() and counted_rows(first) == counted_rows(
         again.drop("_dd_good", "_dd_look")
     )
@@ -164,7 +164,7 @@ def test_lines_that_go_on_as_lines_keep_their_text(spark, tmp_path):
     (tmp_path / "in/lines.txt").write_text("\n".join(came) + "\n")
     done = one(spark, tmp_path / "in", tmp_path, input_format="enriched_tsv", output_format="enriched_tsv")
     assert (done.counts["kept"], done.counts["dropped"], done.counts["renamed"]) == (4, 1, 1)
-    kept = spark.read.text(str(tmp_path / "events/batch_id=in")).collect()
+    kept = spark.read.text(str(tmp_path / "events/batch_id=in/*")).collect()
     found = sorted((r.value.split("\t") for r in kept), key=lambda cells: cells[3:4] + cells[6:7])
     at_id, at_contexts = NAMES.index("event_id"), NAMES.index("derived_contexts")
     *same, renamed = found
@@ -179,8 +179,14 @@ def test_lines_that_go_on_as_lines_keep_their_text(spark, tmp_path):
 @pytest.mark.slow
 def test_partition_by_makes_folders_by_column_and_by_utc_day(spark, source, tmp_path):
     one(spark, source, tmp_path, partition_by="page_url,etl_tstamp:date")
-    found = {str(Path(f).parent) for f in files(tmp_path / "events/batch_id=in")}
+    folder = tmp_path / f"events/batch_id=in/attempt={record(tmp_path, 'in')['attempt']}"
+    found = {str(Path(f).parent) for f in files(folder)}
     assert found == {f"page_url=%2F{page}/etl_tstamp_date=2026-11-20" for page in ("home", "cart")}
+    assert {"batch_id", "attempt", "page_url"} < set(spark.read.parquet(str(tmp_path / "events")).columns)
+    renamed = spark.read.parquet(str(source)).withColumnRenamed("page_url", "Attempt")
+    renamed.write.parquet(str(tmp_path / "taken/in"))
+    with pytest.raises(InputError, match="a column Attempt, which the folder attempt=... .*Rename it"):
+        one(spark, tmp_path / "taken/in", tmp_path / "taken/out", partition_by="etl_tstamp:date")
 
 
 # --- refused before anything is written ---
@@ -441,18 +447,20 @@ def test_a_run_that_was_overtaken_commits_nothing(spark, source, tmp_path, monke
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_a_failure_removes_the_files_of_an_attempt_only_if_it_has_not_committed(tmp_path, is_committed):
+def test_a_failure_removes_the_files_of_an_attempt_only_if_it_has_not_committed(
+    spark, tmp_path, is_committed
+):
     attempt = Attempt.new(str(tmp_path), "b")
-    path = Path(attempt.folder("events"), f"part-{attempt.token}-0.parquet")
+    path = Path(attempt.folder("events"), attempt.token, "part-0.parquet")
     path.parent.mkdir(parents=True)
     path.write_text("rows")
     if is_committed:
         publish(
             str(tmp_path),
-            commit_record(attempt, {"events": files_of(attempt, "events")}, {"status": "committed"}),
+            commit_record(attempt, files_of(spark, attempt), {"status": "committed"}),
         )
     discard(attempt)
-    assert bool(files_of(attempt, "events")) == is_committed
+    assert bool(files_of(spark, attempt)["events"]) == is_committed
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from entities import WIDE, entity, envelope, line_of
+from entities import PAGES, WIDE, A, B, entity, envelope, five_lines, line_of
 from pyspark.sql import functions as F
 from runs import counted_rows, files, record
 
@@ -19,25 +19,6 @@ from dedup_nb.formats.shred import LAYOUTS
 from dedup_nb.manifest.ledger import Ledger
 from dedup_nb.pipeline import write
 from dedup_nb.pipeline.commit import check_entities, publish_pending
-
-A, B, C = (f"0000000{n}-0000-4000-8000-000000000000" for n in (1, 2, 3))
-PAGES = envelope(
-    "contexts", [entity("web_page", {"id": "p1"}), entity("web_page", {"id": "p2", "deep": {"n": 1}})]
-)
-CLICK = envelope("unstruct_event", entity("linkClick", {"targetUrl": "/cart"}, "1-0-1"))
-LATER = "2026-11-20 10:00:01"
-
-
-def five_lines():
-    "Five lines: an event, a copy of it, another with its id, one of its own, and one that is none."
-    first = dict(event_id=A, contexts=PAGES, unstruct_event=CLICK)
-    return [
-        line_of(**first, event_fingerprint="f1"),
-        line_of(**first, event_fingerprint="f1"),
-        line_of(**first, event_fingerprint="f2", collector_tstamp=LATER),
-        line_of(event_id=B, event_fingerprint="f1", app_id="x" * 300),
-        line_of(event_id=C, event_fingerprint="f1", contexts='{"schema":"none"}'),
-    ]
 
 
 @pytest.fixture
@@ -65,7 +46,7 @@ def lines_by_folder(folder):
     texts: dict[str, list[str]] = {}
     for f in record(folder / "out", "1")["events"]:
         path = folder / "out" / f["path"]
-        texts.setdefault(str(path.parent.relative_to(base)), []).extend(path.read_text().splitlines())
+        texts.setdefault(str(path.parent.parent.relative_to(base)), []).extend(path.read_text().splitlines())
     return texts
 
 
@@ -209,7 +190,7 @@ def test_a_rerun_and_other_partitions_give_the_same_lines(spark, source_of, tmp_
     first = {name: sorted(texts) for name, texts in lines_by_folder(folder).items()}
     batch_metrics(spark, folder, rerun=True, batch_id="1")
     assert {name: sorted(texts) for name, texts in lines_by_folder(folder).items()} == first
-    on_disk = {p for p in files(folder / "out/events") if "shredding_complete" not in p}
+    on_disk = {p for p in files(folder / "out/events") if "/part-" in p}
     assert on_disk == {f["path"].removeprefix("events/") for f in record(folder / "out", "1")["events"]}
     whole = (folder / "in/run=1/part-0.txt").read_text().splitlines()
     for n, line in enumerate(whole):

@@ -33,7 +33,7 @@ from dedup_nb.pipeline.commit import (
 )
 from dedup_nb.pipeline.job import check_output, noted_memory, put_back_note, write_note
 from dedup_nb.pipeline.todo import compare_with_commits, record_input
-from dedup_nb.pipeline.write import AREAS, Attempt, files_of
+from dedup_nb.pipeline.write import AREAS, Attempt
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +138,8 @@ def attempt_at(root, token, batch="1"):
     "An attempt that has written a file in each area."
     attempt = Attempt(root, batch, token)
     for area in AREAS:
-        write_text(f"{attempt.folder(area)}/day=1/part-{token}-0.parquet", token)
-    return attempt, {area: files_of(attempt, area) for area in AREAS}
+        write_text(f"{attempt.folder(area)}/attempt={token}/day=1/part-0.parquet", token)
+    return attempt, {area: files_below(attempt.folder(area) + f"/attempt={token}", root) for area in AREAS}
 
 
 def test_a_commit_record_is_published_read_back_and_what_it_does_not_list_is_removed(s3, bucket):
@@ -153,14 +153,14 @@ def test_a_commit_record_is_published_read_back_and_what_it_does_not_list_is_rem
     publish(root, record)  # as after a crash
     assert committed_files(root, "1") == record and record["entries"] == [
         {
-            "url": f"s3://{bucket}/out/events/batch_id=1/day=1/part-alive-0.parquet",
+            "url": f"s3://{bucket}/out/events/batch_id=1/attempt=alive/day=1/part-0.parquet",
             "mandatory": True,
             "meta": {"content_length": 5},
         }
     ]
     assert read_json(f"{root}/runs/1/copy_manifest.json") == {"entries": record["entries"]}
     assert remove_unlisted(attempt, record, AREAS) == len(AREAS)
-    left = {f"out/{area}/batch_id=1/day=1/part-alive-0.parquet" for area in AREAS}
+    left = {f"out/{area}/batch_id=1/attempt=alive/day=1/part-0.parquet" for area in AREAS}
     assert keys_in(s3, bucket) == left | {"out/runs/1/files.json", "out/runs/1/copy_manifest.json"}
     discard(attempt)  # what is committed stays
     late, files = attempt_at(root, "late")

@@ -30,7 +30,7 @@ def test_a_state_reads_its_markers_once(spark, tmp_path, monkeypatch):
 
 def test_a_state_is_safe_from_two_hosts_where_a_manifest_is(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "dedup_nb.manifest.lake.conditional_puts", lambda folder, log_store: f"puts of {folder}"
+        "dedup_nb.manifest.lake.places_of_manifest", lambda folder, log_store: f"puts of {folder}"
     )
     path = str(tmp_path / "state")
     assert DedupState(path, spark)._store.puts == f"puts of {path}"

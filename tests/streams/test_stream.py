@@ -289,7 +289,7 @@ def test_a_command_gives_the_pattern_of_the_batches(spark, tmp_path):
     asked = dict(input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="parquet")
     config = Config(batch_pattern="dt=*/hour=*", manifest="none", **asked)
     follow(read_stream(spark, config), config, available_now=True)
-    [file] = Path(config.output).glob("events/*/*.parquet")
+    [file] = Path(config.output).glob("events/*/*/*.parquet")
     assert spark.read.parquet(str(file)).columns == ["event_id", "n", "original_event_id"]
 
 
@@ -434,7 +434,7 @@ def test_what_a_death_left_beside_a_commit_goes(spark, tmp_path):
     streamed(spark, tmp_path, manifest="none")
     before = kept_tuples(spark, tmp_path / "out")
     folder = tmp_path / "out/events/batch_id=web-000000000"
-    shutil.copy(next(folder.glob("*.parquet")), folder / "part-stray.parquet")
+    shutil.copy(next(folder.rglob("*.parquet")), folder / "part-stray.parquet")
     (tmp_path / "out/checkpoints/web/commits/0").unlink()
     (tmp_path / "out/checkpoints/web/commits/.0.crc").unlink(missing_ok=True)
     streamed(spark, tmp_path, manifest="none")

@@ -93,8 +93,8 @@ def stayed(spark, folder):
 
 
 def files(folder):
-    "The files below a folder, without those that start with a dot."
-    paths = (p for p in Path(folder).rglob("*") if p.is_file() and not p.name.startswith("."))
+    "The files below a folder that readers see: no name starts with a dot or an underscore."
+    paths = (p for p in Path(folder).rglob("*") if p.is_file() and p.name[0] not in "._")
     return sorted(str(p.relative_to(folder)) for p in paths)
 
 

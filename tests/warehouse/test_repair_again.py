@@ -44,7 +44,7 @@ def die_at(monkeypatch, number, wrong=Died):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [1, 2, 3, 4])
+@pytest.mark.parametrize("step", [*(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2)), 3, 4])
 def test_a_repair_that_died_is_finished_by_the_next_one(spark, tmp_path, monkeypatch, step):
     "Its own settings are taken, whatever the next one asks for."
     path, entities = with_entities(spark, tmp_path)
@@ -202,7 +202,7 @@ def test_a_repair_that_died_is_finished_by_one_process(spark, tmp_path, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [*(pytest.param(n, marks=pytest.mark.soak) for n in (1, 3)), 2, 4])
+@pytest.mark.parametrize("step", [*(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2, 3)), 4])
 def test_what_is_put_back_may_die_too(spark, tmp_path, monkeypatch, step):
     "What was appended to the entities after they were changed stays."
     path, entities = with_entities(spark, tmp_path)
