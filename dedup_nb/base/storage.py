@@ -8,6 +8,7 @@ __all__ = [
     "is_table_name",
     "canonical",
     "is_inside",
+    "path_below",
     "is_s3",
     "bucket_and_key",
     "loader_url",
@@ -18,6 +19,7 @@ __all__ = [
     "names_in",
     "files_below",
     "has_markers",
+    "marks_of",
     "added_names",
     "has_files",
     "write_text",
@@ -90,7 +92,7 @@ def absolute(path: str) -> str:
 
 def is_table_name(path: str | None) -> TypeGuard[str]:
     "Is it the name of a table of a catalog (schema.name, catalog.schema.name)? A folder a.b is ./a.b."
-    return re.fullmatch(r"[^\W\d]\w*([.]\w+){1,2}", path or "") is not None
+    return re.fullmatch(r"[^\W\d]\w*([.]\w+){1,2}", path or "", re.ASCII) is not None
 
 
 def canonical(path: str) -> str:
@@ -109,6 +111,15 @@ def is_inside(path: str, folder: str) -> bool:
     "Is `path` the folder, or below it, however the two are spelled?"
     one, other = canonical(path), canonical(folder).rstrip("/")
     return one == other or one.startswith(other + "/")
+
+
+def path_below(
+    root: str,
+    path: str,  # as Spark has it, in whatever spelling
+) -> str:
+    "Where a file lies below a folder. Nothing is opened: a path may hold what an address may not."
+    inner = [_local(rest) if scheme in ("", "file") else rest for scheme, rest in map(_split, (root, path))]
+    return os.path.relpath(inner[1], inner[0])
 
 
 def is_s3(path: str | None) -> TypeGuard[str]:
@@ -197,6 +208,7 @@ def in_order(name: str) -> tuple[str, str]:
     return re.sub("[0-9]+", comparable, name), name
 
 
+# %% ../../nbs/base/30_storage.ipynb #cc3081e9
 def names_in(folder: str) -> list[str]:
     "The names of what lies in a folder, in order; nothing if it is not there."
     fs, inner = filesystem(folder)
@@ -224,15 +236,25 @@ def has_markers(names: Iterable[str]) -> bool:
     return any(name.startswith(_ADDS) for name in names)
 
 
+def marks_of(
+    folder: str,
+    names: Iterable[str],  # of what lies in it
+) -> dict[str, dict[str, Any]]:
+    "What the markers of a folder say, by transaction: `added`, `removed`. One without a text says nothing."
+    marks = {}
+    for name in (name for name in names if name.startswith(_ADDS)):
+        with suppress(InputError):
+            marks[name.removeprefix(_ADDS)] = read_json(f"{folder}/{name}") or {}
+    return marks
+
+
 def added_names(
     folder: str,
     names: Iterable[str],  # of what lies in it
 ) -> set[str]:
     "The files that the markers of a folder add: others are of lost tasks, or of no finished job."
-    markers = read_at_once(f"{folder}/{name}" for name in names if name.startswith(_ADDS))
-    added, removed = (
-        {name for m in markers if m for name in m.get(part, ())} for part in ("added", "removed")
-    )
+    marks = marks_of(folder, names).values()
+    added, removed = ({name for m in marks for name in m.get(part, ())} for part in ("added", "removed"))
     return added - removed
 
 

@@ -24,15 +24,7 @@ import pyarrow.fs as pafs
 
 from ..base.config import Input, Limits, epoch_seconds, unfit_batch_id
 from ..base.errors import ConfigError, InputError, MissingInputError, counted, did_you_mean, some_of
-from dedup_nb.base.storage import (
-    absolute,
-    added_names,
-    check_bucket,
-    filesystem,
-    has_markers,
-    in_order,
-    is_s3,
-)
+from ..base.storage import absolute, check_bucket, filesystem, has_markers, in_order, is_s3, marks_of
 
 
 # %% ../../nbs/formats/10_batches.ipynb #baeaf26d
@@ -128,16 +120,23 @@ def _list_input(path: str) -> _Listing:
 
 
 def _uncommitted(path: str, names: Sequence[str]) -> set[str]:
-    "Files of tasks that were lost on Databricks, by the markers beside them: readers there pass by those."
+    "Files of tasks that were lost on Databricks, and of jobs without a commit: readers there pass by those."
     beside: dict[str, list[str]] = {}
     for name in names:
         folder, file = os.path.split(name)
         beside.setdefault(folder, []).append(file)
     gone = set()
     for folder, files in beside.items():
-        if has_markers(files):
-            added = added_names(os.path.join(path, folder), files)
-            gone |= {os.path.join(folder, f) for f in files if "-tid-" in f and f not in added}
+        begun = {file.removeprefix("_started_") for file in files if file.startswith("_started_")}
+        if not begun and not has_markers(files):
+            continue
+        marks = marks_of(os.path.join(path, folder), files)
+        removed = {name for mark in marks.values() for name in mark.get("removed", ())}
+        for file in files:
+            txn = (re.findall("-tid-([A-Za-z0-9]+)-", file) or [None])[0]
+            is_added = file in marks[txn].get("added", ()) if txn in marks else txn not in begun
+            if txn and (file in removed or not is_added):
+                gone.add(os.path.join(folder, file))
     return gone
 
 

@@ -8,6 +8,7 @@ __all__ = ["ConditionalPuts", "Lock", "LockFiles", "places_of_manifest", "check_
 # %% ../../nbs/03_manifest/30_lock.ipynb #af7141f2
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,6 +68,14 @@ def _note_of(marker: Marker) -> bytes:
     "What stands at a place: who wants to write which marker."
     note = {"kind": marker.kind, "batch_id": marker.batch_id, "info": dict(marker.info), **this_process()}
     return json.dumps(note).encode()
+
+
+def _holder_in(text: str) -> dict[str, Any]:
+    "Who stands at a place; nobody as long as that is being written, or if its writer died at it."
+    try:
+        return dict(json.loads(text))
+    except ValueError:
+        return {}
 
 
 def _is_free(path: str, holder: Mapping[str, Any], age_s: float) -> bool:
@@ -162,7 +171,7 @@ class LockFiles:
     def _make(self, seq: int, turn: int, marker: Marker) -> bool:
         "Make the file; False if it is there."
         try:
-            file = os.open(f"{self._folder}/{seq:020d}.{turn}", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+            file = os.open(f"{self._folder}/{seq:020d}.{turn}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
             return False
         with os.fdopen(file, "wb") as out:
@@ -189,17 +198,17 @@ class LockFiles:
         try:
             with open(f"{self._folder}/{marker.seq:020d}.{turn}") as file:
                 age_s = time.time() - os.fstat(file.fileno()).st_mtime
-                holder = json.loads(file.read() or "{}")  # {}: it is being written
+                holder = _holder_in(file.read())
         except FileNotFoundError:
             return False
-        if holder and is_same_process(holder, this_process()):
+        if "started" in holder and is_same_process(holder, this_process()):
             return True  # the table had a conflict: the threads of one process Delta keeps apart
         return _is_free(self.path, holder, age_s) and self._make(marker.seq, turn + 1, marker)
 
     def remove_before(self, seq: int) -> None:
         "Remove the files of places that lie far back. Safe to lose."
         for name in names_in(self._folder):
-            if int(name.partition(".")[0]) < seq:
+            if re.fullmatch(r"\d{20}[.]\d+", name) and int(name[:20]) < seq:
                 remove_file(f"{self._folder}/{name}")
 
 

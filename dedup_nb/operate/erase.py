@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -41,6 +42,7 @@ from dedup_nb.base.storage import (
     in_order,
     move_file,
     names_in,
+    path_below,
     read_at_once,
     read_json,
     remove_file,
@@ -74,7 +76,6 @@ from dedup_nb.pipeline.write import (
     folder_in_attempt,
     list_written,
     own_areas,
-    path_below,
     with_sizes,
 )
 from ..report.pages import draw_page_again, row_file, write_index
@@ -431,7 +432,7 @@ def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int,
         raise ConfigError(f"--where cannot be asked of {area}: {first_line(wrong)}") from wrong
     if in_table:
         return [(f"events/batch_id={r.place}/", r.number, r.new) for r in found]
-    return [(path_below(output.path, r.place), r.number, r.new) for r in found]
+    return [(path_below(output.path, unquote(r.place)), r.number, r.new) for r in found]
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #184e4301
@@ -473,7 +474,7 @@ def _rewrite_files(
         written = list_written(output.spark, output.path, escaped(staging))
         for f in with_sizes(output.path, staging, written):
             if f["bytes"]:
-                path = f"{target}/part-{number:05d}.{kind}"
+                path = f"{target}/part-{attempt.token}-{number:05d}.{kind}"
                 move_file(f"{output.path}/{f['path']}", f"{output.path}/{path}")
                 made.append({"path": path, "bytes": f["bytes"]})
     return made

@@ -191,9 +191,6 @@ def discard(attempt: Attempt) -> None:
             for folder in folders:
                 if token_of(folder) == attempt.token:
                     remove_folder(f"{attempt.output}/{folder}")
-            left = [os.path.basename(f["path"]) for f in files_below(attempt.folder(area))]
-            if all(name[0] in "._" for name in left):
-                remove_folder(attempt.folder(area))  # nothing is left but marks of an engine
         remove_folder(attempt.staging)
 
 

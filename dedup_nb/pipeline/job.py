@@ -38,6 +38,7 @@ __all__ = [
 # %% ../../nbs/06_pipeline/10_job.ipynb #mv00008d
 import json
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,7 +101,9 @@ def manifest_path(memory: ManifestSettings, output: str | None) -> str:
     "Where the lake manifest of an output lies, or the files of its claims on DynamoDB."
     if not memory.path and not output:
         raise ConfigError("Name the output whose manifest is meant: --output DIR.")
-    return memory.path if is_table_name(memory.path) else absolute(memory.path or f"{output}/manifest")
+    path = memory.path or f"{output}/manifest"
+    is_table = memory.kind == "lake" and is_table_name(path) and not os.path.isdir(path)
+    return path if is_table else absolute(path)
 
 
 def looked_folder(output: str) -> str:
@@ -132,6 +135,7 @@ def recorded_recipe(
     return replace(recipe, **{**values, **lists})
 
 
+# %% ../../nbs/06_pipeline/10_job.ipynb #b91db3ea
 def _open_store(spark: Any, memory: ManifestSettings, folder: str, renames: bool, force: bool) -> Store:
     if memory.kind == "lake":
         return lake_store(spark, folder, force)

@@ -20,7 +20,6 @@ __all__ = [
     "count_rows",
     "count_by_folder",
     "write_delta",
-    "path_below",
     "delta_files",
     "check_columns_fit",
     "Kept",
@@ -46,13 +45,14 @@ from typing import Any
 from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameWriterV2, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ..base.config import Output
 from dedup_nb.base.errors import (
     AccessError,
+    BusyError,
     ConfigError,
     DedupError,
     InputError,
@@ -78,16 +78,16 @@ from dedup_nb.base.storage import (
     added_names,
     escaped,
     files_below,
-    filesystem,
     has_markers,
     names_in,
+    path_below,
     read_json,
     remove_markers,
     rows_in_parquet,
 )
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #80d89384
-from ..formats.delta import is_no_table
+from ..formats.delta import is_conflict, is_no_table
 from ..formats.enriched import check_enriched, enriched_lines, with_small_id
 from ..formats.reading import Source
 from dedup_nb.formats.shred import (
@@ -241,7 +241,7 @@ def replace_in_table(
             values.append(value.cast(field.dataType).alias(field.name))
         # of Iceberg: no shuffle
         writer = own.select(*values).writeTo(table.name).option("distribution-mode", "none")
-        writer.overwrite(F.col(_BATCH) == batch_id)
+        _overwrite(writer, F.col(_BATCH) == batch_id)
     except ConfigError:
         raise
     except Exception as wrong:
@@ -249,6 +249,19 @@ def replace_in_table(
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #10b91760
+_TRIES = 5  # beside writers of other batches: Delta keeps apart by partitions alone
+
+
+def _overwrite(writer: DataFrameWriterV2, where: Column) -> None:
+    "Replace rows in one transaction, again if another one came first: they are of this batch alone."
+    for n in range(_TRIES):
+        try:
+            return writer.overwrite(where)
+        except Exception as wrong:
+            if n == _TRIES - 1 or not is_conflict(wrong):
+                raise
+
+
 def _make(table: EventsTable, rows: DataFrame) -> None:
     "Make the table without rows; another run may have been quicker."
     catalog = setting_of(table.spark, f"spark.sql.catalog.{table.catalog}")
@@ -326,7 +339,9 @@ class Attempt:
         staged: DataFrame,  # from `stage`
     ) -> int:
         "The number of its rows, by the footers of its files."
-        return rows_in_parquet(self.output, (path_below(self.output, path) for path in staged.inputFiles()))
+        return rows_in_parquet(
+            self.output, (path_below(self.output, unquote(path)) for path in staged.inputFiles())
+        )
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #24c8a3e8
@@ -434,7 +449,7 @@ def list_written(
     "List the files in some folders as Spark lists them."
     reader = reading(spark).options(recursiveFileLookup=True, ignoreMissingFiles=True)
     try:
-        return sorted(path_below(output, path) for path in reader.text(folders).inputFiles())
+        return sorted(path_below(output, unquote(path)) for path in reader.text(folders).inputFiles())
     except AnalysisException as wrong:
         if "PATH_NOT_FOUND" not in str(wrong):
             raise
@@ -454,6 +469,8 @@ def with_sizes(
     marked = {
         at: added_names(f"{output}/{at}", inside) for at, inside in names.items() if has_markers(inside)
     }
+    if gone := [path for path in paths if path not in sizes]:
+        raise BusyError(f"Another run removed {some_of(gone)} while this one worked. Run one at a time.")
     is_added = lambda at, name: at not in marked or name in marked[at]
     return [{"path": path, "bytes": sizes[path]} for path in paths if is_added(*os.path.split(path))]
 
@@ -502,7 +519,7 @@ def count_by_folder(
     file = lines.metadataColumn("_metadata").getField("file_path").alias("file")
     numbers = lines.groupBy(file).agg(F.expr("count(1) as number"))
     for r in numbers.collect():
-        folder = attempt_folder(path_below(attempt.output, r.file)) or ""
+        folder = attempt_folder(path_below(attempt.output, unquote(r.file))) or ""
         counts[os.path.dirname(folder).partition(f"/batch_id={attempt.batch_id}")[2].strip("/")] += r.number
     return counts
 
@@ -567,15 +584,6 @@ def write_delta(rows: DataFrame, attempt: Attempt) -> None:
     remove_markers(f"{path}/_delta_log/_staged_commits")
 
 
-def path_below(
-    output: str,
-    file_path: str,  # as `_metadata` of a row has it
-) -> str:
-    "Where a file lies below the output."
-    _, inner = filesystem(unquote(file_path))
-    return os.path.relpath(inner, filesystem(output)[1])
-
-
 def delta_files(spark: SparkSession, attempt: Attempt) -> list[dict[str, Any]]:
     "List the batch's files in the Delta table: path (below the output) and bytes."
     table = spark.read.format("delta").load(f"{attempt.output}/events")
@@ -584,7 +592,8 @@ def delta_files(spark: SparkSession, attempt: Attempt) -> list[dict[str, Any]]:
     path = about.getField("file_path").alias("path")
     size = about.getField("file_size").alias("bytes")
     found = batch.select(path, size).distinct().collect()
-    files = [{"path": path_below(attempt.output, f.path), "bytes": f.bytes} for f in found]
+    below = lambda path: path_below(attempt.output, unquote(path))
+    files = [{"path": below(f.path), "bytes": f.bytes} for f in found]
     return sorted(files, key=lambda f: f["path"])
 
 
