@@ -465,6 +465,8 @@ def read_staged(
     names, files = names_in(path), [path]
     if has_markers(names):
         files = [f"{path}/{name}" for name in sorted(added_names(path, names))]
+    if not files:
+        return spark.createDataFrame([], schema)
     return reading(spark).schema(schema).parquet(*map(escaped, files))
 
 

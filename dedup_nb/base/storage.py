@@ -18,14 +18,14 @@ __all__ = [
     "in_order",
     "names_in",
     "files_below",
-    "has_markers",
-    "marks_of",
-    "added_names",
     "has_files",
     "write_text",
     "read_json",
     "check_writable",
     "read_at_once",
+    "has_markers",
+    "marks_of",
+    "added_names",
     "remove_file",
     "remove_folder",
     "remove_markers",
@@ -74,8 +74,9 @@ _SCHEMES = ("file", "s3", "s3a", "s3n", "gs", "hdfs", "abfs", "abfss", "dbfs")
 
 def _split(path: str) -> tuple[str, str]:
     "Scheme and rest; the scheme of a plain path is ''."
-    found = _SCHEME.fullmatch(_VOLUME.sub("/", path))
-    return (found[1].lower(), found[2]) if found else ("", _VOLUME.sub("/", path))
+    path = _VOLUME.sub("/", path)
+    found = _SCHEME.fullmatch(path)
+    return (found[1].lower(), found[2]) if found else ("", path)
 
 
 def _local(rest: str) -> str:
@@ -228,36 +229,6 @@ def files_below(
     return sorted(files, key=lambda f: f["path"])
 
 
-_ADDS = "_committed_"
-
-
-def has_markers(names: Iterable[str]) -> bool:
-    "Has a folder markers of Databricks' committer, beside the files of its jobs?"
-    return any(name.startswith(_ADDS) for name in names)
-
-
-def marks_of(
-    folder: str,
-    names: Iterable[str],  # of what lies in it
-) -> dict[str, dict[str, Any]]:
-    "What the markers of a folder say, by transaction: `added`, `removed`. One without a text says nothing."
-    marks = {}
-    for name in (name for name in names if name.startswith(_ADDS)):
-        with suppress(InputError):
-            marks[name.removeprefix(_ADDS)] = read_json(f"{folder}/{name}") or {}
-    return marks
-
-
-def added_names(
-    folder: str,
-    names: Iterable[str],  # of what lies in it
-) -> set[str]:
-    "The files that the markers of a folder add: others are of lost tasks, or of no finished job."
-    marks = marks_of(folder, names).values()
-    added, removed = ({name for m in marks for name in m.get(part, ())} for part in ("added", "removed"))
-    return added - removed
-
-
 def has_files(folder: str) -> bool:
     "Is there anything in a folder, at any depth, but hidden files?"
     return any(not os.path.basename(f["path"]).startswith(".") for f in files_below(folder))
@@ -319,6 +290,36 @@ def read_at_once(
     "Read many files, 16 at a time: from an object store each takes a while."
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(read_json, paths))
+
+
+# %% ../../nbs/base/30_storage.ipynb #7789d5d3
+_ADDS = "_committed_"
+
+
+def has_markers(names: Iterable[str]) -> bool:
+    "Has a folder markers of Databricks' committer, beside the files of its jobs?"
+    return any(name.startswith(_ADDS) for name in names)
+
+
+def marks_of(
+    folder: str,
+    names: Iterable[str],  # of what lies in it
+) -> dict[str, dict[str, Any]]:
+    "What the markers of a folder say, by transaction: `added`, `removed`. An empty one says nothing."
+    fs, inner = filesystem(folder)
+    found = [name for name in names if name.startswith(_ADDS) and fs.get_file_info(f"{inner}/{name}").size]
+    said = read_at_once(f"{folder}/{name}" for name in found)
+    return {name.removeprefix(_ADDS): mark for name, mark in zip(found, said) if mark}
+
+
+def added_names(
+    folder: str,
+    names: Iterable[str],  # of what lies in it
+) -> set[str]:
+    "The files that the markers of a folder add: others are of lost tasks, or of no finished job."
+    marks = marks_of(folder, names).values()
+    added, removed = ({name for m in marks for name in m.get(part, ())} for part in ("added", "removed"))
+    return added - removed
 
 
 # %% ../../nbs/base/30_storage.ipynb #8ae9b393

@@ -130,7 +130,7 @@ def _uncommitted(path: str, names: Sequence[str]) -> set[str]:
         begun = {file.removeprefix("_started_") for file in files if file.startswith("_started_")}
         if not begun and not has_markers(files):
             continue
-        marks = marks_of(os.path.join(path, folder), files)
+        marks = marks_of(f"{path}/{folder}".rstrip("/"), files)
         removed = {name for mark in marks.values() for name in mark.get("removed", ())}
         for file in files:
             txn = (re.findall("-tid-([A-Za-z0-9]+)-", file) or [None])[0]

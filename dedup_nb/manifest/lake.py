@@ -283,8 +283,8 @@ def _write(store: _LakeStore, rows: DataFrame, marker: Marker, mode: str, **opti
             raise _in_our_words(wrong, store.path) from wrong
     if marker.seq == 0 and not store.is_named:
         remove_markers(f"{store.path}/_delta_log")
-    if version := _version_of(store, marker):
-        store._version, store._read[marker.seq], store._is_there = version[0], marker, True
+    if (version := _version_of(store, marker)) is not None:
+        store._version, store._read[marker.seq], store._is_there = version, marker, True
         return True
     found = next((m for m in _markers(store) if m.seq == marker.seq), None)
     return found is not None and json.dumps(found.info) == json.dumps(dict(marker.info))
@@ -300,17 +300,19 @@ def _make_table(store: _LakeStore, rows: DataFrame) -> None:
 
 
 # %% ../../nbs/03_manifest/40_lake.ipynb #bd07dee6
-def _version_of(store: _LakeStore, marker: Marker) -> list[int]:
-    "The version that wrote a marker, if it comes right after the one that was read; else []."
-    version = 0 if store._version is None else store._version + 1
+def _version_of(store: _LakeStore, marker: Marker) -> int | None:
+    "The version that wrote a marker, if it comes right after the one that was read; else None."
+    first = 1 if store.is_named else 0  # a table that is made by name is there before its first rows
+    version = first if store._version is None else store._version + 1
+    digest = _digest(marker)
     if store.is_named:
-        of_marker = [c.version for c in _commits_of(store, 20) if c.userMetadata == _digest(marker)]
-        return of_marker if of_marker in ([version], [1]) else []
+        is_written = any((c.version, c.userMetadata) == (version, digest) for c in _commits_of(store, 20))
+        return version if is_written else None
     fs, inner = filesystem(f"{store.path}/_delta_log/{version:020d}.json")
     with suppress(OSError), fs.open_input_stream(inner) as file:
-        if f'"userMetadata":"{_digest(marker)}"'.encode() in file.read():
-            return [version]
-    return []
+        if f'"userMetadata":"{digest}"'.encode() in file.read():
+            return version
+    return None
 
 
 def _append(store: _LakeStore, marker: Marker) -> bool:

@@ -73,13 +73,14 @@ def _note_of(marker: Marker) -> bytes:
 def _holder_in(text: str) -> dict[str, Any]:
     "Who stands at a place; nobody as long as that is being written, or if its writer died at it."
     try:
-        return dict(json.loads(text))
+        found = json.loads(text)
     except ValueError:
         return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _is_free(path: str, holder: Mapping[str, Any], age_s: float) -> bool:
-    "May a place be taken over? Raises `BusyError` for a holder that neither writes its marker nor is dead."
+    "May a place be taken over? Waits for a young holder; raises `BusyError` for one that comes to no end."
     if is_gone(holder) or age_s > _HELD_S:
         return True
     if age_s > _PATIENCE_S:

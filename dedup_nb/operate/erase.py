@@ -240,7 +240,7 @@ def _read_rows(output: Target, area: str, paths: Sequence[str], base: str | None
     # Spark reads no folders together whose names give other columns, as those of an earlier release do
     groups: dict[tuple[str, ...], list[str]] = {}
     for path in paths:
-        columns = tuple(re.findall("([^/]+)=[^/]*/", path))
+        columns = tuple(re.findall("([^/=]+)=[^/]*/", path))
         groups.setdefault(columns, []).append(escaped(f"{output.path}/{path}"))
     if _storage_of(output, area) == "parquet":
         rows = [reader.option("mergeSchema", "true").parquet(*listed) for listed in groups.values()]
@@ -584,8 +584,12 @@ def _remove_unlisted(output: Target) -> None:
     for folder in staged if is_idle else ():
         remove_folder(folder)
     listed = {f["path"] for record in commits.values() for area in AREAS for f in record.get(area, [])}
-    batch_of = lambda path: path.partition("/batch_id=")[2].partition("/")[0]
-    folders, files = find_unlisted((p for p in found if is_idle or batch_of(p) in commits), listed)
+    ours = []
+    for path in found:
+        batch_id = path.partition("/batch_id=")[2].partition("/")[0]
+        if batch_id and (is_idle or batch_id in commits):
+            ours.append(path)
+    folders, files = find_unlisted(ours, listed)
     for folder in folders:
         remove_folder(f"{output.path}/{folder}")
     for path in files:

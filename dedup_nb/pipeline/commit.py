@@ -152,9 +152,8 @@ def remove_unlisted(
     for area in areas:
         remove_markers(attempt.folder(area))
     remove_folder(os.path.dirname(attempt.staging))
-    return len(
-        [p for p in found if attempt_folder(p) in folders and os.path.basename(p)[0] not in "._"]
-    ) + len([p for p in files if os.path.basename(p)[0] != "."])
+    gone = [*files, *(path for path in found if attempt_folder(path) in folders)]
+    return sum(os.path.basename(path)[0] not in "._" for path in gone)
 
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #1123b58d

@@ -412,9 +412,11 @@ def job_settings(
             f"Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini."
         )
     places = places_of(config)
-    for name, path in {"output": config.output, "manifest_path": config.manifest_path}.items():
-        is_folder = config.input_format != "table" and not is_table_name(path)
-        if path and is_folder and is_inside(path, config.input):
+    folders: dict[str, str | None] = {"output": config.output}
+    if not is_table_name(config.manifest_path):
+        folders["manifest_path"] = config.manifest_path
+    for name, path in folders.items():
+        if path and config.input_format != "table" and is_inside(path, config.input):
             raise ConfigError(
                 f"The {name} {path} is the same folder as the input, or lies "
                 "in it, and would be read by the next run: choose another."

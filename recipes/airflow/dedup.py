@@ -36,21 +36,10 @@ def dedup():
         own = get_current_context()["ti"]
         # the same at each try, on whatever worker: it takes over what a killed one left unfinished
         owner = f"{own.dag_id}.{own.task_id}"
-        places = params["input"], params["output"]
-        call(
-            [
-                "dedup",
-                "run",
-                "--input",
-                places[0],
-                "--output",
-                places[1],
-                "--owner",
-                owner,
-                "--wait-minutes",
-                "10",
-            ]
-        )
+        # fmt: off
+        call(["dedup", "run", "--input", params["input"], "--output", params["output"],
+              "--owner", owner, "--wait-minutes", "10"])
+        # fmt: on
 
     @task
     def expire(params):
