@@ -10,9 +10,11 @@ DEMO := demo_output/runs/run_dedup
 TOOLS := .venv-recipes/bin
 # jars come once, before several workers want them at the same time
 FETCH := -c "from dedup_nb import get_spark; get_spark(delta=True).stop()"
+SPARK40 := 4.0.5
+SPARK42 := 4.2.1
 CORE := tests/rules tests/laws tests/manifest tests/formats tests/pipeline/test_run.py tests/streams/test_stream.py
 
-.PHONY: setup demo lint test test-slow test-all test-spark41 recipes soak evidence bench samples export docs notebooks lock clean
+.PHONY: setup demo lint test test-slow test-all test-spark40 test-spark42 recipes soak evidence bench samples export docs notebooks lock clean
 
 setup: $(STAMP)
 
@@ -23,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt .ci/check_java.sh
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
-	@ls ~/.ivy2*/jars/io.delta_delta-spark_2.13* >/dev/null 2>&1 || $(BIN)/python $(FETCH) >/dev/null 2>&1 || true
+	@ls ~/.ivy2*/jars/io.delta_delta-spark_4.1* >/dev/null 2>&1 || $(BIN)/python $(FETCH) >/dev/null 2>&1 || true
 	@touch $@
 
 demo: setup  ## run the job notebook on the sample batches, end with a summary
@@ -44,12 +46,12 @@ test-slow: setup  ## what takes seconds each: all notebooks, kills, races of pro
 
 test-all: test test-slow  ## both
 
-test-spark41: setup  ## the core of the tests with Spark 4.1, in an environment of its own
-	@test -x .venv41/bin/python || $(PYTHON) -m venv .venv41
-	@sed 's/^pyspark==.*/pyspark==4.1.4/' constraints.txt > .venv41/constraints.txt
-	@$(BIN)/uv pip install --quiet --python .venv41/bin/python -c .venv41/constraints.txt -e '.[dev]'
-	@.venv41/bin/python $(FETCH) >/dev/null 2>&1 || true
-	@.venv41/bin/python -m pytest $(CORE)
+test-spark40 test-spark42: test-spark%: setup  ## the core of the tests with another Spark, in an environment of its own
+	@test -x .venv$*/bin/python || $(PYTHON) -m venv .venv$*
+	@sed 's/^pyspark==.*/pyspark==$(SPARK$*)/' constraints.txt > .venv$*/constraints.txt
+	@$(BIN)/uv pip install --quiet --python .venv$*/bin/python -c .venv$*/constraints.txt -e '.[dev]'
+	@.venv$*/bin/python $(FETCH) >/dev/null 2>&1 || true
+	@.venv$*/bin/python -m pytest $(CORE)
 
 recipes: setup  ## the recipes with the schedulers' own tools, in an environment beside ours
 	@test -x $(TOOLS)/python || $(PYTHON) -m venv .venv-recipes
@@ -81,8 +83,8 @@ notebooks: setup  ## run every numbered notebook in one process
 	@$(BIN)/python -m pytest -n 0 -m "not soak" tests/test_notebooks_rules.py tests/test_notebooks_runs.py
 
 lock: setup  ## choose the versions anew
-	@echo 'pyspark==4.0.5' > .venv/pin.txt
+	@echo 'pyspark==4.1.4' > .venv/pin.txt
 	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev -c .venv/pin.txt --no-annotate --no-header -p 3.11 -o constraints.txt
 
 clean:
-	@rm -rf .venv .venv41 .venv-recipes demo_output bench_output.ipynb samples_output
+	@rm -rf .venv .venv40 .venv42 .venv-recipes demo_output bench_output.ipynb samples_output

@@ -104,7 +104,7 @@ def check_streams(spark: SparkSession) -> None:
 # %% ../../nbs/base/40_spark.ipynb #b2f86a48
 # the Delta release that fits each Spark release (Maven coordinates)
 _DELTA = {
-    "4.0": "io.delta:delta-spark_2.13:4.0.1",
+    "4.0": "io.delta:delta-spark_4.0_2.13:4.3.1",
     "4.1": "io.delta:delta-spark_4.1_2.13:4.3.1",
     "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
 }

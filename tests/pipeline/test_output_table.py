@@ -164,7 +164,7 @@ run(Config(**config, batch_id="1", rerun=True), spark)
 rows = spark.table("ice.shop.events").orderBy("n").collect()
 print(json.dumps([(r.n, r.batch_id) for r in rows]))
 """
-RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"
+RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
 
 
 @pytest.mark.slow

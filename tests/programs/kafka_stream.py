@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from dedup_nb.base.spark import get_spark
 from dedup_nb.streams.stream import deduplicate_stream
 
-PACKAGES = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0,org.apache.kafka:kafka_2.13:3.9.0"
+PACKAGES = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1,org.apache.kafka:kafka_2.13:3.9.0"
 
 
 def free_port():
