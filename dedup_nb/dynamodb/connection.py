@@ -215,9 +215,10 @@ _ALLOWED = {  # what each statement of a policy allows
     "dynamodb:PartiQLUpdate dynamodb:PartiQLSelect dynamodb:PartiQLDelete",
     "Create": "dynamodb:CreateTable dynamodb:DescribeTable dynamodb:DescribeTimeToLive "
     "dynamodb:UpdateTimeToLive",
-    "List": "s3:ListBucket",
+    # committers of Spark finish and clear up uploads of many parts
+    "List": "s3:ListBucket s3:ListBucketMultipartUploads",
     "Read": "s3:GetObject",
-    "Write": "s3:GetObject s3:PutObject s3:DeleteObject s3:AbortMultipartUpload",
+    "Write": "s3:GetObject s3:PutObject s3:DeleteObject s3:AbortMultipartUpload s3:ListMultipartUploadParts",
 }
 
 

@@ -23,8 +23,8 @@ __all__ = [
 ]
 
 # %% ../../nbs/formats/20_delta.ipynb #mv000022
+import json
 import re
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -309,28 +309,19 @@ def open_delta(
 
 
 # %% ../../nbs/formats/20_delta.ipynb #e5d6bea4
-@contextmanager
 def hash_filter(
     hashes: DataFrame,  # one column of bigint, without repeats
-    count: int,  # how many
+    count: int,  # how many: all of them come to this process
     value: str,  # SQL for bigint: the hash of a row
-) -> Iterator[str]:  # SQL for: is the hash of the row among them?
-    "Make a short condition of many hashes; it holds inside of the block."
-    spark, buckets = hashes.sparkSession, max(1, count // 2)
-    variable = f"dedup_nb_hashes_{uuid.uuid4().hex}"  # others may do the same in this session
-    hashes.toDF("h").createOrReplaceTempView(variable)
-    # left: a bucket without hashes keeps its place, too
-    filled = f"""select id, collect_list(h) as bucket
-        from range({buckets}) left join {variable} on id = pmod(h, {buckets}) group by id"""
-    in_order = "transform(array_sort(collect_list(struct(id, bucket))), b -> b.bucket)"
-    try:
-        spark.sql(f"declare or replace variable {variable} array<array<bigint>>")
-        spark.sql(f"set variable {variable} = (select {in_order} from ({filled}))")
-        bucket = f"element_at({variable}, int(pmod({value}, {buckets})) + 1)"
-        yield f"array_contains({bucket}, {value})"
-    finally:
-        spark.sql(f"drop temporary variable if exists {variable}")
-        spark.catalog.dropTempView(variable)
+) -> str:  # SQL for: is the hash of the row among them?
+    "Make one condition of many hashes."
+    number = max(1, count // 2)
+    buckets: list[list[int]] = [[] for _ in range(number)]
+    for (found,) in hashes.collect():
+        buckets[found % number].append(found)
+    listed = f"from_json('{json.dumps(buckets)}', 'array<array<bigint>>')"
+    bucket = f"element_at({listed}, int(pmod({value}, {number})) + 1)"
+    return f"array_contains({bucket}, {value})"
 
 
 # %% ../../nbs/formats/20_delta.ipynb #988fd5fa

@@ -12,7 +12,6 @@ import logging
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -402,14 +401,14 @@ def _resume(events: Delta, duplicates: Delta, state: RepairState, number: int) -
 
 
 # %% ../../nbs/10_warehouse/20_repair.ipynb #b55f2753
-_MANY = 1_000_000  # hashes; some 25 MB in every plan
+_MANY = 100_000  # hashes; some 2 MB in the log
 
 
-def _where_hash(table: Delta, hashes: DataFrame, value: str, stack: ExitStack) -> str:
+def _where_hash(table: Delta, hashes: DataFrame, value: str) -> str:
     "SQL: is the value among the hashes? Nothing, for the whole table, if they are too many or checked."
     number = hashes.count()
     is_possible = number <= _MANY and table.takes_any_rows()
-    return stack.enter_context(hash_filter(hashes, number, value)) if is_possible else ""
+    return hash_filter(hashes, number, value) if is_possible else ""
 
 
 def _count_reasons(leave: DataFrame) -> dict[str, int]:
@@ -417,9 +416,9 @@ def _count_reasons(leave: DataFrame) -> dict[str, int]:
     return {r.reason: r["count"] for r in counts}
 
 
-def _change_of_events(repair: _Repair, fates: Fates, stack: ExitStack) -> TableChange:
+def _change_of_events(repair: _Repair, fates: Fates) -> TableChange:
     loaded = fates.loaded
-    is_changed = _where_hash(repair.events, fates.hashes, f"xxhash64({loaded.own_id})", stack)
+    is_changed = _where_hash(repair.events, fates.hashes, f"xxhash64({loaded.own_id})")
     stay = fates.stay if is_changed else fates.stay.unionByName(fates.others)
     return TableChange(
         repair.events,
@@ -435,13 +434,13 @@ def _change_of_events(repair: _Repair, fates: Fates, stack: ExitStack) -> TableC
 
 
 def _change_of_entities(
-    repair: _Repair, entities: Entities, fates: Fates, stack: ExitStack, held: list[DataFrame]
+    repair: _Repair, entities: Entities, fates: Fates, held: list[DataFrame]
 ) -> TableChange:
     timed, table = entities.has_time(fates.fates), entities.table
     places = persisted(places_of_events(fates.fates, timed))
     hashes = persisted(places.selectExpr("xxhash64(eid, at) as h").distinct())
     own_hash = f"xxhash64({', '.join(entities.place(timed))})"
-    where = _where_hash(table, hashes, own_hash, stack) or "true"
+    where = _where_hash(table, hashes, own_hash) or "true"
     rows = split_entities(entities, places, where, timed, repair.version)
     held += [places, hashes, rows.fated]
     staying, renamed = rows.counts()
@@ -555,33 +554,30 @@ def _work(repair: _Repair, mode: str = "apply") -> Report:
     fates = decide_fates(open_loaded(repair.events, repair.version, repair.request))
     held = [*fates.held, fates.hashes]
     try:
-        with ExitStack() as stack:
-            of_events = _change_of_events(repair, fates, stack)
-            changes = [_change_of_entities(repair, e, fates, stack, held) for e in repair.entities]
-            changes.append(of_events)
-            [(rows, with_id)] = fates.loaded.rows.agg(F.count(F.lit(1)), F.count("_dd_id")).collect()
-            left, renamed = of_events.leaving, of_events.renamed
-            counts = dict(
-                before=rows, without_id=rows - with_id, left=left, renamed=renamed, after=rows - left
-            )
-            data = {
-                "mode": mode,
-                "table": repair.events.name,
-                "duplicates": repair.duplicates.name,
-                "version": repair.version,
-                "strategy": repair.request.strategy,
-                "counts": counts,
-                "reasons": dict(of_events.reasons),
-                "note": _lost_ids(fates, of_events),
-                "verdicts": [v.asDict() for v in fates.verdicts.collect()],
-            }
-            commits = {}
-            if mode == "apply" and of_events.changes:
-                if data["note"]:
-                    _LOG.info(data["note"])
-                commits = _apply(repair, changes)
-            data["samples"] = _samples(fates) if mode == "decide" else []
-            return Report(data | _describe_changes(repair, changes, commits))
+        of_events = _change_of_events(repair, fates)
+        changes = [_change_of_entities(repair, e, fates, held) for e in repair.entities]
+        changes.append(of_events)
+        [(rows, with_id)] = fates.loaded.rows.agg(F.count(F.lit(1)), F.count("_dd_id")).collect()
+        left, renamed = of_events.leaving, of_events.renamed
+        counts = dict(before=rows, without_id=rows - with_id, left=left, renamed=renamed, after=rows - left)
+        data = {
+            "mode": mode,
+            "table": repair.events.name,
+            "duplicates": repair.duplicates.name,
+            "version": repair.version,
+            "strategy": repair.request.strategy,
+            "counts": counts,
+            "reasons": dict(of_events.reasons),
+            "note": _lost_ids(fates, of_events),
+            "verdicts": [v.asDict() for v in fates.verdicts.collect()],
+        }
+        commits = {}
+        if mode == "apply" and of_events.changes:
+            if data["note"]:
+                _LOG.info(data["note"])
+            commits = _apply(repair, changes)
+        data["samples"] = _samples(fates) if mode == "decide" else []
+        return Report(data | _describe_changes(repair, changes, commits))
     finally:
         let_go(*held)
 
