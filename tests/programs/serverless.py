@@ -16,6 +16,7 @@ from dedup_nb.base.errors import DedupError
 from dedup_nb.base.spark import delta_settings, get_spark
 
 ALLOWED = {"spark.sql.shuffle.partitions", "spark.sql.session.timeZone", "spark.sql.ansi.enabled"}
+ALLOWED.add("spark.sql.execution.pyspark.binaryAsBytes")  # which the client of Spark 4.1 reads by itself
 
 
 def refuse(self, name, *rest):
