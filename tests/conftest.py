@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFORMANCE = ROOT.parent / "shared" / "conformance"
 # files that take longest go first, so that no worker is left alone with one at the end
 FIRST = (
+    "s3",
     "notebooks_runs",
     "sessions",
     "killed",
@@ -91,7 +92,9 @@ def spark():
 
     options = os.environ["SPARK_SUBMIT_OPTS"]
     os.environ["SPARK_SUBMIT_OPTS"] = f"{options} {LIGHT_FILES}"  # not for commands: S3 wants the others
-    session = get_spark(delta=True)
+    # a run of the tests that is killed must not leave tables to the next one
+    warehouse = {"spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="warehouse-")}
+    session = get_spark(delta=True, settings=warehouse)
     os.environ["SPARK_SUBMIT_OPTS"] = options
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session

@@ -146,7 +146,7 @@ JSON = ["input_format=json", f"input_schema={SCHEMA}"]
         pytest.param("dropped rows are written", False, marks=pytest.mark.soak),
         ("metrics are written, the commit is not", False),
         pytest.param("the manifest has the commit, files.json is not written", False, marks=pytest.mark.soak),
-        ("the commit is written, old files are not removed", True),
+        pytest.param("the commit is written, old files are not removed", True, marks=pytest.mark.soak),
     ],
 )
 def test_a_killed_run_on_s3_is_repaired_by_running_again(gate, bucket, point, published):
@@ -178,18 +178,18 @@ def requests_by_batch(gate, output):
 
 @pytest.mark.slow
 def test_many_batches_late_files_and_expiry_on_s3(gate, bucket):
-    for n in range(3, 9):  # in order of their names they come before the others
+    for n in range(3, 7):  # in order of their names they come before the others
         put_rows(bucket, f"in/run={n:03d}/a.json", [("k", "f", n, n), (f"x{n}", "f", n, n)])
     assert dedup(bucket, "run").returncode == 0
-    assert [kept_rows_on_s3(bucket, f"{n:03d}") for n in (3, 8)] == [[("k", 3), ("x3", 3)], [("x8", 8)]]
-    put_rows(bucket, "in/run=008/late.json", [("x8", "f", 13, 1), ("late", "f", 13, 2)])
+    assert [kept_rows_on_s3(bucket, f"{n:03d}") for n in (3, 6)] == [[("k", 3), ("x3", 3)], [("x6", 6)]]
+    put_rows(bucket, "in/run=006/late.json", [("x6", "f", 13, 1), ("late", "f", 13, 2)])
     again = dedup(bucket, "run")
     assert "1 new file since" in again.stdout and "--late-files" in again.stdout
-    assert dedup(bucket, "run", "--late-files").returncode == 0 and kept_rows_on_s3(bucket, "008~1") == [
+    assert dedup(bucket, "run", "--late-files").returncode == 0 and kept_rows_on_s3(bucket, "006~1") == [
         ("late", 2)
     ]
     told = dedup(bucket, "runs", "--json")
-    assert [r["state"] for r in json.loads(told.stdout)] == ["committed"] * 9
+    assert [r["state"] for r in json.loads(told.stdout)] == ["committed"] * 7
     again = dedup(bucket, "run", "--batch-id", "003", "--rerun")
     assert again.returncode == 0 and kept_rows_on_s3(bucket, "003") == [("k", 3), ("x3", 3)], again.stderr
     erased = dedup(bucket, "erase", "--id", "x3", "--yes")
@@ -199,7 +199,7 @@ def test_many_batches_late_files_and_expiry_on_s3(gate, bucket):
     assert dedup(bucket, "expire", "--yes", "--audit-days", "0").returncode == 0 and nothing_left(bucket)
     by_batch = requests_by_batch(gate, f"/{bucket}/out")
     print({batch: (sum(c.values()), dict(c)) for batch, c in by_batch.items()})
-    numbers = [sum(by_batch[f"{n:03d}"].values()) for n in range(4, 9)]
+    numbers = [sum(by_batch[f"{n:03d}"].values()) for n in range(4, 7)]
     assert max(numbers) < min(1.5 * min(numbers), 1000), numbers
 
 

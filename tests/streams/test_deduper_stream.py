@@ -5,7 +5,8 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import product
+from itertools import cycle, product
+from operator import itemgetter
 
 import pytest
 from conftest import ROOT
@@ -67,8 +68,16 @@ def test_a_stream_is_split_as_batches_are(spark, tmp_path):
         take()
 
 
-@pytest.mark.slow
-def test_a_killed_split_goes_on(spark, tmp_path, monkeypatch):
+KILLS = {  # micro-batch, step: each step once, and all of them
+    "some": sorted(zip(cycle((0, 1, 3)), POINTS), key=itemgetter(0)),
+    "all": list(product((0, 1, 3), POINTS)),
+}
+
+
+@pytest.mark.parametrize(
+    "kills", [pytest.param("some", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.soak)]
+)
+def test_a_killed_split_goes_on(spark, tmp_path, monkeypatch, kills):
     "kill -9 at each step of the first, a middle and the last micro-batch; each time on other cores."
     rows = [(n, "abc"[n * 7 % 3], n * 1000 + (-9000 if n % 5 == 4 else 0)) for n in range(40)]
     for number in range(4):
@@ -80,7 +89,7 @@ def test_a_killed_split_goes_on(spark, tmp_path, monkeypatch):
         asked = [sys.executable, script, point, str(number), tmp_path]
         return subprocess.run(asked, capture_output=True)
 
-    for n, (number, point) in enumerate(product((0, 1, 3), POINTS)):
+    for n, (number, point) in enumerate(KILLS[kills]):
         monkeypatch.setenv("SPARK_MASTER", f"local[{n % 2 + 1}]")
         assert take(point, number).returncode == -9, (number, point)
     assert take("never", 0).returncode == 0

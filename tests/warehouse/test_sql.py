@@ -535,15 +535,17 @@ class Lake(Duck):
             self.run(f"drop table if exists atomic.duplicated_{name}")
 
 
-@pytest.mark.slow
-def test_the_databricks_script_runs_on_delta_and_can_be_cut_off_anywhere(delta_lake):
+@pytest.mark.parametrize(
+    "each", [pytest.param(4, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.soak)]
+)
+def test_the_databricks_script_runs_on_delta_and_can_be_cut_off_anywhere(delta_lake, each):
     duck = Duck()
     load(duck, {("events", TIMED): EVENTS, ("link", LINK): LINKS})
     duck.run(script(duck, **FOLLOWED))
     wanted = cleaned(duck), cleaned(duck, "link")
     parts = statements(script(delta_lake, **FOLLOWED))
     changing = [n for n, part in enumerate(parts) if not part.strip().startswith("SELECT")]
-    for end in [len(parts), *(n + 1 for n in changing)]:
+    for end in [len(parts), *(n + 1 for n in changing[::each])]:
         delta_lake.load()
         for part in [*parts[:end], *parts]:  # the second time whole
             delta_lake.run(part)
