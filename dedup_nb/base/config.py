@@ -122,6 +122,11 @@ class _Storage:
     )
     wide_row_schema: str | None = _output("wide_row as Parquet: infer, or types of entity columns (DDL)")
     truncate_atomic: bool = _output("shredded: cut texts to the lengths of the atomic table", False)
+    carry: str = _output(
+        "who takes rows that nobody doubts from file to file: Arrow where it surely can, else Spark",
+        "auto",
+        allowed="auto arrow spark",
+    )
 
 
 # %% ../../nbs/base/20_config.ipynb #4b6ef4f6
@@ -687,6 +692,7 @@ class Output:
     wide_schema: str | None = None  # of wide rows as Parquet: infer, or DDL
     table: str | None = None  # of a catalog, for kept events; then the format is table
     may_grow: bool = False  # may a batch add columns to the table?
+    carry: str = "auto"  # who carries rows that nobody doubts: auto, arrow, spark
 
     @property
     def has_entities(self) -> bool:
@@ -746,6 +752,7 @@ def places_of(config: Config) -> Places:
         wide_schema=c.wide_row_schema,
         table=c.output_table,
         may_grow=c.table_may_grow,
+        carry=c.carry,
     )
     where = (c.input_where, c.minimum_timestamp, c.batch_pattern)
     events = Input(c.input or "", c.input_format, c.input_schema, *where, output.has_entities)

@@ -23,6 +23,7 @@ __all__ = [
     "read_json",
     "check_writable",
     "read_at_once",
+    "upload",
     "has_markers",
     "marks_of",
     "added_names",
@@ -43,6 +44,7 @@ __all__ = [
 import json
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -290,6 +292,21 @@ def read_at_once(
     "Read many files, 16 at a time: from an object store each takes a while."
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(read_json, paths))
+
+
+# %% ../../nbs/base/30_storage.ipynb #upl00001
+def upload(
+    file: str,  # on this machine
+    path: str,
+) -> None:
+    "Copy a file into a store, where it is there whole or not at all."
+    if is_s3(path):
+        with _s3_request(path) as (client, where):
+            client.upload_file(file, where["Bucket"], where["Key"])
+        return
+    fs, inner = filesystem(path)
+    with open(file, "rb") as source, fs.open_output_stream(inner) as out:
+        shutil.copyfileobj(source, out)
 
 
 # %% ../../nbs/base/30_storage.ipynb #7789d5d3

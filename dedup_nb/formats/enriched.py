@@ -7,7 +7,10 @@ __all__ = [
     "ENRICHED",
     "NAMES",
     "REQUIRED",
+    "ENVELOPES",
     "IGLU_URI",
+    "DUPLICATE",
+    "LONGEST_NAME",
     "CELLS",
     "CSV",
     "cell_of",
@@ -90,7 +93,7 @@ def cell_of(name: str) -> str:
 
 
 # %% ../../nbs/formats/30_enriched.ipynb #6feec4cb
-_ENVELOPES = {"contexts": "contexts", "unstruct_event": "unstruct_event", "derived_contexts": "contexts"}
+ENVELOPES = {"contexts": "contexts", "unstruct_event": "unstruct_event", "derived_contexts": "contexts"}
 _END = "(?![^a]|a)"  # of the text: `$` also matches before a line end, and Java has many of those
 _STRICT = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false', 'mode', 'PERMISSIVE')"
 _NAME = "[A-Za-z0-9_-]{1,200}"  # no longer than the name of a folder may be
@@ -124,13 +127,13 @@ def is_one_json_value(
 
 def envelope(name: str, text: str, item: str = _ITEM) -> str:
     "SQL that parses the text of an envelope, and of its items what `item` asks for."
-    data = f"array<{item}>" if _ENVELOPES[name] == "contexts" else item
+    data = f"array<{item}>" if ENVELOPES[name] == "contexts" else item
     return f"from_json({text}, 'struct<schema: string, data: {data}>', {_STRICT})"
 
 
 def _is_enveloped(name: str, cell: str) -> str:
     "SQL for: is the cell one JSON object, the right envelope around self-describing items?"
-    kind = _ENVELOPES[name]
+    kind = ENVELOPES[name]
     uri = f"^iglu:com[.]snowplowanalytics[.]snowplow/{kind}/jsonschema/1-0-[0-9]+{_END}"
     is_described = f"coalesce(x.schema rlike '{IGLU_URI}' and x.data is not null, false)"
     items = "e.data" if kind == "contexts" else "array(e.data)"
@@ -170,7 +173,7 @@ def _is_right(name: str) -> str:
     "SQL for: is the cell what its column says? '' if it cannot be wrong."
     cell, kind = cell_of(name), _KIND_OF[name]
     empty = "false" if name in REQUIRED else f"{cell} = ''"
-    if name in _ENVELOPES:
+    if name in ENVELOPES:
         return f"({empty} or {_is_enveloped(name, cell)})"
     if name == "event_id":
         return f"{cell} rlike '^{_UUID}{_END}'"
@@ -237,16 +240,16 @@ def _sure_envelope(kind: str) -> str:
 
 
 # %% ../../nbs/formats/30_enriched.ipynb #199bdf7b
-_DUPLICATE = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/"
+DUPLICATE = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/"
 _TAIL = "substring_index(value, '\t', -9)"  # from `derived_contexts` on
-_IS_MARKED = f"contains({_TAIL}, '{_DUPLICATE}')"
-_LONGEST_NAME = 50_000  # of a member, that the JSON parser takes
+_IS_MARKED = f"contains({_TAIL}, '{DUPLICATE}')"
+LONGEST_NAME = 50_000  # of a member, that the JSON parser takes
 
 
 def _sure_cell(name: str) -> str:
     "The pattern of a cell that leaves no doubt."
-    if name in _ENVELOPES:
-        return _sure_envelope(_ENVELOPES[name])
+    if name in ENVELOPES:
+        return _sure_envelope(ENVELOPES[name])
     if name == "event_id":
         return _UUID
     filled, kind = name in REQUIRED, _KIND_OF[name]
@@ -257,7 +260,7 @@ def _sure_cell(name: str) -> str:
 
 _SURE_LINE = literal("^" + r"\t".join(map(_sure_cell, NAMES)) + _END)
 # SQL for: is a line an event at first sight?
-_IS_SURE = f"(octet_length(value) < {_LONGEST_NAME} and value rlike {_SURE_LINE} and not {_IS_MARKED})"
+_IS_SURE = f"(octet_length(value) < {LONGEST_NAME} and value rlike {_SURE_LINE} and not {_IS_MARKED})"
 
 # %% ../../nbs/formats/30_enriched.ipynb #66ce1c54
 _INSTANTS = tuple(name for name, kind in sorted(ENRICHED) if kind == "timestamp")
@@ -289,11 +292,12 @@ def _is_old(minimum: str | None, names: Sequence[str] = _INSTANTS) -> str:
 def _judge(lines: DataFrame, name: str, and_also: str = "true") -> DataFrame:
     "The lines with cells, `_dd_sure`, and the column `name`: is it an event, and also what is asked?"
     cells = lines.select("*", F.split("value", "\t", -1).alias("_dd_cells"))
-    sure = cells.select("*", F.expr(f"coalesce({_IS_SURE}, false)").alias("_dd_sure"))
+    judged = "_dd_judged, " if "_dd_judged" in lines.columns else ""  # by block: true, or nobody knows
+    sure = cells.select("*", F.expr(f"coalesce({judged}{_IS_SURE}, false)").alias("_dd_sure"))
     # the cells, looked at one by one
     filled = " and ".join(f"{cell_of(name)} <> ''" for name in REQUIRED)
     typed = [name for name, kind in ENRICHED if kind != "string" or name == "event_id"]
-    rules = " and ".join(map(_is_right, [*typed, *_ENVELOPES]))
+    rules = " and ".join(map(_is_right, [*typed, *ENVELOPES]))
     is_event = f"size(_dd_cells) = 131 and {filled} and {rules}"
     # the long way is inside the generator: there it costs nothing until it is needed, while generated
     # code that held both ways would be too long for the JVM to compile
@@ -307,7 +311,7 @@ def decoded(
 ) -> DataFrame:  # the 131 columns, the columns of `lines` but `value`, `_dd_good`, `_dd_look` (not sure?)
     "Turn lines into events."
     values = [f"{_value(name)} as {name}" for name in NAMES]
-    carried = [c for c in lines.columns if c != "value"]
+    carried = [c for c in lines.columns if c not in ("value", "_dd_judged")]
     judged = _judge(lines, "_dd_good", f"not ({_is_old(minimum)})")
     look = "not (_dd_good and _dd_sure) as _dd_look"
     return judged.selectExpr(*values, *carried, "_dd_good", look)
@@ -349,7 +353,7 @@ _JSON_KINDS = {"timestamp": "datetime", "int": "integer"}  # as the original cal
 
 def _json_error(name: str, cell: str) -> str:
     "SQL for what is wrong with a JSON cell."
-    kind = _ENVELOPES[name]
+    kind = ENVELOPES[name]
     own = f"iglu:com.snowplowanalytics.snowplow/{kind}/jsonschema/1-0-%"
     cases = f"""case
         when not coalesce({_is_one_value(cell, "p")}, false)
@@ -366,7 +370,7 @@ def entity_errors(
 ) -> str:  # SQL for an array of messages; an empty one: all is right
     "SQL for what keeps the entities of an event from being taken apart."
     errors = ["if(collector_tstamp is null, 'Field collector_tstamp cannot be empty', null)"]
-    for name in (n for n in _ENVELOPES if n in columns):
+    for name in (n for n in ENVELOPES if n in columns):
         is_right = f"coalesce({name}, '') = '' or {_is_enveloped(name, name)}"
         errors.append(f"if({is_right}, null, concat('{name}: ', {_json_error(name, name)}))")
     return _without_nulls(errors)
@@ -379,7 +383,7 @@ def _failure() -> str:
         cell, kind = cell_of(name), _KIND_OF[name]
         wanted = "UUID" if name == "event_id" else _JSON_KINDS.get(kind, kind)
         message = f"'Cannot parse key {name} into {wanted}'"
-        if name in _ENVELOPES:
+        if name in ENVELOPES:
             message = _json_error(name, cell)
         if name in REQUIRED:
             message = f"if({cell} = '', 'Field {name} cannot be empty', {message})"
@@ -420,7 +424,7 @@ def flat_json(
 def _event_json() -> str:
     "SQL for an event as JSON text, in the order of its columns: what is JSON already stays as it is."
     parts = []
-    for is_json, names in groupby(NAMES, key=_ENVELOPES.__contains__):
+    for is_json, names in groupby(NAMES, key=ENVELOPES.__contains__):
         if is_json:
             parts += [f"""concat('"{n}":', if({cell_of(n)} = '', 'null', {cell_of(n)}))""" for n in names]
         else:
@@ -459,9 +463,9 @@ def original_of(
     "SQL for the id that a renamed event came with first, in lower case; null for others."
     schema = "struct<data: array<struct<schema: string, data: struct<originalEventId: string>>>>"
     items = f"from_json({contexts}, '{schema}').data"
-    ours = f"filter({items}, x -> startswith(x.schema, '{_DUPLICATE}') and x.data.originalEventId <> '')"
+    ours = f"filter({items}, x -> startswith(x.schema, '{DUPLICATE}') and x.data.originalEventId <> '')"
     found = f"lower(try_element_at({ours}, -1).data.originalEventId)"
-    return f"if(contains({contexts}, '{_DUPLICATE}'), {found}, null)"
+    return f"if(contains({contexts}, '{DUPLICATE}'), {found}, null)"
 
 
 def _written_anew(contexts: Column, context: Column) -> Column:
@@ -485,7 +489,7 @@ def with_duplicate_context(
 ) -> Column:  # the envelope with one context more
     "Put a `duplicate` context first into an envelope of contexts, or make one; other text stays as it is."
     original = F.to_json(F.struct(original_id.alias("originalEventId")))
-    context = F.concat(F.lit(f'{{"schema":"{_DUPLICATE}1-0-0","data":'), original, F.lit("}"))
+    context = F.concat(F.lit(f'{{"schema":"{DUPLICATE}1-0-0","data":'), original, F.lit("}"))
     made = F.concat(F.lit(f'{{"schema":"{_CONTEXTS}","data":['), context, F.lit("]}"))
     opening = F.regexp_extract(contexts, _OPENING, 1)
     rest = F.substr(contexts, F.length(opening) + 1)
@@ -521,17 +525,21 @@ def with_line_ids(
 
 
 def some_values(
-    lines: DataFrame,  # `value`
+    lines: DataFrame,  # `value`; where `judged`, it is null for a sure event, which has `_dd_known` and names
     names: Sequence[str],  # of columns
     minimum: str | None = None,  # events with an older time are bad
+    judged: bool = False,  # `_dd_known` is the id
 ) -> DataFrame:  # `_dd_id`, `_dd_look` (is it not sure that the line is an event?), and these columns
     "The ids of lines and a few of their cells: what cannot be read is null."
     # the first cells are cheap to come by
     near = all(NAMES.index(name) < 7 for name in names) and not minimum
-    rows = lines.selectExpr("value", f"split({_HEAD if near else 'value'}, '\t', -1) as _dd_cells")
-    values = [f"{_value(name)} as {name}" for name in names]
-    look = f"not coalesce({_IS_SURE} and not ({_is_old(minimum)}), false) as _dd_look"
-    return with_line_ids(rows, look, *values)
+    rows = lines.selectExpr("*", f"split({_HEAD if near else 'value'}, '\t', -1) as _dd_cells")
+    look = f"not coalesce({_IS_SURE} and not ({_is_old(minimum)}), false)"
+    if not judged:
+        return with_line_ids(rows, f"{look} as _dd_look", *(f"{_value(name)} as {name}" for name in names))
+    values = [f"if(value is null, {name}, {_value(name)}) as {name}" for name in names]
+    found = with_line_ids(rows, f"value is not null and {look} as _dd_look", *values, "_dd_known")
+    return found.select(F.coalesce("_dd_known", "_dd_id").alias("_dd_id"), "_dd_look", *names)
 
 
 # %% ../../nbs/formats/30_enriched.ipynb #8cec2553
@@ -556,7 +564,7 @@ def sure_lines(
     lines: DataFrame,  # `value`
 ) -> DataFrame:  # `value`, `_dd_id`; right for sure lines, and without those that were renamed
     "Pass the lines that are sure."
-    plain = lines.where(f"not ({_IS_MARKED} and contains(substring_index({_TAIL}, '\t', 1), '{_DUPLICATE}'))")
+    plain = lines.where(f"not ({_IS_MARKED} and contains(substring_index({_TAIL}, '\t', 1), '{DUPLICATE}'))")
     return plain.select(with_small_id(F.col("value")).alias("value"), F.expr(_ID).alias("_dd_id"))
 
 
@@ -589,7 +597,7 @@ def sure_events(
     values = {name: F.expr(f"{name} = '1'") for name, kind in ENRICHED if kind == "boolean"}
     values |= {"app_id": F.nullif(app_id, F.lit("")), "event_id": F.lower("event_id")}
     filled = " and ".join(f"{name} is not null" for name in REQUIRED)
-    renamed = f"coalesce(contains(derived_contexts, '{_DUPLICATE}'), false)"
+    renamed = f"coalesce(contains(derived_contexts, '{DUPLICATE}'), false)"
     whole = f"{filled} and event_id rlike '^{_UUID}{_END}' and not {renamed}"
     return cells.where(whole).withColumns(values).withColumn("_dd_id", F.col("event_id"))
 

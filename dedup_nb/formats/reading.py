@@ -32,6 +32,7 @@ from pyspark.sql import types as T
 from ..base.spark import struct_of, types_of
 
 # %% ../../nbs/formats/40_reading.ipynb #c81f5a07
+from ..base.arrow import Footer, read_footers
 from dedup_nb.base.canonical import (
     RowIds,
     as_text,
@@ -57,8 +58,9 @@ from dedup_nb.base.errors import (
     require_columns,
 )
 from ..base.spark import JSON, LINE, PLAIN_JSON, literal, merge_columns, quoted, read_ddl, reading
-from ..base.storage import escaped, filesystem, rows_in_parquet
+from ..base.storage import escaped, filesystem
 from .batches import Batch, InputFile
+from .blocks import lines_by_arrow, parts_of_text, size_of_parts, some_values_by_arrow
 from .delta import AsOf, table_rows
 from dedup_nb.formats.enriched import (
     CELLS,
@@ -86,6 +88,7 @@ class Source:
     "The rows of one batch, raw, and how to read them."
 
     raw: DataFrame  # one row per line or record, and `_dd_id`: the id under which it is looked up, or null
+    judged: DataFrame  # the same rows, with what is known of them already: `decode` makes use of it
     schema: T.StructType  # the event columns, in order
     # columns -> `_dd_id`, `_dd_look` (is the row perhaps no event, or one that was renamed?), those columns
     narrow: Callable[[Sequence[str]], DataFrame]
@@ -99,25 +102,17 @@ class Source:
     version: str | None = None  # of a Delta folder or table: what was read
     table_id: str | None = None  # of that table
     is_whole: bool = False  # are these all rows of a table?
-    listed: int | None = None  # rows by the footers of the files, where those tell it
+    footers: tuple[Footer, ...] | None = None  # of Parquet files, where all of their rows are read
+
+    @property
+    def listed(self) -> int | None:
+        "The rows by the footers of the files, where those tell it."
+        return None if self.footers is None else sum(f.rows for f in self.footers)
 
     @property
     def columns(self) -> list[str]:
         "The names of the event columns."
         return self.schema.fieldNames()
-
-
-def columns_of(
-    schema: str,  # the setting input_schema
-) -> T.StructType:
-    "The columns that a DDL text names. Raises `InputError` for what is none."
-    try:
-        return read_ddl(schema)
-    except Exception as wrong:
-        raise InputError(
-            f"input_schema is not a list of columns: {first_line(wrong)} "
-            f"Wanted something like 'event_id string, n int'; found {schema!r}."
-        ) from None
 
 
 @dataclass(frozen=True)
@@ -129,6 +124,21 @@ class _Request:
     place: Input  # format, schema, where, minimum_timestamp
     recipe: Recipe
     ids_of: _Ids
+    by_arrow: bool = False  # may Arrow judge lines, in tasks?
+
+
+# %% ../../nbs/formats/40_reading.ipynb #colsof01
+def columns_of(
+    schema: str,  # the setting input_schema
+) -> T.StructType:
+    "The columns that a DDL text names. Raises `InputError` for what is none."
+    try:
+        return read_ddl(schema)
+    except Exception as wrong:
+        raise InputError(
+            f"input_schema is not a list of columns: {first_line(wrong)} "
+            f"Wanted something like 'event_id string, n int'; found {schema!r}."
+        ) from None
 
 
 # %% ../../nbs/formats/40_reading.ipynb #023737c1
@@ -266,15 +276,22 @@ def _read_enriched(asked: _Request) -> Source:
     "Lines of enriched TSV."
     spark, files, minimum = asked.spark, asked.batch.files, asked.place.minimum_timestamp
     lines = _lines(spark, files)
+    raw = judged = with_line_ids(lines, "value")
+    narrow = partial(some_values, lines, minimum=minimum)
+    if asked.by_arrow:
+        parts = parts_of_text(files, size_of_parts(spark, asked.batch.bytes))
+        judged = with_line_ids(lines_by_arrow(spark, parts, minimum), "value", "_dd_judged")
+        narrow = partial(some_values_by_arrow, spark, parts, minimum=minimum)
 
     def plain() -> DataFrame:
         reader = reading(spark).schema(CELLS).options(**CSV)
         return sure_events(reader.csv(_paths(files)) if files else spark.createDataFrame([], CELLS))
 
     return Source(
-        with_line_ids(lines, "value"),
+        raw,
+        judged,
         read_ddl(", ".join(f"{name} {kind}" for name, kind in ENRICHED)),
-        partial(some_values, lines, minimum=minimum),
+        narrow,
         plain,
         lambda part: decoded(part.withColumn(LINE, F.col("value")), minimum),
         partial(bad_lines, minimum=minimum),
@@ -346,7 +363,7 @@ def _source_of_rows(
     def decode(part: DataFrame) -> DataFrame:
         return parse(part).select(*events, *of_text, *marks)
 
-    return Source(raw, schema, narrow, lambda: parse(raw).select(*events), decode, bad)
+    return Source(raw, raw, schema, narrow, lambda: parse(raw).select(*events), decode, bad)
 
 
 # %% ../../nbs/formats/40_reading.ipynb #7561ca94
@@ -748,15 +765,14 @@ def _read_frame(asked: _Request, found: AsOf) -> Source:
 
 def _read_parquet(asked: _Request) -> Source:
     "Parquet files."
-    batch, place, listed = asked.batch, asked.place, None
+    batch, place, footers = asked.batch, asked.place, None
     if not batch.files:
         columns = _columns_without_files(asked.recipe, place)
         return _read_frame(asked, AsOf(asked.spark.createDataFrame([], columns)))
     if not place.where:
-        paths = [f.path.removeprefix(batch.source).lstrip("/") for f in batch.files if f.size]
         with suppress(Exception):  # where no footer tells the rows, Spark says what is wrong
-            listed = rows_in_parquet(batch.source, paths)
-    return replace(_read_frame(asked, AsOf(_parquet_rows(asked))), listed=listed)
+            footers = read_footers((f.path, f.size) for f in batch.files if f.size)
+    return replace(_read_frame(asked, AsOf(_parquet_rows(asked))), footers=footers)
 
 
 def _read_table(asked: _Request) -> Source:
@@ -825,6 +841,7 @@ def read_batch(
     recipe: Recipe,  # event_id, and the columns that an empty input is taken to have
     ids_of: _Ids,  # see `keys.ids_of`
     written_here: bool = False,  # by this tool: the format is known, whatever the rows look like
+    by_arrow: bool = False,  # may Arrow judge lines, in tasks?
 ) -> Source:
     """Open a batch; rows are read when they are used.
 
@@ -833,7 +850,7 @@ def read_batch(
     if not written_here:
         check_format(batch, place.format)
     try:
-        return _READERS[place.format](_Request(spark, batch, place, recipe, ids_of))
+        return _READERS[place.format](_Request(spark, batch, place, recipe, ids_of, by_arrow))
     except InputError:
         raise
     except Exception as wrong:

@@ -325,6 +325,7 @@ class BatchMetrics:
     etl_time: str | None  # time of the batch: ISO 8601, UTC; None if nobody knows it
     attempt: str  # the token that names its folders
     input_files: int  # their number
+    carried_by: str | None  # arrow; spark, with the reason; None: nothing was to move
     # the ids with most rows, at most 10: `event_id`, `rows`, `pairs` (fingerprints), `dropped` (rows)
     hot_ids: list[Mapping[str, Any]]
     notes: list[str]  # sentences for people
@@ -439,6 +440,7 @@ def _measure(
         etl_time=utc(claim.etl if claim else b.etl),
         attempt=b.attempt.token,
         input_files=len(b.batch.files),
+        carried_by=b.carrier.said,
         hot_ids=list(written.hot_ids),
         notes=notes,
         sequence=claim.sees if claim else None,

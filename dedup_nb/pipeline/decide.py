@@ -50,6 +50,7 @@ from ..formats.batches import Batch, spelled_time
 from ..formats.reading import Source
 from ..manifest.ledger import Claim
 from ..manifest.protocol import Manifest, check_rerun
+from .carry import Carried, Carrier
 from .erased import erased_ids, mark_erased, without_forgotten
 from .job import Job
 from .write import Attempt
@@ -193,7 +194,7 @@ def _stage_keys(
     source: Source, keys: Keys, attempt: Attempt, texts: bool
 ) -> tuple[DataFrame, list[str], dict[str, Any]]:
     "Stage the keys of all rows: the frame, the columns that a good row has, and what was counted on the way."
-    rows = source.decode(source.raw)
+    rows = source.decode(source.judged)
     times = _hours(rows, _time_columns(source.schema, keys))
     hours = [f"_dd_hour{i}" for i in range(len(times))]
     event_id, fingerprint = F.col("_dd_id"), F.col("_dd_fp")
@@ -422,11 +423,17 @@ class Suspects:
 
 
 def stage_suspects(
-    job: Job, source: Source, keys: Keys, scan: Scan, ids: SuspectIds, attempt: Attempt
+    job: Job,
+    source: Source,
+    keys: Keys,
+    scan: Scan,
+    ids: SuspectIds,
+    attempt: Attempt,
+    carried: Carried | None = None,  # the rows of these ids, where they are set aside already
 ) -> Suspects:
     "Stage the rows of the suspect ids: the good ones, with their keys, and those that are no events."
     watch = Observation("suspects")
-    rows = rows_of(source.raw, ids.hashes, broadcast=ids.broadcast)
+    rows = rows_of(source.raw, ids.hashes, broadcast=ids.broadcast) if carried is None else carried.suspects
     decoded = source.decode(rows).drop("_dd_look")
     keyed = with_keys(decoded.observe(watch, *_row_counts()), keys)
     if not job.applies:  # nothing is to move: the keys are enough
@@ -595,6 +602,8 @@ class DecidedBatch:
     ids: SuspectIds
     suspects: Suspects
     decisions: Decisions
+    carrier: Carrier
+    carried: Carried | None
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #555c38e4

@@ -45,6 +45,7 @@ from .job import stages_of
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #e41fb1f5
 from ..manifest.ledger import FencedError, Ledger, ManifestError, who
+from .carry import carry_by_arrow, choose_carrier, why_not_arrow
 from .commit import Written, committed_files, discard, finish, publish_pending
 from dedup_nb.pipeline.decide import (
     DecidedBatch,
@@ -76,6 +77,7 @@ from .todo import choose_batches, compare_with_commits, parts_of_table
 from dedup_nb.pipeline.write import (
     Attempt,
     EventsTable,
+    Kept,
     all_but_decided,
     check_columns_fit,
     rows_that_stay,
@@ -93,10 +95,10 @@ from ..rules.keys import Keys, check_columns, fit, ids_of
 _LOG = logging.getLogger(__name__)
 
 
-def _open_batch(job: Job, batch: Batch) -> tuple[Source, Keys]:
+def _open_batch(job: Job, batch: Batch, by_arrow: bool) -> tuple[Source, Keys]:
     "Open the rows of a batch, and fit the recipe to their columns. Raises what does not fit."
     spark, recipe, stream = job.spark, job.recipe, job.stream
-    source = read_batch(spark, batch, job.places.input, recipe, ids_of(recipe), stream is not None)
+    source = read_batch(spark, batch, job.places.input, recipe, ids_of(recipe), stream is not None, by_arrow)
     folders = stream.folders if stream else source.folders
     keys = fit(recipe, source.schema, folders)
     check_columns(source.schema, recipe, keys)
@@ -128,7 +130,11 @@ def _write_batch(job: Job, b: DecidedBatch) -> Written:
     else:
         stay = rows_that_stay(decided, b.source, b.keys, output)
     columns = b.before.get("wide_columns")
-    kept = partial(write_kept, b.source, b.ids.hashes, b.ids.broadcast, stay, attempt, output, columns)
+    kept: Callable[..., Kept] = partial(
+        write_kept, b.source, b.ids.hashes, b.ids.broadcast, stay, attempt, output, columns
+    )
+    if b.carried:
+        kept = Kept if b.carried.is_all else partial(kept, left=b.carried.left, carried=True)
     works: dict[str, Callable[[], Any]] = {
         "kept": kept,
         "dropped": partial(write_dropped, decided, attempt, b.erased is not None),
@@ -228,7 +234,9 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     with progress, _undo_on_failure(job, batch, attempt):
         job = job.agreed()
         before = _read_commit(job, batch.batch_id)
-        source, keys = _open_batch(job, batch)
+        why = why_not_arrow(job, batch, attempt)
+        source, keys = _open_batch(job, batch, by_arrow=why is None)
+        carrier = choose_carrier(job, batch, source, keys, attempt, why)
         progress.done("read", _read_words(batch, source))
         job = job.taking(keys.missing)
         scan, etl = scan_batch(job, source, keys, attempt)
@@ -241,14 +249,17 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         known = earlier.known if earlier and earlier.found else None
         ids = ids_to_look_at(scan, earlier, attempt)
         progress.done("suspects", ids.words)
-        suspects = stage_suspects(job, source, keys, scan, ids, attempt)
+        carried = None
+        if carrier.plan:
+            carried = carry_by_arrow(job.spark, carrier.plan, source, keys, ids.hashes, attempt)
+        suspects = stage_suspects(job, source, keys, scan, ids, attempt, carried)
         decisions = decide_suspects(job, suspects.rows, keys, attempt, known, erased)
         words = decision_words(decisions.counts, suspects.tally)
         progress.done("natural", words["natural"])
         progress.done("synthetic", words["synthetic"])
         if job.applies:
             progress.done("resolve", words["resolve"])
-        stages = etl, erased, earlier, ids, suspects, decisions
+        stages = etl, erased, earlier, ids, suspects, decisions, carrier, carried
         decided = DecidedBatch(batch, attempt, before, source, keys, *stages)
         written = _write_batch(job, decided)
         if job.applies:

@@ -156,7 +156,7 @@ def test_a_file_that_a_reader_passes_over_is_missed_in_the_counts(spark, tmp_pat
     )
     monkeypatch.setattr("dedup_nb.pipeline.run.check_columns", lambda *_: lost.unlink())
     with pytest.raises(ConservationError, match="2 rows were read, but the footers .* have 3"):
-        go(spark, tmp_path)
+        go(spark, tmp_path, carry="spark")
     assert not [f for f in files(tmp_path / "out") if f.startswith("events/")]
 
 

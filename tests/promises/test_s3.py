@@ -446,9 +446,9 @@ def test_errors_of_others_stay_as_they_are():
 def test_the_least_policy_names_what_is_on_s3_alone():
     policy = s3_policy("s3://lake/in/", "/data/out", "s3n://lake/m/x")
     assert {s["Sid"]: (len(s["Action"]), s["Resource"]) for s in policy["Statement"]} == {
-        "DedupList": (1, ["arn:aws:s3:::lake"]),
+        "DedupList": (2, ["arn:aws:s3:::lake"]),
         "DedupRead": (1, ["arn:aws:s3:::lake/in", "arn:aws:s3:::lake/in/*"]),
-        "DedupWrite": (4, ["arn:aws:s3:::lake/m/x", "arn:aws:s3:::lake/m/x/*"]),
+        "DedupWrite": (5, ["arn:aws:s3:::lake/m/x", "arn:aws:s3:::lake/m/x/*"]),
     }
     whole = s3_policy("s3://lake", "s3://clean", None)["Statement"]
     assert [s["Resource"] for s in whole[1:]] == [["arn:aws:s3:::lake/*"], ["arn:aws:s3:::clean/*"]]

@@ -1,0 +1,49 @@
+"""Hashes as Spark's, and files that are there whole or not at all."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from dedup_nb.base.arrow import LinesOnce, ParquetOnce, hash_texts, read_footers
+
+
+def test_hashes_are_those_of_spark(spark):
+    pick = random.Random(7)
+    texts = [None, *("".join(pick.choices("aé~0\x00\U0001f600", k=n)) for n in range(150) for _ in range(3))]
+    pick.shuffle(texts)
+    rows = spark.createDataFrame(list(enumerate(texts)), "n int, t string").orderBy("n")
+    wanted = [r.h for r in rows.selectExpr("xxhash64(t) as h").collect()]
+    assert hash_texts(pa.array(texts)).to_pylist() == wanted
+    assert hash_texts(pa.array(texts).slice(5, 100)).to_pylist() == wanted[5:105]
+
+
+def parquet(path):
+    return ParquetOnce(path, pa.schema([("n", pa.int64())])), pa.record_batch({"n": [1, 2]})
+
+
+def lines(path):
+    return LinesOnce(path), b"a\nb\n"
+
+
+@pytest.mark.parametrize("kind", [parquet, lines])
+def test_a_file_is_there_whole_or_not_at_all(tmp_path, kind):
+    for end in ("forget", "close", "close"):  # the second time over the first
+        file, rows = kind(f"{tmp_path}/in/part-00000")
+        file.add(rows)
+        assert file.rows == 2 and not [p for p in tmp_path.rglob("part*") if p.stat().st_size == 0]
+        getattr(file, end)()
+        left = [p.name for p in tmp_path.rglob("*part*")]
+        assert left == ([] if end == "forget" else ["part-00000"])
+    empty, _ = kind(f"{tmp_path}/none")
+    assert empty.close() == 0 and not (tmp_path / "none").exists()
+
+
+def test_footers_tell_rows_and_old_calendars(tmp_path):
+    for name, notes in (("new", {}), ("old", {"org.apache.spark.legacyDateTime": ""})):
+        file, rows = parquet(f"{tmp_path}/{name}")
+        file.schema = file.schema.with_metadata(notes)
+        file.add(rows)
+        file.close()
+    found = read_footers((f"{tmp_path}/{name}", 1) for name in ("new", "old"))
+    assert [(f.rows, f.is_legacy) for f in found] == [(2, False), (2, True)]

@@ -1,0 +1,216 @@
+"""Both ways to carry give the same rows: Arrow in tasks and Spark, whatever the types, files and ids."""
+
+import random
+import shutil
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from evidence import lines_of
+from inputs import MARK, line, write_lines
+from odd_lines import CELLS, odd_lines
+from pyspark.sql import functions as F
+from runs import SAMPLES
+
+from dedup_nb import Config, run
+from dedup_nb.base.errors import ConfigError, InputError
+from dedup_nb.pipeline import carry
+
+LONG_AGO = datetime(1400, 1, 1, tzinfo=timezone.utc)
+KINDS = {  # of a column -> one of its values
+    pa.int8(): lambda r: r.randint(-128, 127),
+    pa.int32(): lambda r: r.randint(-(2**31), 2**31 - 1),
+    pa.int64(): lambda r: r.randint(-(2**63), 2**63 - 1),
+    pa.float32(): lambda r: r.choice([0.0, -0.0, 1.5, float("nan"), float("-inf")]),
+    pa.float64(): lambda r: r.choice([0.0, -0.0, 0.1, 1e300, float("nan"), float("inf")]),
+    pa.bool_(): lambda r: r.random() < 0.5,
+    pa.string(): lambda r: r.choice(["", "a", "é\t\n", "x" * 300]),
+    pa.large_string(): lambda r: r.choice(["", "b"]),
+    pa.dictionary(pa.int32(), pa.string()): lambda r: r.choice(["red", "blue"]),
+    pa.binary(): lambda r: r.choice([b"", b"\xff\x00"]),
+    pa.date32(): lambda r: date(1400, 1, 1) + timedelta(r.randint(0, 300_000)),
+    pa.timestamp("us", "UTC"): lambda r: LONG_AGO + timedelta(microseconds=r.randint(0, 25 * 10**15)),
+    pa.timestamp("us"): lambda r: datetime(1400, 1, 1) + timedelta(microseconds=r.randint(0, 25 * 10**15)),
+    pa.timestamp("ms", "UTC"): lambda r: LONG_AGO + timedelta(milliseconds=r.randint(0, 25 * 10**12)),
+    pa.decimal128(9, 2): lambda r: Decimal(r.randint(-(10**8), 10**8)) / 100,
+    pa.decimal128(38, 10): lambda r: Decimal(r.randint(-(10**20), 10**20)),
+    pa.list_(pa.int32()): lambda r: [r.choice([1, None]) for _ in range(r.randint(0, 3))],
+    pa.map_(pa.string(), pa.int64()): lambda r: [(f"k{n}", n) for n in range(r.randint(0, 3))],
+    pa.struct([("a", pa.string()), ("b", pa.list_(pa.float64()))]): lambda r: {"a": "x", "b": [None, 1.0]},
+}
+IDS = {
+    pa.string(): lambda r: r.choice(["", "é", "a/b", str(r.randint(0, 60)), "0f" * r.randint(1, 40)]),
+    pa.int64(): lambda r: r.randint(-30, 30),
+    pa.binary(): lambda r: bytes([r.randint(0, 60)]) * r.randint(0, 2),
+}
+
+
+def values(r, kind, make, number):
+    return pa.array([None if r.random() < 0.15 else make(r) for _ in range(number)], kind)
+
+
+def write_files(seed, folder):
+    "Some files of some columns: not all files have all of them, or in this order. Their ids' columns."
+    r = random.Random(seed)
+    ids = {f"id{n}": r.choice([*IDS]) for n in range(r.choice([1, 1, 2]))}
+    columns = {f"c{n}": kind for n, kind in enumerate(r.sample([*KINDS], r.randint(1, 8)))}
+    Path(folder).mkdir(parents=True)
+    for n in range(r.randint(1, 4)):
+        names = [*ids, *(name for name in columns if r.random() < 0.8)]
+        r.shuffle(names)
+        number = r.choice([0, 1, 40, 200])
+        table = {
+            c: values(r, ids.get(c) or columns[c], {**KINDS, **IDS}[ids.get(c) or columns[c]], number)
+            for c in names
+        }
+        pq.write_table(pa.table(table), f"{folder}/{n}.parquet", row_group_size=r.choice([7, 1000]))
+    return [*ids]
+
+
+def carried(spark, source, output, how, **more):
+    "What a run leaves that carries in this way: the rows of all areas, their schemas, counts."
+    settings = dict(input=source, output=output, input_format="parquet", manifest="none", carry=how)
+    done = run(Config(**{**settings, "synthetic": "quarantine", **more}), spark).batches[0]
+    areas, are_lines = {}, more.get("output_format") == "enriched_tsv"
+    for area in ("events", "dropped", "verdicts"):
+        reader = spark.read.text if area == "events" and are_lines else spark.read.parquet
+        rows = reader(f"{output}/{area}/*/*")
+        text = rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}))
+        areas[area] = rows.schema, sorted(r[0] for r in text.collect())
+    areas["bad"] = (
+        sorted(r.value for r in spark.read.text(f"{output}/bad/*/*").collect())
+        if done["counts"]["bad"]
+        else []
+    )
+    told = {name: done[name] for name in ("counts", "reasons", "verdicts", "hot_ids", "notes")}
+    return areas | told, done["carried_by"]
+
+
+def check_both_ways(spark, tmp_path, source, **more):
+    by_spark, _ = carried(spark, source, f"{tmp_path}/spark", "spark", **more)
+    by_arrow, said = carried(spark, source, f"{tmp_path}/arrow", "arrow", **more)
+    assert said == "arrow"
+    for area, found in by_spark.items():
+        assert by_arrow[area] == found, area
+
+
+def check_frame(spark, tmp_path, seed):
+    ids = write_files(seed, f"{tmp_path}/in")
+    check_both_ways(spark, tmp_path, f"{tmp_path}/in", event_id=ids, max_bad_share=1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_files_are_carried_alike(spark, tmp_path, seed):
+    check_frame(spark, tmp_path, seed)
+
+
+@pytest.mark.soak
+def test_300_frames_are_carried_alike(spark, tmp_path):
+    for seed in range(100, 400):
+        check_frame(spark, tmp_path / str(seed), seed)
+        shutil.rmtree(tmp_path / str(seed))
+
+
+@pytest.fixture(scope="module")
+def source(spark, tmp_path_factory):
+    "Events as Spark writes them, with copies, a collision and a row without an id; several row groups."
+    folder = f"{tmp_path_factory.mktemp('events')}/in"
+    rows = spark.range(3000).selectExpr(
+        "if(id = 7, null, if(id % 100 = 0, 'again' || id % 200, 'once' || id)) as event_id",
+        "'f' || id % 3 as event_fingerprint",
+        "timestamp_micros(id * 1000000) as collector_tstamp",
+        "id as n",
+        "parse_json('{\"a\": ' || id || '}') as v",
+    )
+    rows.drop("v").repartition(3, "n").write.option("parquet.block.size", 20_000).parquet(folder)
+    rows.write.parquet(folder + "_variant")
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MILLIS", "TIMESTAMP_MICROS"])
+def test_times_as_writers_store_them(spark, source, tmp_path, kind):
+    name = "spark.sql.parquet.outputTimestampType"
+    before = spark.conf.get(name)
+    spark.conf.set(name, kind)
+    spark.read.parquet(source).write.parquet(f"{tmp_path}/in")
+    spark.conf.set(name, before)
+    check_both_ways(spark, tmp_path, f"{tmp_path}/in", synthetic="rename_later")
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7])
+def test_the_number_of_parts_changes_nothing(spark, source, tmp_path, parts, monkeypatch):
+    monkeypatch.setattr(carry, "size_of_parts", lambda spark, size: size // parts)
+    check_both_ways(spark, tmp_path, source, synthetic="rename_later")
+    assert len(list(Path(tmp_path, "arrow/events").rglob("part-?????.parquet"))) == min(parts, 6)
+
+
+def test_natural_off_and_a_manifest(spark, source, tmp_path):
+    check_both_ways(spark, tmp_path / "off", source, natural="off", synthetic="off")
+    check_both_ways(spark, tmp_path / "lake", source, manifest="lake")
+
+
+REASONS = {  # why Spark carries: settings, or what is special about the files
+    "carry=spark": dict(carry="spark"),
+    "output_format=json": dict(output_format="json"),
+    "partition_by": dict(partition_by="collector_tstamp:date"),
+    "input_where": dict(input_where="n > 5"),
+    "the type of v": dict(),
+    "the type of collector_tstamp": dict(event_id="collector_tstamp", synthetic="off"),
+}
+
+
+@pytest.mark.parametrize("why", REASONS)
+def test_what_arrow_does_not_surely_know_is_left_to_spark(spark, source, tmp_path, why):
+    settings = dict(input=source + "_variant" if why == "the type of v" else source, output=f"{tmp_path}/out")
+    settings |= dict(input_format="parquet", manifest="none") | REASONS[why]
+    [metrics] = run(Config(**settings), spark).batches
+    assert metrics["carried_by"] == f"spark: {why}"
+    if "carry" not in REASONS[why]:
+        with pytest.raises(
+            ConfigError, match=f"carry=arrow: Arrow cannot carry this batch: {why}. Leave carry"
+        ):
+            run(Config(**{**settings, "output": f"{tmp_path}/other"}, carry="arrow"), spark)
+        assert not Path(tmp_path, "other/events").exists()
+
+
+def test_files_that_disagree_are_left_to_spark(spark, tmp_path):
+    Path(tmp_path, "in").mkdir()
+    for n, unit in enumerate(("us", "ns")):
+        times = pa.array([1_700_000_000_000_000], pa.timestamp("us", "UTC")).cast(pa.timestamp(unit, "UTC"))
+        pq.write_table(pa.table({"event_id": ["a"], "t": times}), f"{tmp_path}/in/{n}.parquet")
+    with pytest.raises(InputError, match="nanosecond column t"):
+        run(
+            Config(input=f"{tmp_path}/in", output=f"{tmp_path}/out", input_format="parquet", manifest="none"),
+            spark,
+        )
+
+
+def test_a_damaged_file_is_named_and_leaves_nothing(spark, source, tmp_path):
+    shutil.copytree(source, f"{tmp_path}/in")
+    file = next(Path(tmp_path, "in").glob("*.parquet"))
+    about = pq.read_metadata(file).row_group(0).column(3)  # n, which nothing but the pass reads
+    damaged = bytearray(file.read_bytes())
+    damaged[about.data_page_offset : about.data_page_offset + 40] = b"\xff" * 40
+    file.write_bytes(damaged)
+    for how in ("spark", "arrow"):
+        with pytest.raises(InputError, match=f"{file.name} cannot be read to its end"):
+            carried(spark, f"{tmp_path}/in", f"{tmp_path}/{how}", how)
+        assert not [p for p in Path(tmp_path, how).rglob("*.parquet")]
+
+
+# --- lines
+
+
+@pytest.mark.parametrize("more", [{}, dict(output_format="enriched_tsv"), dict(manifest="lake")], ids=str)
+def test_lines_are_carried_alike(spark, tmp_path, more):
+    odd = [line(**{name: cell}) for name, cells in CELLS.items() for cell in cells]
+    write_lines(tmp_path / "in/run=1/a", *odd, *odd_lines(400), end="\r\n")
+    write_lines(
+        tmp_path / "in/run=1/b.gz", MARK + line().upper().encode(), b"\xff\t" * 131, "", *odd_lines(20, 9)
+    )
+    Path(tmp_path, "in/run=1/c").write_text("\n".join(lines_of(next(SAMPLES.glob("run=*18*/*")))), "utf-8")
+    settings = dict(input_format="enriched_tsv", synthetic="rename_later", minimum_timestamp="2010-01-01")
+    check_both_ways(spark, tmp_path, f"{tmp_path}/in", **settings, **more)
