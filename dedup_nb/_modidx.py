@@ -2063,6 +2063,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                          'dedup_nb.pipeline.carry._kept': ('06_pipeline/carry.html#_kept', 'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._naming': ( '06_pipeline/carry.html#_naming',
                                                                               'dedup_nb/pipeline/carry.py'),
+                                         'dedup_nb.pipeline.carry._old_arrow': ( '06_pipeline/carry.html#_old_arrow',
+                                                                                 'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._parts_of_parquet': ( '06_pipeline/carry.html#_parts_of_parquet',
                                                                                         'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._plain_type': ( '06_pipeline/carry.html#_plain_type',

@@ -247,7 +247,7 @@ def _as_spark(spark: SparkSession, schema: T.StructType) -> dict[bytes, bytes]:
 def _try(numbers: Iterator[pa.RecordBatch], files: Sequence[str], output: str) -> Iterator[pa.RecordBatch]:
     "In a task: may it read and write here? Gives words for what is in the way."
     for _ in numbers:
-        words = None
+        words = _old_arrow()
         try:
             for path in files:
                 fs, inner = filesystem(path)
@@ -256,6 +256,11 @@ def _try(numbers: Iterator[pa.RecordBatch], files: Sequence[str], output: str) -
         except Exception as wrong:
             words = first_line(wrong)
         yield pa.record_batch({"words": pa.array([words], pa.string())})
+
+
+def _old_arrow() -> str | None:
+    "Words for a release of PyArrow with which nobody tried this."
+    return f"PyArrow {pa.__version__} is older than 18" if int(pa.__version__.split(".")[0]) < 18 else None
 
 
 def _in_the_way(spark: SparkSession, files: Sequence[str], output: str) -> str | None:
@@ -280,7 +285,7 @@ def why_not_arrow(job: Job, batch: Batch, attempt: Attempt) -> str | None:
         "HDFS": any(path.startswith("hdfs:") for path in (*files[:1], job.output)),
     }
     why = next((words for words, is_so in reasons.items() if is_so), None)
-    return why or _in_the_way(job.spark, [files[0], files[-1]], attempt.staging)
+    return why or _old_arrow() or _in_the_way(job.spark, [files[0], files[-1]], attempt.staging)
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #16d58789
