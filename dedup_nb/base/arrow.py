@@ -7,6 +7,7 @@ __all__ = [
     "hash_equally_long",
     "hash_texts",
     "are_in",
+    "naming",
     "open_parquet",
     "Footer",
     "read_footers",
@@ -18,9 +19,10 @@ __all__ = [
 import os
 import tempfile
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -73,6 +75,7 @@ def _words(texts: np.ndarray, kind: str) -> Any:
     return np.ascontiguousarray(texts).view(kind).T.astype(np.uint64)
 
 
+@np.errstate(over="ignore")
 def hash_equally_long(
     texts: np.ndarray,  # of bytes: a row per text
 ) -> np.ndarray:  # uint64
@@ -105,14 +108,13 @@ def hash_texts(
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
     lengths, found = np.diff(offsets), np.empty(len(texts), np.uint64)
-    with np.errstate(over="ignore"):
-        for length in np.unique(lengths):
-            rows = np.flatnonzero(lengths == length)
-            if len(rows) == len(texts):
-                block = data[offsets[0] : offsets[-1]].reshape(len(rows), length)
-            else:
-                block = data[offsets[rows][:, None] + np.arange(length)]
-            found[rows] = hash_equally_long(block)
+    for length in np.unique(lengths):
+        rows = np.flatnonzero(lengths == length)
+        if len(rows) == len(texts):
+            block = data[offsets[0] : offsets[-1]].reshape(len(rows), length)
+        else:
+            block = data[offsets[rows][:, None] + np.arange(length)]
+        found[rows] = hash_equally_long(block)
     if texts.null_count:
         found[texts.is_null().to_numpy(zero_copy_only=False)] = _SEED
     return pa.array(found.view(np.int64))
@@ -129,6 +131,15 @@ def are_in(
 
 
 # %% ../../nbs/base/60_arrow.ipynb #41576640
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    "Say in the words of Spark, which are known here, that a file cannot be read."
+    try:
+        yield
+    except (OSError, pa.ArrowException) as wrong:
+        raise RuntimeError(f"FAILED_READ_FILE: {path}: {wrong}") from wrong
+
+
 def open_parquet(
     path: str,
     **options: Any,  # of `pyarrow.parquet.ParquetFile`
@@ -148,7 +159,7 @@ class Footer:
     bytes: int  # of the file
     groups: tuple[int, ...]  # rows of each row group
     schema: pa.Schema
-    is_legacy: bool  # may its times be of a calendar before Spark 3?
+    is_legacy: bool  # may its times be of a calendar before Spark 3.1?
 
     @property
     def rows(self) -> int:
@@ -165,7 +176,7 @@ def _read_footer(path: str, size: int) -> Footer:
         about, schema = file.metadata, file.schema_arrow.remove_metadata()
     notes = about.metadata or {}
     groups = [about.row_group(n).num_rows for n in range(about.num_row_groups)]
-    is_old = notes.get(_VERSION, b"3")[:1] < b"3"
+    is_old = notes.get(_VERSION, b"4")[:3] < b"3.1"
     is_legacy = is_old or not _LEGACY.isdisjoint(notes)
     return Footer(path, size, tuple(groups), schema, is_legacy)
 
@@ -174,22 +185,24 @@ def read_footers(
     files: Iterable[tuple[str, int]],  # paths and sizes
 ) -> tuple[Footer, ...]:
     "What the footers of Parquet files say, 16 at a time."
+    known: dict[pa.Schema, pa.Schema] = {}  # mostly one: it is kept once
     with ThreadPoolExecutor(16) as pool:
-        return tuple(pool.map(lambda file: _read_footer(*file), files))
+        found = pool.map(lambda file: _read_footer(*file), files)
+        return tuple(replace(f, schema=known.setdefault(f.schema, f.schema)) for f in found)
 
 
 # %% ../../nbs/base/60_arrow.ipynb #9767f17a
 class _Once:
     "A file that is there whole when it is closed, and not before. Without rows there is none."
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, beside: str):
         fs, self._to = filesystem(path)
-        self.path, self.rows = path, 0
+        self.path = path
+        self.rows = 0
         self._is_local = isinstance(fs, pafs.LocalFileSystem)
-        folder, name = os.path.split(self._to)
-        if not self._is_local:
-            folder = tempfile.gettempdir()
-        self._beside = f"{folder}/_{name}.{uuid.uuid4().hex[:8]}"
+        folder = filesystem(beside)[1] if self._is_local else tempfile.gettempdir()
+        name = os.path.basename(path)
+        self._beside = f"{folder}/{name}.{uuid.uuid4().hex[:8]}"
 
     def _begin(self) -> str:
         if self._is_local:
@@ -198,13 +211,14 @@ class _Once:
 
     def _put(self) -> None:
         if self._is_local:
+            os.makedirs(os.path.dirname(self._to), exist_ok=True)
             os.replace(self._beside, self._to)
         else:
             upload(self._beside, self.path)
             os.remove(self._beside)
 
     def _remove(self) -> None:
-        if os.path.exists(self._beside):
+        with suppress(FileNotFoundError):
             os.remove(self._beside)
 
 
@@ -215,8 +229,8 @@ _ROW_GROUP = 32 << 20  # bytes of decoded values
 class ParquetOnce(_Once):
     "A Parquet file that is there whole when it is closed, and not before. Without rows there is none."
 
-    def __init__(self, path: str, schema: pa.Schema):
-        super().__init__(path)
+    def __init__(self, path: str, beside: str, schema: pa.Schema):
+        super().__init__(path, beside)
         self.schema = schema
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
@@ -248,17 +262,18 @@ class ParquetOnce(_Once):
 
     def forget(self) -> None:
         "Remove what was written so far."
-        if self._writer is not None:
-            self._writer.close()
-            self._remove()
+        with suppress(Exception):  # such as a full disk, which was said already
+            if self._writer is not None:
+                self._writer.close()
+        self._remove()
 
 
 # %% ../../nbs/base/60_arrow.ipynb #d0814034
 class LinesOnce(_Once):
     "A file of lines that is there whole when it is closed, and not before. Without lines there is none."
 
-    def __init__(self, path: str):
-        super().__init__(path)
+    def __init__(self, path: str, beside: str):
+        super().__init__(path, beside)
         self._file: BinaryIO | None = None
 
     def add(self, lines: bytes) -> None:
@@ -277,6 +292,7 @@ class LinesOnce(_Once):
 
     def forget(self) -> None:
         "Remove what was written so far."
-        if self._file:
-            self._file.close()
-            self._remove()
+        with suppress(Exception):
+            if self._file:
+                self._file.close()
+        self._remove()

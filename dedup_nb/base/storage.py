@@ -23,7 +23,6 @@ __all__ = [
     "read_json",
     "check_writable",
     "read_at_once",
-    "upload",
     "has_markers",
     "marks_of",
     "added_names",
@@ -34,6 +33,7 @@ __all__ = [
     "move_files",
     "s3_client",
     "s3_files",
+    "upload",
     "s3_settings",
     "s3_refusal",
     "check_bucket",
@@ -44,7 +44,6 @@ __all__ = [
 import json
 import os
 import re
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -294,21 +293,6 @@ def read_at_once(
         return list(pool.map(read_json, paths))
 
 
-# %% ../../nbs/base/30_storage.ipynb #upl00001
-def upload(
-    file: str,  # on this machine
-    path: str,
-) -> None:
-    "Copy a file into a store, where it is there whole or not at all."
-    if is_s3(path):
-        with _s3_request(path) as (client, where):
-            client.upload_file(file, where["Bucket"], where["Key"])
-        return
-    fs, inner = filesystem(path)
-    with open(file, "rb") as source, fs.open_output_stream(inner) as out:
-        shutil.copyfileobj(source, out)
-
-
 # %% ../../nbs/base/30_storage.ipynb #7789d5d3
 _ADDS = "_committed_"
 
@@ -496,13 +480,23 @@ def s3_files(bucket: str) -> pafs.FileSystem:  # paths in it begin with the buck
 @contextmanager
 def _s3_request(path: str) -> Iterator[tuple[Any, dict[str, str]]]:
     "The client, with bucket and key; what boto3 says is raised as `OSError`, with the place."
+    from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError
 
     bucket, key = bucket_and_key(path)
     try:
         yield s3_client(), {"Bucket": bucket, "Key": key}
-    except (BotoCoreError, ClientError) as wrong:
+    except (Boto3Error, BotoCoreError, ClientError) as wrong:
         raise OSError(f"{str(wrong).rstrip('.')} (key '{key}' in bucket '{bucket}')") from None
+
+
+def upload(
+    file: str,  # on this machine
+    path: str,  # on S3
+) -> None:
+    "Copy a file into a store, where it is there whole or not at all."
+    with _s3_request(path) as (client, where):
+        client.upload_file(file, where["Bucket"], where["Key"])
 
 
 def _remove_objects(path: str, only_markers: bool = False) -> None:

@@ -13,6 +13,7 @@ __all__ = [
     "are_uuids",
     "surely_events",
     "instant_of",
+    "is_usual_time",
     "pieces_of",
     "some_values_by_arrow",
     "lines_by_arrow",
@@ -23,6 +24,7 @@ __all__ = [
 # %% ../../nbs/formats/35_blocks.ipynb #353768dc
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -35,7 +37,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 from pyspark.sql import DataFrame, SparkSession
 
-from ..base.arrow import are_in, hash_equally_long
+from ..base.arrow import are_in, hash_equally_long, naming
 from ..base.spark import setting_of
 from ..base.storage import filesystem
 from .batches import InputFile
@@ -52,6 +54,7 @@ from dedup_nb.formats.enriched import (
 
 # %% ../../nbs/formats/35_blocks.ipynb #d51ac2fb
 _LEAST, _MOST = 4 << 20, 128 << 20  # bytes of a part, as Spark has it
+_TO_OPEN = 1 << 16  # bytes that could be read while a file is opened
 _BLOCK = 8 << 20  # bytes that are looked at together
 _PACKED = (".gz", ".bz2")
 _MARK = b"\xef\xbb\xbf"
@@ -82,13 +85,15 @@ def parts_of_text(
     "Split large files, put small ones together; in the order of the files."
     parts: list[tuple[TextPart, ...]] = []
     part: list[TextPart] = []
+    filled = 0
     for file in (f for f in files if f.size):
         step = file.size if file.path.endswith(_PACKED) else size
         for start in range(0, file.size, step):
             part.append(TextPart(file.path, start, min(start + step, file.size)))
-            if sum(p.end - p.start for p in part) >= size:
+            filled += part[-1].end - start + _TO_OPEN
+            if filled >= size:
                 parts.append(tuple(part))
-                part = []
+                part, filled = [], 0
     return (*parts, tuple(part)) if part else tuple(parts)
 
 
@@ -115,7 +120,7 @@ def blocks_of(part: TextPart) -> Iterator[bytes]:
     is_packed = part.path.endswith(_PACKED)
     open_file = partial(fs.open_input_stream, compression="detect") if is_packed else fs.open_input_file
     end = 1 << 62 if is_packed else part.end
-    with open_file(inner) as file:
+    with naming(part.path), open_file(inner) as file:
         at, rest = 0, b""  # where the next line begins, and what was read of it
         if part.start:
             file.seek(part.start - 1)
@@ -247,7 +252,7 @@ def _are_envelopes(cells: pa.Array, kind: str) -> bool:
     return found.num_rows == len(cells) and _are_described(found, kind)
 
 
-_MANY_DIGITS = re.compile(rb"[0-9]{%d}" % _SHORT)
+_MANY_DIGITS = re.compile(rb"[0-9.eE+-]{%d}" % _SHORT)
 
 
 def _has_extremes(cells: pa.Array) -> bool:
@@ -295,7 +300,8 @@ def surely_events(
 ) -> pa.Table | None:  # the columns that were looked at, with their types; None: perhaps not all are
     "Judge lines together."
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
-    if np.diff(ends, prepend=-1).max() > LONGEST_NAME:
+    # what names that schema anywhere is looked at by its text
+    if np.diff(ends, prepend=-1).max() > LONGEST_NAME or DUPLICATE.encode() in block:
         return None
     cells = cells_of(block, [*dict.fromkeys([*_JUDGED, *names])])
     if cells is None or any(cells[name].null_count for name in REQUIRED):
@@ -340,6 +346,14 @@ def instant_of(minimum: str | None) -> int | None:
     at = datetime.fromisoformat(minimum)
     at = at if at.tzinfo else at.replace(tzinfo=timezone.utc)
     return (at - datetime.fromtimestamp(0, timezone.utc)) // timedelta(microseconds=1)
+
+
+def is_usual_time(minimum: str | None) -> bool:
+    "Is it a time that Python knows, of a year of four digits?"
+    with suppress(ValueError):
+        instant_of(minimum)
+        return True
+    return False
 
 
 _T = TypeVar("_T")

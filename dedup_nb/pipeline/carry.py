@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ..base.arrow import Footer, LinesOnce, ParquetOnce, are_in, hash_texts, open_parquet
+from ..base.arrow import Footer, LinesOnce, ParquetOnce, are_in, hash_texts, naming, open_parquet
 from ..base.config import is_on_databricks
 from ..base.errors import ConfigError, first_line
 from ..base.spark import ORIGINAL, is_remote, read_staged, reading, setting_of
@@ -33,12 +33,13 @@ from dedup_nb.formats.blocks import (
     TextPart,
     blocks_of,
     events_of,
+    is_usual_time,
     parts_of_text,
     pieces_of,
     size_of_parts,
     split_block,
 )
-from ..formats.enriched import with_line_ids
+from ..formats.enriched import CELLS, CSV, sure_events, with_line_ids
 from ..formats.reading import Source
 from .job import Job
 from .write import Attempt
@@ -160,12 +161,20 @@ def _why_no_parquet(source: Source, keys: Keys) -> str | None:
     reasons = {
         "columns from names of folders": bool(source.folders),
         f"the input has {ORIGINAL}": ORIGINAL in source.columns,
+        "no rows": source.listed == 0,
         f"the type of {', '.join(keys.id)}": not is_known,
         "a file without a footer": not source.footers,
         "a calendar of Spark 2": any(f.is_legacy for f in source.footers or ()),
     }
     why = next((words for words, is_so in reasons.items() if is_so), None)
     return why or _strange_column(source, source.footers or ())
+
+
+_TIMES = {  # how a session reads times of writers that do not say how they mean them
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+}
 
 
 def _why_not(job: Job, source: Source, keys: Keys) -> str | None:
@@ -176,8 +185,8 @@ def _why_not(job: Job, source: Source, keys: Keys) -> str | None:
         f"output_format={output.format}": output.format
         not in ("parquet", *(["enriched_tsv"] if lines else [])),
         "partition_by": bool(output.partition_by),
-        f"input_format={place.format}": place.format not in ("enriched_tsv", "parquet"),
         "input_where": bool(place.where),
+        "how the session reads times": any(setting_of(job.spark, n, v) != v for n, v in _TIMES.items()),
     }
     why = next((words for words, is_so in reasons.items() if is_so), None)
     return why if why or lines else _why_no_parquet(source, keys)
@@ -212,7 +221,7 @@ def choose_carrier(
     why = why or _why_not(job, source, keys)
     if why is None:
         return Carrier(_plan_of(job, batch, source, keys, attempt))
-    if job.places.output.carry == "arrow":
+    if job.places.output.carry == "arrow" and batch.bytes:
         raise ConfigError(
             f"carry=arrow: Arrow cannot carry this batch: {why}. Leave carry out, and Spark does."
         )
@@ -275,14 +284,22 @@ def _in_the_way(spark: SparkSession, files: Sequence[str], output: str) -> str |
     return words and f"a worker cannot: {words}"
 
 
+_OTHER_STORES = re.compile(r"(?!s3[an]?:|file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)
+_BY_HADOOP = (".deflate", ".snappy", ".lz4", ".zst")  # ends of names of text that it unpacks
+
+
 def why_not_arrow(job: Job, batch: Batch, attempt: Attempt) -> str | None:
     "Why Arrow takes no part in a batch, before it is opened; None: it may."
-    files = [f.path for f in batch.files if f.size]
+    place, files = job.places.input, [f.path for f in batch.files if f.size]
+    is_text = place.format == "enriched_tsv"
     reasons = {
         "carry=spark": job.places.output.carry == "spark",
         "Databricks' own engine does the same": is_on_databricks(),
+        f"input_format={place.format}": place.format not in ("enriched_tsv", "parquet"),
         "no files": not files,
-        "HDFS": any(path.startswith("hdfs:") for path in (*files[:1], job.output)),
+        "neither on a local disk nor on S3": any(map(_OTHER_STORES.match, (*files[:1], job.output))),
+        "files that Hadoop unpacks": is_text and any(path.endswith(_BY_HADOOP) for path in files),
+        f"minimum_timestamp={place.minimum_timestamp}": not is_usual_time(place.minimum_timestamp),
     }
     why = next((words for words, is_so in reasons.items() if is_so), None)
     return why or _old_arrow() or _in_the_way(job.spark, [files[0], files[-1]], attempt.staging)
@@ -295,7 +312,7 @@ def _readable(text: bytes | None) -> str | None:
     try:
         return text.decode()
     except UnicodeDecodeError:
-        return f"\\0{text.hex().upper()}"
+        return f"\0{text.hex().upper()}"
 
 
 def _text_of(column: pa.Array) -> pa.Array:
@@ -329,26 +346,17 @@ def _id_texts(rows: pa.RecordBatch, plan: ArrowPlan) -> pa.Array:
 _BATCH = 16 << 20  # bytes of decoded values that are looked at together
 
 
-@contextmanager
-def _naming(path: str) -> Iterator[None]:
-    "Say in the words of Spark, which are known here, that a file cannot be read."
-    try:
-        yield
-    except (OSError, pa.ArrowException) as wrong:
-        raise RuntimeError(f"FAILED_READ_FILE: {path}: {wrong}") from wrong
-
-
 def _rows_at_once(groups: Sequence[Any]) -> int:
     "How many rows of these row groups are looked at together."
     size = sum(group.total_byte_size for group in groups)
     rows = sum(group.num_rows for group in groups)
-    return min(max(_BATCH * rows // max(size, 1), 256), 1 << 16)
+    return min(max(_BATCH * rows // max(size, 1), 256), 1 << 12)  # as encoded: they may be much larger
 
 
 def _rows_of(part: _Groups, schema: Any) -> Iterator[pa.RecordBatch]:
     "The rows of a part, in the columns of the batch."
     for path, groups in part:
-        with _naming(path), open_parquet(path) as file:
+        with naming(path), open_parquet(path) as file:
             size = _rows_at_once([file.metadata.row_group(group) for group in groups])
             for rows in file.iter_batches(size, row_groups=list(groups), use_threads=False):
                 yield _fitted(rows, schema)
@@ -382,11 +390,12 @@ def _kept(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _files_of(plan: ArrowPlan, number: int, of_lines: bool) -> list[Any]:
     "The files of a part: for what is sure, for suspects, for what is left."
     name = f"part-{number:05d}"
-    files: list[Any] = [LinesOnce(f"{folder}/{name}.txt") for folder in (plan.sure, plan.suspects, plan.left)]
+    folders, beside = (plan.sure, plan.suspects, plan.left), f"{plan.left}_or_not_yet"
+    files: list[Any] = [LinesOnce(f"{folder}/{name}.txt", beside) for folder in folders]
     if plan.schema is not None:
-        files[0] = ParquetOnce(f"{plan.sure}/{name}.parquet", _with_original(plan.schema))
+        files[0] = ParquetOnce(f"{plan.sure}/{name}.parquet", beside, _with_original(plan.schema))
         if not of_lines:
-            files[1] = ParquetOnce(f"{plan.suspects}/{name}.parquet", plan.schema)
+            files[1] = ParquetOnce(f"{plan.suspects}/{name}.parquet", beside, plan.schema)
     return files
 
 
@@ -394,21 +403,17 @@ def _carry_rows(plan: ArrowPlan, part: _Groups, suspects: np.ndarray, files: lis
     "Carry rows of Parquet files."
     sure, looked, _ = files
     for rows in _rows_of(part, plan.schema):
-        are_suspect = pa.array(are_in(hash_texts(_id_texts(rows, plan)).to_numpy(), suspects))
-        looked.add(rows.filter(are_suspect))
-        sure.add(_kept(rows.filter(pc.invert(are_suspect)), sure.schema))
-
-
-def _blocks_in(part: Sequence[TextPart]) -> Iterator[bytes]:
-    for piece in part:
-        with _naming(piece.path):
-            yield from blocks_of(piece)
+        are_suspect = are_in(hash_texts(_id_texts(rows, plan)).to_numpy(), suspects)
+        if are_suspect.any():
+            looked.add(rows.filter(pa.array(are_suspect)))
+            rows = rows.filter(pa.array(~are_suspect))
+        sure.add(_kept(rows, sure.schema))
 
 
 def _carry_lines(plan: ArrowPlan, part: Sequence[TextPart], suspects: np.ndarray, files: list[Any]) -> None:
     "Carry lines, as they are or as rows of Parquet files."
     sure, looked, left = files
-    for block in _blocks_in(part):
+    for block in (block for piece in part for block in blocks_of(piece)):
         clean, others = split_block(block, suspects)
         looked.add(others)
         if plan.schema is None:
@@ -451,7 +456,7 @@ class Carried:
 
     is_all: bool  # were there sure rows alone?
     suspects: DataFrame  # raw rows of the suspect ids, with `_dd_id`
-    left: DataFrame | None  # raw rows that are sure, and for Spark to write
+    left: DataFrame | None  # events that are sure, and for Spark to write
 
 
 def carry_by_arrow(
@@ -469,16 +474,13 @@ def carry_by_arrow(
     done = spark.range(0, number, 1, number).mapInArrow(work, "sure long, suspects long, left long")
     [(sure, suspects, left)] = done.agg(F.sum("sure"), F.sum("suspects"), F.sum("left")).collect()
 
-    def rows_in(folder: str, rows: int) -> DataFrame:
-        if source.footers is None:
-            lines = (
-                reading(spark).text(escaped(folder)) if rows else spark.createDataFrame([], "value string")
-            )
-            return with_line_ids(lines, "value")
-        found = (
-            read_staged(spark, folder, source.schema) if rows else spark.createDataFrame([], source.schema)
-        )
-        return with_ids(found, keys)
-
-    others = rows_in(plan.suspects, suspects), rows_in(plan.left, left) if left else None
-    return Carried(bool(sure) and not (suspects or left), *others)
+    if source.footers is None:
+        lines = spark.createDataFrame([], "value string")
+        looked = with_line_ids(reading(spark).text(escaped(plan.suspects)) if suspects else lines, "value")
+    else:
+        rows = spark.createDataFrame([], source.schema)
+        looked = with_ids(read_staged(spark, plan.suspects, source.schema) if suspects else rows, keys)
+    events = (
+        sure_events(reading(spark).schema(CELLS).options(**CSV).csv(escaped(plan.left))) if left else None
+    )
+    return Carried(bool(sure) and not (suspects or left), looked, events)

@@ -45,10 +45,11 @@ from .job import stages_of
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #e41fb1f5
 from ..manifest.ledger import FencedError, Ledger, ManifestError, who
-from .carry import carry_by_arrow, choose_carrier, why_not_arrow
+from .carry import Carried, Carrier, carry_by_arrow, choose_carrier, why_not_arrow
 from .commit import Written, committed_files, discard, finish, publish_pending
 from dedup_nb.pipeline.decide import (
     DecidedBatch,
+    SuspectIds,
     decide_suspects,
     decision_words,
     differing_words,
@@ -226,6 +227,17 @@ def _read_commit(job: Job, batch_id: str) -> dict[str, Any]:  # empty without on
     return commit
 
 
+def _carry(
+    job: Job, carrier: Carrier, source: Source, keys: Keys, ids: SuspectIds, attempt: Attempt
+) -> tuple[Carrier, Carried | None]:  # who does, after all; what Arrow set aside
+    "Let Arrow write what is sure, if it may."
+    if carrier.plan is None:
+        return carrier, None
+    if not ids.broadcast:
+        return Carrier(why="too many suspects"), None
+    return carrier, carry_by_arrow(job.spark, carrier.plan, source, keys, ids.hashes, attempt)
+
+
 def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     "Take one batch through all stages, and commit it."
     attempt = Attempt.new(job.output, batch.batch_id)
@@ -249,9 +261,7 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         known = earlier.known if earlier and earlier.found else None
         ids = ids_to_look_at(scan, earlier, attempt)
         progress.done("suspects", ids.words)
-        carried = None
-        if carrier.plan:
-            carried = carry_by_arrow(job.spark, carrier.plan, source, keys, ids.hashes, attempt)
+        carrier, carried = _carry(job, carrier, source, keys, ids, attempt)
         suspects = stage_suspects(job, source, keys, scan, ids, attempt, carried)
         decisions = decide_suspects(job, suspects.rows, keys, attempt, known, erased)
         words = decision_words(decisions.counts, suspects.tally)

@@ -709,13 +709,13 @@ def write_kept(
     attempt: Attempt,
     output: Output,
     committed: Mapping[str, Any] | None = None,  # the wide columns of the batch's last commit
-    left: DataFrame | None = None,  # raw rows that are sure, where all others are written already
+    left: DataFrame | None = None,  # events that are sure, where all others are written already
     carried: bool = False,  # are they?
 ) -> Kept:
     "Write the rows that are sure, and with them the suspects that stay."
     if carried:
         if left is not None:
-            stay = clean_rows(source.decode(left), source.columns).unionAll(stay)
+            stay = clean_rows(left, source.columns).unionAll(stay)
         write_rows(stay, attempt, "events", output_format="text" if _lines_of(source, output) else "parquet")
         return Kept()
     lines = _lines_of(source, output)

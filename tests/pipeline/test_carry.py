@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from evidence import lines_of
 from inputs import MARK, line, write_lines
-from odd_lines import CELLS, odd_lines
+from odd_lines import CELLS, ENVELOPE, ITEM, odd_lines
 from pyspark.sql import functions as F
 from runs import SAMPLES
 
@@ -130,6 +130,20 @@ def source(spark, tmp_path_factory):
     return folder
 
 
+def test_an_id_that_is_no_text_repeats_like_any_other(spark, tmp_path):
+    Path(tmp_path, "in").mkdir()
+    ids = pa.array([b"\xff", b"a", b"\xff", b"\xfe"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"event_id": ids, "n": [1, 2, 3, 4]}), f"{tmp_path}/in/1.parquet")
+    check_both_ways(spark, tmp_path, f"{tmp_path}/in")
+
+
+def test_files_without_rows(spark, tmp_path):
+    Path(tmp_path, "in").mkdir()
+    pq.write_table(pa.table({"event_id": pa.array([], pa.string())}), f"{tmp_path}/in/1.parquet")
+    _, said = carried(spark, f"{tmp_path}/in", f"{tmp_path}/out", "auto")
+    assert said == "spark: no rows"
+
+
 @pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MILLIS", "TIMESTAMP_MICROS"])
 def test_times_as_writers_store_them(spark, source, tmp_path, kind):
     name = "spark.sql.parquet.outputTimestampType"
@@ -212,5 +226,30 @@ def test_lines_are_carried_alike(spark, tmp_path, more):
         tmp_path / "in/run=1/b.gz", MARK + line().upper().encode(), b"\xff\t" * 131, "", *odd_lines(20, 9)
     )
     Path(tmp_path, "in/run=1/c").write_text("\n".join(lines_of(next(SAMPLES.glob("run=*18*/*")))), "utf-8")
+    duplicate = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/1-0-0"
+    other = [line(event_id=f"{n:08x}-0000-4000-8000-000000000000", page_title=t) for n, t in enumerate("ab")]
+    named = line(
+        event_id=f"{2:08x}-0000-4000-8000-000000000000", derived_contexts=ENVELOPE % (ITEM % f'"{duplicate}"')
+    )
+    write_lines(tmp_path / "in/run=1/d", *(x.encode().replace(b"\tb\t", b"\t\xff\t") for x in other), named)
     settings = dict(input_format="enriched_tsv", synthetic="rename_later", minimum_timestamp="2010-01-01")
     check_both_ways(spark, tmp_path, f"{tmp_path}/in", **settings, **more)
+
+
+def test_lines_that_arrow_judges_and_spark_writes(spark, tmp_path):
+    "A line that only names the schema of renamed events; other formats than Arrow's."
+    duplicate = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/1-0-0"
+    named = line(derived_contexts=ENVELOPE % (ITEM % f'"{duplicate}"'))
+    write_lines(tmp_path / "in/run=1/a", named, line(event_id=f"{2:08x}-0000-4000-8000-000000000000"))
+    settings = dict(input=f"{tmp_path}/in", output=f"{tmp_path}/out", manifest="none", output_format="json")
+    [done] = run(Config(**settings), spark).batches
+    assert done["carried_by"] == "spark: output_format=json" and done["counts"]["kept"] == 2
+
+
+def test_a_damaged_file_of_lines_is_named(spark, tmp_path):
+    path = write_lines(tmp_path / "in/run=1/a.gz", *odd_lines(300))
+    path.write_bytes(path.read_bytes()[:-500])
+    for how in ("spark", "arrow"):
+        settings = dict(input=f"{tmp_path}/in", output=f"{tmp_path}/{how}", manifest="none", carry=how)
+        with pytest.raises(InputError, match="a.gz cannot be read to its end"):
+            run(Config(**settings), spark)
