@@ -602,8 +602,8 @@ class DecidedBatch:
     ids: SuspectIds
     suspects: Suspects
     decisions: Decisions
-    carrier: Carrier
-    carried: Carried | None
+    carrier: Carrier = Carrier()
+    carried: Carried | None = None
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #555c38e4

@@ -96,7 +96,7 @@ from ..rules.keys import Keys, check_columns, fit, ids_of
 _LOG = logging.getLogger(__name__)
 
 
-def _open_batch(job: Job, batch: Batch, by_arrow: bool) -> tuple[Source, Keys]:
+def _open_batch(job: Job, batch: Batch, by_arrow: bool = False) -> tuple[Source, Keys]:
     "Open the rows of a batch, and fit the recipe to their columns. Raises what does not fit."
     spark, recipe, stream = job.spark, job.recipe, job.stream
     source = read_batch(spark, batch, job.places.input, recipe, ids_of(recipe), stream is not None, by_arrow)
