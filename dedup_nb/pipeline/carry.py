@@ -284,6 +284,8 @@ def _in_the_way(spark: SparkSession, files: Sequence[str], output: str) -> str |
     return words and f"a worker cannot: {words}"
 
 
+# others may leave markers of the files that count
+_COMMITTER = "spark.sql.sources.commitProtocolClass", "SQLHadoopMapReduceCommitProtocol"
 _OTHER_STORES = re.compile(r"(?!s3[an]?:|file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 _BY_HADOOP = (".deflate", ".snappy", ".lz4", ".zst")  # ends of names of text that it unpacks
 
@@ -296,6 +298,9 @@ def why_not_arrow(job: Job, batch: Batch, attempt: Attempt) -> str | None:
         "carry=spark": job.places.output.carry == "spark",
         "Databricks' own engine does the same": is_on_databricks(),
         f"input_format={place.format}": place.format not in ("enriched_tsv", "parquet"),
+        "the session commits files in its own way": not setting_of(job.spark, *_COMMITTER).endswith(
+            _COMMITTER[1]
+        ),
         "no files": not files,
         "neither on a local disk nor on S3": any(map(_OTHER_STORES.match, (*files[:1], job.output))),
         "files that Hadoop unpacks": is_text and any(path.endswith(_BY_HADOOP) for path in files),
