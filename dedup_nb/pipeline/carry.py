@@ -181,9 +181,9 @@ def _why_not(job: Job, source: Source, keys: Keys) -> str | None:
     "Why Arrow does not carry a batch; None: it can."
     output, place = job.places.output, job.places.input
     lines = place.format == "enriched_tsv"
+    formats = ("parquet", "enriched_tsv") if lines else ("parquet",)
     reasons = {
-        f"output_format={output.format}": output.format
-        not in ("parquet", *(["enriched_tsv"] if lines else [])),
+        f"output_format={output.format}": output.format not in formats,
         "partition_by": bool(output.partition_by),
         "input_where": bool(place.where),
         "how the session reads times": any(setting_of(job.spark, n, v) != v for n, v in _TIMES.items()),
@@ -284,8 +284,7 @@ def _in_the_way(spark: SparkSession, files: Sequence[str], output: str) -> str |
     return words and f"a worker cannot: {words}"
 
 
-# others may leave markers of the files that count
-_COMMITTER = "spark.sql.sources.commitProtocolClass", "SQLHadoopMapReduceCommitProtocol"
+_COMMITTER = "SQLHadoopMapReduceCommitProtocol"  # others may leave markers of the files that count
 _OTHER_STORES = re.compile(r"(?!s3[an]?:|file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 _BY_HADOOP = (".deflate", ".snappy", ".lz4", ".zst")  # ends of names of text that it unpacks
 
@@ -294,13 +293,12 @@ def why_not_arrow(job: Job, batch: Batch, attempt: Attempt) -> str | None:
     "Why Arrow takes no part in a batch, before it is opened; None: it may."
     place, files = job.places.input, [f.path for f in batch.files if f.size]
     is_text = place.format == "enriched_tsv"
+    committer = setting_of(job.spark, "spark.sql.sources.commitProtocolClass", _COMMITTER)
     reasons = {
         "carry=spark": job.places.output.carry == "spark",
         "Databricks' own engine does the same": is_on_databricks(),
         f"input_format={place.format}": place.format not in ("enriched_tsv", "parquet"),
-        "the session commits files in its own way": not setting_of(job.spark, *_COMMITTER).endswith(
-            _COMMITTER[1]
-        ),
+        "the session commits files in its own way": not committer.endswith(_COMMITTER),
         "no files": not files,
         "neither on a local disk nor on S3": any(map(_OTHER_STORES.match, (*files[:1], job.output))),
         "files that Hadoop unpacks": is_text and any(path.endswith(_BY_HADOOP) for path in files),

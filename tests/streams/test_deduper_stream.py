@@ -5,13 +5,13 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import cycle, product
-from operator import itemgetter
+from itertools import product
 
 import pytest
 from conftest import ROOT
 from deduper_model import SCHEMA, Model
 from killed_split import POINTS
+from kills import kills_at
 from pyspark.sql import functions as F
 
 from dedup_nb.base.errors import ConfigError, InputError
@@ -68,15 +68,7 @@ def test_a_stream_is_split_as_batches_are(spark, tmp_path):
         take()
 
 
-KILLS = {  # micro-batch, step: each step once, and all of them
-    "some": sorted(zip(cycle((0, 1, 3)), POINTS), key=itemgetter(0)),
-    "all": list(product((0, 1, 3), POINTS)),
-}
-
-
-@pytest.mark.parametrize(
-    "kills", [pytest.param("some", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.soak)]
-)
+@kills_at(POINTS)
 def test_a_killed_split_goes_on(spark, tmp_path, monkeypatch, kills):
     "kill -9 at each step of the first, a middle and the last micro-batch; each time on other cores."
     rows = [(n, "abc"[n * 7 % 3], n * 1000 + (-9000 if n % 5 == 4 else 0)) for n in range(40)]
@@ -89,7 +81,7 @@ def test_a_killed_split_goes_on(spark, tmp_path, monkeypatch, kills):
         asked = [sys.executable, script, point, str(number), tmp_path]
         return subprocess.run(asked, capture_output=True)
 
-    for n, (number, point) in enumerate(KILLS[kills]):
+    for n, (number, point) in enumerate(kills):
         monkeypatch.setenv("SPARK_MASTER", f"local[{n % 2 + 1}]")
         assert take(point, number).returncode == -9, (number, point)
     assert take("never", 0).returncode == 0

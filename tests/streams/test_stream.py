@@ -8,14 +8,13 @@ import subprocess
 import sys
 import threading
 import time
-from itertools import cycle, product
-from operator import itemgetter
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 from inputs import line
 from killed_stream import POINTS
+from kills import kills_at
 from pyspark.sql import functions as F
 from runs import SCHEMA, heard
 
@@ -210,21 +209,13 @@ def test_a_long_stream_is_one_line_and_its_last_batches():
     assert len(found.data) == 9
 
 
-KILLS = {  # micro-batch, step: each step once, and all of them
-    "some": sorted(zip(cycle((0, 1, 3)), POINTS), key=itemgetter(0)),
-    "all": list(product((0, 1, 3), POINTS)),
-}
-
-
-@pytest.mark.parametrize(
-    "kills", [pytest.param("some", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.soak)]
-)
+@kills_at(POINTS)
 def test_a_killed_stream_goes_on(spark, tmp_path, monkeypatch, kills):
     "kill -9 at each step of the first, a middle and the last micro-batch; each time on other cores."
     land_cut(spark, tmp_path, [3, 7, 10])
     source, output = tmp_path / "in", tmp_path / "out"
     script = ROOT / "tests/programs/killed_stream.py"
-    for n, (number, point) in enumerate(KILLS[kills]):
+    for n, (number, point) in enumerate(kills):
         monkeypatch.setenv("SPARK_MASTER", f"local[{n % 2 + 1}]")
         asked = [sys.executable, script, point, str(number), source, output]
         done = subprocess.run(asked, capture_output=True)
