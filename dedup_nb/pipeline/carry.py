@@ -43,7 +43,7 @@ from ..formats.enriched import CELLS, CSV, sure_events, with_line_ids
 from ..formats.reading import Source
 from .job import Job
 from .write import Attempt
-from ..rules.keys import Keys, with_ids
+from ..rules.keys import Keys, rows_of, with_ids
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #0cf5521e
 _KINDS: dict[type[T.DataType], pa.DataType] = {
@@ -109,7 +109,7 @@ class ArrowPlan:
     id: tuple[str, ...]  # columns of the id
     null_in_id: str  # bad, value
     # the folders that they go to
-    sure: str
+    sure: str | None  # None: Spark writes them, Arrow only sets the suspects aside
     suspects: str
     left: str  # lines that Arrow does not read, though they are events
 
@@ -177,19 +177,22 @@ _TIMES = {  # how a session reads times of writers that do not say how they mean
 }
 
 
-def _why_not(job: Job, source: Source, keys: Keys) -> str | None:
-    "Why Arrow does not carry a batch; None: it can."
-    output, place = job.places.output, job.places.input
-    lines = place.format == "enriched_tsv"
-    formats = ("parquet", "enriched_tsv") if lines else ("parquet",)
-    reasons = {
-        f"output_format={output.format}": output.format not in formats,
-        "partition_by": bool(output.partition_by),
-        "input_where": bool(place.where),
-        "how the session reads times": any(setting_of(job.spark, n, v) != v for n, v in _TIMES.items()),
-    }
-    why = next((words for words, is_so in reasons.items() if is_so), None)
-    return why if why or lines else _why_no_parquet(source, keys)
+def _why_not_read(job: Job, source: Source, keys: Keys) -> str | None:
+    "Why Arrow does not read a batch; None: it can."
+    is_odd = any(setting_of(job.spark, name, usual) != usual for name, usual in _TIMES.items())
+    if job.places.input.where:
+        return "input_where"
+    if is_odd:
+        return "how the session reads times"
+    return None if job.places.input.format == "enriched_tsv" else _why_no_parquet(source, keys)
+
+
+def _why_not_written(job: Job) -> str | None:
+    "Why Arrow does not write a batch; None: it can."
+    output, are_lines = job.places.output, job.places.input.format == "enriched_tsv"
+    if output.format not in (("parquet", "enriched_tsv") if are_lines else ("parquet",)):
+        return f"output_format={output.format}"
+    return "partition_by" if output.partition_by else None
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #9ab2b7bb
@@ -197,13 +200,18 @@ def _why_not(job: Job, source: Source, keys: Keys) -> str | None:
 class Carrier:
     "Who carries the sure rows of a batch."
 
-    plan: ArrowPlan | None = None  # of Arrow; None: Spark carries
-    why: str | None = None  # not Arrow
+    plan: ArrowPlan | None = None  # of Arrow; None: it takes no part
+    why: str | None = None  # Spark carries
+
+    @property
+    def is_arrow(self) -> bool:
+        "Does Arrow write the sure rows?"
+        return self.plan is not None and self.plan.sure is not None
 
     @property
     def said(self) -> str | None:
         "As the metrics say it; None where nothing moves."
-        return "arrow" if self.plan else self.why and f"spark: {self.why}"
+        return "arrow" if self.is_arrow else self.why and f"spark: {self.why}"
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #dad05f40
@@ -216,28 +224,30 @@ def choose_carrier(
     why: str | None,  # not Arrow, as far as is known: from `why_not_arrow`
 ) -> Carrier:
     "Choose who carries a batch. Raises `ConfigError` for `carry=arrow` where Arrow cannot."
-    if not job.applies:
-        return Carrier()
-    why = why or _why_not(job, source, keys)
-    if why is None:
-        return Carrier(_plan_of(job, batch, source, keys, attempt))
+    unread = why or _why_not_read(job, source, keys)
+    by_spark = why or _why_not_written(job) or unread
+    plan = None
+    if unread is None:
+        plan = _plan_of(job, batch, source, keys, attempt, writes=job.applies and by_spark is None)
+    if not job.applies or by_spark is None:
+        return Carrier(plan)
     if job.places.output.carry == "arrow" and batch.bytes:
         raise ConfigError(
-            f"carry=arrow: Arrow cannot carry this batch: {why}. Leave carry out, and Spark does."
+            f"carry=arrow: Arrow cannot carry this batch: {by_spark}. Leave carry out, and Spark does."
         )
-    _LOG.debug("carried by spark: %s", why)
-    return Carrier(why=why)
+    _LOG.debug("carried by spark: %s", by_spark)
+    return Carrier(plan, by_spark)
 
 
-def _plan_of(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attempt) -> ArrowPlan:
+def _plan_of(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attempt, writes: bool) -> ArrowPlan:
     size = size_of_parts(job.spark, batch.bytes)
     parts = _parts_of_parquet(source.footers, size) if source.footers else parts_of_text(batch.files, size)
     schema = None
-    if job.places.output.format == "parquet":
+    if source.footers or (writes and job.places.output.format == "parquet"):
         schema = pa.schema([pa.field(f.name, _arrow_type(f.dataType)) for f in source.schema])
         schema = schema.with_metadata(_as_spark(job.spark, source.schema))
     folders = (
-        f"{attempt.folder('events')}/{attempt.token}",
+        f"{attempt.folder('events')}/{attempt.token}" if writes else None,
         f"{attempt.staging}/carried",
         f"{attempt.staging}/left",
     )
@@ -391,15 +401,16 @@ def _kept(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #0e5e9495
 def _files_of(plan: ArrowPlan, number: int, of_lines: bool) -> list[Any]:
-    "The files of a part: for what is sure, for suspects, for what is left."
-    name = f"part-{number:05d}"
-    folders, beside = (plan.sure, plan.suspects, plan.left), f"{plan.left}_or_not_yet"
-    files: list[Any] = [LinesOnce(f"{folder}/{name}.txt", beside) for folder in folders]
-    if plan.schema is not None:
-        files[0] = ParquetOnce(f"{plan.sure}/{name}.parquet", beside, _with_original(plan.schema))
-        if not of_lines:
-            files[1] = ParquetOnce(f"{plan.suspects}/{name}.parquet", beside, plan.schema)
-    return files
+    "The files of a part: for what is sure (None: it is not written), for suspects, for what is left."
+    name, beside = f"part-{number:05d}", f"{plan.left}_or_not_yet"
+    lines = lambda folder: LinesOnce(f"{folder}/{name}.txt", beside)
+    rows = lambda folder, schema: ParquetOnce(f"{folder}/{name}.parquet", beside, schema)
+    sure = None
+    if plan.sure:
+        as_rows = plan.schema is not None
+        sure = rows(plan.sure, _with_original(plan.schema)) if as_rows else lines(plan.sure)
+    suspects = lines(plan.suspects) if of_lines else rows(plan.suspects, plan.schema)
+    return [sure, suspects, lines(plan.left)]
 
 
 def _carry_rows(plan: ArrowPlan, part: _Groups, suspects: np.ndarray, files: list[Any]) -> None:
@@ -409,8 +420,9 @@ def _carry_rows(plan: ArrowPlan, part: _Groups, suspects: np.ndarray, files: lis
         are_suspect = are_in(hash_texts(_id_texts(rows, plan)).to_numpy(), suspects)
         if are_suspect.any():
             looked.add(rows.filter(pa.array(are_suspect)))
-            rows = rows.filter(pa.array(~are_suspect))
-        sure.add(_kept(rows, sure.schema))
+            rows = rows.filter(pa.array(~are_suspect)) if sure else rows
+        if sure:
+            sure.add(_kept(rows, sure.schema))
 
 
 def _carry_lines(plan: ArrowPlan, part: Sequence[TextPart], suspects: np.ndarray, files: list[Any]) -> None:
@@ -419,9 +431,9 @@ def _carry_lines(plan: ArrowPlan, part: Sequence[TextPart], suspects: np.ndarray
     for block in (block for piece in part for block in blocks_of(piece)):
         clean, others = split_block(block, suspects)
         looked.add(others)
-        if plan.schema is None:
+        if sure and plan.schema is None:
             sure.add(clean)
-        elif clean:
+        elif sure and clean:
             for lines, events in pieces_of(clean, partial(events_of, schema=plan.schema)):
                 left.add(lines) if events is None else sure.add(_kept(events.to_batches()[0], sure.schema))
 
@@ -433,9 +445,9 @@ def _carry_part(plan: ArrowPlan, number: int, suspects: np.ndarray) -> list[int]
     files = _files_of(plan, number, of_lines)
     try:
         (_carry_lines if of_lines else _carry_rows)(plan, part, suspects, files)
-        return [file.close() for file in files]
+        return [file.close() if file else 0 for file in files]
     except BaseException:
-        for file in files:
+        for file in filter(None, files):
             file.forget()
         raise
 
@@ -457,7 +469,7 @@ def _carry_parts(
 class Carried:
     "What Arrow set aside."
 
-    is_all: bool  # were there sure rows alone?
+    is_all: bool  # were there sure rows alone, and are they written?
     suspects: DataFrame  # raw rows of the suspect ids, with `_dd_id`
     left: DataFrame | None  # events that are sure, and for Spark to write
 
@@ -470,7 +482,7 @@ def carry_by_arrow(
     hashes: DataFrame,  # `_dd_hash` of the suspect ids, staged
     attempt: Attempt,
 ) -> Carried:
-    "Write the sure rows of a batch, and set the others aside, in one pass."
+    "Set the suspect rows of a batch aside, and write the others if the plan says so, in one pass."
     below = (path_below(attempt.output, unquote(path)) for path in hashes.inputFiles())
     work = partial(_carry_parts, plan=plan, hashes=[f"{attempt.output}/{path}" for path in below])
     number = len(plan.parts)
@@ -483,6 +495,10 @@ def carry_by_arrow(
     else:
         rows = spark.createDataFrame([], source.schema)
         looked = with_ids(read_staged(spark, plan.suspects, source.schema) if suspects else rows, keys)
+    if (
+        plan.sure is None
+    ):  # Spark takes the others by their ids: lines that are no events are among these here
+        looked = rows_of(looked, hashes, broadcast=True)
     events = (
         sure_events(reading(spark).schema(CELLS).options(**CSV).csv(escaped(plan.left))) if left else None
     )

@@ -134,7 +134,7 @@ def _write_batch(job: Job, b: DecidedBatch) -> Written:
     kept: Callable[..., Kept] = partial(
         write_kept, b.source, b.ids.hashes, b.ids.broadcast, stay, attempt, output, columns
     )
-    if b.carried:
+    if b.carried and b.carrier.is_arrow:
         kept = Kept if b.carried.is_all else partial(kept, left=b.carried.left, carried=True)
     works: dict[str, Callable[[], Any]] = {
         "kept": kept,
@@ -230,11 +230,11 @@ def _read_commit(job: Job, batch_id: str) -> dict[str, Any]:  # empty without on
 def _carry(
     job: Job, carrier: Carrier, source: Source, keys: Keys, ids: SuspectIds, attempt: Attempt
 ) -> tuple[Carrier, Carried | None]:  # who does, after all; what Arrow set aside
-    "Let Arrow write what is sure, if it may."
-    if carrier.plan is None:
+    "Let Arrow write what is sure, if it may, and set the suspects aside."
+    if carrier.plan is None or not (carrier.is_arrow or ids.number):
         return carrier, None
     if not ids.broadcast:
-        return Carrier(why="too many suspects"), None
+        return Carrier(why="too many suspects" if carrier.is_arrow else carrier.why), None
     return carrier, carry_by_arrow(job.spark, carrier.plan, source, keys, ids.hashes, attempt)
 
 

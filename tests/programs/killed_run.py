@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 
 from dedup_nb import Config, run
+from dedup_nb.base import arrow
 from dedup_nb.base.errors import DedupError
 from dedup_nb.base.spark import get_spark
 from dedup_nb.manifest.protocol import Manifest
-from dedup_nb.pipeline import commit
+from dedup_nb.pipeline import carry, commit
 from dedup_nb.pipeline import run as pipeline
 
 point, source, output, *more = sys.argv[1:]
@@ -56,12 +57,43 @@ def after(place, name):
     setattr(place, name, then_die)
 
 
+def in_the_pass(change):
+    "Die, the driver and all, in the task that carries by Arrow, where `change` says so."
+    driver, real = os.getpgid(0), carry._carry_parts
+
+    def all_die(*_args, **_more):
+        os.killpg(driver, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def carry_parts(*given, **more):  # workers do not know this module: they are sent the function itself
+        change(all_die)
+        return real(*given, **more)
+
+    carry._carry_parts = carry_parts
+
+
+def before_a_part_is_there(all_die):
+    arrow.ParquetOnce._put = all_die
+
+
+def after_a_part_is_there(all_die):
+    real = arrow.ParquetOnce._put
+
+    def put(self):
+        real(self)
+        all_die()
+
+    arrow.ParquetOnce._put = put
+
+
 POINTS = {
     "the batch is claimed": lambda: after(Manifest, "begin"),
     "dropped rows are written": lambda: after(pipeline, "write_dropped"),
     "a file of events is half written": threading.Thread(
         target=die_once_a_file_is_half_written, daemon=True
     ).start,
+    "a part is written, and not in its place": lambda: in_the_pass(before_a_part_is_there),
+    "a part is in its place, and nothing else": lambda: in_the_pass(after_a_part_is_there),
     "metrics are written, the commit is not": lambda: before(Manifest, "commit"),
     "the manifest has the commit, files.json is not written": lambda: before(commit, "publish"),
     "the commit is written, old files are not removed": lambda: before(commit, "remove_unlisted"),

@@ -13,6 +13,7 @@ def test_spark_connect_gives_the_same_rows_as_a_classic_session(request, spark, 
     # a Connect session cannot share a process with a classic one
     found = driver_of_its_own(f"connect+{where}", tmp_path, within_s=300)
     assert found["rows"] == rows_of(spark, 60)
+    assert set(found["carried_by"]) == {"spark: input_format=json" if manifest == "none" else "arrow"}
     alone = {"1": STAYED["1"], "2": [("a", 4), ("c", 5), ("new of a", 3)]}
     expected = alone if manifest == "none" else STAYED
     assert {batch: [tuple(row) for row in rows] for batch, rows in found["stayed"].items()} == expected

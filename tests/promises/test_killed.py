@@ -17,6 +17,8 @@ from dedup_nb.manifest.ledger import Ledger
 
 POINTS = [
     "the batch is claimed",
+    "a part is written, and not in its place",
+    "a part is in its place, and nothing else",
     "a file of events is half written",
     "metrics are written, the commit is not",
     "the manifest has the commit, files.json is not written",
@@ -84,8 +86,8 @@ def test_a_killed_run_is_repaired_by_running_again(spark, source_of_two, undistu
     assert Path(output, "runs/2/files.json").exists() == (point == POINTS[-1])
     summary = run_again(spark, source_of_two, output, manifest=kind, since="2")
     notes = [note for m in summary.batches for note in m["notes"]]
-    assert sum("took over the unfinished claim" in note for note in notes) == (point in POINTS[:3])
-    assert len(summary.batches) == (point not in POINTS[3:])
+    assert sum("took over the unfinished claim" in note for note in notes) == (point in POINTS[:5])
+    assert len(summary.batches) == (point not in POINTS[5:])
     assert {area: content(spark, output, area) for area in AREAS} == expected
     areas = (*AREAS, "bad")
     on_disk = {

@@ -67,7 +67,7 @@ def _registered(folder, within_s):
 
 
 @pytest.mark.slow
-def test_two_executors_pick_the_same_rows_at_any_partitioning(spark, tmp_path):
+def test_two_executors_keep_the_same_rows_at_any_partitioning_and_try(spark, tmp_path):
     with cluster(tmp_path) as (master, up):
         if not up:
             pytest.skip(
@@ -76,4 +76,5 @@ def test_two_executors_pick_the_same_rows_at_any_partitioning(spark, tmp_path):
             )
         found = driver_of_its_own(master, tmp_path, within_s=240)
     assert found["executors"] == 2
+    assert found["carried"]["arrow"] == found["carried"]["spark"] and len(found["carried"]["arrow"]) == 450
     assert found["rows"] == [rows_of(spark, 1500, frames=FRAMES[:2])] * len(PARTITIONS)

@@ -2,7 +2,8 @@
 
 python spread.py connect+lake OUT.json       every frame, and what stayed of two batches (also: connect+none)
 python spread.py connect+ADDRESS OUT.json    the same with the DynamoDB there
-python spread.py spark://HOST:PORT OUT.json  kept and dropped at two partitionings; how many executors
+python spread.py spark://HOST:PORT OUT.json  kept and dropped at two partitionings; what is carried in both
+                                             ways; how many executors
 """
 
 import json
@@ -112,8 +113,9 @@ def through_connect(manifest, folder):
             parsed = spark.read.parquet(f"{folder}/in/run={name}")
             parsed.write.json(f"{folder}/json/run={name}")
         memory |= {"input": f"{folder}/json", "input_format": "json"}
-    run(config(folder, **memory), spark)
-    found = {"rows": rows_of(spark, 60), "stayed": stayed(spark, folder)}
+    done = run(config(folder, **memory), spark)
+    found = {"carried_by": [m["carried_by"] for m in done.batches]}
+    found |= {"rows": rows_of(spark, 60), "stayed": stayed(spark, folder)}
     return spark, found | ({"repaired": repaired(spark, folder)} if manifest == "lake" else {})
 
 
@@ -127,7 +129,33 @@ def repaired(spark, folder):
     return sorted(r.n for r in spark.read.format("delta").load(f"{folder}/loaded").collect())
 
 
-def on_cluster(master):
+def carried(spark, folder):
+    "What is kept where tasks that carry fail at their first try, when all is in its place; and by Spark."
+    from pyspark import TaskContext
+
+    from dedup_nb import Config, run
+    from dedup_nb.pipeline import carry
+
+    real = carry._carry_parts
+
+    def fail_first(*given, **more):  # workers do not know this module: they are sent the function itself
+        yield from real(*given, **more)
+        if TaskContext.get().attemptNumber() == 0:
+            raise RuntimeError("the first try of a task")
+
+    carry._carry_parts, carry.size_of_parts = fail_first, lambda *_: 1000
+    rows = spark.range(500).selectExpr("string(id % 450) as event_id", "'f' as event_fingerprint", "id as n")
+    rows.repartition(4).write.parquet(f"{folder}/in")
+    found = {}
+    for how in ("arrow", "spark"):
+        settings = dict(input=f"{folder}/in", output=f"{folder}/{how}", input_format="parquet")
+        run(Config(**settings, manifest="none", order_by="n", carry=how), spark)
+        kept = spark.read.parquet(f"{folder}/{how}/events/*/*").select("event_id", "n").collect()
+        found[how] = sorted(map(list, kept))
+    return found
+
+
+def on_cluster(master, folder):
     conf = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -147,6 +175,7 @@ def on_cluster(master):
     rows = [rows_of(spark, 1500, partitions=partitions, frames=FRAMES[:2]) for partitions in PARTITIONS]
     return spark, {
         "rows": rows,
+        "carried": carried(spark, folder),
         "executors": spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1,
     }
 
@@ -185,7 +214,8 @@ def kill_group(leader):
 
 def main(where, out):
     where, _, manifest = where.partition("+")
-    spark, found = through_connect(manifest, Path(out).parent) if where == "connect" else on_cluster(where)
+    folder = Path(out).parent
+    spark, found = through_connect(manifest, folder) if where == "connect" else on_cluster(where, folder)
     Path(out).write_text(json.dumps(found))
     spark.stop()
 
