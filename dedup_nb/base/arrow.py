@@ -171,9 +171,13 @@ _VERSION = b"org.apache.spark.version"
 _LEGACY = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
 
 
-def _read_footer(path: str, size: int) -> Footer:
-    with open_parquet(path) as file:
-        about, schema = file.metadata, file.schema_arrow.remove_metadata()
+def _read_footer(path: str) -> Footer:
+    fs, inner = filesystem(path)
+    with (
+        fs.open_input_file(inner) as source,
+        pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file,
+    ):
+        size, about, schema = source.size(), file.metadata, file.schema_arrow.remove_metadata()
     notes = about.metadata or {}
     groups = [about.row_group(n).num_rows for n in range(about.num_row_groups)]
     is_old = notes.get(_VERSION, b"4")[:3] < b"3.1"
@@ -182,12 +186,12 @@ def _read_footer(path: str, size: int) -> Footer:
 
 
 def read_footers(
-    files: Iterable[tuple[str, int]],  # paths and sizes
+    paths: Iterable[str],
 ) -> tuple[Footer, ...]:
     "What the footers of Parquet files say, 16 at a time."
     known: dict[pa.Schema, pa.Schema] = {}  # mostly one: it is kept once
     with ThreadPoolExecutor(16) as pool:
-        found = pool.map(lambda file: _read_footer(*file), files)
+        found = pool.map(_read_footer, paths)
         return tuple(replace(f, schema=known.setdefault(f.schema, f.schema)) for f in found)
 
 

@@ -47,7 +47,7 @@ from dedup_nb.base.errors import (
     some_of,
 )
 from ..base.spark import can_hold, has_delta, quoted, reading, start_with_delta, temporary_conf
-from ..base.storage import absolute, escaped, filesystem, names_in, remove_markers
+from ..base.storage import absolute, escaped, filesystem, names_in, path_below, remove_markers
 from .batches import Batch, InputFile
 
 # %% ../../nbs/formats/20_delta.ipynb #068e8577
@@ -333,10 +333,11 @@ class AsOf:
     version: str | None = None  # None: a view, or a table without versions
     table_id: str | None = None  # a table that is made anew under the same name has another
     is_whole: bool = False  # are these all rows of a table?
+    files: tuple[str, ...] = ()  # Parquet files that have these rows, all their columns, and no other rows
 
     @property
     def about(self) -> dict[str, Any]:
-        "All but the rows."
+        "All but the rows and their files."
         return {"version": self.version, "table_id": self.table_id, "is_whole": self.is_whole}
 
 
@@ -392,6 +393,22 @@ def _catalog_table(spark: SparkSession, name: str) -> DataFrame:
     return table
 
 
+_MOST_FILES = 10_000  # that somebody looks into one by one
+
+
+def _plain_files(table: DeltaVersions, about: Row, rows: DataFrame) -> tuple[str, ...]:
+    "The files of these rows, if they have all of them and nothing else; else none."
+    odd = (
+        about.partitionColumns,
+        about.properties.get(_MAPPING, "none") != "none",
+        "deletionVectors" in about.tableFeatures,
+        about.numFiles > _MOST_FILES,
+    )
+    below = [] if any(odd) else [path_below(about.location, unquote(path)) for path in rows.inputFiles()]
+    is_elsewhere = any(path.startswith("..") for path in below)  # such as those of a shallow clone
+    return () if is_elsewhere else tuple(f"{about.location}/{path}" for path in below)
+
+
 def table_rows(
     spark: SparkSession,
     batch: Batch,  # of a table: without `versions` all its rows as they are now
@@ -412,13 +429,14 @@ def table_rows(
         first, last = batch.versions or (None, table.version())
         rows, about = table.at(last), table.detail()
         if first is None:
-            return AsOf(rows, str(last), about.id, is_whole=True)
-        if batch.files:
-            reader = reading(spark).schema(rows.schema).option("basePath", about.location)
-            added = reader.parquet(*(escaped(f.path) for f in batch.files))
-        else:
+            return AsOf(rows, str(last), about.id, True, _plain_files(table, about, rows))
+        if not batch.files:
             added = table.feed(first, last).where("_change_type = 'insert'")
-        return AsOf(added.select(*map(quoted, rows.columns)), str(last), about.id)
+            return AsOf(added.select(*map(quoted, rows.columns)), str(last), about.id)
+        reader = reading(spark).schema(rows.schema).option("basePath", about.location)
+        added = reader.parquet(*(escaped(f.path) for f in batch.files))
+        files = _plain_files(table, about, added)
+        return AsOf(added.select(*map(quoted, rows.columns)), str(last), about.id, files=files)
 
 
 # %% ../../nbs/formats/20_delta.ipynb #ff715332

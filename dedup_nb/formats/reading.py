@@ -771,13 +771,17 @@ def _read_parquet(asked: _Request) -> Source:
         return _read_frame(asked, AsOf(asked.spark.createDataFrame([], columns)))
     if not place.where:
         with suppress(Exception):  # where no footer tells the rows, Spark says what is wrong
-            footers = read_footers((f.path, f.size) for f in batch.files if f.size)
+            footers = read_footers(f.path for f in batch.files if f.size)
     return replace(_read_frame(asked, AsOf(_parquet_rows(asked))), footers=footers)
 
 
 def _read_table(asked: _Request) -> Source:
     "A Delta folder, or a table of the catalog."
-    return _read_frame(asked, table_rows(asked.spark, asked.batch, asked.place.format))
+    found, footers = table_rows(asked.spark, asked.batch, asked.place.format), None
+    if found.files and asked.by_arrow and not asked.place.where:
+        with suppress(Exception):  # where this process may not read them, Spark does
+            footers = read_footers(found.files)
+    return replace(_read_frame(asked, found), footers=footers)
 
 
 # %% ../../nbs/formats/40_reading.ipynb #ee3880d9
@@ -841,7 +845,7 @@ def read_batch(
     recipe: Recipe,  # event_id, and the columns that an empty input is taken to have
     ids_of: _Ids,  # see `keys.ids_of`
     written_here: bool = False,  # by this tool: the format is known, whatever the rows look like
-    by_arrow: bool = False,  # may Arrow judge lines, in tasks?
+    by_arrow: bool = False,  # may Arrow judge lines in tasks, and look into the files of a table?
 ) -> Source:
     """Open a batch; rows are read when they are used.
 

@@ -163,7 +163,7 @@ def _why_no_parquet(source: Source, keys: Keys) -> str | None:
         f"the input has {ORIGINAL}": ORIGINAL in source.columns,
         "no rows": source.listed == 0,
         f"the type of {', '.join(keys.id)}": not is_known,
-        "a file without a footer": not source.footers,
+        "files that do not say its rows by themselves": not source.footers,
         "a calendar of Spark 2": any(f.is_legacy for f in source.footers or ()),
     }
     why = next((words for words, is_so in reasons.items() if is_so), None)
@@ -225,13 +225,16 @@ def choose_carrier(
 ) -> Carrier:
     "Choose who carries a batch. Raises `ConfigError` for `carry=arrow` where Arrow cannot."
     unread = why or _why_not_read(job, source, keys)
+    if unread is None and job.places.input.format in _TABLES:
+        unread = _why_not_there(job, [f.path for f in source.footers or ()], attempt)
     by_spark = why or _why_not_written(job) or unread
     plan = None
     if unread is None:
         plan = _plan_of(job, batch, source, keys, attempt, writes=job.applies and by_spark is None)
     if not job.applies or by_spark is None:
         return Carrier(plan)
-    if job.places.output.carry == "arrow" and batch.bytes:
+    has_rows = source.listed != 0 and (batch.bytes or job.places.input.format in _TABLES)
+    if job.places.output.carry == "arrow" and has_rows:
         raise ConfigError(
             f"carry=arrow: Arrow cannot carry this batch: {by_spark}. Leave carry out, and Spark does."
         )
@@ -240,8 +243,11 @@ def choose_carrier(
 
 
 def _plan_of(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attempt, writes: bool) -> ArrowPlan:
-    size = size_of_parts(job.spark, batch.bytes)
-    parts = _parts_of_parquet(source.footers, size) if source.footers else parts_of_text(batch.files, size)
+    if source.footers:
+        size = size_of_parts(job.spark, sum(f.bytes for f in source.footers))
+        parts = _parts_of_parquet(source.footers, size)
+    else:
+        parts = parts_of_text(batch.files, size_of_parts(job.spark, batch.bytes))
     schema = None
     if source.footers or (writes and job.places.output.format == "parquet"):
         schema = pa.schema([pa.field(f.name, _arrow_type(f.dataType)) for f in source.schema])
@@ -294,28 +300,35 @@ def _in_the_way(spark: SparkSession, files: Sequence[str], output: str) -> str |
     return words and f"a worker cannot: {words}"
 
 
+_TABLES = ("delta", "table")  # formats of which the files are known when they are opened
 _COMMITTER = "SQLHadoopMapReduceCommitProtocol"  # others may leave markers of the files that count
 _OTHER_STORES = re.compile(r"(?!s3[an]?:|file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 _BY_HADOOP = (".deflate", ".snappy", ".lz4", ".zst")  # ends of names of text that it unpacks
 
 
+def _why_not_there(job: Job, files: Sequence[str], attempt: Attempt) -> str | None:
+    "Why Arrow cannot take these files from where they are to where the output is; None: it can."
+    if any(map(_OTHER_STORES.match, (files[0], job.output))):
+        return "neither on a local disk nor on S3"
+    return _in_the_way(job.spark, [files[0], files[-1]], attempt.staging)
+
+
 def why_not_arrow(job: Job, batch: Batch, attempt: Attempt) -> str | None:
     "Why Arrow takes no part in a batch, before it is opened; None: it may."
     place, files = job.places.input, [f.path for f in batch.files if f.size]
-    is_text = place.format == "enriched_tsv"
+    is_text, is_table = place.format == "enriched_tsv", place.format in _TABLES
     committer = setting_of(job.spark, "spark.sql.sources.commitProtocolClass", _COMMITTER)
     reasons = {
         "carry=spark": job.places.output.carry == "spark",
         "Databricks' own engine does the same": is_on_databricks(),
-        f"input_format={place.format}": place.format not in ("enriched_tsv", "parquet"),
+        f"input_format={place.format}": place.format not in ("enriched_tsv", "parquet", *_TABLES),
         "the session commits files in its own way": not committer.endswith(_COMMITTER),
-        "no files": not files,
-        "neither on a local disk nor on S3": any(map(_OTHER_STORES.match, (*files[:1], job.output))),
+        "no files": not (files or is_table),
         "files that Hadoop unpacks": is_text and any(path.endswith(_BY_HADOOP) for path in files),
         f"minimum_timestamp={place.minimum_timestamp}": not is_usual_time(place.minimum_timestamp),
     }
-    why = next((words for words, is_so in reasons.items() if is_so), None)
-    return why or _old_arrow() or _in_the_way(job.spark, [files[0], files[-1]], attempt.staging)
+    why = next((words for words, is_so in reasons.items() if is_so), None) or _old_arrow()
+    return why if why or is_table else _why_not_there(job, files, attempt)
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #16d58789

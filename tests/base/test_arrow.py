@@ -45,5 +45,5 @@ def test_footers_tell_rows_and_old_calendars(tmp_path):
         file.schema = file.schema.with_metadata(notes)
         file.add(rows)
         file.close()
-    found = read_footers((f"{tmp_path}/{name}", 1) for name in ("new", "old"))
+    found = read_footers(f"{tmp_path}/{name}" for name in ("new", "old"))
     assert [(f.rows, f.is_legacy) for f in found] == [(2, False), (2, True)]

@@ -166,6 +166,42 @@ def test_natural_off_and_a_manifest(spark, source, tmp_path):
     check_both_ways(spark, tmp_path / "lake", source, manifest="lake")
 
 
+@pytest.fixture
+def table(spark, tmp_path):
+    "A Delta table in which a column came later."
+    rows = spark.range(300).selectExpr("string(id % 290) as event_id", "'f' as event_fingerprint", "id as n")
+    rows.repartition(2).write.format("delta").save(f"{tmp_path}/in table")
+    more = rows.limit(20).selectExpr("*", "timestamp_seconds(n) as etl_tstamp")
+    more.write.format("delta").option("mergeSchema", True).mode("append").save(f"{tmp_path}/in table")
+    return f"{tmp_path}/in table"
+
+
+def test_a_table_and_what_it_got_later(spark, tmp_path, table):
+    check_both_ways(spark, tmp_path, table, input_format="delta")
+    settings = dict(input=table, output=f"{tmp_path}/out", input_format="delta", carry="arrow")
+    for number in (320, 20):
+        [metrics] = run(Config(**settings), spark).batches
+        assert (metrics["counts"]["read"], metrics["carried_by"]) == (number, "arrow")
+        again = spark.read.format("delta").load(table).limit(20).withColumn("n", F.col("n") + 1000)
+        again.write.format("delta").mode("append").save(table)
+
+
+@pytest.mark.parametrize("odd", ["partitions", "delta.enableDeletionVectors", "delta.columnMapping.mode"])
+def test_tables_whose_files_do_not_say_their_rows(spark, tmp_path, odd):
+    writer = spark.range(30).selectExpr("string(id) as event_id", "'f' as event_fingerprint", "id as n").write
+    if odd == "partitions":
+        writer = writer.partitionBy("event_fingerprint")
+    else:
+        writer = writer.option(odd, "name" if "mode" in odd else "true")
+    writer.format("delta").save(f"{tmp_path}/in")
+    if "Vectors" in odd:
+        spark.sql(f"delete from delta.`{tmp_path}/in` where n = 3")
+    settings = dict(input=f"{tmp_path}/in", output=f"{tmp_path}/out", input_format="delta", manifest="none")
+    [metrics] = run(Config(**settings), spark).batches
+    assert metrics["carried_by"] == "spark: files that do not say its rows by themselves"
+    assert metrics["counts"]["read"] == (29 if "Vectors" in odd else 30)
+
+
 REASONS = {  # why Spark carries: settings, or what is special about the files
     "carry=spark": dict(carry="spark"),
     "output_format=json": dict(output_format="json"),
