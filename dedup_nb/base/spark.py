@@ -76,6 +76,9 @@ def check_spark() -> None:
         )
 
 
+check_spark()  # who brings a session of an older Spark is told so, too
+
+
 def is_remote(spark: SparkSession) -> bool:
     "Is it a session of Spark Connect: all of Databricks but its dedicated clusters?"
     return ".connect." in type(spark).__module__

@@ -94,7 +94,7 @@ def absolute(path: str) -> str:
 
 def is_table_name(path: str | None) -> TypeGuard[str]:
     "Is it the name of a table of a catalog (schema.name, catalog.schema.name)? A folder a.b is ./a.b."
-    return re.fullmatch(r"[^\W\d]\w*([.]\w+){1,2}", path or "", re.ASCII) is not None
+    return re.fullmatch(r"([^\W\d]\w*|`[^`]+`)([.](\w+|`[^`]+`)){1,2}", path or "", re.ASCII) is not None
 
 
 def canonical(path: str) -> str:
@@ -120,8 +120,14 @@ def path_below(
     path: str,  # as Spark has it, in whatever spelling
 ) -> str:
     "Where a file lies below a folder. Nothing is opened: a path may hold what an address may not."
-    inner = [_local(rest) if scheme in ("", "file") else rest for scheme, rest in map(_split, (root, path))]
-    return os.path.relpath(inner[1], inner[0])
+
+    def inner(path: str) -> str:
+        scheme, rest = _split(path)
+        if scheme == "hdfs":
+            return re.sub("^//[^/]*", "", rest)  # Spark names the host that an address may leave out
+        return _local(rest) if scheme in ("", "file") else rest
+
+    return os.path.relpath(inner(path), inner(root))
 
 
 def is_s3(path: str | None) -> TypeGuard[str]:
@@ -308,7 +314,9 @@ def marks_of(
 ) -> dict[str, dict[str, Any]]:
     "What the markers of a folder say, by transaction: `added`, `removed`. An empty one says nothing."
     fs, inner = filesystem(folder)
-    found = [name for name in names if name.startswith(_ADDS) and fs.get_file_info(f"{inner}/{name}").size]
+    marks = [name for name in names if name.startswith(_ADDS)]
+    sizes = fs.get_file_info([f"{inner}/{name}" for name in marks])
+    found = [name for name, info in zip(marks, sizes) if info.size]
     said = read_at_once(f"{folder}/{name}" for name in found)
     return {name.removeprefix(_ADDS): mark for name, mark in zip(found, said) if mark}
 

@@ -461,7 +461,7 @@ def holder_in_the_way(
         return None
     gone, same = is_gone(entry.info), entry.batch_id == batch_id
     own = owner is not None and owner_of(entry.info) == owner
-    if (gone or own) and same:
+    if own or (gone and same):
         return None
     state = "whose process is gone" if gone else "which may still be at work"
     rerun = " --rerun" if entry.committed else ""

@@ -28,6 +28,7 @@ from dedup_nb.manifest.ledger import (
     committed_already,
     fenced,
     holder_in_the_way,
+    is_older,
     other_kind,
     plain_recipe,
     this_process,
@@ -218,11 +219,14 @@ def _put_next(run: _Manifest, ledger: Ledger, asked: _Asked) -> Claim | None:
         return None
     mine, others = ledger.open_claims(asked.batch_id)
     if others and run.store.exclusive:
-        old = others[0]
-        if run.store.append(Marker(ledger.next, "abandon", old.batch_id, {**old.info, "why": "timed out"})):
+        old, minutes = others[0], run.limits.claim_timeout_minutes
+        is_late = is_older(old.info, minutes)
+        why = f"was older than {minutes:g} minutes" if is_late else "was left by the same owner"
+        told = {**old.info, "why": "timed out" if is_late else "left by its owner"}
+        if run.store.append(Marker(ledger.next, "abandon", old.batch_id, told)):
+            state = "stays as it was committed" if old.committed else "is still to do"
             asked.notes.append(
-                f"the claim of batch {old.batch_id} ({who(old.info)}) was older than "
-                f"{run.limits.claim_timeout_minutes:g} minutes and is closed; that batch is still to do"
+                f"the claim of batch {old.batch_id} ({who(old.info)}) {why} and is closed; that batch {state}"
             )
         return None
     took_over = [f"took over the unfinished claim of {who(e.info)}" for e in mine]

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from itertools import starmap
 from typing import Any
 from urllib.parse import unquote
 
@@ -33,7 +34,7 @@ from dedup_nb.base.errors import (
     some_of,
     utc,
 )
-from ..base.spark import ORIGINAL, get_spark, literal, quoted, reading, temporary_conf
+from ..base.spark import ORIGINAL, get_spark, literal, named, quoted, reading, temporary_conf
 from dedup_nb.base.storage import (
     absolute,
     escaped,
@@ -231,6 +232,11 @@ def _storage_of(output: Target, area: str) -> str:
     return "parquet" if is_typed or output.format == "parquet" else "text"
 
 
+def _for_union(rows: DataFrame, folders: Sequence[str]) -> DataFrame:
+    "Rows with their metadata, which a union would lose, and as text what folders say: 1 and late are no one type."
+    return rows.select("*", "_metadata").withColumns({name: named(name).cast("string") for name in folders})
+
+
 def _read_rows(output: Target, area: str, paths: Sequence[str], base: str | None = None) -> DataFrame:
     "The rows of files of an area. Folders below the base become columns."
     if area == "events" and output.table:
@@ -243,10 +249,11 @@ def _read_rows(output: Target, area: str, paths: Sequence[str], base: str | None
         columns = tuple(re.findall("([^/=]+)=[^/]*/", path))
         groups.setdefault(columns, []).append(escaped(f"{output.path}/{path}"))
     if _storage_of(output, area) == "parquet":
-        rows = [reader.option("mergeSchema", "true").parquet(*listed) for listed in groups.values()]
-        if len(rows) > 1:
-            rows = [each.select("*", "_metadata") for each in rows]  # which a union would lose
-        return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), rows)
+        reader = reader.option("mergeSchema", "true")
+        rows = [(reader.parquet(*listed), columns) for columns, listed in groups.items()]
+        if len(rows) == 1:
+            return rows[0][0]
+        return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), starmap(_for_union, rows))
     reader = reader.option("lineSep", "\n")
     lines = [reader.text(listed).select("value", "_metadata") for listed in groups.values()]
     return reduce(DataFrame.unionAll, lines)

@@ -55,6 +55,7 @@ from dedup_nb.base.config import (
     Places,
     Recipe,
     check_renames,
+    is_on_databricks,
     limits_of,
     needs_delta,
     places_of,
@@ -102,8 +103,15 @@ def manifest_path(memory: ManifestSettings, output: str | None) -> str:
     if not memory.path and not output:
         raise ConfigError("Name the output whose manifest is meant: --output DIR.")
     path = memory.path or f"{output}/manifest"
-    is_table = memory.kind == "lake" and is_table_name(path) and not os.path.isdir(path)
-    return path if is_table else absolute(path)
+    if memory.kind == "lake" and is_table_name(path) and not os.path.isdir(path):
+        return path
+    if is_on_databricks() and not re.match("/|[a-z][a-z0-9]+:", path):
+        raise ConfigError(
+            f"manifest_path={path} would be a folder of this machine, which is gone after the job. Wanted is "
+            "a table (catalog.schema.name; `in backticks` where a name has other characters than letters, "
+            "digits and _) or a path in a volume (/Volumes/...)."
+        )
+    return absolute(path)
 
 
 def looked_folder(output: str) -> str:

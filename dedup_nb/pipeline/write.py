@@ -35,6 +35,7 @@ __all__ = [
 # %% ../../nbs/06_pipeline/30_write.ipynb #mv000095
 import os
 import re
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -123,7 +124,11 @@ class EventsTable:
     @cached_property
     def catalog(self) -> str:
         "Where it is."
-        return self.name.split(".")[0] if self.name.count(".") == 2 else self.spark.catalog.currentCatalog()
+        return (
+            self.name.split(".")[0].strip("`")
+            if self.name.count(".") == 2
+            else self.spark.catalog.currentCatalog()
+        )
 
     def exists(self) -> bool:
         "Is the table there? Raises `ConfigError` for a catalog or a schema that is not."
@@ -269,28 +274,24 @@ def _make(table: EventsTable, rows: DataFrame) -> None:
     try:
         if "iceberg" in catalog.lower():
             writer.using("iceberg").create()
-        elif not _make_clustered(table, rows):
-            writer.using("delta").create()
+        else:
+            _make_clustered(table, rows)
     except Exception as wrong:
         if "ALREADY_EXISTS" not in str(wrong):
             raise
 
 
-def _make_clustered(table: EventsTable, rows: DataFrame) -> bool:
-    "Small batches want no folder each: Delta clusters by a column that has statistics, of the first 32."
+def _make_clustered(table: EventsTable, rows: DataFrame) -> None:
+    "Small batches want no folder each: Delta clusters by a column that has statistics, one of the first 32."
     view = f"dedup_nb_{uuid.uuid4().hex}"
-    rows.limit(0).createOrReplaceTempView(view)
+    others = (named(name) for name in rows.columns if name != _BATCH)
+    rows.limit(0).select(_BATCH, *others).createOrReplaceTempView(view)
     try:
         table.spark.sql(
             f"create table {table.name} using delta cluster by ({_BATCH}) as select * from {view}"
         )
-    except AnalysisException as wrong:
-        if "MISSING_STATS" not in str(wrong):
-            raise
-        return False
     finally:
         table.spark.catalog.dropTempView(view)
-    return True
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #c0f33bcb
@@ -456,13 +457,23 @@ def list_written(
         return []
 
 
+def _sizes_below(output: str, folder: str, paths: Sequence[str]) -> dict[str, int]:
+    "The bytes of the files in a folder; once more, if what Spark has just listed is not to be seen yet."
+    for pause in (0, 1, 3):
+        time.sleep(pause)
+        sizes = {f["path"]: f["bytes"] for f in files_below(folder, output)} if paths else {}
+        if sizes.keys() >= set(paths):
+            break
+    return sizes
+
+
 def with_sizes(
     output: str,
     folder: str,
     paths: Sequence[str],  # of files in it, from `list_written`
 ) -> list[dict[str, Any]]:  # path (below the output), bytes
     "Files and their bytes; where a committer left markers beside them, only what the markers add."
-    sizes = {f["path"]: f["bytes"] for f in files_below(folder, output)} if paths else {}
+    sizes = _sizes_below(output, folder, paths)
     names: dict[str, list[str]] = {}
     for path in sizes:
         names.setdefault(os.path.dirname(path), []).append(os.path.basename(path))

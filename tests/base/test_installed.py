@@ -39,6 +39,12 @@ for code in {codes!r}:
 """
 
 
+def test_older_spark_is_refused_whoever_brings_the_session(tmp_path):
+    old = "import pyspark; pyspark.__version__ = '3.5.1'; from dedup_nb import "
+    said = without([], [f"{old}{name}" for name in ("run", "deduplicate", "repair")], tmp_path)
+    assert all(words.startswith("ConfigError Spark 4.0 or newer is needed") for words in said.values()), said
+
+
 def without(modules, codes, folder):
     "What Python says, for each code, where these modules are not installed."
     script = WITHOUT.format(missing=modules, codes=codes)

@@ -190,6 +190,7 @@ def test_half_a_table_is_nothing_and_one_of_a_newer_format_is_not_touched(open_f
             act()
 
 
+@pytest.mark.slow
 def test_what_others_do_with_the_table_between_two_commits_changes_nothing(open_lake, spark):
     "Unity Catalog optimizes its tables whenever it likes."
     m = open_lake()

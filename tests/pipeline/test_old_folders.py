@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from runs import STAYED, WITH_COPIES, committed, config, go, record, stayed, write
+from runs import STAYED, TWO, WITH_COPIES, committed, config, go, record, stayed, write
 
 from dedup_nb.formats.loader import copy_manifest
 from dedup_nb.operate.erase import erase
@@ -13,9 +13,9 @@ from dedup_nb.operate.history import explain
 from dedup_nb.pipeline.write import AREAS, attempt_folder
 
 
-def as_before(output):
-    "Move the files of all batches out of the folders of attempts, under names that begin with the token."
-    for batch in STAYED:
+def as_before(output, batches=tuple(STAYED)):
+    "Move the files of batches out of the folders of attempts, under names that begin with the token."
+    for batch in batches:
         commit = record(output, batch)
         for f in (f for area in AREAS for f in commit.get(area, [])):
             own = Path(attempt_folder(f["path"]))
@@ -54,3 +54,14 @@ def test_it_is_read_explained_run_again_and_erased_from(spark, tmp_path, more):
     files = [str(p) for p in (output / "events").rglob("*.parquet")]
     assert sorted(left) == sorted(r.event_id for r in spark.read.parquet(*files).select("event_id").collect())
     assert not {"b", "c"} & set(left) and len(left) == 2
+
+
+@pytest.mark.slow
+def test_batches_of_before_and_after_are_erased_from_together(spark, tmp_path):
+    write(spark, tmp_path / "in", {"1": TWO["1"], "late": TWO["2"]})  # a number for Spark, and a text
+    go(spark, tmp_path, partition_by="etl_tstamp:date")
+    as_before(tmp_path / "out", ["1"])
+    done = erase(config(tmp_path), spark, event_id="a", yes=True)
+    assert done.data["batches"] == ["1", "late"]
+    left = [r.event_id for b in ("1", "late") for r in committed(spark, tmp_path / "out", b).collect()]
+    assert sorted(left)[:2] == ["b", "c"] and "a" not in left

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from pyspark.sql import functions as F
 from runs import TWO, go, killed_erasure, record, write
 
 from dedup_nb import Config
@@ -41,13 +42,22 @@ def test_a_table_is_made_and_batches_replace_their_own_rows(spark, shop):
     told = record(shop / "out", "1")
     assert (told["output_table"], told["events"]) == (TABLE, [])
     # rows of others stay, a rerun gives the same
-    spark.sql(f"insert into {TABLE} select 'x', 'f', null, 9, null, null from {TABLE} limit 1")
+    spark.sql(f"insert into {TABLE} (event_id, event_fingerprint, n) values ('x', 'f', 9)")
     version = spark.sql(f"describe history {TABLE}").count()
     go(spark, shop, output_table=TABLE, batch_id="1", rerun=True)
     assert kept_with_batch(spark) == [*KEPT, (9, None)]
     assert spark.sql(f"describe history {TABLE}").count() == version + 1
     with pytest.raises(DedupError, match="output_table was shop.events"):
         go(spark, shop, output_table="shop.others")
+
+
+def test_a_wide_table_is_clustered_by_its_batches_too(spark, shop):
+    wide = spark.read.parquet(f"{shop}/in/run=1").withColumns({f"c{n}": F.lit(n) for n in range(40)})
+    wide.write.parquet(f"{shop}/wide/run=1")
+    go(spark, shop, input=f"{shop}/wide", output_table=TABLE)
+    [about] = spark.sql(f"describe detail {TABLE}").collect()
+    assert (about.clusteringColumns, about.partitionColumns) == (["batch_id"], [])
+    assert spark.table(TABLE).columns[0] == "batch_id" and spark.table(TABLE).count() == 2
 
 
 @pytest.mark.slow
@@ -105,7 +115,7 @@ def test_what_cannot_be(spark, shop):
 @pytest.mark.slow
 def test_an_event_is_erased_from_the_table(spark, shop):
     go(spark, shop, output_table=TABLE)
-    spark.sql(f"insert into {TABLE} select 'a', 'f', null, 9, null, null from {TABLE} limit 1")
+    spark.sql(f"insert into {TABLE} (event_id, event_fingerprint, n) values ('a', 'f', 9)")
     asked = Config(output=str(shop / "out"))
     assert "2 in events/" in str(erase(asked, spark, event_id="a"))
     told = str(erase(asked, spark, event_id="a", yes=True))

@@ -98,12 +98,14 @@ def assert_only_what_counts(output, *batches, mark="-tid-"):
             assert mark in path
 
 
+ALONE = {"1": STAYED["1"], "2": [("a", 3), ("c", 5), ("new of a", 4)]}  # batches that know no others
+
+
 @pytest.mark.parametrize("manifest", ["lake", "none"])
 def test_batches_are_counted_and_listed_right_and_run_again(spark, home, counts, manifest):
     assert lost(home / manifest / "in")  # which the input has, too
     assert [c["read"] for c in counts[manifest][0]] == [4, 3]
-    alone = {"1": STAYED["1"], "2": [("a", 3), ("c", 5), ("new of a", 4)]}
-    assert stayed(spark, home / manifest) == (STAYED if manifest == "lake" else alone)
+    assert stayed(spark, home / manifest) == (STAYED if manifest == "lake" else ALONE)
     assert_only_what_counts(home / manifest / "out", "1", "2")
     tokens = {p.name for p in (home / manifest / "out/events/batch_id=1").iterdir()}
     assert tokens == {
@@ -136,40 +138,51 @@ def test_what_is_erased_is_in_no_file_of_a_lost_task(spark, home):
     assert "a" in ids and "b" not in ids and committed(spark, output, "2").count() == 2
 
 
-def started(jar, folder, point):
+def started(jar, folder, point, manifest):
     "A run of its own with this committer, which dies or halts at a point."
     script = ROOT / "tests/programs/killed_run.py"
-    command = [sys.executable, script, point, folder / "in", folder / "out"]
+    command = [sys.executable, script, point, folder / "in", folder / "out", f"manifest={manifest}"]
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return subprocess.Popen(list(map(str, command)), start_new_session=True, env=there(jar), **pipes)
 
 
-def test_a_run_that_is_killed_there_leaves_no_row_twice(spark, jar, tmp_path):
+@pytest.mark.parametrize(
+    "manifest, point",
+    [("lake", "metrics are written, the commit is not"), ("none", "dropped rows are written")],
+)
+def test_a_run_that_is_killed_there_leaves_no_row_twice(spark, jar, tmp_path, manifest, point):
     write(spark, tmp_path / "in", TWO)
-    died = started(jar, tmp_path, "metrics are written, the commit is not")
+    died = started(jar, tmp_path, point, manifest)
     assert died.wait(150) == -9, died.communicate()[1][-2000:]
     assert list((tmp_path / "out/events").rglob("*.parquet"))
-    go(spark, tmp_path)
-    assert stayed(spark, tmp_path) == STAYED
+    go(spark, tmp_path, manifest=manifest)
+    assert stayed(spark, tmp_path) == (STAYED if manifest == "lake" else ALONE)
     assert_only_what_counts(tmp_path / "out", "1", "2", mark="part-")  # of this session
     for batch in "12":
         [folder] = (tmp_path / f"out/events/batch_id={batch}").iterdir()
         assert folder.name == record(tmp_path / "out", batch)["attempt"]
 
 
-def test_a_zombie_there_adds_a_stray_folder_at_most(spark, jar, tmp_path):
+@pytest.mark.parametrize(
+    "manifest, point, words",
+    [
+        ("lake", "halt before the commit", "FencedError: Batch 1 was"),
+        ("none", "halt when metrics are written", "BusyError: Another run has written"),
+    ],
+)
+def test_a_zombie_there_adds_a_stray_folder_at_most(spark, jar, tmp_path, manifest, point, words):
     write(spark, tmp_path / "in", {"1": TWO["1"]})
-    zombie = started(jar, tmp_path, "halt before the commit")
+    zombie = started(jar, tmp_path, point, manifest)
     try:
         while "T" not in Path(f"/proc/{zombie.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]:
             time.sleep(0.1)
-        go(spark, tmp_path, claim_timeout_minutes=0)
+        go(spark, tmp_path, claim_timeout_minutes=0, manifest=manifest)
         before = {f["path"]: f["bytes"] for f in record(tmp_path / "out", "1")["events"]}
         os.kill(zombie.pid, signal.SIGCONT)
         _, said = zombie.communicate(timeout=150)
     finally:
         kill_group(zombie)
-    assert zombie.returncode == 4 and "FencedError: Batch 1 was" in said, said[-2000:]
+    assert zombie.returncode == 4 and words in said, said[-2000:]
     assert {f["path"]: f["bytes"] for f in record(tmp_path / "out", "1")["events"]} == before
     assert all((tmp_path / "out" / path).stat().st_size == size for path, size in before.items())
     assert_only_what_counts(tmp_path / "out", "1", mark="part-")

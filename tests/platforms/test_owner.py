@@ -55,6 +55,23 @@ def test_its_owner_takes_a_claim_over_at_once_on_another_host(manifest, host):
     assert manifest().ledger().holds("monday", "t3")
 
 
+def test_what_its_owner_left_of_another_batch_is_closed_at_once(manifest, host):
+    host("one")
+    first = manifest("daily-dedup")
+    if not first.store.exclusive:
+        return  # other batches are never in the way there
+    first.commit(first.begin("monday", 0, {"token": "t1"}), None, {"counts": {}})
+    manifest("daily-dedup").begin("monday", 0, {"token": "t2"}, rerun=True)
+    host("two")
+    with pytest.raises(BusyError, match="batch monday is claimed by daily-dedup"):
+        manifest("another-job").begin("tuesday", 60, {"token": "t3"})
+    claim = manifest("daily-dedup").begin("tuesday", 60, {"token": "t4"})
+    assert "was left by the same owner and is closed; that batch stays as it was committed" in str(
+        claim.notes
+    )
+    assert claim.ledger.entries["monday"].committed
+
+
 def test_without_an_owner_time_frees_a_claim_or_a_dead_process_of_the_same_start(manifest, host):
     host("one", dead=True)
     manifest().begin("monday", 0, {"token": "t1"})

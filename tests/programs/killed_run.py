@@ -98,6 +98,7 @@ POINTS = {
     "the manifest has the commit, files.json is not written": lambda: before(commit, "publish"),
     "the commit is written, old files are not removed": lambda: before(commit, "remove_unlisted"),
     "halt before the commit": lambda: before(Manifest, "commit", halt),
+    "halt when metrics are written": lambda: before(commit, "_record_of", halt),
 }
 
 if __name__ == "__main__":
