@@ -461,7 +461,9 @@ def holder_in_the_way(
         return None
     gone, same = is_gone(entry.info), entry.batch_id == batch_id
     own = owner is not None and owner_of(entry.info) == owner
-    if own or (gone and same):
+    if same and (gone or own):
+        return None
+    if own and not entry.info.get("stream"):  # a job goes on with another batch; a stream never passes one by
         return None
     state = "whose process is gone" if gone else "which may still be at work"
     rerun = " --rerun" if entry.committed else ""
