@@ -1270,6 +1270,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                        'dedup_nb/formats/reading.py'),
                                           'dedup_nb.formats.reading._check_name': ( 'formats/reading.html#_check_name',
                                                                                     'dedup_nb/formats/reading.py'),
+                                          'dedup_nb.formats.reading._columns_in': ( 'formats/reading.html#_columns_in',
+                                                                                    'dedup_nb/formats/reading.py'),
                                           'dedup_nb.formats.reading._columns_without_files': ( 'formats/reading.html#_columns_without_files',
                                                                                                'dedup_nb/formats/reading.py'),
                                           'dedup_nb.formats.reading._explain_access': ( 'formats/reading.html#_explain_access',

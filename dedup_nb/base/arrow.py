@@ -4,6 +4,7 @@
 
 # %% auto #0
 __all__ = [
+    "SPARK_COLUMNS",
     "hash_equally_long",
     "hash_texts",
     "are_in",
@@ -159,7 +160,8 @@ class Footer:
     bytes: int  # of the file
     groups: tuple[int, ...]  # rows of each row group
     schema: pa.Schema
-    is_legacy: bool  # may its times be of a calendar before Spark 3.1?
+    is_legacy: bool = False  # may its times be of a calendar before Spark 3.1?
+    told: str | None = None  # the columns as Spark noted them, in JSON
 
     @property
     def rows(self) -> int:
@@ -167,6 +169,7 @@ class Footer:
         return sum(self.groups)
 
 
+SPARK_COLUMNS = b"org.apache.spark.sql.parquet.row.metadata"  # Spark's note of them in a footer
 _VERSION = b"org.apache.spark.version"
 _LEGACY = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
 
@@ -182,17 +185,19 @@ def _read_footer(path: str) -> Footer:
     groups = [about.row_group(n).num_rows for n in range(about.num_row_groups)]
     is_old = notes.get(_VERSION, b"4")[:3] < b"3.1"
     is_legacy = is_old or not _LEGACY.isdisjoint(notes)
-    return Footer(path, size, tuple(groups), schema, is_legacy)
+    told = notes.get(SPARK_COLUMNS)
+    return Footer(path, size, tuple(groups), schema, is_legacy, told and told.decode())
 
 
 def read_footers(
     paths: Iterable[str],
 ) -> tuple[Footer, ...]:
     "What the footers of Parquet files say, 16 at a time."
-    known: dict[pa.Schema, pa.Schema] = {}  # mostly one: it is kept once
+    known: dict[Any, Any] = {}  # mostly one: it is kept once
+    same = lambda value: known.setdefault(value, value)
     with ThreadPoolExecutor(16) as pool:
         found = pool.map(_read_footer, paths)
-        return tuple(replace(f, schema=known.setdefault(f.schema, f.schema)) for f in found)
+        return tuple(replace(f, schema=same(f.schema), told=same(f.told)) for f in found)
 
 
 # %% ../../nbs/base/60_arrow.ipynb #9767f17a

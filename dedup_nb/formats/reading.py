@@ -727,13 +727,22 @@ def _explain_parquet(spark: SparkSession, batch: Batch, wrong: Exception) -> Inp
 
 
 # %% ../../nbs/formats/40_reading.ipynb #eb3a30f9
-def _parquet_rows(asked: _Request) -> DataFrame:
-    "The rows of all files of a batch, merged by name, with the columns that folders give."
+def _columns_in(asked: _Request, footers: Sequence[Footer]) -> T.StructType:
+    "The columns of the files, merged by name. Where Spark wrote them all alike, it noted them."
+    told = {footer.told for footer in footers}
+    if len(told) == 1 and (columns := told.pop()):
+        return T.StructType.fromJson(json.loads(columns))
+    # the footers alone: Spark would let a folder take the place of a column
+    reader = reading(asked.spark).options(mergeSchema=True, recursiveFileLookup=True)
+    return reader.parquet(*_paths(asked.batch.files)).schema
+
+
+def _parquet_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
+    "The rows of all files of a batch, with the columns that folders give."
     spark, batch, paths = asked.spark, asked.batch, _paths(asked.batch.files)
     given = columns_of(asked.place.schema) if asked.place.schema else T.StructType([])
     try:
-        # the footers alone: Spark would let a folder take the place of a column
-        own = reading(spark).options(mergeSchema=True, recursiveFileLookup=True).parquet(*paths).schema
+        own = _columns_in(asked, footers)
         _check_folders(batch, own.fieldNames())
         kinds: dict[str, T.DataType] = dict.fromkeys(_folder_columns(batch), T.StringType())
         require_columns(kinds, given.fieldNames(), "input_schema gives types of folder columns; it")
@@ -772,7 +781,7 @@ def _read_parquet(asked: _Request) -> Source:
     if not place.where:
         with suppress(Exception):  # where no footer tells the rows, Spark says what is wrong
             footers = read_footers(f.path for f in batch.files if f.size)
-    return replace(_read_frame(asked, AsOf(_parquet_rows(asked))), footers=footers)
+    return replace(_read_frame(asked, AsOf(_parquet_rows(asked, footers or ()))), footers=footers)
 
 
 def _read_table(asked: _Request) -> Source:

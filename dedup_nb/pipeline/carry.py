@@ -20,10 +20,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ..base.arrow import Footer, LinesOnce, ParquetOnce, are_in, hash_texts, naming, open_parquet
+from dedup_nb.base.arrow import (
+    SPARK_COLUMNS,
+    Footer,
+    LinesOnce,
+    ParquetOnce,
+    are_in,
+    hash_texts,
+    naming,
+    open_parquet,
+)
 from ..base.config import is_on_databricks
 from ..base.errors import ConfigError, first_line
 from ..base.spark import ORIGINAL, is_remote, read_staged, reading, setting_of
@@ -260,12 +268,9 @@ def _plan_of(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attemp
     return ArrowPlan(parts, schema, keys.id, keys.null_in_id, *folders)
 
 
-_ROWS = b"org.apache.spark.sql.parquet.row.metadata"
-
-
 def _as_spark(spark: SparkSession, schema: T.StructType) -> dict[bytes, bytes]:
     "What Spark notes in the footers of its files, and reads there."
-    return {b"org.apache.spark.version": spark.version.encode(), _ROWS: schema.json().encode()}
+    return {b"org.apache.spark.version": spark.version.encode(), SPARK_COLUMNS: schema.json().encode()}
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #859ae704
@@ -400,9 +405,9 @@ def _fitted(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _with_original(schema: pa.Schema) -> pa.Schema:
     "The columns of kept events."
-    before = json.loads(schema.metadata[_ROWS])
+    before = json.loads(schema.metadata[SPARK_COLUMNS])
     told = T.StructType.fromJson(before).add(ORIGINAL, "string")
-    noted = {**schema.metadata, _ROWS: told.json().encode()}
+    noted = {**schema.metadata, SPARK_COLUMNS: told.json().encode()}
     whole = schema.append(pa.field(ORIGINAL, pa.string()))
     return whole.with_metadata(noted)
 
@@ -500,7 +505,7 @@ def carry_by_arrow(
     work = partial(_carry_parts, plan=plan, hashes=[f"{attempt.output}/{path}" for path in below])
     number = len(plan.parts)
     done = spark.range(0, number, 1, number).mapInArrow(work, "sure long, suspects long, left long")
-    [(sure, suspects, left)] = done.agg(F.sum("sure"), F.sum("suspects"), F.sum("left")).collect()
+    sure, suspects, left = map(sum, zip(*done.collect()))  # a row a part
 
     if source.footers is None:
         lines = spark.createDataFrame([], "value string")

@@ -45,7 +45,7 @@ from pyspark.sql import types as T
 
 from ..base.canonical import as_text, field_at, micros_of, values_of
 from ..base.errors import OF_ALL_COPIES, AlarmError, counted, grouped, share
-from ..base.spark import LINE, PLAIN_JSON
+from ..base.spark import LINE, PLAIN_JSON, held
 from ..formats.batches import Batch, spelled_time
 from ..formats.reading import Source
 from ..manifest.ledger import Claim
@@ -438,7 +438,8 @@ def stage_suspects(
     keyed = with_keys(decoded.observe(watch, *_row_counts()), keys)
     if not job.applies:  # nothing is to move: the keys are enough
         keyed = keyed.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_good")
-    staged = attempt.stage(keyed, "suspects")
+    with held(job.spark, {"spark.sql.codegen.maxFields": "100"}):  # in one piece it is too much code for Java
+        staged = attempt.stage(keyed, "suspects")
     number = attempt.staged_rows(staged)
     bad = number - _seen_by(watch, decoded, _row_counts())["good"]
     good = staged.where("_dd_good").drop("_dd_good")

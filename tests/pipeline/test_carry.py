@@ -206,6 +206,38 @@ def test_tables_whose_files_do_not_say_their_rows(spark, tmp_path, odd):
     assert metrics["counts"]["read"] == (29 if "Vectors" in odd else 30)
 
 
+ASIDE = {  # Spark writes, or nobody: Arrow only picks the rows that need a look
+    "parquet": [dict(mode="decide"), dict(output_format="json"), dict(partition_by="event_fingerprint")],
+    "enriched_tsv": [dict(mode="decide"), dict(output_format="json"), dict(output_format="shredded")],
+}
+
+
+@pytest.mark.parametrize("kind, more", [(kind, more) for kind in ASIDE for more in ASIDE[kind]], ids=str)
+def test_where_spark_writes_arrow_picks_the_suspects(spark, source, tmp_path, kind, more):
+    write_lines(tmp_path / "lines/run=1/a", *odd_lines(200), *(line(page_title=t) for t in "abb"))
+    place = source if kind == "parquet" else f"{tmp_path}/lines"
+    found = {}
+    for how in ("spark", "auto"):
+        settings = dict(
+            input=place, output=f"{tmp_path}/{how}", input_format=kind, manifest="none", carry=how
+        )
+        [done] = run(Config(**{**settings, "minimum_timestamp": None, **more}), spark).batches
+        written = [
+            p for area in ("events", "bad", "dropped") for p in Path(tmp_path, how, area).rglob("part-*")
+        ]
+        lines = sorted(x for p in written if p.suffix == ".txt" for x in p.read_bytes().splitlines())
+        verdicts = spark.read.parquet(f"{tmp_path}/{how}/verdicts/*/*").collect()
+        told = [done[name] for name in ("counts", "reasons", "verdicts", "hot_ids", "notes")]
+        found[how] = told, sorted(map(str, verdicts)), lines
+        assert done["carried_by"] == (None if "mode" in more else f"spark: {said_of(how, more)}")
+    assert found["auto"] == found["spark"] and found["auto"][1]
+
+
+def said_of(how, more):
+    [(name, value)] = more.items()
+    return "carry=spark" if how == "spark" else name if name == "partition_by" else f"{name}={value}"
+
+
 REASONS = {  # why Spark carries: settings, or what is special about the files
     "carry=spark": dict(carry="spark"),
     "output_format=json": dict(output_format="json"),
