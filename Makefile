@@ -14,7 +14,7 @@ SPARK40 := 4.0.5
 SPARK42 := 4.2.1
 CORE := tests/rules tests/laws tests/manifest tests/formats tests/pipeline/test_run.py tests/streams/test_stream.py
 
-.PHONY: setup demo lint test test-slow test-all test-spark40 test-spark42 recipes soak evidence bench bench-history samples export docs notebooks lock clean
+.PHONY: setup demo lint test test-slow test-all test-spark40 test-spark42 recipes soak evidence bench samples export docs notebooks lock clean
 
 setup: $(STAMP)
 
@@ -66,11 +66,8 @@ soak: setup  ## the longest tests; kill a job KILLS times at random instants, ru
 evidence: setup  ## run at scale what the project promises, print one table; some hours, SHARE=0.01 is a try
 	@PYTHONPATH=tests:tests/support $(BIN)/python tests/programs/evidence.py $(SHARE)
 
-bench: setup  ## measure against a plain Spark copy, in the benchmark notebook: half an hour
+bench: setup  ## measure against a plain Spark copy, in the benchmark notebook
 	@$(BIN)/papermill --log-output --no-progress-bar nbs/jobs/bench.ipynb bench_output.ipynb
-
-bench-history: setup  ## the same for what grows: a long history, many batches, streams, repairs
-	@$(BIN)/papermill --log-output --no-progress-bar nbs/jobs/bench_history.ipynb bench_history_output.ipynb
 
 samples: setup  ## write ROWS sample events with known truth to DIR
 	@$(BIN)/python -c "from dedup_nb import get_spark; from dedup_nb.tools.samples import write_samples; write_samples(get_spark(), '$(DIR)', events=$(ROWS), batches=1)"
@@ -90,4 +87,4 @@ lock: setup  ## choose the versions anew
 	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev -c .venv/pin.txt --no-annotate --no-header -p 3.11 -o constraints.txt
 
 clean:
-	@rm -rf .venv .venv40 .venv42 .venv-recipes demo_output bench_output.ipynb bench_history_output.ipynb samples_output
+	@rm -rf .venv .venv40 .venv42 .venv-recipes demo_output bench_output.ipynb samples_output

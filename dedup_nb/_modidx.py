@@ -2067,6 +2067,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                               'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._id_texts': ( '06_pipeline/carry.html#_id_texts',
                                                                                 'dedup_nb/pipeline/carry.py'),
+                                         'dedup_nb.pipeline.carry._in_task': ( '06_pipeline/carry.html#_in_task',
+                                                                               'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._in_the_way': ( '06_pipeline/carry.html#_in_the_way',
                                                                                   'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._kept': ('06_pipeline/carry.html#_kept', 'dedup_nb/pipeline/carry.py'),

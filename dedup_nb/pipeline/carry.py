@@ -9,7 +9,7 @@ __all__ = ["ArrowPlan", "Carrier", "choose_carrier", "why_not_arrow", "Carried",
 import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -251,11 +251,9 @@ def choose_carrier(
 
 
 def _plan_of(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attempt, writes: bool) -> ArrowPlan:
-    if source.footers:
-        size = size_of_parts(job.spark, sum(f.bytes for f in source.footers))
-        parts = _parts_of_parquet(source.footers, size)
-    else:
-        parts = parts_of_text(batch.files, size_of_parts(job.spark, batch.bytes))
+    footers = source.footers
+    size = size_of_parts(job.spark, sum(f.bytes for f in footers) if footers else batch.bytes)
+    parts = _parts_of_parquet(footers, size) if footers else parts_of_text(batch.files, size)
     schema = None
     if source.footers or (writes and job.places.output.format == "parquet"):
         schema = pa.schema([pa.field(f.name, _arrow_type(f.dataType)) for f in source.schema])
@@ -474,13 +472,21 @@ def _carry_part(plan: ArrowPlan, number: int, suspects: np.ndarray) -> list[int]
 def _carry_parts(
     numbers: Iterator[pa.RecordBatch], plan: ArrowPlan, hashes: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    "In a task: carry the parts of these numbers."
-    pa.set_cpu_count(1)
+    "Carry the parts of these numbers."
     known = [open_parquet(path).read(["_dd_hash"])["_dd_hash"].to_numpy() for path in hashes]
     suspects = np.sort(np.concatenate([np.empty(0, np.int64), *known]))
     for number in (n for batch in numbers for n in batch.column(0).to_pylist()):
         found = [[n] for n in _carry_part(plan, number, suspects)]
         yield pa.record_batch(found, ["sure", "suspects", "left"])
+
+
+_FIRST = pa.record_batch({"id": [0]})  # the number of the first part
+
+
+def _in_task(numbers: Iterator[pa.RecordBatch], work: Callable[..., Any]) -> Iterator[pa.RecordBatch]:
+    "A task has one core."
+    pa.set_cpu_count(1)
+    return work(numbers)
 
 
 @dataclass(frozen=True)
@@ -503,9 +509,14 @@ def carry_by_arrow(
     "Set the suspect rows of a batch aside, and write the others if the plan says so, in one pass."
     below = (path_below(attempt.output, unquote(path)) for path in hashes.inputFiles())
     work = partial(_carry_parts, plan=plan, hashes=[f"{attempt.output}/{path}" for path in below])
-    number = len(plan.parts)
-    done = spark.range(0, number, 1, number).mapInArrow(work, "sure long, suspects long, left long")
-    sure, suspects, left = map(sum, zip(*done.collect()))  # a row a part
+    number, done = len(plan.parts), []  # a row a part
+    if number == 1 and not is_remote(spark):  # done sooner than a task begins
+        done += [row for rows in work(iter([_FIRST])) for row in rows.to_pylist()]
+    else:
+        told = "sure long, suspects long, left long"
+        tasks = spark.range(0, number, 1, number).mapInArrow(partial(_in_task, work=work), told)
+        done += tasks.collect()
+    sure, suspects, left = (sum(row[name] for row in done) for name in ("sure", "suspects", "left"))
 
     if source.footers is None:
         lines = spark.createDataFrame([], "value string")
@@ -513,9 +524,8 @@ def carry_by_arrow(
     else:
         rows = spark.createDataFrame([], source.schema)
         looked = with_ids(read_staged(spark, plan.suspects, source.schema) if suspects else rows, keys)
-    if (
-        plan.sure is None
-    ):  # Spark takes the others by their ids: lines that are no events are among these here
+    # where Spark writes the others it takes them by their ids, and lines that are no events are among them
+    if plan.sure is None:
         looked = rows_of(looked, hashes, broadcast=True)
     events = (
         sure_events(reading(spark).schema(CELLS).options(**CSV).csv(escaped(plan.left))) if left else None
