@@ -162,11 +162,14 @@ def filesystem(path: str) -> tuple[pafs.FileSystem, str]:  # and the path inside
     if scheme and scheme not in _SCHEMES:
         raise InputError(
             f"{path}: wanted a local path or one of {', '.join(s + ':' for s in _SCHEMES)}; found {scheme}:."
-            f"{did_you_mean(scheme, _SCHEMES)} Correct the path, or copy the files to one of these."
+            f"{did_you_mean(scheme, _SCHEMES)} Correct the path, or copy the files to one of these; for a "
+            f"folder of this name write ./{path}."
         )
     if scheme == "dbfs":
         rest = "/dbfs/" + rest.lstrip("/")
-        if is_on_databricks() and not os.path.isdir("/dbfs"):
+        if not is_on_databricks():
+            raise InputError(f"{path}: dbfs: is on Databricks alone. Correct the path.")
+        if not os.path.isdir("/dbfs"):
             raise InputError(
                 f"{path}: Python finds no /dbfs on this machine, as on all of Databricks but its dedicated "
                 "clusters. Use a volume: /Volumes/catalog/schema/volume/..."

@@ -334,6 +334,7 @@ class AsOf:
     table_id: str | None = None  # a table that is made anew under the same name has another
     is_whole: bool = False  # are these all rows of a table?
     files: tuple[str, ...] = ()  # Parquet files that have these rows, all their columns, and no other rows
+    no_files: str | None = None  # why there are none, in words
 
     @property
     def about(self) -> dict[str, Any]:
@@ -396,17 +397,20 @@ def _catalog_table(spark: SparkSession, name: str) -> DataFrame:
 _MOST_FILES = 10_000  # that somebody looks into one by one
 
 
-def _plain_files(table: DeltaVersions, about: Row, rows: DataFrame) -> tuple[str, ...]:
-    "The files of these rows, if they have all of them and nothing else; else none."
-    odd = (
-        about.partitionColumns,
-        about.properties.get(_MAPPING, "none") != "none",
-        "deletionVectors" in about.tableFeatures,
-        about.numFiles > _MOST_FILES,
-    )
-    below = [] if any(odd) else [path_below(about.location, unquote(path)) for path in rows.inputFiles()]
-    is_elsewhere = any(path.startswith("..") for path in below)  # such as those of a shallow clone
-    return () if is_elsewhere else tuple(f"{about.location}/{path}" for path in below)
+def _plain_files(about: Row, rows: DataFrame) -> dict[str, Any]:  # `files`, or `no_files`: why not, in words
+    "The files of these rows, if they have all of them and nothing else."
+    reasons = {
+        f"the table is partitioned by {', '.join(about.partitionColumns)}": about.partitionColumns,
+        f"{_MAPPING} of the table": about.properties.get(_MAPPING, "none") != "none",
+        "the table may have deletion vectors": "deletionVectors" in about.tableFeatures,
+        f"the table has more than {_MOST_FILES} files": about.numFiles > _MOST_FILES,
+    }
+    if why := next((words for words, is_so in reasons.items() if is_so), None):
+        return {"no_files": why}
+    below = [path_below(about.location, unquote(path)) for path in rows.inputFiles()]
+    if any(path.startswith("..") for path in below):  # such as those of a shallow clone
+        return {"no_files": "files of the table lie elsewhere"}
+    return {"files": tuple(f"{about.location}/{path}" for path in below)}
 
 
 def table_rows(
@@ -424,19 +428,21 @@ def table_rows(
     if format == "table":
         rows = _catalog_table(spark, batch.source)
         if not batch.versions and version_of(table) is None:
-            return AsOf(rows, is_whole=True)
+            return AsOf(rows, is_whole=True, no_files="a table without versions")
     with read_as_delta(batch.source):
         first, last = batch.versions or (None, table.version())
         rows, about = table.at(last), table.detail()
         if first is None:
-            return AsOf(rows, str(last), about.id, True, _plain_files(table, about, rows))
+            return AsOf(rows, str(last), about.id, True, **_plain_files(about, rows))
         if not batch.files:
-            added = table.feed(first, last).where("_change_type = 'insert'")
-            return AsOf(added.select(*map(quoted, rows.columns)), str(last), about.id)
+            added = (
+                table.feed(first, last).where("_change_type = 'insert'").select(*map(quoted, rows.columns))
+            )
+            return AsOf(added, str(last), about.id, no_files="the rows come by the change feed")
         reader = reading(spark).schema(rows.schema).option("basePath", about.location)
         added = reader.parquet(*(escaped(f.path) for f in batch.files))
-        files = _plain_files(table, about, added)
-        return AsOf(added.select(*map(quoted, rows.columns)), str(last), about.id, files=files)
+        files = _plain_files(about, added)
+        return AsOf(added.select(*map(quoted, rows.columns)), str(last), about.id, **files)
 
 
 # %% ../../nbs/formats/20_delta.ipynb #ff715332

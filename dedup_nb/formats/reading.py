@@ -103,6 +103,7 @@ class Source:
     table_id: str | None = None  # of that table
     is_whole: bool = False  # are these all rows of a table?
     footers: tuple[Footer, ...] | None = None  # of Parquet files, where all of their rows are read
+    no_files: str | None = None  # why those of a table do not say its rows, in words
 
     @property
     def listed(self) -> int | None:
@@ -790,7 +791,7 @@ def _read_table(asked: _Request) -> Source:
     if found.files and asked.by_arrow and not asked.place.where:
         with suppress(Exception):  # where this process may not read them, Spark does
             footers = read_footers(found.files)
-    return replace(_read_frame(asked, found), footers=footers)
+    return replace(_read_frame(asked, found), footers=footers, no_files=found.no_files)
 
 
 # %% ../../nbs/formats/40_reading.ipynb #ee3880d9

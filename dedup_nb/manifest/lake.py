@@ -101,6 +101,12 @@ def _in_our_words(wrong: Exception, path: str) -> ManifestError:
             f"{path} is a view, or no Delta table, and no manifest. It is left as it is: choose another "
             "manifest_path."
         )
+    if is_table_name(path) and "SINGLE_PART_NAMESPACE" in str(wrong):
+        catalog = path.partition(".")[0]
+        return ManifestError(
+            f"{path}: this session has no catalog {catalog}. Configure spark.sql.catalog.{catalog}, or correct "
+            "manifest_path."
+        )
     if is_no_delta_table(wrong) or is_broken_log(wrong):
         return ManifestError(
             f"{path} is there, but it is not a manifest (Spark finds no Delta table in it). "

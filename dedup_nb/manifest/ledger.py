@@ -472,9 +472,12 @@ def holder_in_the_way(
         again = "run dedup backfill again"
     elif entry.info.get("stream"):
         again = "start its stream again"
+    ways = [] if gone else ["wait for it (--wait-minutes)"]
+    ways += ["let it end" if same else again, f"or end it: dedup abandon {entry.batch_id}"]
+    next_step = ", ".join(ways)
     return (
-        f"batch {entry.batch_id} is claimed by {who(entry.info)}, {state}. Wait for it (--wait-minutes), "
-        f"{'let it end' if same else again}, or end it: dedup abandon {entry.batch_id}."
+        f"batch {entry.batch_id} is claimed by {who(entry.info)}, {state}. "
+        f"{next_step[0].upper()}{next_step[1:]}."
     )
 
 

@@ -478,7 +478,7 @@ def _rewrite_files(
             writer.text(staging)
         kind = posixpath.basename(own[0]).partition(".")[2]
         target = folder_in_attempt(own[0], attempt.token)
-        written = list_written(output.spark, output.path, escaped(staging))
+        written = list_written(output.spark, output.path, staging)
         for f in with_sizes(output.path, staging, written):
             if f["bytes"]:
                 path = f"{target}/part-{attempt.token}-{number:05d}.{kind}"

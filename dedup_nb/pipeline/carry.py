@@ -171,7 +171,7 @@ def _why_no_parquet(source: Source, keys: Keys) -> str | None:
         f"the input has {ORIGINAL}": ORIGINAL in source.columns,
         "no rows": source.listed == 0,
         f"the type of {', '.join(keys.id)}": not is_known,
-        "files that do not say its rows by themselves": not source.footers,
+        source.no_files or "a file whose footer nobody reads here": not source.footers,
         "a calendar of Spark 2": any(f.is_legacy for f in source.footers or ()),
     }
     why = next((words for words, is_so in reasons.items() if is_so), None)

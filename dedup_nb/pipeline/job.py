@@ -74,6 +74,7 @@ from ..base.spark import check_workers, get_spark, quoted, temporary_conf
 from dedup_nb.base.storage import (
     absolute,
     check_writable,
+    filesystem,
     is_inside,
     is_table_name,
     names_in,
@@ -98,6 +99,9 @@ from ..manifest.protocol import Manifest, Store
 _LOG = logging.getLogger(__name__)
 
 
+_LIKE_TABLE = re.compile("[^/.:`]+([.][^/.:`]+){1,2}")
+
+
 def manifest_path(memory: ManifestSettings, output: str | None) -> str:
     "Where the lake manifest of an output lies, or the files of its claims on DynamoDB."
     if not memory.path and not output:
@@ -105,6 +109,11 @@ def manifest_path(memory: ManifestSettings, output: str | None) -> str:
     path = memory.path or f"{output}/manifest"
     if memory.kind == "lake" and is_table_name(path) and not os.path.isdir(path):
         return path
+    if memory.kind == "lake" and _LIKE_TABLE.fullmatch(path) and not os.path.isdir(path):
+        named = ".".join(part if part.isidentifier() else f"`{part}`" for part in path.split("."))
+        raise ConfigError(
+            f"manifest_path={path} looks like the name of a table. Write {named} for that, ./{path} for a folder."
+        )
     if is_on_databricks() and not re.match("/|[a-z][a-z0-9]+:", path):
         raise ConfigError(
             f"manifest_path={path} would be a folder of this machine, which is gone after the job. Wanted is "
@@ -431,6 +440,7 @@ def job_settings(
             )
     output = replace(places.output, path=absolute(config.output))
     places = replace(places, output=output, memory=memory_of(config))
+    filesystem(output.path)  # raises for an address that nobody here knows
     return JobSettings(recipe, places, limits_of(config), config.chosen())
 
 

@@ -445,12 +445,12 @@ def write_rows(
 def list_written(
     spark: SparkSession,
     output: str,
-    folders: str,  # as Spark takes a path: a pattern
+    folder: str,
 ) -> list[str]:  # paths below the output, sorted
-    "List the files in some folders as Spark lists them."
+    "List the files in a folder as Spark lists them."
     reader = reading(spark).options(recursiveFileLookup=True, ignoreMissingFiles=True)
     try:
-        return sorted(path_below(output, unquote(path)) for path in reader.text(folders).inputFiles())
+        return sorted(path_below(output, unquote(p)) for p in reader.text(escaped(folder)).inputFiles())
     except AnalysisException as wrong:
         if "PATH_NOT_FOUND" not in str(wrong):
             raise
@@ -491,12 +491,12 @@ def files_of(
     attempt: Attempt,
 ) -> dict[str, list[dict[str, Any]]]:  # area -> path (below the output) and bytes, sorted
     "List the files that this attempt has written, as Spark lists them: it passes by those of lost tasks."
-    areas = f"{escaped(attempt.output)}/{{{','.join(AREAS)}}}/batch_id={escaped(attempt.batch_id)}"
-    paths: dict[str, list[str]] = {area: [] for area in AREAS}
-    for path in list_written(spark, attempt.output, areas):
-        if token_of(attempt_folder(path)) == attempt.token:
-            paths[path.partition("/")[0]].append(path)
-    return {area: with_sizes(attempt.output, attempt.folder(area), own) for area, own in paths.items()}
+    files = {}
+    for area in AREAS:  # not by one pattern: in a pattern Hadoop takes no colon
+        found = list_written(spark, attempt.output, attempt.folder(area))
+        own = [path for path in found if token_of(attempt_folder(path)) == attempt.token]
+        files[area] = with_sizes(attempt.output, attempt.folder(area), own)
+    return files
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #12a8ecf1

@@ -12,10 +12,18 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 
 @pytest.mark.parametrize(
     "path, inner",
-    [("/data/x", "/data/x"), ("file:/d/x", "/d/x"), ("file:///d/x", "/d/x"), ("dbfs:/mnt/x", "/dbfs/mnt/x")],
+    [("/data/x", "/data/x"), ("file:/d/x", "/d/x"), ("file:///d/x", "/d/x")],
 )
 def test_local_addresses_open_the_local_file_system(path, inner):
     assert filesystem(path) == (pafs.LocalFileSystem(), inner)
+
+
+def test_dbfs_is_a_folder_on_databricks_and_nothing_elsewhere(monkeypatch):
+    with pytest.raises(InputError, match="dbfs:/mnt/x: dbfs: is on Databricks alone"):
+        filesystem("dbfs:/mnt/x")
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    monkeypatch.setattr("os.path.isdir", lambda path: path == "/dbfs")
+    assert filesystem("dbfs:/mnt/x")[1] == "/dbfs/mnt/x"
 
 
 def test_relative_paths_become_absolute(tmp_path, monkeypatch):
@@ -93,9 +101,9 @@ def test_an_address_is_one_for_spark_and_one_for_loaders(path, opened, loaded):
 
 def test_local_paths_are_from_here(own_folder):
     assert absolute("a/../b") == f"{own_folder}/b" and absolute("file:b") == f"file://{own_folder}/b"
-    assert filesystem("dbfs:/data/x")[1] == "/dbfs/data/x" and filesystem("file:/data//x")[1] == "/data/x"
+    assert filesystem("file:/data//x")[1] == "/data/x"
     assert escaped("/data/run={1}/[a]*?") == r"/data/run=\{1\}/\[a\]\*\?"
-    with pytest.raises(InputError, match="found hdsf:. Did you mean hdfs?"):
+    with pytest.raises(InputError, match="found hdsf:. Did you mean hdfs?.*write ./hdsf"):
         filesystem("hdsf://lake/x")
 
 

@@ -190,7 +190,14 @@ def test_a_table_and_what_it_got_later(spark, tmp_path, table):
         again.write.format("delta").mode("append").save(table)
 
 
-@pytest.mark.parametrize("odd", ["partitions", "delta.enableDeletionVectors", "delta.columnMapping.mode"])
+ODD_TABLES = {  # a property of a table -> why Spark carries
+    "partitions": "the table is partitioned by event_fingerprint",
+    "delta.enableDeletionVectors": "the table may have deletion vectors",
+    "delta.columnMapping.mode": "delta.columnMapping.mode of the table",
+}
+
+
+@pytest.mark.parametrize("odd", ODD_TABLES)
 def test_tables_whose_files_do_not_say_their_rows(spark, tmp_path, odd):
     writer = spark.range(30).selectExpr("string(id) as event_id", "'f' as event_fingerprint", "id as n").write
     if odd == "partitions":
@@ -202,7 +209,7 @@ def test_tables_whose_files_do_not_say_their_rows(spark, tmp_path, odd):
         spark.sql(f"delete from delta.`{tmp_path}/in` where n = 3")
     settings = dict(input=f"{tmp_path}/in", output=f"{tmp_path}/out", input_format="delta", manifest="none")
     [metrics] = run(Config(**settings), spark).batches
-    assert metrics["carried_by"] == "spark: files that do not say its rows by themselves"
+    assert metrics["carried_by"] == f"spark: {ODD_TABLES[odd]}"
     assert metrics["counts"]["read"] == (29 if "Vectors" in odd else 30)
 
 

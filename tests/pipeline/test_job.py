@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from dedup_nb.pipeline.commit import publish
 from dedup_nb.pipeline.job import (
     check_output,
     job_settings,
+    manifest_path,
     memory_of,
     noted_memory,
     noted_output,
@@ -146,3 +148,11 @@ def test_the_note_of_an_output_follows_its_manifest(own_folder):
     assert noted_memory("out").kind == "dynamodb"
     write_note(read_note("out", {"output_format": "delta"}, ManifestSettings("lake")))  # a commit
     assert noted_output("out") == {"event_id": ["event_id"], "manifest": "lake"}
+
+
+def test_a_manifest_path_is_the_name_of_a_table_or_a_folder_and_says_which():
+    lake = partial(ManifestSettings, "lake")
+    assert manifest_path(lake("`prod-lake`.x.y"), None) == "`prod-lake`.x.y"
+    with pytest.raises(ConfigError, match="Write `prod-lake`.x.y for that, ./prod-lake.x.y for a folder"):
+        manifest_path(lake("prod-lake.x.y"), None)
+    assert manifest_path(lake("./prod-lake.x.y"), None) == os.path.abspath("prod-lake.x.y")

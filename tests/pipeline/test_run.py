@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from inputs import line
 from pyspark.sql import functions as F
-from runs import committed, counted_rows, files, go, heard, record, write
+from runs import STAYED, TWO, committed, counted_rows, files, go, heard, record, shown, write
 from spread import COMPILED, configured
 
 from dedup_nb import Config, deduplicate, run
@@ -510,3 +510,9 @@ def test_recorded_events(spark, tmp_path, conformance, case, read, bad, more):
     source = conformance / "snowplow" / case / "input.tsv"
     found = one(spark, source, tmp_path, input_format="enriched_tsv", **more).counts
     assert (found["read"], found["bad"], found["kept"]) == (read, bad, read - bad)
+
+
+def test_an_output_below_a_folder_with_a_colon(spark, tmp_path):
+    write(spark, tmp_path / "in", {"1": TWO["1"]})
+    go(spark, tmp_path, output=str(tmp_path / "10:00/out"), manifest="none")
+    assert shown(spark, tmp_path / "10:00/out", "1") == STAYED["1"]
