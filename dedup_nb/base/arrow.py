@@ -152,6 +152,7 @@ def open_parquet(
     return pq.ParquetFile(inner, filesystem=fs, coerce_int96_timestamp_unit="us", **how, **options)
 
 
+# %% ../../nbs/base/60_arrow.ipynb #9a1e8f9f
 @dataclass(frozen=True)
 class Footer:
     "What the footer of a Parquet file says."

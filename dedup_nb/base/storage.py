@@ -97,6 +97,7 @@ def is_table_name(path: str | None) -> TypeGuard[str]:
     return re.fullmatch(r"([^\W\d]\w*|`[^`]+`)([.](\w+|`[^`]+`)){1,2}", path or "", re.ASCII) is not None
 
 
+# %% ../../nbs/base/30_storage.ipynb #63a394d0
 def canonical(path: str) -> str:
     "One spelling for all of the same place; to compare, not to open."
     scheme, rest = _split(path)

@@ -413,6 +413,7 @@ def _plain_files(about: Row, rows: DataFrame) -> dict[str, Any]:  # `files`, or 
     return {"files": tuple(f"{about.location}/{path}" for path in below)}
 
 
+# %% ../../nbs/formats/20_delta.ipynb #1553e82e
 def table_rows(
     spark: SparkSession,
     batch: Batch,  # of a table: without `versions` all its rows as they are now

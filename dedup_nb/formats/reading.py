@@ -760,6 +760,7 @@ def _parquet_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
         raise _explain_parquet(spark, batch, wrong) or wrong from None
 
 
+# %% ../../nbs/formats/40_reading.ipynb #f5b5da16
 def _read_frame(asked: _Request, found: AsOf) -> Source:
     "Rows that have their columns already."
     place, rows = asked.place, found.rows

@@ -104,8 +104,8 @@ def _in_our_words(wrong: Exception, path: str) -> ManifestError:
     if is_table_name(path) and "SINGLE_PART_NAMESPACE" in str(wrong):
         catalog = path.partition(".")[0]
         return ManifestError(
-            f"{path}: this session has no catalog {catalog}. Configure spark.sql.catalog.{catalog}, or correct "
-            "manifest_path."
+            f"{path}: this session has no catalog {catalog}. Configure spark.sql.catalog.{catalog}, or "
+            "correct manifest_path."
         )
     if is_no_delta_table(wrong) or is_broken_log(wrong):
         return ManifestError(

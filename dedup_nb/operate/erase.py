@@ -233,7 +233,7 @@ def _storage_of(output: Target, area: str) -> str:
 
 
 def _for_union(rows: DataFrame, folders: Sequence[str]) -> DataFrame:
-    "Rows with their metadata, which a union would lose, and as text what folders say: 1 and late are no one type."
+    "Rows with their metadata, which a union would lose; as text what folders say: 1 and late are two types."
     return rows.select("*", "_metadata").withColumns({name: named(name).cast("string") for name in folders})
 
 

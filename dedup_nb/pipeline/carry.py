@@ -162,6 +162,7 @@ def _strange_column(source: Source, footers: Sequence[Footer]) -> str | None:
     return None
 
 
+# %% ../../nbs/06_pipeline/45_carry.ipynb #64862fdc
 def _why_no_parquet(source: Source, keys: Keys) -> str | None:
     "Why Arrow does not carry these rows; None: it can."
     ids = [source.schema[name].dataType for name in keys.id if name in source.columns]
@@ -303,6 +304,7 @@ def _in_the_way(spark: SparkSession, files: Sequence[str], output: str) -> str |
     return words and f"a worker cannot: {words}"
 
 
+# %% ../../nbs/06_pipeline/45_carry.ipynb #1d0c34fd
 _TABLES = ("delta", "table")  # formats of which the files are known when they are opened
 _COMMITTER = "SQLHadoopMapReduceCommitProtocol"  # others may leave markers of the files that count
 _OTHER_STORES = re.compile(r"(?!s3[an]?:|file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)
@@ -498,6 +500,7 @@ class Carried:
     left: DataFrame | None  # events that are sure, and for Spark to write
 
 
+# %% ../../nbs/06_pipeline/45_carry.ipynb #b89cf2ee
 def carry_by_arrow(
     spark: SparkSession,
     plan: ArrowPlan,

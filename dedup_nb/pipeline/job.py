@@ -112,7 +112,8 @@ def manifest_path(memory: ManifestSettings, output: str | None) -> str:
     if memory.kind == "lake" and _LIKE_TABLE.fullmatch(path) and not os.path.isdir(path):
         named = ".".join(part if part.isidentifier() else f"`{part}`" for part in path.split("."))
         raise ConfigError(
-            f"manifest_path={path} looks like the name of a table. Write {named} for that, ./{path} for a folder."
+            f"manifest_path={path} looks like the name of a table. Write {named} for that, ./{path} for a "
+            "folder."
         )
     if is_on_databricks() and not re.match("/|[a-z][a-z0-9]+:", path):
         raise ConfigError(
