@@ -161,10 +161,10 @@ def filesystem(path: str) -> tuple[pafs.FileSystem, str]:  # and the path inside
     "Open the file system that holds `path`. Raises `InputError` for a scheme that nobody here knows."
     scheme, rest = _split(path)
     if scheme and scheme not in _SCHEMES:
+        way_out = "copy the files to one of these" if "//" in path else f"write ./{path} for such a folder"
         raise InputError(
             f"{path}: wanted a local path or one of {', '.join(s + ':' for s in _SCHEMES)}; found {scheme}:."
-            f"{did_you_mean(scheme, _SCHEMES)} Correct the path, or copy the files to one of these; for a "
-            f"folder of this name write ./{path}."
+            f"{did_you_mean(scheme, _SCHEMES)} Correct the path, or {way_out}."
         )
     if scheme == "dbfs":
         rest = "/dbfs/" + rest.lstrip("/")
