@@ -148,7 +148,7 @@ def started(jar, folder, point, manifest):
 
 @pytest.mark.parametrize(
     "manifest, point",
-    [("lake", "metrics are written, the commit is not"), ("none", "dropped rows are written")],
+    [("lake", "metrics are written, the commit is not"), ("none", "metrics are written, nothing else is")],
 )
 def test_a_run_that_is_killed_there_leaves_no_row_twice(spark, jar, tmp_path, manifest, point):
     write(spark, tmp_path / "in", TWO)

@@ -94,6 +94,7 @@ POINTS = {
     ).start,
     "a part is written, and not in its place": lambda: in_the_pass(before_a_part_is_there),
     "a part is in its place, and nothing else": lambda: in_the_pass(after_a_part_is_there),
+    "metrics are written, nothing else is": lambda: before(commit, "_record_of"),
     "metrics are written, the commit is not": lambda: before(Manifest, "commit"),
     "the manifest has the commit, files.json is not written": lambda: before(commit, "publish"),
     "the commit is written, old files are not removed": lambda: before(commit, "remove_unlisted"),
