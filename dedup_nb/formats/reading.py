@@ -732,7 +732,10 @@ def _columns_in(asked: _Request, footers: Sequence[Footer]) -> T.StructType:
     "The columns of the files, merged by name. Where Spark wrote them all alike, it noted them."
     told = {footer.told for footer in footers}
     if len(told) == 1 and (columns := told.pop()):
-        return T.StructType.fromJson(json.loads(columns))
+        with suppress(
+            Exception
+        ):  # noted by a release with other types, which Spark reads as the file has them
+            return T.StructType.fromJson(json.loads(columns))
     # the footers alone: Spark would let a folder take the place of a column
     reader = reading(asked.spark).options(mergeSchema=True, recursiveFileLookup=True)
     return reader.parquet(*_paths(asked.batch.files)).schema

@@ -438,7 +438,9 @@ def stage_suspects(
     keyed = with_keys(decoded.observe(watch, *_row_counts()), keys)
     if not job.applies:  # nothing is to move: the keys are enough
         keyed = keyed.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_good")
-    with held(job.spark, {"spark.sql.codegen.maxFields": "100"}):  # in one piece it is too much code for Java
+    # of wide rows this is more code than Java compiles in one piece: Spark would try in vain at each batch
+    in_pieces = {"spark.sql.codegen.wholeStage": "false"} if len(source.columns) > 100 else {}
+    with held(job.spark, in_pieces):
         staged = attempt.stage(keyed, "suspects")
     number = attempt.staged_rows(staged)
     bad = number - _seen_by(watch, decoded, _row_counts())["good"]

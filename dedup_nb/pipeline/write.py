@@ -124,11 +124,8 @@ class EventsTable:
     @cached_property
     def catalog(self) -> str:
         "Where it is."
-        return (
-            self.name.split(".")[0].strip("`")
-            if self.name.count(".") == 2
-            else self.spark.catalog.currentCatalog()
-        )
+        first, *others = self.name.split(".")
+        return first.strip("`") if len(others) == 2 else self.spark.catalog.currentCatalog()
 
     def exists(self) -> bool:
         "Is the table there? Raises `ConfigError` for a catalog or a schema that is not."

@@ -58,8 +58,9 @@ def after(place, name):
 
 
 def in_the_pass(change):
-    "Die, the driver and all, in the task that carries by Arrow, where `change` says so."
+    "Die, the driver and all, in a task that carries by Arrow, where `change` says so."
     driver, real = os.getpgid(0), carry._carry_parts
+    carry.size_of_parts = lambda *_: 1000  # one part alone would be carried here
 
     def all_die(*_args, **_more):
         os.killpg(driver, signal.SIGKILL)
