@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -282,27 +282,19 @@ class ParquetOnce(_Once):
 class LinesOnce(_Once):
     "A file of lines that is there whole when it is closed, and not before. Without lines there is none."
 
-    def __init__(self, path: str, beside: str):
-        super().__init__(path, beside)
-        self._file: BinaryIO | None = None
-
     def add(self, lines: bytes) -> None:
         "Take whole lines."
         if lines:
-            self._file = self._file or open(self._begin(), "wb")
-            self._file.write(lines)
+            with open(self._begin(), "ab") as file:  # a part may have more files than may be open
+                file.write(lines)
             self.rows += lines.count(b"\n")
 
     def close(self) -> int:  # its lines
         "Put the file into its place."
-        if self._file:
-            self._file.close()
+        if self.rows:
             self._put()
         return self.rows
 
     def forget(self) -> None:
         "Remove what was written so far."
-        with suppress(Exception):
-            if self._file:
-                self._file.close()
         self._remove()

@@ -11,6 +11,7 @@ __all__ = [
     "cells_of",
     "typed",
     "are_uuids",
+    "without",
     "surely_events",
     "instant_of",
     "is_usual_time",
@@ -23,7 +24,7 @@ __all__ = [
 
 # %% ../../nbs/formats/35_blocks.ipynb #353768dc
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -169,6 +170,7 @@ def _of(characters: str) -> np.ndarray:
     return np.isin(np.arange(256), [ord(c) for c in characters])
 
 
+_NO_CELLS = pa.table({name: pa.array([], pa.string()) for name in NAMES})
 _BYTES = {
     "int": _of("0123456789-"),
     "double": _of("0123456789-+.eE"),
@@ -291,51 +293,98 @@ def are_uuids(
 
 # %% ../../nbs/formats/35_blocks.ipynb #6d9e6c74
 _JUDGED = [name for name, kind in ENRICHED if kind != "string" or name in {*REQUIRED, *ENVELOPES}]
+_FEW = 8  # cells that are doubtful together
+
+
+def _odd_lines(block: bytes) -> np.ndarray:  # of bool
+    "Which lines have not 131 cells, are no UTF-8, very long, or name the schema of renamed events?"
+    data = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(data == ord("\n"))
+    tabs = np.flatnonzero(data == ord("\t"))
+    cells = np.diff(np.searchsorted(tabs, ends), prepend=0) + 1
+    odd = (cells != len(NAMES)) | (np.diff(ends, prepend=-1) > LONGEST_NAME)
+    for found in re.finditer(re.escape(DUPLICATE.encode()), block):
+        odd[np.searchsorted(ends, found.start())] = True
+    if not block.isascii() and not _is_utf8(block):
+        odd |= [not _is_utf8(line) for line in block[:-1].split(b"\n")]
+    return odd
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+        return True
+    except UnicodeDecodeError:
+        return False
+
+
+def _are_ids(cells: pa.Array) -> bool:
+    "Are all of them UUIDs?"
+    ends, data = _ends_and_bytes(cells)
+    return bool((np.diff(ends) == _UUID).all() and are_uuids(data.reshape(-1, _UUID)).all())
+
+
+def _are_right(cells: pa.Array, name: str, minimum: int | None) -> bool:
+    "Are all cells of a column such as an event has, surely?"
+    if name in REQUIRED and cells.null_count:
+        return False
+    if name == "event_id" and not _are_ids(cells):
+        return False
+    if name in ENVELOPES:
+        return _are_envelopes(cells, ENVELOPES[name])
+    values = typed(cells, _KIND_OF[name])
+    if values is None or minimum is None or values.type != _TIME:
+        return values is not None
+    earliest = pc.min(values)
+    return not earliest.is_valid or earliest.value >= minimum
+
+
+def _which_fail(cells: pa.Array, are_right: Callable[[pa.Array], bool]) -> np.ndarray:  # of bool
+    "Which cells do not pass, and a few beside them?"
+    found, waiting = np.zeros(len(cells), bool), [(0, len(cells))]
+    while waiting:
+        start, end = waiting.pop()
+        if are_right(cells[start:end]):
+            continue
+        if end - start <= _FEW:
+            found[start:end] = True
+        else:
+            step = -(-(end - start) // 8)
+            waiting += [(at, min(at + step, end)) for at in range(start, end, step)]
+    return found
+
+
+# %% ../../nbs/formats/35_blocks.ipynb #35aa0002
+def without(block: bytes, lines: np.ndarray) -> bytes:
+    "The other lines of a block."
+    if not lines.any():
+        return block
+    data = np.frombuffer(block, np.uint8)
+    lengths = np.diff(np.flatnonzero(data == ord("\n")), prepend=-1)
+    return data[np.repeat(~lines, lengths)].tobytes()
 
 
 def surely_events(
     block: bytes,  # whole lines
     names: Sequence[str] = (),  # of more columns that are wanted
     minimum: int | None = None,  # events with an older time are bad; microseconds since 1970
-) -> pa.Table | None:  # the columns that were looked at, with their types; None: perhaps not all are
-    "Judge lines together."
-    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
-    # what names that schema anywhere is looked at by its text
-    if np.diff(ends, prepend=-1).max() > LONGEST_NAME or DUPLICATE.encode() in block:
-        return None
-    cells = cells_of(block, [*dict.fromkeys([*_JUDGED, *names])])
-    if cells is None or any(cells[name].null_count for name in REQUIRED):
-        return None
-    if not block.isascii() and not _is_utf8(block):
-        return None
-    offsets, data = _ends_and_bytes(cells["event_id"].chunk(0))
-    if (np.diff(offsets) != _UUID).any() or not are_uuids(data.reshape(-1, _UUID)).all():
-        return None
-    columns = {}
-    for name in cells.column_names:
-        values = typed(cells[name].chunk(0), _KIND_OF[name])
-        if values is None or (name in ENVELOPES and not _are_envelopes(values, ENVELOPES[name])):
-            return None
-        columns[name] = values
-    if minimum is not None and _are_old(columns.values(), minimum):
-        return None
-    return pa.table(columns)
-
-
-def _is_utf8(block: bytes) -> bool:
-    try:
-        block.decode()
-        return True
-    except UnicodeDecodeError:
-        return False
-
-
-def _are_old(columns: Iterable[pa.Array], minimum: int) -> bool:
-    "Is any time before this one?"
-    first = pa.scalar(minimum, _TIME)
-    times = (c for c in columns if c.type == _TIME)
-    earliest = (pc.min(c) for c in times)
-    return any(at.is_valid and at.value < first.value for at in earliest)
+) -> tuple[pa.Table, np.ndarray]:  # the columns that were looked at, of sure events; which lines are not sure
+    "Judge lines together; where they are not all events, say which may be none."
+    doubtful = _odd_lines(block)
+    clean = without(block, doubtful)
+    wanted = [*dict.fromkeys([*_JUDGED, *names])]
+    cells = cells_of(clean, wanted) if clean else _NO_CELLS.select(wanted)
+    if cells is None:
+        return _NO_CELLS.select(wanted), np.ones(len(doubtful), bool)
+    fails = np.zeros(cells.num_rows, bool)
+    for name in _JUDGED:
+        are_right = partial(_are_right, name=name, minimum=minimum)
+        column = cells[name].combine_chunks()
+        fails |= _which_fail(column, are_right)
+    doubtful[~doubtful] = fails
+    sure = cells.filter(pa.array(~fails)) if fails.any() else cells
+    columns = {name: typed(sure[name].combine_chunks(), _KIND_OF[name]) for name in wanted}
+    return pa.table(columns), doubtful
 
 
 # %% ../../nbs/formats/35_blocks.ipynb #12a5b9fe
@@ -357,7 +406,7 @@ def is_usual_time(minimum: str | None) -> bool:
 
 
 _T = TypeVar("_T")
-_FEW = 512  # lines that are judged together where a block does not pass
+_PIECE = 512  # lines that are looked at together where a block does not pass
 
 
 def pieces_of(
@@ -367,10 +416,10 @@ def pieces_of(
     "The block with what is made of it; where that is nothing, piece by piece."
     found = take(block)
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1
-    if found is not None or len(ends) <= _FEW:
+    if found is not None or len(ends) <= _PIECE:
         yield block, found
         return
-    starts = [0, *ends[_FEW - 1 : -1 : _FEW].tolist()]
+    starts = [0, *ends[_PIECE - 1 : -1 : _PIECE].tolist()]
     for start, end in zip(starts, [*starts[1:], len(block)]):
         yield block[start:end], take(block[start:end])
 
@@ -384,30 +433,31 @@ def _lines_in(block: bytes) -> pa.Array:
 _ARROW = {"string": pa.string(), "boolean": pa.bool_(), **_TYPES, "timestamp": _TIME}
 
 
-def _narrow(block: bytes, found: pa.Table | None, names: Sequence[str]) -> pa.RecordBatch:
-    "`value` for lines that are not sure, else `_dd_known`, their id, and their values."
-    if found is None:
-        value = _lines_in(block)
-        known = pa.nulls(len(value), pa.string())
-        values = [pa.nulls(len(value), _ARROW[_KIND_OF[name]]) for name in names]
-    else:
-        value = pa.nulls(found.num_rows, pa.string())
-        known = pc.ascii_lower(found["event_id"].chunk(0))
-        values = [found[name].chunk(0) for name in names]
-    return pa.record_batch([value, known, *values], ["value", "_dd_known", *names])
+def _narrow(
+    block: bytes, found: pa.Table, doubtful: np.ndarray, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    "`_dd_known`, the id of sure events, and their values; `value` for the other lines."
+    columns = ["value", "_dd_known", *names]
+    if found.num_rows:
+        known = pc.ascii_lower(found["event_id"].combine_chunks())
+        values = [found[name].combine_chunks() for name in names]
+        yield pa.record_batch([pa.nulls(len(known), pa.string()), known, *values], columns)
+    if doubtful.any():
+        value = _lines_in(without(block, ~doubtful))
+        kinds = [pa.string(), *(_ARROW[_KIND_OF[name]] for name in names)]
+        yield pa.record_batch([value, *(pa.nulls(len(value), kind) for kind in kinds)], columns)
 
 
-def _whole(block: bytes, found: pa.Table | None) -> pa.RecordBatch:
+def _whole(block: bytes, found: pa.Table, doubtful: np.ndarray) -> Iterator[pa.RecordBatch]:
     "Lines, and are they sure? Null: nobody knows."
-    value = _lines_in(block)
-    sure = pa.array([None if found is None else True] * len(value), pa.bool_())
-    return pa.record_batch([value, sure], ["value", "_dd_judged"])
+    sure = pa.array(~doubtful, mask=doubtful)
+    yield pa.record_batch([_lines_in(block), sure], ["value", "_dd_judged"])
 
 
 # %% ../../nbs/formats/35_blocks.ipynb #fd27f5dd
 _Parts = Sequence[Sequence[TextPart]]
-_Judge = Callable[[bytes], pa.Table | None]
-_Make = Callable[[bytes, pa.Table | None], pa.RecordBatch]
+_Judge = Callable[[bytes], tuple[pa.Table, np.ndarray]]
+_Make = Callable[[bytes, pa.Table, np.ndarray], Iterator[pa.RecordBatch]]
 
 
 def _judge_parts(
@@ -417,8 +467,7 @@ def _judge_parts(
     pa.set_cpu_count(1)
     for number in (n for batch in numbers for n in batch.column(0).to_pylist()):
         for block in (b for part in parts[number] for b in blocks_of(part)):
-            for piece, found in pieces_of(block, judge):
-                yield make(piece, found)
+            yield from make(block, *judge(block))
 
 
 def _judge_by_arrow(spark: SparkSession, parts: _Parts, judge: _Judge, make: _Make, schema: str) -> DataFrame:

@@ -4,9 +4,13 @@
 
 # %% auto #0
 __all__ = [
+    "ENTITY_KINDS",
     "ATOMIC",
+    "PLAIN_CELLS",
     "LAYOUTS",
     "WIDE_FOLDER",
+    "PLAIN_MEMBERS",
+    "ODD_TEXT",
     "check_shreddable",
     "entities_of",
     "ShreddedTables",
@@ -49,14 +53,14 @@ from dedup_nb.formats.enriched import (
 )
 
 # %% ../../nbs/formats/50_shred.ipynb #b3dd0652
-_KINDS = {  # columns with entities, in the order in which an event's come
+ENTITY_KINDS = {  # columns with entities, in the order in which an event's come
     "unstruct_event": "SELF_DESCRIBING_EVENT",
     "derived_contexts": "CONTEXT",
     "contexts": "CONTEXT",
 }
 _JOINED_BY = ("event_id", "collector_tstamp")  # what each entity takes from its event
-_USED = (*_JOINED_BY, *_KINDS)
-ATOMIC = tuple((name, kind) for name, kind in ENRICHED if name not in _KINDS)
+_USED = (*_JOINED_BY, *ENTITY_KINDS)
+ATOMIC = tuple((name, kind) for name, kind in ENRICHED if name not in ENTITY_KINDS)
 _BLANK = r"[ \t\r\n]"
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
 
@@ -82,7 +86,7 @@ def _exact_data(column: str, text: str) -> str:
     compact = f"regexp_replace({text}, {literal(f'({_STRING})|{_BLANK}++')}, '$1')"
     data = f"regexp_extract({compact}, {literal(_DATA)}, 1)"
     objects = f"array({data})"
-    if _KINDS[column] == "CONTEXT":
+    if ENTITY_KINDS[column] == "CONTEXT":
         objects = f"regexp_extract_all(substr({data}, 2), {literal(_NESTED)}, 0)"
     texts = f"transform({objects}, o -> nullif(regexp_extract(o, {literal(_DATA)}, 1), ''))"
     return f"if(coalesce({text}, '') rlike {literal(_REWRITTEN)}, {texts}, array())"
@@ -92,13 +96,13 @@ def _rebuilt(column: str) -> str:
     "SQL that writes an envelope `e` again, of what was parsed, without white space."
     one = """concat('{{"schema":"', {0}.schema, '","data":', {0}.data, '}}')""".format
     several = f"concat('[', array_join(transform(e.data, x -> {one('x')}), ','), ']')"
-    data = several if _KINDS[column] == "CONTEXT" else one("e.data")
+    data = several if ENTITY_KINDS[column] == "CONTEXT" else one("e.data")
     return f"""concat('{{"schema":"', e.schema, '","data":', {data}, '}}')"""
 
 
 def _entities_in(column: str, text: str, event_id: str) -> str:
     "SQL for the entities in the text of a column, in order: `kind`, `place`, `schema`, `address`, `data`."
-    kind = _KINDS[column]
+    kind = ENTITY_KINDS[column]
     # a text that cannot be read gives one entity that is null
     items = "coalesce(e.data, array(null))" if kind == "CONTEXT" else "array(e.data)"
     # what gives its text when it is written again was parsed without loss
@@ -124,7 +128,7 @@ def _is_taken(skip: Sequence[str]) -> str:
 
 def _all_entities(texts: Mapping[str, str], skip: Sequence[str] = ()) -> str:
     "SQL for the entities of an event, of SQL for the texts of its columns."
-    columns, event_id = [c for c in _KINDS if c in texts], texts["event_id"]
+    columns, event_id = [c for c in ENTITY_KINDS if c in texts], texts["event_id"]
     found = ", ".join(_entities_in(c, texts[c], event_id) for c in columns)
     if not skip:
         return f"concat({found})"
@@ -150,8 +154,8 @@ def check_shreddable(schema: T.StructType) -> None:
         if field.name in kinds and not isinstance(field.dataType, _FITTING[wanted]):
             raise OutputError(
                 f"The column {field.name} is {field.dataType.simpleString()}, and tables of entities want "
-                f"{wanted}{' (JSON text)' if field.name in _KINDS else ''}. Cast it upstream (JSON events: "
-                "input_schema), or choose another output_format."
+                f"{wanted}{' (JSON text)' if field.name in ENTITY_KINDS else ''}. Cast it upstream "
+                "(JSON events: input_schema), or choose another output_format."
             )
 
 
@@ -159,11 +163,11 @@ def _entity_texts(events: DataFrame) -> dict[str, Column]:
     "The texts that entities are made of. Raises `MissingColumnError` if nothing can be made of the columns."
     present = types_of(events.schema)
     missing = [name for name in _JOINED_BY if name not in present]
-    if missing or not any(name in present for name in _KINDS):
-        wanted, names = missing or list(_KINDS), list(present)
+    if missing or not any(name in present for name in ENTITY_KINDS):
+        wanted, names = missing or list(ENTITY_KINDS), list(present)
         raise MissingColumnError(
-            f"Entities lie in {', '.join(_KINDS)}, and are joined by {' and '.join(_JOINED_BY)}; missing: "
-            f"{', '.join(wanted)}.{did_you_mean(wanted[0], names)} Found: {', '.join(names[:8])}."
+            f"Entities lie in {', '.join(ENTITY_KINDS)}, and are joined by {' and '.join(_JOINED_BY)}; "
+            f"missing: {', '.join(wanted)}.{did_you_mean(wanted[0], names)} Found: {', '.join(names[:8])}."
         )
     texts = {}
     for name in (name for name in _USED if name in present):
@@ -328,14 +332,14 @@ def _atomic_cell(cells: Column, name: str, kind: str, truncate: bool) -> Column:
 
 
 # %% ../../nbs/formats/50_shred.ipynb #070f29ab
-_PLAIN = {  # cells that are atomic cells as they are
+PLAIN_CELLS = {  # cells that are atomic cells as they are
     "timestamp": "(?:[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3})?+",
     "int": "(?:-?[1-9][0-9]{0,8}|0)?+",
     "double": "(?:-?(?:[1-9][0-9]{0,6}|0)[.](?:[0-9]{0,7}[1-9]|0))?+",
 }
 
 
-def _is_plain(patterns: Mapping[str, str] = _PLAIN) -> Column:
+def _is_plain(patterns: Mapping[str, str] = PLAIN_CELLS) -> Column:
     "Is the text of all of `_dd_cells` that are no text what is to be written?"
     typed = [(name, kind) for name, kind in ENRICHED if kind in patterns]
     pattern = r"\t".join(patterns[kind] for _, kind in typed)
@@ -348,7 +352,7 @@ def _is_plain(patterns: Mapping[str, str] = _PLAIN) -> Column:
 def _plain_line() -> Column:
     "The atomic cells of `_dd_cells` as they are, with tabs between."
     runs = []
-    for has_entities, run in groupby(range(len(NAMES)), key=lambda place: NAMES[place] in _KINDS):
+    for has_entities, run in groupby(range(len(NAMES)), key=lambda place: NAMES[place] in ENTITY_KINDS):
         places = list(run)
         if not has_entities:
             runs.append(F.slice("_dd_cells", places[0] + 1, len(places)))
@@ -467,7 +471,7 @@ def entity_types(
     whose kind is null stands for events without any.
     """
     schemas = []
-    for column, kind in _KINDS.items():
+    for column, kind in ENTITY_KINDS.items():
         data = f"{envelope(column, cell_of(column), 'struct<schema: string>')}.data"
         items = data if kind == "CONTEXT" else f"array({data})"
         found = f"transform({items}, x -> struct('{kind}' as kind, x.schema as schema))"
@@ -556,8 +560,8 @@ def wide_row(
 
 
 # %% ../../nbs/formats/50_shred.ipynb #5eb418fa
-_PLAIN_JSON = _PLAIN | {"double": "(?:-?(?:[1-9][0-9]{0,6}|0(?![.]000))[.](?:[0-9]{0,7}[1-9]|0))?+"}
-_ODD_TEXT = r'["\\\x00-\x08\x0a-\x1f\ufffd]'  # what JSON writes in another way; a tab is between cells
+PLAIN_MEMBERS = PLAIN_CELLS | {"double": "(?:-?(?:[1-9][0-9]{0,6}|0(?![.]000))[.](?:[0-9]{0,7}[1-9]|0))?+"}
+ODD_TEXT = r'["\\\x00-\x08\x0a-\x1f\ufffd]'  # what JSON writes in another way; a tab is between cells
 
 
 def _plain_member(name: str, kind: str) -> str:
@@ -589,7 +593,7 @@ def wide_lines(
     short = f"concat('{{', concat_ws(',', {members}), {place})"
     anew = f"concat(trim(trailing '}}' from {flat_json([name for name, _ in ATOMIC])}), {place})"
     long = f"get(transform(_dd_odd, _dd_cells -> {anew}), 0)"
-    plain = _is_plain(_PLAIN_JSON) & ~F.rlike(_plain_line(), F.lit(_ODD_TEXT))
+    plain = _is_plain(PLAIN_MEMBERS) & ~F.rlike(_plain_line(), F.lit(ODD_TEXT))
     rows = _split_lines(lines, plain, F.expr(short), F.expr(long))
     found = _with_entities(rows, {name: name for name in _USED}, compat, skip)
     keys = "array_distinct(transform(_dd_items, x -> x.key))"

@@ -50,10 +50,10 @@ from ..formats.batches import Batch, spelled_time
 from ..formats.reading import Source
 from ..manifest.ledger import Claim
 from ..manifest.protocol import Manifest, check_rerun
-from .carry import Carried, Carrier
+from .carry import Carrier
 from .erased import erased_ids, mark_erased, without_forgotten
 from .job import Job
-from .write import Attempt
+from .write import Attempt, Carried
 from ..rules.cross_batch import KEY, id_key, pair_key
 from ..rules.deduplicate import decide
 from dedup_nb.rules.keys import (

@@ -45,7 +45,7 @@ from .job import stages_of
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #e41fb1f5
 from ..manifest.ledger import FencedError, Ledger, ManifestError, who
-from .carry import Carried, Carrier, carry_by_arrow, choose_carrier, why_not_arrow
+from .carry import Carrier, carry_by_arrow, choose_carrier, why_not_arrow
 from .commit import Written, committed_files, discard, finish, publish_pending
 from dedup_nb.pipeline.decide import (
     DecidedBatch,
@@ -77,8 +77,8 @@ from dedup_nb.pipeline.job import (
 from .todo import choose_batches, compare_with_commits, parts_of_table
 from dedup_nb.pipeline.write import (
     Attempt,
+    Carried,
     EventsTable,
-    Kept,
     all_but_decided,
     check_columns_fit,
     rows_that_stay,
@@ -131,13 +131,10 @@ def _write_batch(job: Job, b: DecidedBatch) -> Written:
     else:
         stay = rows_that_stay(decided, b.source, b.keys, output)
     columns = b.before.get("wide_columns")
-    kept: Callable[..., Kept] = partial(
-        write_kept, b.source, b.ids.hashes, b.ids.broadcast, stay, attempt, output, columns
-    )
-    if b.carried and b.carrier.is_arrow:
-        kept = Kept if b.carried.is_all else partial(kept, left=b.carried.left, carried=True)
+    sure = b.source, b.ids.hashes, b.ids.broadcast
+    carried = b.carried if b.carrier.is_arrow else None
     works: dict[str, Callable[[], Any]] = {
-        "kept": kept,
+        "kept": partial(write_kept, *sure, stay, attempt, output, columns, carried),
         "dropped": partial(write_dropped, decided, attempt, b.erased is not None),
         "verdicts": partial(write_verdicts, pairs, attempt),
         "hot": partial(hottest_ids, pairs),
@@ -294,7 +291,7 @@ def _without_empty(job: Job, found: Found) -> Found:
     """
     empty = [b.batch_id for b in found.batches if not b.bytes]
     is_known = not job.manifest or job.recipe.missing_fingerprint or job.stream
-    if is_known or not empty or job.places.input.format not in ("json", "parquet"):
+    if is_known or not empty or job.places.input.format not in ("json", "csv", "parquet"):
         return found
     note = f"without files, or with empty ones, left for a later run: {some_of(empty)}"
     return replace(found, batches=tuple(b for b in found.batches if b.bytes), notes=(*found.notes, note))

@@ -12,6 +12,7 @@ __all__ = [
     "Attempt",
     "attempt_folder",
     "folder_in_attempt",
+    "attempt_name",
     "token_of",
     "write_rows",
     "list_written",
@@ -22,6 +23,7 @@ __all__ = [
     "write_delta",
     "delta_files",
     "check_columns_fit",
+    "Carried",
     "Kept",
     "rows_that_stay",
     "all_but_decided",
@@ -39,7 +41,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
 from typing import Any
@@ -103,6 +105,7 @@ from dedup_nb.formats.shred import (
     wide_lines,
     wide_row,
 )
+from ..formats.shred_blocks import TypeRow, sum_types
 from ..formats.wide_rows import columns_as_json, columns_from_json, fitted_types, given_columns
 from ..rules.cross_batch import KEY, Fate, fate_of, id_key
 from ..rules.deduplicate import VERDICTS, clean_rows, dropped_rows, kept_lines, kept_rows
@@ -371,6 +374,15 @@ def folder_in_attempt(
     above, name = os.path.split(before)
     own = f"{_ATTEMPT}={token}" if "=" in name else token
     return f"{above}/{own}{os.path.dirname(path)[len(before) :]}"
+
+
+def attempt_name(
+    folder: str,  # below that of a batch: of a table
+    token: str,
+) -> str:
+    "What the folder of an attempt is called inside that of a table: a partition among partitions."
+    is_plain = folder in (WIDE_FOLDER, *_TABLES)
+    return token if is_plain else f"{_ATTEMPT}={token}"
 
 
 def token_of(folder: str | None) -> str | None:
@@ -674,11 +686,21 @@ def check_columns_fit(
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #8a8c864c
 @dataclass(frozen=True)
+class Carried:
+    "What Arrow set aside."
+
+    is_all: bool  # were there sure rows alone, and are they written?
+    suspects: DataFrame  # raw rows of the suspect ids, with `_dd_id`
+    left: DataFrame | None  # events that are sure, or lines for tables, and for Spark to write
+    types: Sequence[TypeRow] = ()  # of the entities that are written
+
+
+@dataclass(frozen=True)
 class Kept:
     "What became of the kept rows of a batch."
 
     staged: DataFrame | None = None  # set aside, for the one transaction of a table
-    types: Sequence[Mapping[str, Any]] = ()  # of the entities, see `shred.entity_types`
+    types: Sequence[TypeRow] = ()  # of the entities
     wide: _WideColumns | None = None
 
 
@@ -717,16 +739,20 @@ def write_kept(
     attempt: Attempt,
     output: Output,
     committed: Mapping[str, Any] | None = None,  # the wide columns of the batch's last commit
-    left: DataFrame | None = None,  # events that are sure, where all others are written already
-    carried: bool = False,  # are they?
+    carried: Carried | None = None,  # what Arrow left, where it wrote the sure rows
 ) -> Kept:
     "Write the rows that are sure, and with them the suspects that stay."
-    if carried:
-        if left is not None:
-            stay = clean_rows(left, source.columns).unionAll(stay)
-        write_rows(stay, attempt, "events", output_format="text" if _lines_of(source, output) else "parquet")
-        return Kept()
     lines = _lines_of(source, output)
+    if carried and carried.is_all:
+        return Kept(types=carried.types)
+    if carried:
+        if (left := carried.left) is not None:
+            stay = (left if lines else clean_rows(left, source.columns)).unionAll(stay)
+        if output.has_entities:
+            kept = _write_entities(stay, stay, attempt, output, committed)
+            return replace(kept, types=sum_types([*carried.types, *kept.types]))
+        write_rows(stay, attempt, "events", output_format="text" if lines else "parquet")
+        return Kept()
     sure = rows_of(lines() if lines else source.plain(), ids, inside=False, broadcast=broadcast)
     clean = sure.select("value") if lines else clean_rows(sure, source.columns)
     rows = clean.unionAll(stay)

@@ -15,7 +15,7 @@ from dedup_nb.formats.enriched import decoded
 
 def sure_ones(spark, lines):
     "How many lines Arrow calls an event; the exact way must say the same of each."
-    sure = [surely_events(line.encode() + b"\n") is not None for line in lines]
+    sure = [not surely_events(line.encode() + b"\n")[1][0] for line in lines]
     rows = spark.createDataFrame(list(zip(lines, sure)), "value string, sure boolean")
     judged = decoded(rows).select("sure", "_dd_good").where("sure")
     assert judged.where("not _dd_good").isEmpty()
@@ -25,6 +25,14 @@ def sure_ones(spark, lines):
 def test_what_arrow_calls_an_event_is_one(spark):
     odd = [line(**{name: cell}) for name, cells in CELLS.items() for cell in cells]
     assert 0 < sure_ones(spark, [*odd, *odd_lines(1500)]) < 1500
+
+
+def test_a_line_that_is_none_makes_few_others_doubtful():
+    good, odd = [line(page_title=str(n)) for n in range(2000)], odd_lines(20)
+    mixed = [*good[:1000], *odd, *good[1000:]]
+    table, doubtful = surely_events("".join(f"{text}\n" for text in mixed).encode())
+    alone = [surely_events(text.encode() + b"\n")[1][0] for text in mixed]
+    assert table.num_rows == (~doubtful).sum() > 1900 and not any(~doubtful & alone)
 
 
 @pytest.mark.soak

@@ -76,7 +76,10 @@ def carried(spark, source, output, how, **more):
     settings = dict(input=source, output=output, input_format="parquet", manifest="none", carry=how)
     done = run(Config(**{**settings, "synthetic": "quarantine", **more}), spark).batches[0]
     areas, are_lines = {}, more.get("output_format") == "enriched_tsv"
-    for area in ("events", "dropped", "verdicts"):
+    has_tables = more.get("output_format") in ("shredded", "wide_row")
+    if has_tables:
+        areas["events"] = sorted(lines_of_tables(Path(output, "events")))
+    for area in ("dropped", "verdicts") if has_tables else ("events", "dropped", "verdicts"):
         reader = spark.read.text if area == "events" and are_lines else spark.read.parquet
         rows = reader(f"{output}/{area}/*/*")
         text = rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}))
@@ -86,8 +89,17 @@ def carried(spark, source, output, how, **more):
         if done["counts"]["bad"]
         else []
     )
-    told = {name: done[name] for name in ("counts", "reasons", "verdicts", "hot_ids", "notes")}
+    told = {
+        name: done.get(name) for name in ("counts", "reasons", "verdicts", "hot_ids", "notes", "entities")
+    }
     return areas | told, done["carried_by"]
+
+
+def lines_of_tables(folder):
+    "Each line with the folder of its table, without that of the attempt."
+    for path in folder.rglob("part-*"):
+        table = path.relative_to(folder).parts[:-2]
+        yield from ((table, line) for line in path.read_bytes().splitlines())
 
 
 def check_both_ways(spark, tmp_path, source, **more):
@@ -215,7 +227,7 @@ def test_tables_whose_files_do_not_say_their_rows(spark, tmp_path, odd):
 
 ASIDE = {  # Spark writes, or nobody: Arrow only picks the rows that need a look
     "parquet": [dict(mode="decide"), dict(output_format="json"), dict(partition_by="event_fingerprint")],
-    "enriched_tsv": [dict(mode="decide"), dict(output_format="json"), dict(output_format="shredded")],
+    "enriched_tsv": [dict(mode="decide"), dict(output_format="json")],
 }
 
 
@@ -297,10 +309,17 @@ def test_a_damaged_file_is_named_and_leaves_nothing(spark, source, tmp_path):
 # --- lines
 
 
-OTHERS = dict(output_format="enriched_tsv"), dict(manifest="lake")
+TABLES = dict(output_format="shredded", shred_layout="classic"), dict(output_format="wide_row")
+SKIP = "iglu:com.snowplowanalytics.snowplow/web_page/jsonschema/1-*-*"
+OTHERS = [
+    dict(output_format="enriched_tsv"),
+    dict(manifest="lake"),
+    dict(output_format="shredded", shred_layout="6.x", skip_schemas=SKIP),
+    dict(output_format="wide_row", compat="snowplow"),
+]
 
 
-@pytest.mark.parametrize("more", [{}, *(pytest.param(more, marks=SLOW) for more in OTHERS)], ids=str)
+@pytest.mark.parametrize("more", [{}, *TABLES, *(pytest.param(more, marks=SLOW) for more in OTHERS)], ids=str)
 def test_lines_are_carried_alike(spark, tmp_path, more):
     odd = [line(**{name: cell}) for name, cells in CELLS.items() for cell in cells]
     write_lines(tmp_path / "in/run=1/a", *odd, *odd_lines(400), end="\r\n")
