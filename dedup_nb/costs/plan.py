@@ -15,6 +15,7 @@ from statistics import median
 from textwrap import fill
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..base.config import Input
@@ -254,20 +255,25 @@ def plan_workload(
 
 
 # %% ../../nbs/05_costs/20_plan.ipynb #fbbbb903
-_FOOTERS = 5  # that are read
-_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
+_FEW = 5  # files that are looked into
+_SAMPLE = 8 << 20  # bytes of each of them, unpacked
+_CODECS = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
 
 
 def _size(files: Iterable[InputFile]) -> int:
     return sum(file.size for file in files)
 
 
+def _some(files: Sequence[InputFile]) -> list[InputFile]:
+    "A few of the files, from the first to the last."
+    n = min(len(files), _FEW)
+    last, gaps = len(files) - 1, max(1, n - 1)
+    return [files[round(i * last / gaps)] for i in range(n)]
+
+
 def _rows_by_footers(files: Sequence[InputFile]) -> tuple[float, str]:
     "Rows of Parquet files, scaled up from a few of them, and how they were found out."
-    n = min(len(files), _FOOTERS)
-    last, gaps = len(files) - 1, max(1, n - 1)
-    some = [files[round(i * last / gaps)] for i in range(n)]
-    rows = 0
+    some, rows = _some(files), 0
     for file in some:
         fs, inner = filesystem(file.path)
         try:
@@ -277,18 +283,34 @@ def _rows_by_footers(files: Sequence[InputFile]) -> tuple[float, str]:
             why = f"{file.path} is not readable as parquet: {first_line(wrong)}"
             raise InputError(f"{why} Set the right format with --input-format.") from None
     scale = _size(files) / _size(some)
-    how = f"by the footers of {n} of {counted(len(files), 'Parquet file')}"
+    how = f"by the footers of {len(some)} of {counted(len(files), 'Parquet file')}"
     return rows * scale, how
 
 
-def _rows_by_size(files: Sequence[InputFile], kind: str, prices: Prices) -> tuple[float, str]:
-    "The same of files of lines, by what a line takes."
-    size = _size(files)
-    packed = _size(file for file in files if file.path.endswith(_PACKED))
-    rows = packed / prices[f"{kind}_gz_row_bytes"]
-    rows += (size - packed) / prices[f"{kind}_row_bytes"]
+def _lines_at_start(file: InputFile) -> tuple[int, int]:
+    "The lines at the start of a file, and the bytes that they take in it, packed or not."
+    fs, inner = filesystem(file.path)
+    try:
+        with fs.open_input_file(inner) as stored:
+            packed = re.search(r"[.](gz|bz2|zst)$", file.path)
+            text = pa.CompressedInputStream(stored, _CODECS[packed[1]]) if packed else stored
+            start = text.read(_SAMPLE)
+            is_whole = len(start) < _SAMPLE
+            used = file.size if is_whole else stored.tell()
+    except (OSError, ValueError) as wrong:
+        raise InputError(f"{file.path} cannot be read: {first_line(wrong)} Is it damaged?") from None
+    return start.count(b"\n") + (is_whole and not start.endswith(b"\n")), used
+
+
+def _rows_by_sample(files: Sequence[InputFile]) -> tuple[float, str]:
+    "The same of files of lines, by the lines at the start of a few of them."
+    some = [*map(_lines_at_start, _some(files))]
+    lines, used = map(sum, zip(*some))
+    rows = lines * _size(files) / used
     number = counted(len(files), "file")
-    how = f"by {megabytes(size)} in {number}, {size / rows:.0f} bytes a row"
+    if used == _size(files):
+        return rows, f"counted in {number}"
+    how = f"by the first {megabytes(used)} of {len(some)} of {number}, {used / lines:.0f} bytes a row"
     return rows, how
 
 
@@ -315,11 +337,11 @@ class _Facts:
     notes: Sequence[str] = ()
 
 
-def _facts_of_input(source: Input, batch_id: str | None, prices: Prices) -> _Facts:
+def _facts_of_input(source: Input, batch_id: str | None) -> _Facts:
     "List an input, and reckon its rows. Raises `InputError` if there are none."
-    if source.format not in ("enriched_tsv", "json", "parquet"):
+    if source.format not in ("enriched_tsv", "json", "csv", "parquet"):
         raise ConfigError(
-            f"A plan goes by files of enriched_tsv, json or parquet; input_format is {source.format}. "
+            f"A plan goes by files of enriched_tsv, json, csv or parquet; input_format is {source.format}. "
             "Give numbers (--events-per-day), or the profile.json that dedup profile writes."
         )
     found = find_batches(source, batch_id)
@@ -328,7 +350,7 @@ def _facts_of_input(source: Input, batch_id: str | None, prices: Prices) -> _Fac
     if files and source.format == "parquet":
         rows, how = _rows_by_footers(files)
     elif files:
-        rows, how = _rows_by_size(files, source.format, prices)
+        rows, how = _rows_by_sample(files)
     if not rows:
         raise InputError(f"{source.path} has no rows. Name another input, or plan with --events-per-day.")
     how = f"{counted(round(rows), 'row')} in {counted(len(batches), 'batch', 'batches')}, {how}"
@@ -374,7 +396,7 @@ def plan_input(
     if profile:
         facts = _facts_of_profile(profile, source, batch_id)
     else:
-        facts = _facts_of_input(source, batch_id, prices)
+        facts = _facts_of_input(source, batch_id)
     given = amounts(duplicate_share=facts.share, batches_per_day=facts.per_day) | given
     often = given.get("batches_per_day", 1)
     given["events_per_day"] = max(1, often, facts.rows / facts.batches * often)
