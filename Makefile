@@ -17,10 +17,11 @@ CORE := tests/rules tests/laws tests/manifest tests/formats tests/pipeline/test_
 .PHONY: setup demo lint test test-slow test-all test-spark40 test-spark42 recipes soak evidence bench samples export docs notebooks lock clean
 
 setup: $(STAMP)
+	@sh .ci/check_java.sh
 
 # a copy of the environment is good until what it was made from changes
 $(STAMP): pyproject.toml constraints.txt .ci/check_java.sh
-	@sh .ci/check_java.sh
+	@sh .ci/check_java.sh  # before what takes a minute
 	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "$(PYTHON) is not there: install Python 3.11, or name another with make PYTHON=python3.12"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

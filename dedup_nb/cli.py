@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -77,7 +78,7 @@ _OF_MANIFEST = (  # what leads to one
     "output manifest manifest_path dynamodb_table dynamodb_endpoint aws_region duplicate_storage_config"
 ).split()
 _OF_BATCHES = (
-    "input input_format input_schema input_where minimum_timestamp batch_pattern batch_id "
+    "input input_format input_schema csv_delimiter input_where minimum_timestamp batch_pattern batch_id "
     "since until skip_batches"
 ).split()
 _OF_TABLES = "event_id event_fingerprint order_by missing_fingerprint fingerprint_columns".split()
@@ -643,25 +644,64 @@ def _do(args: argparse.Namespace) -> int:
         raise
 
 
+def _raise_interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _knowing_of_stops() -> Iterator[Callable[[], bool]]:
+    "Was SIGINT or SIGTERM sent? PySpark handles the one, and then whatever talks to Java fails somehow."
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    read, write = os.pipe()
+    for end in (read, write):
+        os.set_blocking(end, False)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _raise_interrupt)
+
+    def was_sent() -> bool:
+        with suppress(BlockingIOError):
+            return bool({signal.SIGINT, signal.SIGTERM}.intersection(os.read(read, 64)))
+        return False
+
+    try:
+        yield was_sent
+    finally:
+        signal.set_wakeup_fd(before)
+        for end in (read, write):
+            os.close(end)
+
+
+def _report_stop() -> int:
+    print("dedup: interrupted; what is committed stays, the rest is done by the next run", file=sys.stderr)
+    return 130
+
+
+def _report(wrong: Exception) -> int:
+    "Say what went wrong, of what nobody foresaw with the whole trace in a file; the exit code."
+    if isinstance(wrong, DedupError):
+        return _report_failure(wrong)
+    with tempfile.NamedTemporaryFile("w", prefix="dedup-", suffix=".log", delete=False) as log:
+        log.write(masked(traceback.format_exc()))
+    code = _report_failure(DedupError(f"{type(wrong).__name__}: {str(wrong).strip()[:500]}"))
+    print(f"The whole trace is in {log.name}", file=sys.stderr)
+    return code
+
+
 def _exit_code(args: argparse.Namespace) -> int:
     "Do what a command says, and tell what hinders it."
-    try:
-        with lines_shown(sys.stderr if getattr(args, "json", False) else None):
-            return _do(args)
-    except DedupError as wrong:
-        return _report_failure(wrong)
-    except KeyboardInterrupt:
-        words = "dedup: interrupted; what is committed stays, the rest is done by the next run"
-        print(words, file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        return 0
-    except Exception as wrong:
-        with tempfile.NamedTemporaryFile("w", prefix="dedup-", suffix=".log", delete=False) as log:
-            log.write(masked(traceback.format_exc()))
-        code = _report_failure(DedupError(f"{type(wrong).__name__}: {str(wrong).strip()[:500]}"))
-        print(f"The whole trace is in {log.name}", file=sys.stderr)
-        return code
+    with _knowing_of_stops() as was_stopped:
+        try:
+            with lines_shown(sys.stderr if getattr(args, "json", False) else None):
+                return _do(args)
+        except KeyboardInterrupt:
+            return _report_stop()
+        except BrokenPipeError:
+            return 0
+        except Exception as wrong:
+            return _report_stop() if was_stopped() else _report(wrong)
 
 
 # %% ../nbs/90_cli.ipynb #d306c478

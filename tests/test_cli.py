@@ -450,3 +450,11 @@ print("lost")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, "1\n"), done.stderr
+
+
+def test_a_machine_without_java_is_told_so_in_one_line():
+    Path("in").mkdir()
+    Path("in/a").write_text("x\n")
+    done = apart("run", "--input", "in", "--output", "out", **NO_SPARK)
+    [line] = done.stderr.splitlines()
+    assert done.returncode == 2 and "needs Java 17 or later; found: none (/nowhere/bin/java)" in line

@@ -8,6 +8,7 @@ __all__ = [
     "GROUPS",
     "setting",
     "order_parts",
+    "delimiter_of",
     "unfit_batch_id",
     "is_on_databricks",
     "epoch_seconds",
@@ -100,11 +101,12 @@ class _Storage:
     input: str | None = _input("events: a folder, a file, or a table name")
     output: str | None = _output("folder for everything the run leaves")
     input_format: str = _input(
-        "how it is stored", "enriched_tsv", allowed="enriched_tsv json parquet delta table"
+        "how it is stored", "enriched_tsv", allowed="enriched_tsv json csv parquet delta table"
     )
     input_schema: str | None = _input(
-        "columns of JSON events, or of Parquet folders (else text): 'n int, ...'"
+        "columns of JSON; types of CSV columns, Parquet folders (else text): 'n int, ...'"
     )
+    csv_delimiter: str = _input("what stands between the cells of CSV: one character, or tab", ",")
     input_where: str | None = _input("SQL filter that takes a slice (not for enriched_tsv)")
     output_format: str = _output(
         "how kept events are stored", "parquet", allowed="parquet delta json enriched_tsv shredded wide_row"
@@ -262,13 +264,20 @@ def _of_decisions(c: _Settings) -> Iterator[str]:
 
 
 # %% ../../nbs/base/20_config.ipynb #019999a9
+def delimiter_of(word: str) -> str:
+    "The character that the setting csv_delimiter means."
+    return "\t" if word in ("tab", "\\t") else word
+
+
 def _of_input(c: _Settings) -> Iterator[str]:
     is_tsv = c.input_format == "enriched_tsv"
-    if c.input_schema and c.input_format not in ("json", "parquet"):
+    if c.input_schema and c.input_format not in ("json", "csv", "parquet"):
         yield (
-            "input_schema is for input_format=json, or for folder "
+            "input_schema is for input_format=json or csv, or for folder "
             "columns of parquet: remove it, or set input_format."
         )
+    if len(delimiter_of(c.csv_delimiter)) != 1 or c.csv_delimiter in ('"', "\n", "\r"):
+        yield f"csv_delimiter is one character, or tab; found {c.csv_delimiter!r}."
     if c.input_where and is_tsv:
         yield (
             "input_where needs named columns, which enriched_tsv lines have not: "
@@ -675,6 +684,7 @@ class Input:
     minimum_timestamp: str | None = None
     batch_pattern: str = "run=*"
     entities: bool = False  # must they be right? Then a row whose entities are not is bad
+    delimiter: str = ","  # of CSV
 
 
 @dataclass(frozen=True)
@@ -755,7 +765,8 @@ def places_of(config: Config) -> Places:
         carry=c.carry,
     )
     where = (c.input_where, c.minimum_timestamp, c.batch_pattern)
-    events = Input(c.input or "", c.input_format, c.input_schema, *where, output.has_entities)
+    how = (output.has_entities, delimiter_of(c.csv_delimiter))
+    events = Input(c.input or "", c.input_format, c.input_schema, *where, *how)
     known = (c.manifest_path, c.dynamodb_table, c.dynamodb_endpoint, c.aws_region)
     memory = ManifestSettings(c.manifest, *known, c.create_table, c.max_wcu, c.duplicate_storage_config)
     return Places(events, output, memory)

@@ -43,6 +43,9 @@ __all__ = [
 
 # %% ../../nbs/base/40_spark.ipynb #mv000016
 import os
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -161,6 +164,32 @@ def has_delta(spark: SparkSession) -> bool:
     return True
 
 
+# %% ../../nbs/base/40_spark.ipynb #4e0a0001
+_LEAST_JAVA = 17
+
+
+def _java_here() -> str:
+    "The Java that Spark would start."
+    home = os.environ.get("JAVA_HOME")
+    return f"{home}/bin/java" if home else "java"
+
+
+def _check_java(found: str) -> None:
+    "Raise `ConfigError` for a Java that is not there, or too old, in the words of `.ci/check_java.sh`."
+    if not found.isdigit() or int(found) < _LEAST_JAVA:
+        raise ConfigError(
+            f"Spark 4 needs Java {_LEAST_JAVA} or later; found: {found} ({_java_here()}). Debian, Ubuntu: "
+            "sudo apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. "
+            "Then set JAVA_HOME to it, and run the same command again."
+        )
+
+
+def _java_version() -> str:
+    told = subprocess.run([_java_here(), "-version"], capture_output=True, text=True).stderr
+    version = re.search(r'version "(\d+)', told)
+    return version[1] if version else "none"
+
+
 # %% ../../nbs/base/40_spark.ipynb #fd5f0598
 _LISTS = ("spark.jars.packages", "spark.sql.extensions")
 _JAVA = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
@@ -177,19 +206,22 @@ def _join_settings(*parts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start(settings: Mapping[str, str], delta: bool) -> SparkSession:
-    "Start a local session. Raises `ConfigError` if its packages cannot be had."
+    "Start a local session. Raises `ConfigError` if there is no Java, or its packages cannot be had."
+    if shutil.which(_java_here()) is None:
+        _check_java("none")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the first python3 in PATH
     builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[*]")).appName("dedup_nb")
     packages = settings.get("spark.jars.packages")
     try:
         spark = builder.config(map={**settings}).getOrCreate()
     except Exception as wrong:
+        _check_java(_java_version())
         if not packages:
             raise
         without = ", or do without a memory of earlier batches: manifest=none" if delta else ""
         raise ConfigError(
             f"Spark did not start with {packages}, which it fetches from Maven the first time. "
-            f"Check Java and the network{without}."
+            f"Check the network{without}."
         ) from wrong
     if delta and not has_delta(spark):
         spark.stop()
@@ -356,7 +388,7 @@ def run_in_parallel(spark: SparkSession, *works: Callable[[], None]) -> Iterator
 LINE = "_dd_line"  # the text that a row came as
 JSON = "_dd_json"  # the same, parsed, if it is JSON: see `canonical.parsed_line`
 ORIGINAL = "original_event_id"
-_HELPERS = ("id", "line", "json", "look", "good", "own", "fp", "at", "n", "reason")
+_HELPERS = ("id", "line", "json", "look", "good", "own", "fp", "at", "n", "reason", "wrong", "text")
 
 
 def quoted(column: str) -> str:

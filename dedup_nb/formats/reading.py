@@ -61,6 +61,7 @@ from ..base.spark import JSON, LINE, PLAIN_JSON, literal, merge_columns, quoted,
 from ..base.storage import escaped, filesystem
 from .batches import Batch, InputFile
 from .blocks import lines_by_arrow, parts_of_text, size_of_parts, some_values_by_arrow
+from .csv_rows import csv_columns, csv_rows
 from .delta import AsOf, table_rows
 from dedup_nb.formats.enriched import (
     CELLS,
@@ -155,7 +156,12 @@ _MAGIC = {
 }
 _PACKED = {b"\x1f\x8b": ("gzip", ".gz"), b"BZh[1-9]1AY&SY": ("bzip2", ".bz2")}  # Spark goes by the name
 _PEEK = 1 << 16  # bytes
-_READABLE = {"enriched_tsv": "enriched TSV", "json": "JSON", "parquet": "Parquet"}  # and how they are called
+_READABLE = {
+    "enriched_tsv": "enriched TSV",
+    "json": "JSON",
+    "csv": "CSV",
+    "parquet": "Parquet",
+}  # and how they are called
 
 
 def format_of(
@@ -632,6 +638,39 @@ def _read_json(asked: _Request) -> Source:
 
 
 # %% ../../nbs/formats/40_reading.ipynb #1465c42b
+_NO_HEADER = "CSV, whose first line names the columns (or input_schema does),"
+
+
+def _read_csv(asked: _Request) -> Source:
+    "CSV files: text, but for the columns to which input_schema gives types."
+    spark, place, wanted = asked.spark, asked.place, asked.recipe.event_id
+    given = columns_of(place.schema) if place.schema else T.StructType([])
+    paths = [f.path for f in asked.batch.files if f.size]
+    files = csv_columns(paths, place.delimiter, given.fieldNames())
+    if files:
+        rows = csv_rows(spark, files, place.delimiter, given)
+    else:
+        ours = read_ddl("_dd_wrong string, _dd_text string")
+        rows = spark.createDataFrame([], T.StructType([*_columns_without_files(asked.recipe, place), *ours]))
+    schema = T.StructType([f for f in rows.schema if f.name not in ("_dd_wrong", "_dd_text")])
+    require_columns(schema.fieldNames(), dict.fromkeys(wanted, "event_id"), _NO_HEADER)
+    if place.where:  # what is no row stays: it is bad
+        rows = rows.where(f"_dd_wrong is not null or ({place.where})")
+    ids = asked.ids_of(schema, ())
+    raw = rows.withColumn("_dd_id", F.when(F.col("_dd_wrong").isNull(), ids.looked_up(schema)))
+    columns = ", ".join(map(quoted, schema.fieldNames()))
+    payload = f"coalesce(_dd_text, {_json_text(f'struct({columns})')})"
+    return _source_of_rows(
+        raw,
+        schema,
+        ids,
+        place.entities,
+        payload,
+        is_parsed="_dd_wrong is null",
+        unparsed=generic_error("array(_dd_wrong)", _NO_TIME, payload),
+    )
+
+
 def _named_folders(path: str) -> dict[str, str]:
     "The columns that Spark finds in a path: those of the last name=value folders that follow one another."
     found = re.search(r"((?:[^/]*=[^/]*/)+)(?:[^/=]*/)*[^/]*\Z", path)
@@ -845,6 +884,7 @@ def explain_read_error(
 _READERS = {
     "enriched_tsv": _read_enriched,
     "json": _read_json,
+    "csv": _read_csv,
     "parquet": _read_parquet,
     "delta": _read_table,
     "table": _read_table,

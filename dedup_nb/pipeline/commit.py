@@ -87,7 +87,7 @@ from dedup_nb.pipeline.write import (
 )
 from ..report.pages import looked_back, row_file, sum_in_words
 from ..rules.cross_batch import to_remember
-from ..rules.keys import in_one_partition_if_small
+from ..rules.keys import in_one_partition_if_small, notes_on_keys
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #24e1ae9a
 _Files = Mapping[str, list[dict[str, Any]]]  # area -> its files: path (below the output) and bytes
@@ -361,11 +361,7 @@ def _notes_of_rows(job: Job, b: DecidedBatch, written: Written) -> list[str]:
     keys, tally, notes = b.keys, b.suspects.tally, []
     if tally.read and not tally.good:
         notes.append(f"no row is an event; is input_format={job.places.input.format} right?")
-    if keys.fingerprint is None:
-        holds = {"id": "the id alone says what is the same event", "unique": "each row is taken as unique"}
-        stand_in = holds.get(keys.missing, "surrogates stand in for all fingerprints")
-        notes.append(f"the input has no column {job.recipe.event_fingerprint}: {stand_in}")
-    notes += written.notes
+    notes += [*notes_on_keys(keys, job.recipe), *written.notes]
     if ORIGINAL in b.source.columns and len(keys.id) == 1:
         # a column of the input has the name under which we keep the id that an event came with
         foreign = f"_dd_id is not null and not _dd_look and {ORIGINAL} <> ''"
@@ -376,11 +372,6 @@ def _notes_of_rows(job: Job, b: DecidedBatch, written: Written) -> list[str]:
             )
     if (wide := written.kept.wide) and wide.texts:
         notes.append(f"JSON text in this batch, as no type of theirs holds all values: {some_of(wide.texts)}")
-    if not keys.order:
-        notes.append(
-            "the input has neither etl_tstamp nor collector_tstamp: copies are ordered by their hash "
-            "alone; name order_by to choose"
-        )
     if rows := b.decisions.counts.erased:
         notes.append(
             f"{counted(rows, 'row')} of events that were erased on request: nothing of them is written"

@@ -16,7 +16,10 @@ __all__ = [
 ]
 
 # %% ../../nbs/02_rules/50_deduplicate.ipynb #mv000052
+import sys
+import warnings
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -24,16 +27,18 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ..base.canonical import field_at, with_value
-from ..base.config import Config, check_renames, recipe_of, settings
+from ..base.config import Config, Recipe, check_renames, recipe_of, settings
 from ..base.errors import OF_ALL_COPIES, ConfigError, InputError
 from ..base.spark import LINE, ORIGINAL, is_text, named, without_helper_columns
 from ..formats.enriched import renamed_line, with_duplicate_context
 from .cross_batch import cross_batch
 from dedup_nb.rules.keys import (
+    Keys,
     can_broadcast,
     check_columns,
     fit,
     is_reingested,
+    notes_on_keys,
     rows_of,
     suspect_ids,
     with_ids,
@@ -151,12 +156,14 @@ class Deduplicated:
     dropped: DataFrame  # the input's columns, then `dedup(reason, kept_event_id, kept_in_batch)`
     bad: DataFrame  # the input's columns: rows without an id
     verdicts: DataFrame  # one row per pair for which something happened
+    notes: tuple[str, ...] = ()  # what the columns leave open, in words
 
     def _repr_html_(self) -> str:
-        "The counts by verdict and reason, as a small table; Spark counts them now."
+        "The counts by verdict and reason, as a small table, and the notes; Spark counts now."
         counts = F.count(F.lit(1)).alias("pairs"), F.sum("copies").alias("rows")
         table = self.verdicts.groupBy("verdict", "reason").agg(*counts).orderBy("verdict", "reason")
-        return table.toPandas()._repr_html_()  # type: ignore[operator]  # the stubs take it for a column
+        shown = table.toPandas()._repr_html_()  # type: ignore[operator]  # the stubs take it for a column
+        return shown + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
 
 
 _FOR_FRAMES = set(
@@ -182,6 +189,20 @@ def _check_call(events: Any, given: dict[str, Any]) -> None:
 
 
 # %% ../../nbs/02_rules/50_deduplicate.ipynb #f7dd52bb
+def _notes_on(keys: Keys, recipe: Recipe) -> tuple[str, ...]:
+    "Say what the columns leave open; as a warning too, but for a notebook, which shows it with the result."
+    notes = notes_on_keys(keys, recipe)
+    if keys.fingerprint is None and keys.missing == "id":
+        notes.append(
+            "rows that share an id are copies here, whatever else differs: if some are other events, name "
+            "the columns that tell them apart in fingerprint_columns"
+        )
+    if "ipykernel" not in sys.modules:
+        for note in notes:
+            warnings.warn(note, stacklevel=3)
+    return tuple(notes)
+
+
 def deduplicate(
     events: DataFrame,  # any frame with an id column
     **settings: Any,  # names as in `Config`; no file and no environment is read
@@ -214,4 +235,4 @@ def deduplicate(
     resolved = with_decisions(distinct_with_counts(keyed), decisions)
     kept = clean_rows(clean, columns).unionByName(kept_rows(resolved, columns, keys.id))
     verdicts = decisions.where("verdict is not null").select(*VERDICTS)
-    return Deduplicated(kept, dropped_rows(resolved), bad, verdicts)
+    return Deduplicated(kept, dropped_rows(resolved), bad, verdicts, _notes_on(keys, recipe))

@@ -8,6 +8,7 @@ __all__ = [
     "BROADCAST_LIMIT",
     "Keys",
     "fit",
+    "notes_on_keys",
     "check_columns",
     "check_column_names",
     "hash_of",
@@ -172,6 +173,27 @@ def _check_case(recipe: Recipe, columns: Sequence[str]) -> None:
                 f"The column {column} would count as {lower} if it were written so. Say what it is: "
                 f"{usual[lower]}={column}."
             )
+
+
+# %% ../../nbs/02_rules/10_keys.ipynb #4e07e502
+_STAND_INS = {
+    "surrogate": "surrogates stand in for all fingerprints",
+    "unique": "each row is taken as unique",
+    "id": "the id alone says what is the same event",
+}
+
+
+def notes_on_keys(keys: Keys, recipe: Recipe) -> list[str]:
+    "Say what the columns of an input leave open."
+    notes = []
+    if keys.fingerprint is None and not recipe.fingerprint_columns:
+        notes.append(f"the input has no column {recipe.event_fingerprint}: {_STAND_INS[keys.missing]}")
+    if not keys.order:
+        notes.append(
+            "the input has neither etl_tstamp nor collector_tstamp: copies are ordered by their hash "
+            "alone; name order_by to choose"
+        )
+    return notes
 
 
 # %% ../../nbs/02_rules/10_keys.ipynb #42081402

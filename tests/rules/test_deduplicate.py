@@ -1,6 +1,7 @@
 "The rules on literal rows: who stays, under which id, who goes and why; what cannot be deduplicated."
 
 import json
+import warnings
 from collections import Counter
 from functools import cache
 
@@ -499,3 +500,15 @@ def test_a_frame_that_is_not_of_spark_is_refused_with_what_to_do(events):
     kind = type(events).__module__.partition(".")[0]
     with pytest.raises(InputError, match=rf"found {kind}.*spark.createDataFrame\(events\)"):
         deduplicate(events)
+
+
+def test_what_the_columns_leave_open_is_said_before_any_work(spark):
+    events = spark.createDataFrame([("a", 1), ("a", 2)], "event_id string, n int")
+    with pytest.warns(UserWarning, match="fingerprint_columns") as told:
+        notes = deduplicate(events).notes
+    assert [str(w.message) for w in told] == [*notes] and "the id alone says" in notes[0]
+    assert "name order_by to choose" in notes[1] and "whatever else differs" in notes[2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = deduplicate(events, fingerprint_columns="n", order_by="n")
+    assert result.notes == () and result.kept.count() == 2

@@ -1,0 +1,113 @@
+"""CSV: whatever a file holds, each line is a row, or a bad row that says its number."""
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup_nb import Config, run
+from dedup_nb.base.errors import FormatError, InputError, MissingColumnError
+from dedup_nb.formats.csv_rows import records_in
+
+
+@given(st.lists(st.lists(st.text(alphabet='ab,"\n\r é', max_size=4), min_size=1, max_size=3), max_size=6))
+def test_records_are_those_that_were_written(rows):
+    text = io.StringIO(newline="")
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
+    lines = io.StringIO(text.getvalue(), newline="")
+    assert [record.cells for record in records_in(lines, ",")] == rows
+
+
+@given(st.text(alphabet='a,"\n', max_size=30))
+def test_no_line_is_swallowed(text):
+    lines = io.StringIO(text, newline="").readlines()
+    found = [*records_in(iter(lines), ",")]
+    assert "".join(r.text for r in found).replace("\n", "") == text.replace("\n", "")
+    starts = [r.number for r in found]
+    assert starts == sorted(set(starts)) and all(1 <= n <= len(lines) for n in starts)
+
+
+def write(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        data = text if isinstance(text, bytes) else text.encode()
+        (folder / f"{name}.csv").write_bytes(data)
+    return str(folder)
+
+
+def ran(spark, source, output, **more):
+    settings = dict(input=source, output=str(output), input_format="csv", manifest="none", event_id="id")
+    [metrics] = run(Config(**{**settings, **more}), spark).batches
+    kept = spark.read.parquet(f"{output}/events/*/*").drop("original_event_id")
+    bad = []
+    if metrics["counts"]["bad"]:
+        records = [json.loads(r.value) for r in spark.read.text(f"{output}/bad/*/*").collect()]
+        bad = sorted(json.dumps(record["data"]["failure"]) for record in records)
+    return kept, bad, metrics["counts"]
+
+
+def test_rows_are_text_and_what_is_none_is_bad_by_its_number(spark, tmp_path):
+    source = write(
+        tmp_path / "in",
+        a='\ufeffid,n,page\n1,1,"a ""b"", c"\n1,1,"a ""b"", c"\n2,2,"two\nlines"\n\n3,3\n4,4,x,y\n5,5,\n,6,z\n',
+        b=b'page,id\r\nx,7\r\ny,\xff\r\n"open,8\r\nz,9\r\n',
+    )
+    kept, bad, counts = ran(spark, source, tmp_path / "out")
+    rows = {row.id: row for row in kept.collect()}
+    assert sorted(rows) == ["1", "2", "5", "7", "9"] and counts["dropped"] == 1
+    assert (rows["1"].page, rows["2"].page, rows["5"].page) == ('a "b", c', "two\nlines", None)
+    assert rows["7"].n is None and rows["7"].page == "x"
+    assert len(bad) == counts["bad"] == 5
+    for words in (
+        "Line 7: 2 cells",
+        "Line 8: 4 cells",
+        "id cannot be empty",
+        "Line 3: no UTF-8",
+        "Line 4: unexpected end",
+    ):
+        assert any(words in one for one in bad), (words, bad)
+
+
+def test_types_are_given_by_name_or_by_place(spark, tmp_path):
+    source = write(tmp_path / "in", a="id,n,at\n1,1,2026-11-20 10:00:00\n2,x,\n")
+    kept, bad, _ = ran(spark, source, tmp_path / "out", input_schema="n int, at timestamp")
+    assert dict(kept.dtypes) == {"id": "string", "n": "int", "at": "timestamp"} and kept.count() == 1
+    assert "n is no int: x" in bad[0]
+    source = write(tmp_path / "bare", a="1,1\n2,2\n2,2\n")
+    kept, _, counts = ran(spark, source, tmp_path / "out2", input_schema="id string, n int")
+    assert sorted((r.id, r.n) for r in kept.collect()) == [("1", 1), ("2", 2)] and counts["dropped"] == 1
+
+
+WRONG = {  # a file -> settings, the error, its words
+    "1,2\n3,4\n": (
+        {},
+        MissingColumnError,
+        "whose first line names the columns.* needs id; the input has 1, 2",
+    ),
+    "id,id\n": ({}, InputError, "two columns named id"),
+    "id;n\n1;2\n": ({}, InputError, "one column, 'id;n'. Set --csv-delimiter ';'"),
+    "1,2,3\n": (dict(input_schema="id string, n int"), InputError, "first line of .* has 3 cells"),
+    "id,n\n": (dict(input_schema="m int, id string"), InputError, "input_schema names m.*Found: id, n"),
+    '{"id": 1}\n': ({}, FormatError, "is JSON, but input_format is csv"),
+}
+
+
+@pytest.mark.parametrize("text", WRONG, ids=repr)
+def test_what_is_no_csv_is_said(spark, tmp_path, text):
+    more, error, words = WRONG[text]
+    source = write(tmp_path / "in", a=text)
+    with pytest.raises(error, match=words):
+        ran(spark, source, tmp_path / "out", **more)
+    assert not [*(tmp_path / "out").rglob("*.parquet")]
+
+
+def test_another_delimiter_and_a_filter(spark, tmp_path):
+    source = write(tmp_path / "in", a="id\tn\n1\t1\n2\t2\nx\n")
+    more = dict(csv_delimiter="tab", input_where="n > 1")
+    kept, bad, _ = ran(spark, source, tmp_path / "out", **more)
+    assert [r.id for r in kept.collect()] == ["2"] and len(bad) == 1
+    with pytest.raises(Exception, match="csv_delimiter is one character, or tab; found 'ab'"):
+        Config(input="a", output="b", csv_delimiter="ab")
