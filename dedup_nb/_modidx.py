@@ -1478,6 +1478,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                   'dedup_nb/formats/shred_blocks.py'),
                                                'dedup_nb.formats.shred_blocks._json_line': ( 'formats/shred_blocks.html#_json_line',
                                                                                              'dedup_nb/formats/shred_blocks.py'),
+                                               'dedup_nb.formats.shred_blocks._levels': ( 'formats/shred_blocks.html#_levels',
+                                                                                          'dedup_nb/formats/shred_blocks.py'),
                                                'dedup_nb.formats.shred_blocks._pattern': ( 'formats/shred_blocks.html#_pattern',
                                                                                            'dedup_nb/formats/shred_blocks.py'),
                                                'dedup_nb.formats.shred_blocks._plain_cells': ( 'formats/shred_blocks.html#_plain_cells',

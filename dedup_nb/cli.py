@@ -674,6 +674,7 @@ def _knowing_of_stops() -> Iterator[Callable[[], bool]]:
             os.close(end)
 
 
+# %% ../nbs/90_cli.ipynb #cu038796
 def _report_stop() -> int:
     print("dedup: interrupted; what is committed stays, the rest is done by the next run", file=sys.stderr)
     return 130

@@ -212,7 +212,7 @@ class _Once:
         self._is_local = isinstance(fs, pafs.LocalFileSystem)
         folder = filesystem(beside)[1] if self._is_local else tempfile.gettempdir()
         name = os.path.basename(path)
-        self._beside = f"{folder}/{name}.{uuid.uuid4().hex[:8]}"
+        self._beside = f"{folder}/{name}.{uuid.uuid4().hex}"
 
     def _begin(self) -> str:
         if self._is_local:

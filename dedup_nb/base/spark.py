@@ -229,6 +229,7 @@ def _start(settings: Mapping[str, str], delta: bool) -> SparkSession:
     return spark
 
 
+# %% ../../nbs/base/40_spark.ipynb #cu583050
 def get_spark(
     delta: bool = False,  # also load Delta, if the session is ours to build
     settings: Mapping[str, str] = {},  # more of them, likewise

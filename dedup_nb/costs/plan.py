@@ -266,9 +266,10 @@ def _size(files: Iterable[InputFile]) -> int:
 
 def _some(files: Sequence[InputFile]) -> list[InputFile]:
     "A few of the files, from the first to the last."
-    n = min(len(files), _FEW)
-    last, gaps = len(files) - 1, max(1, n - 1)
-    return [files[round(i * last / gaps)] for i in range(n)]
+    number = min(len(files), _FEW)
+    last, gaps = len(files) - 1, max(1, number - 1)
+    places = (round(i * last / gaps) for i in range(number))
+    return [files[place] for place in places]
 
 
 def _rows_by_footers(files: Sequence[InputFile]) -> tuple[float, str]:
@@ -287,6 +288,7 @@ def _rows_by_footers(files: Sequence[InputFile]) -> tuple[float, str]:
     return rows * scale, how
 
 
+# %% ../../nbs/05_costs/20_plan.ipynb #cu791642
 def _lines_at_start(file: InputFile) -> tuple[int, int]:
     "The lines at the start of a file, and the bytes that they take in it, packed or not."
     fs, inner = filesystem(file.path)

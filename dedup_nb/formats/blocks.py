@@ -301,8 +301,10 @@ def _odd_lines(block: bytes) -> np.ndarray:  # of bool
     data = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(data == ord("\n"))
     tabs = np.flatnonzero(data == ord("\t"))
-    cells = np.diff(np.searchsorted(tabs, ends), prepend=0) + 1
-    odd = (cells != len(NAMES)) | (np.diff(ends, prepend=-1) > LONGEST_NAME)
+    before = np.searchsorted(tabs, ends)
+    cells = np.diff(before, prepend=0) + 1
+    lengths = np.diff(ends, prepend=-1)
+    odd = (cells != len(NAMES)) | (lengths > LONGEST_NAME)
     for found in re.finditer(re.escape(DUPLICATE.encode()), block):
         odd[np.searchsorted(ends, found.start())] = True
     if not block.isascii() and not _is_utf8(block):
@@ -339,6 +341,7 @@ def _are_right(cells: pa.Array, name: str, minimum: int | None) -> bool:
     return not earliest.is_valid or earliest.value >= minimum
 
 
+# %% ../../nbs/formats/35_blocks.ipynb #cu028617
 def _which_fail(cells: pa.Array, are_right: Callable[[pa.Array], bool]) -> np.ndarray:  # of bool
     "Which cells do not pass, and a few beside them?"
     found, waiting = np.zeros(len(cells), bool), [(0, len(cells))]

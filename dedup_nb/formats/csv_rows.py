@@ -91,6 +91,7 @@ def _lines_of(path: str) -> Iterator[str]:
         yield from text
 
 
+# %% ../../nbs/formats/38_csv_rows.ipynb #cu696970
 def _first_record(path: str, delimiter: str) -> Record | None:
     "Read the first record of a file; None for an empty one."
     return next(records_in(_lines_of(path), delimiter), None)
@@ -137,11 +138,11 @@ def csv_columns(
     if given and named.isdisjoint(given):
         return [_without_header(path, first, given) for path, first in firsts.items()]
     files = [_with_header(path, first) for path, first in firsts.items()]
-    names = {name for file in files for name in file.columns}
+    names = [*dict.fromkeys(name for file in files for name in file.columns)]
     if files and (lacking := [name for name in given if name not in names]):
+        hint = did_you_mean(lacking[0], names)
         raise InputError(
-            f"input_schema names {some_of(lacking)}, which no file has.{did_you_mean(lacking[0], [*names])} "
-            f"Found: {some_of([*names])}."
+            f"input_schema names {some_of(lacking)}, which no file has.{hint} Found: {some_of(names)}."
         )
     return files
 
@@ -167,15 +168,19 @@ def _batch_of(records: Sequence[Record], file: CsvFile, names: Sequence[str]) ->
     "Records as rows of text."
     width = len(file.columns)
     faults = [_fault(record, width) for record in records]
-    rows = [[None] * width if fault else r.cells for r, fault in zip(records, faults)]
+    rows, texts = [], []
+    for record, fault in zip(records, faults):
+        rows.append([None] * width if fault else record.cells)
+        texts.append(record.text.encode(errors="replace").decode() if fault else None)
     cells = dict(zip(file.columns, zip(*rows)))
     nobody = [None] * len(records)
-    columns = [pa.array([cell or None for cell in cells.get(name, nobody)], pa.string()) for name in names]
-    texts = [r.text.encode(errors="replace").decode() if f else None for r, f in zip(records, faults)]
-    return pa.record_batch(
-        [*columns, pa.array(faults, pa.string()), pa.array(texts, pa.string())],
-        [*names, "_dd_wrong", "_dd_text"],
-    )
+    columns: dict[str, list[str | None]] = {}
+    for name in names:
+        found = cells.get(name, nobody)
+        columns[name] = [cell or None for cell in found]
+    columns |= {"_dd_wrong": faults, "_dd_text": texts}
+    arrays = [pa.array(values, pa.string()) for values in columns.values()]
+    return pa.record_batch(arrays, [*columns])
 
 
 def _read_files(
@@ -190,6 +195,7 @@ def _read_files(
             yield _batch_of(some, file, names)
 
 
+# %% ../../nbs/formats/38_csv_rows.ipynb #cu588610
 def csv_rows(
     spark: SparkSession,
     files: Sequence[CsvFile],

@@ -637,7 +637,7 @@ def _read_json(asked: _Request) -> Source:
     )
 
 
-# %% ../../nbs/formats/40_reading.ipynb #1465c42b
+# %% ../../nbs/formats/40_reading.ipynb #cu203102
 _NO_HEADER = "CSV, whose first line names the columns (or input_schema does),"
 
 
@@ -671,6 +671,7 @@ def _read_csv(asked: _Request) -> Source:
     )
 
 
+# %% ../../nbs/formats/40_reading.ipynb #cu173056
 def _named_folders(path: str) -> dict[str, str]:
     "The columns that Spark finds in a path: those of the last name=value folders that follow one another."
     found = re.search(r"((?:[^/]*=[^/]*/)+)(?:[^/=]*/)*[^/]*\Z", path)

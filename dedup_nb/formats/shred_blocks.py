@@ -56,6 +56,17 @@ class Entity(NamedTuple):
     data: str  # JSON
 
 
+_BEYOND = re.compile("[\U00010000-\U0010ffff]")  # characters that Spark's parser writes as escapes
+_DEEP = 24  # levels of which Spark looks for the text that came
+
+
+def _levels(value: Any) -> int:
+    "How deep are objects and lists nested?"
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return 1 + max(map(_levels, value), default=0) if isinstance(value, list) else 0
+
+
 def _wrapped(schema: str, data: str) -> str:
     return f'{{"schema":"{schema}","data":{data}}}'
 
@@ -65,9 +76,13 @@ def entities_in(
     column: str,  # of ENTITY_KINDS
 ) -> list[Entity] | None:  # None: perhaps Spark reads it in another way
     "Read the entities of a cell."
+    if not text.isascii() and _BEYOND.search(text):
+        return None
     kind = ENTITY_KINDS[column]
     try:
         envelope = _parse(text)
+        if text.count("[") + text.count("{") > _DEEP < _levels(envelope):
+            return None
         items = envelope["data"] if kind == "CONTEXT" else [envelope["data"]]
         if not all(type(item["data"]) is dict and re.match(IGLU_URI, item["schema"]) for item in items):
             return None

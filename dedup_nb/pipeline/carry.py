@@ -484,6 +484,7 @@ def _carry_lines(plan: ArrowPlan, part: Sequence[TextPart], suspects: np.ndarray
                 left.add(lines) if events is None else sure.add(_kept(events.to_batches()[0], sure.schema))
 
 
+# %% ../../nbs/06_pipeline/45_carry.ipynb #cu780813
 def _carry_part(plan: ArrowPlan, number: int, suspects: np.ndarray) -> list[Any]:
     "Carry one part; its rows that are sure, suspect, left, and the types of its entities as JSON."
     part: Any = plan.parts[number]

@@ -163,7 +163,8 @@ class Deduplicated:
         counts = F.count(F.lit(1)).alias("pairs"), F.sum("copies").alias("rows")
         table = self.verdicts.groupBy("verdict", "reason").agg(*counts).orderBy("verdict", "reason")
         shown = table.toPandas()._repr_html_()  # type: ignore[operator]  # the stubs take it for a column
-        return shown + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        notes = (f"<p>{escape(note)}</p>" for note in self.notes)
+        return "".join([shown, *notes])
 
 
 _FOR_FRAMES = set(

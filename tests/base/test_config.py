@@ -240,7 +240,7 @@ def test_the_page_of_settings_and_the_help_are_made_of_the_table():
 
 
 def test_every_public_setting_is_there():
-    names = "input output input_format input_schema input_where output_format output_table "
+    names = "input output input_format input_schema csv_delimiter input_where output_format output_table "
     names += "table_may_grow partition_by shred_layout skip_schemas wide_row_schema truncate_atomic carry "
     names += "batch_pattern batch_id etl_time since until "
     names += "max_batches skip_batches mode event_id null_in_id event_fingerprint "

@@ -52,7 +52,8 @@ def ran(spark, source, output, **more):
 def test_rows_are_text_and_what_is_none_is_bad_by_its_number(spark, tmp_path):
     source = write(
         tmp_path / "in",
-        a='\ufeffid,n,page\n1,1,"a ""b"", c"\n1,1,"a ""b"", c"\n2,2,"two\nlines"\n\n3,3\n4,4,x,y\n5,5,\n,6,z\n',
+        a='\ufeffid,n,page\n1,1,"a ""b"", c"\n1,1,"a ""b"", c"\n2,2,"two\nlines"\n\n'
+        "3,3\n4,4,x,y\n5,5,\n,6,z\n",
         b=b'page,id\r\nx,7\r\ny,\xff\r\n"open,8\r\nz,9\r\n',
     )
     kept, bad, counts = ran(spark, source, tmp_path / "out")

@@ -12,7 +12,17 @@ from dedup_nb.formats.shred_blocks import TableRules, shred_block, sum_types
 SKIP = ("iglu:com.snowplowanalytics.snowplow/web_page/jsonschema/1-*-*",)
 MORE = {  # cells that are right; only some are written as they came
     "contexts": [
-        ENVELOPE % (ITEM % text) for text in ('"\\u00e4"', '"ä\u2028"', "1.5", "1.50", "[1,null]", " 1")
+        ENVELOPE % (ITEM % text)
+        for text in (
+            '"\\u00e4"',
+            '"ä\u2028"',
+            "1.5",
+            "1.50",
+            "[1,null]",
+            " 1",
+            '"😀"',
+            "[" * 30 + "0.0001" + "]" * 30,
+        )
     ],
     "derived_contexts": [ENVELOPE % f"{ITEM % 1},{ITEM % 2}"],
     "page_title": ['a "b"', "a\\b", "\ufffd", "\x01", ""],
