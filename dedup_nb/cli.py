@@ -658,7 +658,8 @@ def _knowing_of_stops() -> Iterator[Callable[[], bool]]:
     for end in (read, write):
         os.set_blocking(end, False)
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _raise_interrupt)
 
     def was_sent() -> bool:
@@ -669,6 +670,8 @@ def _knowing_of_stops() -> Iterator[Callable[[], bool]]:
     try:
         yield was_sent
     finally:
+        if handler is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, handler)
         signal.set_wakeup_fd(before)
         for end in (read, write):
             os.close(end)

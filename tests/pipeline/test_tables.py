@@ -72,7 +72,7 @@ FOLDERS = {
 )
 def test_a_run_leaves_a_table_for_events_and_one_for_each_type(spark, source_of, layout):
     folder = source_of()
-    m = batch_metrics(spark, folder, shred_layout=layout, carry="spark")
+    m = batch_metrics(spark, folder, shred_layout=layout)
     assert m["counts"] == {"read": 5, "bad": 1, "kept": 3, "dropped": 1, "renamed": 1, "suspects": 3}
     tables, (events, clicks) = lines_by_folder(folder), FOLDERS[layout]
     assert len(tables[events]) == 3 and all(line.count("\t") == 127 for line in tables[events])
@@ -123,7 +123,7 @@ def test_the_message_says_what_is_there(spark, source_of):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_one_command_loads_a_batch_into_redshift(spark, source_of, layout):
     folder = source_of()
-    batch_metrics(spark, folder, shred_layout=layout, carry="spark")
+    batch_metrics(spark, folder, shred_layout=layout)
     out = folder / "out"
     text = (out / "runs/1/copy.sql").read_text()
     assert text.startswith("BEGIN;") and text.endswith("COMMIT;\n") and text.count("COPY atomic.") == 4
@@ -292,7 +292,7 @@ def test_a_schema_of_both_kinds_and_an_event_that_looks_like_an_entity(spark, so
     both = line_of(event_id=A, unstruct_event=own, contexts=envelope("contexts", [entity("click", {"n": 2})]))
     pages = envelope("contexts", [entity("page", {"n": 3})])
     folder = source_of([both, line_of(event_id=B, app_id='{"schema":{}', contexts=pages)])
-    m = batch_metrics(spark, folder, shred_layout=layout, carry="spark")
+    m = batch_metrics(spark, folder, shred_layout=layout)
     assert m["counts"]["kept"] == 2
     assert m["entities"] == {"com.acme/click/1": 2, "com.acme/page/1": 1}
     told = json.loads((folder / "out/events/batch_id=1/shredding_complete.json").read_text())["data"]
