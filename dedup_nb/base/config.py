@@ -101,7 +101,9 @@ class _Storage:
     input: str | None = _input("events: a folder, a file, or a table name")
     output: str | None = _output("folder for everything the run leaves")
     input_format: str = _input(
-        "how it is stored", "enriched_tsv", allowed="enriched_tsv json csv parquet delta table"
+        "how it is stored; auto: what the first bytes of three files say",
+        "auto",
+        allowed="auto enriched_tsv json csv parquet delta table",
     )
     input_schema: str | None = _input(
         "columns of JSON; types of CSV columns, Parquet folders (else text): 'n int, ...'"
@@ -271,7 +273,7 @@ def delimiter_of(word: str) -> str:
 
 def _of_input(c: _Settings) -> Iterator[str]:
     is_tsv = c.input_format == "enriched_tsv"
-    if c.input_schema and c.input_format not in ("json", "csv", "parquet"):
+    if c.input_schema and c.input_format not in ("auto", "json", "csv", "parquet"):
         yield (
             "input_schema is for input_format=json or csv, or for folder "
             "columns of parquet: remove it, or set input_format."
@@ -283,7 +285,7 @@ def _of_input(c: _Settings) -> Iterator[str]:
             "input_where needs named columns, which enriched_tsv lines have not: "
             "filter upstream, or use another input_format."
         )
-    if c.minimum_timestamp and not is_tsv:
+    if c.minimum_timestamp and c.input_format not in ("auto", "enriched_tsv"):
         yield "minimum_timestamp looks at the times of enriched_tsv lines: use input_where for other formats."
     if is_tsv and (c.event_id, c.event_fingerprint) != (("event_id",), "event_fingerprint"):
         yield "enriched_tsv has fixed columns: leave event_id and event_fingerprint as they are."

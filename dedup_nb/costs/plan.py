@@ -35,6 +35,7 @@ from dedup_nb.costs.estimate import (
     usd,
 )
 from ..formats.batches import Batch, InputFile, find_batches, spelled_time
+from ..formats.detect import shown_format
 from ..report.page import html_table, paragraph
 
 # %% ../../nbs/05_costs/20_plan.ipynb #bdc45488
@@ -341,15 +342,16 @@ class _Facts:
 
 def _facts_of_input(source: Input, batch_id: str | None) -> _Facts:
     "List an input, and reckon its rows. Raises `InputError` if there are none."
-    if source.format not in ("enriched_tsv", "json", "csv", "parquet"):
+    found = find_batches(source, batch_id)
+    kind = shown_format(source, found.batches)
+    if kind in ("delta", "table"):
         raise ConfigError(
-            f"A plan goes by files of enriched_tsv, json, csv or parquet; input_format is {source.format}. "
+            f"A plan goes by files of enriched_tsv, json, csv or parquet; input_format is {kind}. "
             "Give numbers (--events-per-day), or the profile.json that dedup profile writes."
         )
-    found = find_batches(source, batch_id)
     batches, rows, how = found.batches, 0.0, ""
     files = [file for batch in batches for file in batch.files if file.size]
-    if files and source.format == "parquet":
+    if files and kind == "parquet":
         rows, how = _rows_by_footers(files)
     elif files:
         rows, how = _rows_by_sample(files)

@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from ..base.config import Config, Recipe, check_renames, limits_of, needs_delta, places_of, recipe_of
 from ..base.errors import ConfigError, counted, did_you_mean, grouped, text_table
 from ..base.spark import get_spark, named, temporary_conf
-from ..formats.batches import asked_batches, find_batches
+from ..formats.batches import asked_batches
+from ..formats.detect import find_input, known_format
 from ..formats.reading import read_batch
 from dedup_nb.rules.keys import (
     Keys,
@@ -232,8 +233,9 @@ def read_events(
         raise ConfigError(
             "A comparison needs input. Give --input DIR, DEDUP_INPUT or a line in settings.ini."
         )
-    place, limits, recipe = places_of(config).input, limits_of(config), recipe_of(config)
-    batches = asked_batches(find_batches(place, limits.batch_id).batches, limits)
+    config, found = find_input(config, config.batch_id)
+    place, recipe = places_of(config).input, recipe_of(config)
+    batches = asked_batches(found.batches, limits_of(config))
     if not batches:
         raise ConfigError("No batch is left to compare. See since, until and skip_batches.")
     sources = [read_batch(spark, batch, place, recipe, ids_of(recipe)) for batch in batches]
@@ -251,6 +253,7 @@ def compare_input(
     recipe, note = _with_possible_synthetic(recipe_of(config)), ""
     if recipe.synthetic != config.synthetic:
         note = "dedup_nb: with synthetic=quarantine, as nobody can rename ids of several columns."
+    config = known_format(config)
     spark = spark or get_spark(needs_delta(places_of(config).input), addresses=[config.input])
     with temporary_conf(spark):
         return Comparison(_compare(read_events(spark, config), ways, recipe), note)

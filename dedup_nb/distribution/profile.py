@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ..base.canonical import field_at
-from ..base.config import Config, Input, Limits, Recipe, limits_of, needs_delta, places_of, recipe_of
+from ..base.config import Config, Recipe, limits_of, needs_delta, places_of, recipe_of
 from ..base.errors import ConfigError, DedupError, counted, grouped, lines_shown, share
 from ..base.spark import get_spark, persisted, stage_parquet, temporary_conf
 from ..base.storage import absolute, check_writable, remove_folder, s3_in_words, write_text
@@ -42,7 +42,8 @@ from dedup_nb.distribution.measures import (
     numbers_of,
     reached,
 )
-from ..formats.batches import Batch, asked_batches, find_batches
+from ..formats.batches import Batch, asked_batches
+from ..formats.detect import find_input
 from ..formats.reading import explain_read_error, read_batch
 from dedup_nb.report.page import (
     BAD,
@@ -646,16 +647,16 @@ def profile_events(
 _LOG = logging.getLogger(__name__)
 
 
-def _find_batches(source: Input, limits: Limits) -> tuple[list[Batch], tuple[str, ...]]:
+def _find_batches(config: Config) -> tuple[Config, list[Batch], tuple[str, ...]]:
     "The batches that are asked for, oldest first, and which folders are left out."
-    found = find_batches(source, limits.batch_id)
-    asked = asked_batches(found.batches, limits)
+    config, found = find_input(config, config.batch_id)
+    asked = asked_batches(found.batches, limits_of(config))
     if not asked:
         why = " ".join([*found.unfit, "See since, until and skip_batches."])
         raise ConfigError(f"No batch is left to profile. {why}")
     for line in found.notes:
         _LOG.info("  note: %s", line)
-    return asked, found.unfit
+    return config, asked, found.unfit
 
 
 @contextmanager
@@ -702,14 +703,14 @@ def profile(
             f"A profile needs {' and '.join(missing)}. "
             f"Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini."
         )
-    places, recipe, ends = places_of(config), recipe_of(config), [time.monotonic()]
-    source, output = places.input, absolute(places.output.path)
+    recipe, ends, output = recipe_of(config), [time.monotonic()], absolute(places_of(config).output.path)
 
     def say(step: str, what: str) -> None:
         ends.append(time.monotonic())
         _LOG.info("  %s of 3 %s: %s, %.1f s", len(ends) - 1, step, what, ends[-1] - ends[-2])
 
-    batches, unfit = _find_batches(source, limits_of(config))
+    config, batches, unfit = _find_batches(config)
+    source = places_of(config).input
     spark = spark or get_spark(needs_delta(source), addresses=[source.path, output])
     with temporary_conf(spark), _in_our_words(batches), _keep_as_files(output) as stage:
         sources = [read_batch(spark, batch, source, recipe, ids_of(recipe)) for batch in batches]

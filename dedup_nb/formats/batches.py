@@ -11,6 +11,7 @@ __all__ = [
     "spelled_time",
     "is_asked_for",
     "asked_batches",
+    "is_delta_table",
     "find_batches",
 ]
 
@@ -314,6 +315,12 @@ def _only(found: Found, path: str, batch_id: str) -> Found:
     )
 
 
+def is_delta_table(folder: str) -> bool:
+    "Does a folder have the log of a Delta table?"
+    fs, inner = filesystem(folder)
+    return fs.get_file_info(f"{inner.rstrip('/')}/_delta_log").type == pafs.FileType.Directory
+
+
 def find_batches(
     source: Input,  # path, format, batch_pattern
     batch_id: str | None = None,  # only this one; or the name of an input without batch folders
@@ -327,7 +334,8 @@ def find_batches(
         name = batch_id or source.path.replace("`", "").split(".")[-1]
         return _whole(source, Batch(name, (), source.path))
     listed, base, pattern = _list_input(source.path), absolute(source.path), source.batch_pattern
-    batches, beside = ([], []) if source.format == "delta" else _batches_below(base, pattern, listed)
+    is_table = source.format == "delta" or source.format == "auto" and is_delta_table(base)
+    batches, beside = ([], []) if is_table else _batches_below(base, pattern, listed)
     if not batches:
         is_file = bool(listed) and not listed[0][0]
         name = batch_id or _name_input(base, pattern, is_file)

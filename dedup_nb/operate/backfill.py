@@ -31,11 +31,11 @@ from dedup_nb.base.errors import (
     utc,
 )
 from ..base.storage import absolute, remove_folder, s3_in_words, write_text
-from ..formats.batches import Batch, find_batches
+from ..formats.batches import Batch
 from ..formats.reading import explain_read_error, read_batch
 from ..pipeline.commit import check_all_read, committed_files
 from ..pipeline.decide import KeyScan, scan_keys, sums_of, time_of_batch
-from ..pipeline.job import Job, RunOptions, job_settings, open_job, record_output
+from ..pipeline.job import Job, RunOptions, find_for_job, open_job, record_output
 from ..pipeline.todo import choose_batches, compare_with_commits, record_input
 from ..pipeline.write import Attempt
 from ..rules.cross_batch import KEY, Fate, keys_of_new_ids
@@ -221,6 +221,7 @@ def _fill_all(job: Job, todo: Sequence[Batch]) -> Iterator[dict[str, Any]]:
 
 # %% ../../nbs/07_operate/30_backfill.ipynb #8b87ebc8
 @s3_in_words()
+@lines_shown()
 def backfill(
     config: Config,  # input, output, since, until, skip_batches, ...
     spark: SparkSession | None = None,
@@ -232,18 +233,17 @@ def backfill(
     Per batch: batch_id, etl_time; rows: the good ones; pairs; repeats: copies within the batch; known: rows
     of pairs that earlier runs had; new: pairs; used: units and requests, with DynamoDB.
     """
-    settings = job_settings(config, "backfill")
-    places, limits = settings.places, settings.limits
+    settings, listed = find_for_job(config, "backfill")
+    places = settings.places
     if places.memory.kind == "none":
         raise _no_manifest()
-    listed = find_batches(places.input, limits.batch_id)
     found, left = _only_committed(listed.batches, places.input)
     # history is taken whole: max_batches is for what a run moves
-    settings = replace(settings, limits=replace(limits, rerun=False, max_batches=len(found)))
+    settings = replace(settings, limits=replace(settings.limits, rerun=False, max_batches=len(found)))
     # how the ids of an archive are written, only enriched TSV says
     case = "lower" if places.input.format == "enriched_tsv" else None
     options = RunOptions(force=force)
-    with lines_shown(), open_job(settings, spark, id_case=case, options=options) as job:
+    with open_job(settings, spark, id_case=case, options=options) as job:
         ledger = job.ledger()
         advice = "To fill them in as well: dedup forget, then backfill again."
         chosen = compare_with_commits(found, ledger, job.output, advice=advice)

@@ -25,6 +25,7 @@ __all__ = [
     "JobSettings",
     "memory_of",
     "job_settings",
+    "find_for_job",
     "id_case",
     "Stream",
     "RunOptions",
@@ -82,6 +83,10 @@ from dedup_nb.base.storage import (
     remove_file,
     write_text,
 )
+
+# %% ../../nbs/06_pipeline/10_job.ipynb #mv0000zz
+from ..formats.batches import Found
+from ..formats.detect import find_input
 from ..manifest.lake import lake_exists, lake_store
 from dedup_nb.manifest.ledger import (
     FORMAT,
@@ -445,8 +450,26 @@ def job_settings(
     return JobSettings(recipe, places, limits_of(config), config.chosen())
 
 
-def id_case(input_format: str) -> str:
-    "How a format writes its ids, as a manifest records it."
+# %% ../../nbs/06_pipeline/10_job.ipynb #675336zz
+def find_for_job(
+    config: Config,
+    what: str,  # run, backfill: for messages
+) -> tuple[JobSettings, Found]:
+    "Resolve the settings of a job, and find its batches, which may say how they are stored."
+    settings = job_settings(config, what)
+    name, before = settings.limits.batch_id, None
+    folder, mark, number = (name or "").rpartition("~")
+    if config.input_format == "auto":
+        before = (noted_output(settings.places.output.path) or {}).get("input_format")
+    # a batch of late files is found by the folder that it came from
+    known, found = find_input(config, folder if mark and number.isdigit() else name, before)
+    return settings if known is config else job_settings(known, what), found
+
+
+def id_case(input_format: str) -> str | None:
+    "How a format writes its ids, as a manifest records it; None: nobody can say."
+    if input_format == "auto":
+        return None
     return "lower" if input_format == "enriched_tsv" else "as it is"
 
 

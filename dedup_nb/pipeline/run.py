@@ -39,7 +39,7 @@ from dedup_nb.base.storage import (
     s3_in_words,
     s3_refusal,
 )
-from ..formats.batches import Batch, Found, find_batches, is_asked_for
+from ..formats.batches import Batch, Found, is_asked_for
 from ..formats.reading import Source, explain_read_error, read_batch
 from .job import stages_of
 
@@ -67,8 +67,8 @@ from dedup_nb.pipeline.job import (
     Progress,
     RunOptions,
     check_output,
+    find_for_job,
     id_case,
-    job_settings,
     looked_folder,
     made_with,
     open_job,
@@ -291,7 +291,8 @@ def _without_empty(job: Job, found: Found) -> Found:
     """
     empty = [b.batch_id for b in found.batches if not b.bytes]
     is_known = not job.manifest or job.recipe.missing_fingerprint or job.stream
-    if is_known or not empty or job.places.input.format not in ("json", "csv", "parquet"):
+    has_columns = not is_known and job.places.input.format in ("json", "csv", "parquet")
+    if not empty or not (has_columns or job.places.input.format == "auto"):
         return found
     note = f"without files, or with empty ones, left for a later run: {some_of(empty)}"
     return replace(found, batches=tuple(b for b in found.batches if b.bytes), notes=(*found.notes, note))
@@ -392,6 +393,7 @@ def _process_all(job: Job, todo: _Todo) -> Summary:
 
 
 @s3_in_words()
+@lines_shown()
 def run(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
@@ -403,12 +405,9 @@ def run(
     and committed ones whose input changed, are left out and named in the summary's `troubles`. Raises
     `DedupError` and its kinds.
     """
-    settings = job_settings(config, "run")
-    source, name = settings.places.input, settings.limits.batch_id
-    folder, mark, number = (name or "").rpartition("~")
-    # a batch of late files is found by the folder that it came from
-    found = find_batches(source, folder if mark and number.isdigit() else name)
-    with lines_shown(), open_job(settings, spark, id_case=id_case(source.format), options=options) as job:
+    settings, found = find_for_job(config, "run")
+    case = id_case(settings.places.input.format)
+    with open_job(settings, spark, id_case=case, options=options) as job:
         _check_streams(job)
         ledger = job.ledger()
         if job.manifest and not options.accept_empty_manifest:

@@ -47,6 +47,7 @@ from dedup_nb.base.storage import (
     write_text,
 )
 from ..formats.batches import spelled_time
+from ..formats.detect import known_format
 from ..pipeline.commit import committed_files, remove_unlisted
 from ..pipeline.job import RunOptions, Stream
 from ..pipeline.run import run
@@ -373,10 +374,11 @@ def read_stream(
     max_files: int = 1000,  # in a micro-batch
 ) -> DataFrame:
     "Watch a folder, or a Delta table. Raises `ConfigError` for a format that cannot be watched."
+    config = known_format(config)
     kind, path = config.input_format, absolute(_input_of(config))
     if max_files < 1:
         raise ConfigError(f"A micro-batch has 1 file or more; found --max-files {max_files}.")
-    if kind not in (*_LINES, "parquet", "delta"):
+    if kind not in (*_LINES, "auto", "parquet", "delta"):
         raise ConfigError(
             f"input_format={kind} cannot be watched: wanted enriched_tsv, json, parquet or delta."
         )
@@ -386,6 +388,8 @@ def read_stream(
             f"Nothing is in {config.input}. A stream begins with a folder that has a file."
             f"{did_you_mean(name, set(names_in(above)) - {name})}"
         )
+    if kind == "auto":
+        raise ConfigError(f"No file in {config.input} has a row yet to say its format. Set --input-format.")
     # Spark would leave out, and not say so, what is a week older than the newest file
     limits = {"maxFilesPerTrigger": str(max_files), "maxFileAge": "36500d"}
     reader = spark.readStream.options(**limits, **WHOLE_FILES)
@@ -449,6 +453,7 @@ def follow(
             raise ConfigError(
                 f"The {what} {path} lies in the input, and would be read as events: choose another."
             )
+    config = known_format(config)
     watched = _watched_path(config)
     _LOG.info("Watching %s: each micro-batch is a batch of %s, and a line here", watched, config.output)
     # the rows of the micro-batches are read already

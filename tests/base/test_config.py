@@ -39,7 +39,7 @@ def mistakes(*args, **parameters):
 def test_without_a_settings_file_the_defaults_hold():
     config = Config.load()
     assert (config.input_format, config.synthetic, config.retention_days) == (
-        "enriched_tsv",
+        "auto",
         "rename_later",
         180,
     )
@@ -153,9 +153,9 @@ def test_numbers_have_limits(name, least, most):
         ({"natural": "off"}, "set synthetic=off too"),
         ({"natural": "off", "synthetic": "off"}, "or set manifest=none"),
         ({"event_id": "event_fingerprint", "input_format": "json"}, "the same column: name two"),
-        ({"input_schema": "a int"}, "input_schema is for input_format=json"),
-        ({"input_where": "a = 1"}, "input_where needs named columns"),
-        ({"event_id": "uuid"}, "enriched_tsv has fixed columns"),
+        ({"input_schema": "a int", "input_format": "delta"}, "input_schema is for input_format=json"),
+        ({"input_where": "a = 1", "input_format": "enriched_tsv"}, "input_where needs named columns"),
+        ({"event_id": "uuid", "input_format": "enriched_tsv"}, "enriched_tsv has fixed columns"),
         ({"missing_fingerprint": "unique", "fingerprint_columns": "a"}, "remove one of the two"),
         ({"missing_fingerprint": "id", "fingerprint_columns": "a"}, "remove one of the two"),
         ({"order_by": "event_id"}, "leave it out of order_by"),

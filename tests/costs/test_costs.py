@@ -356,8 +356,10 @@ def test_a_profile_tells_rows_and_share():
 
 
 def test_an_input_that_cannot_be_planned_says_why():
-    with pytest.raises(ConfigError, match="input_format is delta. Give numbers .*, or the profile.json"):
-        plan_input(Input("t", "delta"))
+    Path("t/_delta_log").mkdir(parents=True)
+    for form in ("delta", "auto"):
+        with pytest.raises(ConfigError, match="input_format is delta. Give numbers .*, or the profile.json"):
+            plan_input(Input("t", form))
     with pytest.raises(InputError, match="Wanted the input nowhere"):
         plan_input(Input("nowhere"))
     Path("empty/run=1").mkdir(parents=True)

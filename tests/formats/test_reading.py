@@ -1,9 +1,7 @@
 "What is read: formats told apart, lines, Parquet, Delta folders, tables."
 
-import bz2
 import gzip
 import json
-import lzma
 import random
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -12,7 +10,6 @@ import pyarrow as pa
 import pytest
 from inputs import (
     ELSEWHERE,
-    JSON_LINE,
     MARK,
     bad_rows,
     found_in,
@@ -27,140 +24,8 @@ from spread import configured
 from dedup_nb.base.config import Input, Recipe
 from dedup_nb.base.errors import FormatError, InputError, MissingInputError
 from dedup_nb.formats.batches import Batch, InputFile
-from dedup_nb.formats.reading import check_format, explain_read_error, format_of, read_batch
+from dedup_nb.formats.reading import explain_read_error, read_batch
 from dedup_nb.rules.keys import ids_of
-
-# --- formats told apart ------------------------------------------------------------------------------------
-
-
-STARTS = {
-    "tsv": (line().encode(), "enriched_tsv"),
-    "tsv with a mark": (MARK + line().encode(), "enriched_tsv"),
-    "json": (JSON_LINE, "json"),
-    "json with a mark": (MARK + JSON_LINE, "json"),
-    "json after empty lines": (b"\n\n  " + JSON_LINE, "json"),
-    "parquet": (b"PAR1...", "parquet"),
-    "orc": (b"ORC...", "ORC"),
-    "avro": (b"Obj\x01...", "Avro"),
-    "zip": (b"PK\x03\x04...", "a zip archive"),
-    "zstd": (b"\x28\xb5\x2f\xfd...", "compressed with zstd"),
-    "empty": (b"", None),
-    "text": (b"nothing in particular\n", None),
-    "a bad line": (line().encode() + b"\t", None),
-    "tsv like orc": (line(app_id="ORCID-web").encode(), "enriched_tsv"),
-    "tsv like parquet": (line(app_id="PAR1S").encode(), "enriched_tsv"),
-    "tsv like orc after a bad line": (b"ORCID\n" + line().encode(), None),
-    "parquet of lines": (b"PAR1\x15\0" + line().encode() + b"\n", "parquet"),
-    "tsv after a line of json": (JSON_LINE + line().encode(), None),
-}
-
-
-@pytest.mark.parametrize("start, kind", STARTS.values(), ids=STARTS)
-def test_a_format_is_told_by_its_beginning(start, kind):
-    assert format_of(start) == kind
-
-
-@pytest.mark.parametrize("packed", ["", ".gz"])
-@pytest.mark.parametrize(
-    "content, wanted, said",
-    [
-        (
-            "parquet",
-            "enriched_tsv",
-            "is Parquet, but input_format is enriched_tsv. Set --input-format parquet",
-        ),
-        ("parquet", "json", "is Parquet, but input_format is json. Set --input-format parquet"),
-        ("json", "enriched_tsv", "is JSON, but input_format is enriched_tsv. Set --input-format json"),
-        ("json", "parquet", "is JSON, but input_format is parquet. Set --input-format json"),
-        ("tsv", "json", "is enriched TSV, but input_format is json. Set --input-format enriched_tsv"),
-        ("tsv", "parquet", "is enriched TSV, but input_format is parquet. Set --input-format enriched_tsv"),
-        ("text", "parquet", "is text, but input_format is parquet. Store it as text, gzip or Parquet"),
-        (
-            "orc",
-            "enriched_tsv",
-            "is ORC, but input_format is enriched_tsv. Store it as text, gzip or Parquet",
-        ),
-        ("avro", "json", "is Avro, but input_format is json. Store it"),
-        ("zip", "enriched_tsv", "is a zip archive, but input_format is enriched_tsv. Store it"),
-        ("zstd", "enriched_tsv", "is compressed with zstd, but input_format is enriched_tsv. Store it"),
-        ("tsv", "enriched_tsv", None),
-        ("json", "json", None),
-        ("parquet", "parquet", None),
-        ("text", "enriched_tsv", None),
-        ("text", "json", None),
-        ("tsv like orc", "enriched_tsv", None),
-        ("tsv after a line of json", "enriched_tsv", None),
-        ("tsv after a line of json", "json", None),
-        ("tsv after a line of json", "parquet", "is text, but input_format is parquet. Store it"),
-        ("empty", "enriched_tsv", None),
-    ],
-)
-def test_a_wrong_format_is_named_with_the_right_setting(tmp_path, content, wanted, said, packed):
-    path = write_lines(tmp_path / "in" / f"b{packed}", STARTS[content][0])
-    write_lines(tmp_path / "in" / f"a{packed}", STARTS[content][0])
-    [batch] = found_in(tmp_path / "in").batches
-    if not said:
-        return check_format(batch, wanted)
-    with pytest.raises(FormatError) as wrong:
-        check_format(batch, wanted)
-    assert f"{path.parent}/a{packed} {said}" in str(wrong.value) and "Nothing was written" in str(wrong.value)
-
-
-@pytest.mark.parametrize(
-    "name, pack, said",
-    [
-        (
-            "a.gzip",
-            gzip.compress,
-            "is gzip, and Spark unpacks only names that end in .gz. Rename the file so",
-        ),
-        ("a.json.GZ", gzip.compress, "is gzip, and Spark unpacks only names that end in .gz. Rename"),
-        ("a", bz2.compress, "is bzip2, and Spark unpacks only names that end in .bz2. Rename the file so"),
-        (
-            "a.gz",
-            bz2.compress,
-            "is not gzip, and Spark unpacks all names that end in .gz. Rename the file wi",
-        ),
-        ("a.json.gz", bytes, "is not gzip, and Spark unpacks all names that end in .gz. Rename the file wi"),
-        (
-            "a.bz2",
-            bytes,
-            "is not bzip2, and Spark unpacks all names that end in .bz2. Rename the file without",
-        ),
-        ("a.xz", lzma.compress, "is compressed with xz, but input_format is json. Store it as text, gzip or"),
-        ("a.gz", gzip.compress, None),
-        ("a.bz2", bz2.compress, None),
-        ("a.gzip", bytes, None),
-    ],
-)
-def test_lines_that_are_packed_otherwise_than_their_name_says_are_refused(tmp_path, name, pack, said):
-    (tmp_path / name).write_bytes(pack(JSON_LINE))
-    [batch] = found_in(tmp_path / name).batches
-    if not said:
-        return check_format(batch, "json")
-    with pytest.raises(FormatError) as wrong:
-        check_format(batch, "json")
-    assert f"{tmp_path}/{name} {said}" in str(wrong.value)
-
-
-@pytest.mark.parametrize("odd", [0, 5, 9])
-def test_one_file_of_another_format_at_either_end_or_in_the_middle_is_found(tmp_path, odd):
-    for i in range(10):
-        write_lines(tmp_path / "in" / f"part-{i}", JSON_LINE if i == odd else line())
-    [batch] = found_in(tmp_path / "in").batches
-    with pytest.raises(FormatError, match=f"part-{odd} is JSON"):
-        check_format(batch, "enriched_tsv")
-
-
-@pytest.mark.parametrize("there", ["nothing", "a folder"])
-def test_a_file_that_cannot_be_opened_any_more_is_named(tmp_path, there):
-    path = write_lines(tmp_path / "in" / "a.tsv", line())
-    [batch] = found_in(tmp_path / "in").batches
-    path.unlink()
-    if there == "a folder":
-        path.mkdir()
-    with pytest.raises(InputError, match=r"a.tsv cannot be opened, though .*: .*run the batch again"):
-        check_format(batch, "enriched_tsv")
 
 
 @pytest.mark.parametrize("wanted", ["parquet", "enriched_tsv", "json"])
@@ -250,7 +115,7 @@ def test_an_empty_folder_is_a_batch_without_rows(spark, tmp_path, kind):
 
 
 def test_lines_of_zstd_are_refused_before_anything_is_read(spark, tmp_path):
-    write_lines(tmp_path / "a.tsv.zst", STARTS["zstd"][0])
+    write_lines(tmp_path / "a.tsv.zst", b"\x28\xb5\x2f\xfd...")
     with pytest.raises(FormatError, match="a.tsv.zst is compressed with zstd.*Store it as text, gzip"):
         opened(spark, tmp_path)
 

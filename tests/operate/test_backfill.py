@@ -84,7 +84,8 @@ def test_a_backfill_of_another_format_or_without_a_column_fills_nothing(spark, t
     with pytest.raises(DedupError, match="payload_hsh"):
         backfill(config(two, event_fingerprint="payload_hsh", **new), spark)
     with pytest.raises(DedupError, match="is Parquet, but input_format is enriched_tsv"):
-        backfill(Config(input=str(two / "out/events/batch_id=1"), batch_id="1", **new), spark)
+        kept = str(two / "out/events/batch_id=1")
+        backfill(Config(input=kept, input_format="enriched_tsv", batch_id="1", **new), spark)
     assert not files(two / "new/manifest")
 
 

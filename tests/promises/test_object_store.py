@@ -19,7 +19,7 @@ from dedup_nb.base.storage import (
     write_text,
 )
 from dedup_nb.formats.batches import find_batches
-from dedup_nb.formats.reading import check_format
+from dedup_nb.formats.detect import check_format
 from dedup_nb.manifest.ledger import Ledger, Marker
 from dedup_nb.operate.history import runs
 from dedup_nb.pipeline.commit import (

@@ -25,7 +25,7 @@ from dedup_nb.base.spark import _join_settings
 from dedup_nb.base.storage import remove_folder
 from dedup_nb.dynamodb.connection import s3_policy
 from dedup_nb.formats.batches import find_batches
-from dedup_nb.formats.reading import check_format
+from dedup_nb.formats.detect import check_format
 from dedup_nb.pipeline.job import check_output
 
 SECRET = "a secret that is never seen"

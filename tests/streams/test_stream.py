@@ -257,7 +257,9 @@ def test_lines_come_from_the_folders_that_are_batches(spark, tmp_path):
         (tmp_path / "in" / name).mkdir(parents=True)
         (tmp_path / "in" / name / "lines.txt").write_text(f"{name}\n")
     (tmp_path / "in/truth.csv").write_text("no event\n")
-    found = rows_taken(read_stream(spark, Config(input=str(tmp_path / "in"))), spark, tmp_path)
+    found = rows_taken(
+        read_stream(spark, Config(input=str(tmp_path / "in"), input_format="json")), spark, tmp_path
+    )
     assert sorted(r.value for r in found.collect()) == ["run=1", "run=2/part"]
 
 
@@ -323,7 +325,7 @@ def test_what_a_stream_cannot_do_is_said_before_it_starts(spark, tmp_path):
     with pytest.raises(FormatError, match="Is input_format=parquet right"):
         read_stream(spark, Config(input=str(tmp_path / "in"), input_format="parquet"))
     with pytest.raises(ConfigError, match="1 file or more"):
-        read_stream(spark, Config(input=str(tmp_path / "in")), max_files=0)
+        read_stream(spark, Config(input=str(tmp_path / "in"), input_format="json"), max_files=0)
     assert not (tmp_path / "out").exists()
 
 
@@ -551,7 +553,8 @@ def test_what_fails_while_a_stream_is_stopped_is_raised(spark, tmp_path, monkeyp
 def test_what_is_watched_is_said(spark, tmp_path):
     "Lines in folders that are batches: those alone, so files beside them are not read."
     lines_arrive(tmp_path / "in", 0, "a line")
-    config, said = Config(input=str(tmp_path / "in"), output=str(tmp_path / "out")), []
+    config = Config(input=str(tmp_path / "in"), input_format="json", output=str(tmp_path / "out"))
+    said = []
     events = read_stream(spark, config)
     for folder in ("in", "in/run=*"):
         with pytest.raises(ConfigError, match="makes no name"), heard(said.append):
