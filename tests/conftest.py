@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,44 @@ FIRST = (
     "store",
     "row_by_row",
 )
+# of tests with many slow cases, so many belong to `make test-slow`; the others to `make soak`
+FEW = {
+    "test_a_run_means_the_same_in_every_session": 2,
+    "test_our_own_way_says_what_deduplicate_does": 2,
+    "test_many_mutated_lines_get_the_verdict_of_a_plain_decoder": 2,
+    "test_frames_are_shredded_as_lines_are": 2,
+    "test_no_value_is_lost_between_batches": 2,
+    "test_what_no_type_holds_is_text": 2,
+    "test_so_it_is_with_one_fault_anywhere": 2,
+    "test_so_it_is_with_one_fault_where_a_run_is_taken_for_dead": 1,
+    "test_any_cut_along_the_total_order_keeps_the_same_events_with_the_same_ids": 3,
+    "test_kept_of_kept_is_kept_under_the_same_ids_and_nothing_is_dropped": 2,
+    "test_partitions_and_row_order_do_not_matter": 2,
+    "test_a_table_whose_writer_is_killed_holds_whole_inserts": 1,
+    "test_no_order_of_rows_or_partitions_changes_a_result_and_merges_may_run_twice": 2,
+    "test_repeated_inserts_are_those_of_the_engine": 5,
+    "test_results_are_those_of_the_engine_where_merges_run_between": 5,
+    "test_the_explanation_keeps_what_the_engine_keeps": 3,
+    "test_a_condition_that_was_killed_takes_the_copies_of_events_that_are_gone": 1,
+    "test_a_kill_leaves_each_batch_whole_and_the_same_command_finishes": 1,
+    "test_a_kill_while_items_leave_a_table_is_made_good_by_the_next": 1,
+    "test_every_output_format": 3,
+    "test_any_files_are_carried_alike": 4,
+    "test_forgotten_and_run_again_in_another_order": 1,
+    "test_without_a_manifest": 2,
+    "test_another_kind_of_fingerprint_is_refused_with_the_ways_on": 3,
+    "test_the_same_kind_goes_on": 3,
+    "test_an_erasure_that_was_killed_is_finished_though_the_table_has_lost_its_events": 1,
+    "test_what_cannot_be_told_is_refused_and_taken_whole_if_forced": 2,
+    "test_lines_and_their_tables_are_counted_right": 2,
+    "test_other_settings_agree_with_the_reference": 4,
+    "test_recorded_cases": 10,
+    "test_a_key_with_half_of_all_rows": 1,
+    "test_times_of_another_unit_are_refused_with_one_that_fits": 2,
+    "test_a_table_by_name_becomes_what_deduplicate_keeps": 1,
+    "test_a_repair_that_died_is_finished_by_the_next_one": 1,
+    "test_several_columns_make_an_id": 3,
+}
 # Spark starts `chmod` for each local file: VFORK starts it faster, and without checksums there are fewer
 LIGHT_PROCESSES = ["-Djdk.lang.Process.launchMechanism=VFORK"] if sys.platform == "linux" else []
 LIGHT_FILES = "-Dspark.hadoop.fs.file.impl=org.apache.hadoop.fs.RawLocalFileSystem"
@@ -80,10 +119,20 @@ def pytest_unconfigure(config):
     shutil.rmtree(getattr(config, "own_folder", ""), ignore_errors=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # before the marks are asked for
 def pytest_collection_modifyitems(items):
-    "The longest files first."
+    "The longest files first; of tests with many slow cases, a few stay that."
     place = {f"test_{name}": n for n, name in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(FIRST)))
+    cases = defaultdict(list)
+    for item in items:
+        kinds = {mark.name for mark in item.iter_markers()}
+        if item.originalname in FEW and "slow" in kinds and "soak" not in kinds:
+            cases[item.path, item.originalname].append(item)
+    for (_, name), slow in cases.items():
+        kept = {len(slow) * n // FEW[name] for n in range(FEW[name])}  # evenly, from the first on
+        for item in (item for n, item in enumerate(slow) if n not in kept):
+            item.add_marker("soak")
 
 
 @pytest.fixture(scope="session")

@@ -118,7 +118,7 @@ def test_the_id_that_an_erased_event_came_under_stays_known(spark, copies):
     assert kept_numbers(spark, folder, "2") == {"2": []}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_condition_names_what_was_kept_and_spares_others_of_the_id(spark, copies):
     out = Config(output=str(copies / "out"))
     erase(out, spark, where="n = 4", yes=True)  # the one that was renamed

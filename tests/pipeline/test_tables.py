@@ -160,7 +160,7 @@ def test_what_a_loader_is_told_is_said_again_if_a_run_died_before(spark, source_
     assert message.read_text() == before and record(out, "1") == stays
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_killed_run_tells_the_loader_at_the_next_start(spark, tmp_path):
     as_parquet(spark, tmp_path, five_lines())
     point = "the manifest has the commit, files.json is not written"

@@ -122,7 +122,7 @@ def test_the_command_alone_reads_and_writes_s3(gate, bucket):
     assert kept_rows_on_s3(bucket, "1") == STAYED["1"] and nothing_left(bucket)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_least_policy_is_enough_and_no_key_is_shown(gate, bucket, monkeypatch):
     monkeypatch.setattr(gate, "denies", outside(policy_for(bucket)))
     done = dedup(bucket, "run", "--json")
@@ -176,7 +176,7 @@ def requests_by_batch(gate, output):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_many_batches_late_files_and_expiry_on_s3(gate, bucket):
     for n in range(3, 7):  # in order of their names they come before the others
         put_rows(bucket, f"in/run={n:03d}/a.json", [("k", "f", n, n), (f"x{n}", "f", n, n)])
@@ -203,7 +203,7 @@ def test_many_batches_late_files_and_expiry_on_s3(gate, bucket):
     assert max(numbers) < min(1.5 * min(numbers), 1000), numbers
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_table_on_s3_is_repaired_and_taken_by_version(gate, bucket):
     where = {"AWS_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL_S3"], "AWS_ALLOW_HTTP": "true"}
     where["AWS_S3_ALLOW_UNSAFE_RENAME"] = "true"  # nobody else writes

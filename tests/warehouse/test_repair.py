@@ -94,7 +94,7 @@ ROW = st.tuples(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @given(
     loaded=st.lists(ROW, min_size=1, max_size=30),
     files=st.integers(1, 4),
@@ -366,7 +366,7 @@ def test_what_cannot_be_repaired_is_named(spark, tmp_path):
     assert Delta(spark, path).version() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_samples_that_were_loaded_three_times(spark, tmp_path):
     columns = ", ".join(f"`{name}` string" for name in NAMES)
     day = spark.read.csv(f"{SAMPLES}/run=2026-11-18-00-00-00", sep="\t", schema=columns, quote="", escape="")

@@ -201,7 +201,7 @@ def test_a_repair_that_died_is_finished_by_one_process(spark, tmp_path, monkeypa
     assert numbers_in(spark, path) == [1, 3, 5, 7, 8] and links_in(spark, f"{tmp_path}/link") == STAYING
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("step", [*(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2, 3)), 4])
 def test_what_is_put_back_may_die_too(spark, tmp_path, monkeypatch, step):
     "What was appended to the entities after they were changed stays."
@@ -229,7 +229,7 @@ def test_what_is_put_back_may_die_too(spark, tmp_path, monkeypatch, step):
     assert spark.read.format("delta").load(f"{tmp_path}/duplicated_link").count() == 5
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_repair_whose_version_is_gone_is_put_back(spark, tmp_path, monkeypatch):
     path = table_made(spark, tmp_path)
     with monkeypatch.context() as patch:
