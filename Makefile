@@ -23,6 +23,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt .ci/check_java.sh
 	@sh .ci/check_java.sh  # before what takes a minute
 	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "$(PYTHON) is not there: install Python 3.11, or name another with make PYTHON=python3.12"; exit 1; }
+	@echo "Setting up .venv: a minute or two, the first time"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
@@ -31,10 +32,13 @@ $(STAMP): pyproject.toml constraints.txt .ci/check_java.sh
 
 demo: setup  ## run the job notebook on the sample batches, end with a summary
 	@mkdir -p demo_output/runs
-	@echo "Running nbs/jobs/run_dedup.ipynb by papermill on data_samples/"
-	@$(BIN)/papermill -p profile demo -p rerun true nbs/jobs/run_dedup.ipynb $(DEMO).ipynb 2>$(DEMO).log || { cat $(DEMO).log; exit 1; }
+	@echo "Running nbs/jobs/run_dedup.ipynb by papermill on data_samples/: Spark starts, then three batches, about a minute"
+	@{ $(BIN)/papermill --log-output --no-progress-bar -p profile demo -p rerun true nbs/jobs/run_dedup.ipynb $(DEMO).ipynb; echo $$? >$(DEMO).rc; } 2>&1 \
+		| tee $(DEMO).log | grep -E --line-buffered '^(batch |  [0-9] of [0-9] )' || true
+	@test "$$(cat $(DEMO).rc)" = 0 || { cat $(DEMO).log; exit 1; }
 	@$(BIN)/dedup runs --output demo_output
-	@echo "Results are in demo_output: runs/index.html shows all batches, runs/run_dedup.ipynb is the executed notebook"
+	@echo "All batches:       $(CURDIR)/demo_output/runs/index.html"
+	@echo "Executed notebook: $(CURDIR)/$(DEMO).ipynb"
 
 lint: setup  ## what ruff and the type checker find
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check nbs tests dedup_nb && $(BIN)/mypy

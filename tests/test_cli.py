@@ -454,7 +454,7 @@ print("lost")
 
 def test_a_machine_without_java_is_told_so_in_one_line():
     Path("in").mkdir()
-    Path("in/a").write_text("x\n")
+    Path("in/a").write_text('{"event_id": "a"}')
     done = apart("run", "--input", "in", "--output", "out", **NO_SPARK)
     [line] = done.stderr.splitlines()
     assert done.returncode == 2 and "needs Java 17 or later; found: none (/nowhere/bin/java)" in line

@@ -282,16 +282,26 @@ def _check_ids(batches: Iterable[Batch]) -> Found:
     return Found(tuple(fit), tuple(unfit))
 
 
+def _likely_pattern(
+    paths: Sequence[str],  # of files, below the input
+) -> str | None:
+    "Tell how folders could be batches: those that are `name=value`, or have names with numbers."
+    if paths and all(re.fullmatch("([^=/]+=[^/]*/)+[^/]*", path) for path in paths):
+        return re.sub("=[^/]*", "=*", os.path.dirname(paths[0]))
+    names = sorted({path.partition("/")[0] for path in paths if "/" in path})
+    if len(names) < 2 or not all(re.search(r"\d", name) for name in names):
+        return None
+    return re.split(r"\d", os.path.commonprefix(names))[0] + "*"
+
+
 def _whole(source: Input, batch: Batch) -> Found:
     "An input that is one batch; with a note where its folders look like batches by another pattern."
     found = _check_ids([batch])
     if found.unfit:
         raise InputError(f"{found.unfit[0]} Or name the batch yourself with batch_id (--batch-id).")
-    paths = list(batch.by_path())
-    if not paths or not all(re.fullmatch("([^=/]+=[^/]*/)+[^/]*", path) for path in paths):
+    pattern = _likely_pattern(list(batch.by_path()))
+    if not pattern:
         return found
-    # all folders are `name=value`
-    pattern = re.sub("=[^/]*", "=*", os.path.dirname(paths[0]))
     note = (
         f"the folders of {source.path} look like {pattern}, and are taken as one batch, {batch.batch_id}; "
         f"for a batch each: --batch-pattern '{pattern}'"

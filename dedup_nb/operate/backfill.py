@@ -35,7 +35,7 @@ from ..formats.batches import Batch
 from ..formats.reading import explain_read_error, read_batch
 from ..pipeline.commit import check_all_read, committed_files
 from ..pipeline.decide import KeyScan, scan_keys, sums_of, time_of_batch
-from ..pipeline.job import Job, RunOptions, find_for_job, open_job, record_output
+from ..pipeline.job import Job, RunOptions, find_for_job, memory_of, open_job, record_output
 from ..pipeline.todo import choose_batches, compare_with_commits, record_input
 from ..pipeline.write import Attempt
 from ..rules.cross_batch import KEY, Fate, keys_of_new_ids
@@ -233,10 +233,10 @@ def backfill(
     Per batch: batch_id, etl_time; rows: the good ones; pairs; repeats: copies within the batch; known: rows
     of pairs that earlier runs had; new: pairs; used: units and requests, with DynamoDB.
     """
+    if memory_of(config).kind == "none":
+        raise _no_manifest()
     settings, listed = find_for_job(config, "backfill")
     places = settings.places
-    if places.memory.kind == "none":
-        raise _no_manifest()
     found, left = _only_committed(listed.batches, places.input)
     # history is taken whole: max_batches is for what a run moves
     settings = replace(settings, limits=replace(settings.limits, rerun=False, max_batches=len(found)))

@@ -19,20 +19,32 @@ __all__ = [
 import html
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.dataset import dataset
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from ..base.config import Config, needs_delta
+from ..base.config import Config, ManifestSettings, needs_delta
 from ..base.errors import ConfigError, counted, grouped, minute, text_table, utc
-from ..base.spark import get_spark, reading
-from ..base.storage import absolute, escaped, has_files, names_in, read_at_once, remove_folder
-from ..manifest.lake import read_markers
+from ..base.spark import get_spark
+from dedup_nb.base.storage import (
+    absolute,
+    files_below,
+    filesystem,
+    has_files,
+    names_in,
+    read_at_once,
+    remove_folder,
+)
+from ..manifest.lake import read_held, read_markers
 from ..manifest.ledger import Entry, Ledger
 from ..manifest.protocol import Manifest
+from .rows import find_copies, side_by_side
 from ..pipeline.commit import committed_files, publish
 from ..pipeline.erased import erasures, sha256_of
 from dedup_nb.pipeline.job import (
@@ -226,20 +238,18 @@ def runs(
 
 
 # %% ../../nbs/07_operate/10_history.ipynb #2a83b777
-_SCHEMA = (
-    "event_id string, event_fingerprint string, copies bigint, verdict string, reason string, "
-    "new_event_id string, seen_in_batch string, batch_id string"
-)
+_TOLD = "event_id event_fingerprint verdict reason new_event_id seen_in_batch".split()
+_VERDICT = pa.schema([*((name, pa.string()) for name in _TOLD), ("copies", pa.int64())])
 
 
 def _is_committed(record: Mapping[str, Any] | None) -> bool:
     return record is not None and record.get("status") == "committed"
 
 
-def _committed_batches(manifest: Manifest | None, output: str) -> dict[str, int]:
+def _committed_batches(ledger: Ledger | None, output: str) -> dict[str, int]:
     "The committed batches, each with its place among them."
-    if manifest:
-        names = [e.batch_id for e in manifest.ledger().committed()]
+    if ledger:
+        names = [e.batch_id for e in ledger.committed()]
     else:
         names = names_in(f"{output}/runs")
         records = read_at_once(f"{output}/runs/{name}/files.json" for name in names)
@@ -252,26 +262,35 @@ def _committed_batches(manifest: Manifest | None, output: str) -> dict[str, int]
     return {name: place for place, name in enumerate(names)}
 
 
+def _verdict_files(output: str, batches: Iterable[str]) -> dict[str, str]:
+    "The files of verdicts that are there and that a commit lists, below the output; the batch of each."
+    there = {f["path"] for f in files_below(f"{output}/verdicts", output)}  # old ones may have expired
+    names = list(batches)
+    records = read_at_once(f"{output}/runs/{name}/files.json" for name in names)
+    listed = {}
+    for name, record in zip(names, records):
+        # not of a batch that was only decided
+        files = record.get("verdicts", []) if _is_committed(record) else []
+        paths = there.intersection(f["path"] for f in files)
+        listed.update(dict.fromkeys(paths, name))
+    return listed
+
+
 def _read_verdicts(
-    spark: SparkSession,
     output: str,
     event_ids: Sequence[str],
     batches: Mapping[str, int],  # committed ones, each with its place
 ) -> list[dict[str, Any]]:
-    "The verdicts of committed batches on these ids, or on events that got one of them, in order."
-    if not has_files(f"{output}/verdicts"):
+    "The verdicts of committed batches on these ids, or on events that got one of them, in order; no Spark."
+    fs, inner = filesystem(output)
+    files = {f"{inner}/{path}": name for path, name in _verdict_files(output, batches).items()}
+    if not files:
         return []
-    rows = reading(spark).schema(_SCHEMA).parquet(escaped(f"{output}/verdicts"))
-    path = rows.metadataColumn("_metadata").getField("file_name").alias("file")
-    is_asked = F.col("event_id").isin(*event_ids) | F.col("new_event_id").isin(*event_ids)
-    found = rows.select("*", path).where(is_asked)
-    verdicts = [r.asDict() for r in found.collect()]
-    listed = set()  # files that commits list; none of a batch that was only decided
-    for batch_id in {v["batch_id"] for v in verdicts}.intersection(batches):
-        record = committed_files(output, batch_id)
-        files = record.get("verdicts", []) if record and _is_committed(record) else []
-        listed |= {(batch_id, f["path"].rpartition("/")[2]) for f in files}
-    verdicts = [v for v in verdicts if (v["batch_id"], v.pop("file")) in listed]
+    ids = pa.array(event_ids, pa.string())
+    is_asked = pc.field("event_id").isin(ids) | pc.field("new_event_id").isin(ids)
+    rows = dataset(list(files), schema=_VERDICT, filesystem=fs, format="parquet")
+    found = rows.to_table(columns=[*_VERDICT.names, "__filename"], filter=is_asked).to_pylist()
+    verdicts = [{**v, "batch_id": files[v.pop("__filename")]} for v in found]
     return sorted(verdicts, key=lambda v: (batches[v["batch_id"]], v["event_fingerprint"]))
 
 
@@ -290,16 +309,14 @@ _DID = {
 }
 
 
-def _read_claims(manifest: Manifest, ids: Sequence[str]) -> list[dict[str, Any]]:
-    "What the manifest holds of these ids, in the order of the batches, with the fate in words and the run."
-    ledger = manifest.ledger()
+def _in_words(held: Iterable[Mapping[str, Any]], ledger: Ledger) -> list[dict[str, Any]]:
+    "What a manifest holds of ids, in the order of the batches, with the fate in words and the run."
     places = {batch_id: place for place, batch_id in enumerate(ledger.entries)}
 
     def by_batch(key: Mapping[str, Any]) -> tuple[int, bool, int]:
         return places.get(key["batch_id"], 0), bool(key["keeps_alive_of"]), -key["fate"]
 
     claims = []
-    held = manifest.store.held(ids, ledger, manifest.retention_s)
     for key in sorted(held, key=by_batch):
         entry, fate = ledger.entries.get(key["batch_id"]), key["fate"]
         run = entry.committed if entry else {}
@@ -358,6 +375,25 @@ def _story_in_words(
     return lines
 
 
+_MOST_ROWS = 100
+_Held = Callable[[Sequence[str]], Iterable[Mapping[str, Any]]]  # what the manifest holds of some ids
+
+
+def _look_into_manifest(
+    config: Config, memory: ManifestSettings, spark: SparkSession | None
+) -> tuple[Ledger | None, _Held]:
+    "The ledger, None without a manifest, and how to ask for ids: without Spark where that can be."
+    if memory.kind == "none":
+        return None, lambda ids: ()
+    path = manifest_path(memory, config.output)
+    if memory.kind == "lake" and not spark and (markers := read_markers(path)):
+        return Ledger(markers), lambda ids: read_held(path, ids)
+    manifest = _open_manifest(config, spark)
+    ledger = manifest.ledger()
+    return ledger, lambda ids: manifest.store.held(ids, ledger, manifest.retention_s)
+
+
+# %% ../../nbs/07_operate/10_history.ipynb #6a90e5zz
 def explain(
     event_id: str,
     config: Config,  # output, manifest
@@ -371,24 +407,29 @@ def explain(
         raise ConfigError("An explanation needs the output of the runs: dedup explain EVENT_ID --output DIR.")
     output, memory = absolute(config.output), memory_of(config)
     check_exists(memory, config.output)
-    spark = spark or get_spark(needs_delta(memory), addresses=(config.output, memory.path))
-    manifest = _open_manifest(config, spark) if memory.kind != "none" else None
-    batches = _committed_batches(manifest, output)
+    ledger, held = _look_into_manifest(config, memory, spark)
+    batches = _committed_batches(ledger, output)
     # enriched events have their ids in lower case, others as they came; which ones these are nobody may say
     asked = list(dict.fromkeys([event_id, event_id.lower()]))
-    verdicts = _read_verdicts(spark, output, asked, batches)
+    verdicts = _read_verdicts(output, asked, batches)
     originals = sorted({v["event_id"] for v in verdicts}) or asked
     if originals != asked:
-        verdicts = _read_verdicts(spark, output, originals, batches)
+        verdicts = _read_verdicts(output, originals, batches)
     story = {"originals": originals, "verdicts": verdicts}
-    story["claims"] = _read_claims(manifest, originals) if manifest else []
+    story["claims"] = _in_words(held(originals), ledger) if ledger else []
     story["erased"] = proofs_of(output, [sha256_of(i) for i in {*asked, *originals}])
     known = {*originals, *(v["new_event_id"] for v in verdicts)}
     spelling = next((i for i in asked if i in known), asked[0])  # the one that is on record
     lines = _story_in_words(asked, story)
+    involved = {told["batch_id"] for told in (*verdicts, *story["claims"])}
+    rows = find_copies(output, [name for name in batches if name in involved], [*asked, *originals])
+    copies = [*islice(rows, _MOST_ROWS)]
+    story["rows"] = [vars(copy) for copy in copies]
+    if shown := side_by_side(copies):
+        lines += ["", "  its rows, what differs first:", *shown]
     if not lines:
         where = f"{counted(len(batches), 'committed batch', 'committed batches')} of {output}"
-        alone = "" if manifest else ", or it was alone in its batch (there is no manifest to say so)"
+        alone = "" if ledger else ", or it was alone in its batch (there is no manifest to say so)"
         lines = [f"  nothing is recorded of it in the {where}: it was in none of them{alone}"]
     return Reply("\n".join([f"Event id {spelling}", *lines]), {"event_id": spelling, **story})
 

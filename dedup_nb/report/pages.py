@@ -324,8 +324,9 @@ class Summary:
     def __str__(self) -> str:
         troubles = [f"  TROUBLE   {text}" for text in self.troubles]  # the notes were said before the work
         if not self.batches:
-            nothing = "Nothing was processed." if troubles else "Nothing to do: no batch is left to process."
-            return "\n".join([nothing, *troubles])
+            again = f"dedup runs --output {self.output} lists them; --batch-id BATCH --rerun takes one again."
+            nothing = f"Nothing to do: no batch is left to process. {again}"
+            return "\n".join(["Nothing was processed." if troubles else nothing, *troubles])
         lines = [in_words(m) for m in self.batches]
         if len(lines) > 1:
             lines.append(_all_in_words(self))

@@ -8,6 +8,7 @@ __all__ = [
     "SEEN",
     "Fate",
     "id_key",
+    "id_key_of",
     "pair_key",
     "fate_of",
     "cross_batch",
@@ -16,6 +17,9 @@ __all__ = [
 ]
 
 # %% ../../nbs/02_rules/30_cross_batch.ipynb #mv00004a
+import hashlib
+import re
+import struct
 from enum import IntFlag
 
 from pyspark.sql import Column, DataFrame
@@ -24,7 +28,7 @@ from pyspark.sql import functions as F
 from .keys import new_event_id, stands_in
 
 # %% ../../nbs/02_rules/30_cross_batch.ipynb #d7cdc26e
-_CANONICAL = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\\z"
+_CANONICAL = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 KEY = ["hi", "lo", "packed"]  # the columns of an id; with `pair`, those of a pair
 
 
@@ -47,10 +51,18 @@ def id_key(
     event_id: Column,  # text; must not be null
 ) -> list[Column]:  # `hi`, `lo` (bigint), `packed` (boolean: is it a canonical UUID?)
     "Make the key of an id."
-    packed = event_id.rlike(_CANONICAL)
+    packed = event_id.rlike(f"^{_CANONICAL}\\z")
     text = F.when(packed, F.replace(event_id, F.lit("-"), F.lit(""))).otherwise(F.sha2(event_id, 256))
     hi, lo = _bits(F.substring(text, 1, 16)), _bits(F.substring(text, 17, 16))
     return [hi.alias("hi"), lo.alias("lo"), packed.alias("packed")]
+
+
+def id_key_of(event_id: str) -> tuple[int, int, bool]:
+    "The key of one id, as `id_key` makes it."
+    packed = re.fullmatch(_CANONICAL, event_id) is not None
+    text = event_id.replace("-", "") if packed else hashlib.sha256(event_id.encode()).hexdigest()
+    hi, lo = struct.unpack(">qq", bytes.fromhex(text[:32]))
+    return hi, lo, packed
 
 
 def pair_key(

@@ -92,6 +92,10 @@ def test_files_beside_the_batch_folders_are_said(tmp_path):
         (["dt=20/hour=02", "dt=20/hour=10"], "dt=*/hour=*"),
         (["date=2026-11-20"], "date=*"),
         (["dt=20/plain"], None),
+        (["day1", "day2/deep"], "day*"),
+        (["2026-11-19", "2026-11-20"], "*"),
+        (["dt=20", "dt=21/plain"], "dt=*"),
+        (["day1", "day2", "old"], None),
         (["a", "b"], None),
     ],
 )

@@ -5,7 +5,9 @@ import json
 import pytest
 from runs import go, manifest_of, shown
 
+from dedup_nb import Config
 from dedup_nb.cli import main
+from dedup_nb.operate.history import explain
 
 
 @pytest.mark.slow
@@ -45,3 +47,14 @@ def test_forget_abandon_and_expire_say_what_they_would_do_first(spark, two, caps
         ("b", 2),
         ("new of a", 1),
     ]
+
+
+def test_a_story_is_told_without_spark_as_with_it(spark, two, monkeypatch):
+    config = Config(output=str(two / "out"))
+    told = {event_id: explain(event_id, config, spark) for event_id in ("a", "b", "nobody")}
+    monkeypatch.setattr("dedup_nb.operate.history.get_spark", lambda *_, **__: pytest.fail("Spark was asked"))
+    for event_id, by_spark in told.items():
+        quick = explain(event_id, config)
+        assert str(quick) == str(by_spark) and quick.data == by_spark.data
+        json.dumps(quick.data)
+    assert "its rows, what differs first" in str(told["a"])

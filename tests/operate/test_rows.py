@@ -1,0 +1,73 @@
+"The rows of an id, side by side, from the files that commits list."
+
+import json
+from datetime import datetime, timezone
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dedup_nb.base.storage import write_text
+from dedup_nb.operate.rows import find_copies, side_by_side
+
+TIME = datetime(2026, 11, 20, tzinfo=timezone.utc)
+
+
+def committed(folder, event_id=("id",), output_format="parquet", **areas):
+    "An output with one batch, `b`, whose commit lists a file for each area; a stray file lies beside."
+    record = {"status": "committed", "attempt": "t"}
+    for area, rows in areas.items():
+        (folder / area).mkdir(parents=True)
+        for name in ("part", "stray"):
+            pq.write_table(pa.Table.from_pylist(rows), folder / area / f"{name}.parquet")
+        record[area] = [{"path": f"{area}/part.parquet"}]
+    write_text(f"{folder}/runs/b/files.json", json.dumps(record))
+    note = {"event_id": list(event_id), "output_format": output_format}
+    write_text(f"{folder}/runs/recipe.json", json.dumps(note))
+    return str(folder)
+
+
+def test_kept_and_dropped_rows_of_an_id_are_found_by_the_ids_they_have_or_came_with(tmp_path):
+    kept = [{"id": "a", "n": 1, "original_event_id": None}, {"id": "new", "n": 2, "original_event_id": "a"}]
+    gone = [{"id": "a", "n": 1, "dedup": {"reason": "natural"}}, {"id": "b", "n": 3, "dedup": None}]
+    output = committed(tmp_path, events=kept, dropped=gone)
+    found = [*find_copies(output, ["b"], ["a"])]
+    assert [(c.row, c.reason, c.file) for c in found] == [
+        ({"id": "a", "n": 1}, None, "events/part.parquet"),
+        ({"id": "new", "n": 2}, None, "events/part.parquet"),
+        ({"id": "a", "n": 1}, "natural", "dropped/part.parquet"),
+    ]
+    assert [c.row["n"] for c in find_copies(output, ["b"], ["new"])] == [2]
+    assert not [*find_copies(output, ["b"], ["nobody"])] and not [*find_copies(output, ["c"], ["a"])]
+
+
+def test_values_of_any_type_are_shown(tmp_path):
+    row = {"id": 7, "at": TIME, "price": Decimal("9.50"), "raw": b"\xff", "of": {"a": [1, None]}, "no": None}
+    [copy] = find_copies(committed(tmp_path, events=[row]), ["b"], ["7"])
+    json.dumps(copy.row)
+    [head, *lines] = side_by_side([copy])
+    assert head.split() == ["b,", "kept"] and lines[-1] == "  events/part.parquet"
+    assert "  price  9.50" in lines and not any(line.lstrip().startswith("no ") for line in lines)
+
+
+def test_what_differs_comes_first_and_much_is_cut(tmp_path):
+    many = {f"d{n}": 0 for n in range(22)}
+    rows = [
+        {f"c{i}": "x" * 50 for i in range(12)} | {"id": "a", "z": i} | dict.fromkeys(many, i)
+        for i in range(9)
+    ]
+    lines = side_by_side([*find_copies(committed(tmp_path, events=rows), ["b"], ["a"])])
+    assert lines[1].split() == ["z", "*", "0", "1", "2", "3", "4"]
+    assert "  they differ in d19, d20, d21 too" in lines
+    assert lines[21].split()[1:] == ["x" * 35 + "…"] * 5
+    assert "  and more of its rows: these are 5" in lines
+    assert [line for line in lines if line.startswith("  the same in all of them, too: c8, c9, c10, c11")]
+
+
+@pytest.mark.parametrize(
+    "how", [{"event_id": ("id", "n")}, {"event_id": ("a.id",)}, {"output_format": "json"}]
+)
+def test_where_nobody_can_look_there_are_no_rows(tmp_path, how):
+    output = committed(tmp_path, events=[{"id": "a", "n": 1}], **how)
+    assert not [*find_copies(output, ["b"], ["a"])] and side_by_side([]) == []
