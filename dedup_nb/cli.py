@@ -120,6 +120,8 @@ def _load_config(args: argparse.Namespace) -> Config:
     "The settings of a command from all places: flags, --set, environment, settings.ini."
     given = {name: value for name in _ALL if (value := getattr(args, name, None)) is not None}
     given |= dict(args.set)
+    if args.command in ("repair", "sql") and {"event_id", "event_fingerprint"} & given.keys():
+        given.setdefault("input_format", "delta")  # that of a table, whatever else the settings are for
     return Config.load(args.profile, args.settings_file, **given)
 
 
@@ -251,11 +253,10 @@ def _stream(args: argparse.Namespace) -> int:
     from dedup_nb.base.config import check_renames, needs_delta, places_of, recipe_of
     from dedup_nb.base.errors import counted
     from dedup_nb.base.spark import get_spark
-    from dedup_nb.formats.detect import known_format
     from dedup_nb.streams.deduper import trigger_of
-    from dedup_nb.streams.stream import follow, read_stream
+    from dedup_nb.streams.stream import follow, read_stream, stream_config
 
-    config = known_format(_load_config(args))
+    config = stream_config(_load_config(args))
     trigger_of(args.available_now, args.trigger)
     check_renames(recipe_of(config))
     places = places_of(config)

@@ -288,7 +288,7 @@ def _likely_pattern(
     "Tell how folders could be batches: those that are `name=value`, or have names with numbers."
     if paths and all(re.fullmatch("([^=/]+=[^/]*/)+[^/]*", path) for path in paths):
         return re.sub("=[^/]*", "=*", os.path.dirname(paths[0]))
-    names = sorted({path.partition("/")[0] for path in paths if "/" in path})
+    names = sorted({path.rpartition("/")[0].partition("/")[0] for path in paths})  # blank beside folders
     if len(names) < 2 or not all(re.search(r"\d", name) for name in names):
         return None
     return re.split(r"\d", os.path.commonprefix(names))[0] + "*"

@@ -6,6 +6,7 @@
 __all__ = ["format_of", "check_format", "shown_format", "find_input", "known_format"]
 
 # %% ../../nbs/formats/15_detect.ipynb #dt000002
+import bz2
 import logging
 import re
 import zlib
@@ -28,7 +29,8 @@ _MAGIC = {
     b"\x04\x22\x4d\x18": "compressed with lz4",
     b"\xff\x06\0\0sNaPpY": "compressed with snappy",
 }
-_PACKED = {b"\x1f\x8b": ("gzip", ".gz"), b"BZh[1-9]1AY&SY": ("bzip2", ".bz2")}  # Spark goes by the name
+_BZIP2 = b"BZh[1-9]1AY&SY"
+_PACKED = {b"\x1f\x8b": ("gzip", ".gz"), _BZIP2: ("bzip2", ".bz2")}  # Spark goes by the name
 _PEEK = 1 << 16  # bytes
 _READABLE = {
     "enriched_tsv": "enriched TSV",
@@ -36,7 +38,6 @@ _READABLE = {
     "csv": "CSV",
     "parquet": "Parquet",
 }  # and how they are called
-_STORE = "Store it as text, gzip or Parquet."
 
 
 def format_of(
@@ -58,12 +59,12 @@ def format_of(
 
 
 def _unpack(start: bytes) -> bytes:
-    "The beginning of a file, without gzip."
-    if not start.startswith(b"\x1f\x8b"):
-        return start
+    "The beginning of a file, without gzip or bzip2."
     try:
-        return zlib.decompressobj(wbits=31).decompress(start, _PEEK)
-    except zlib.error:
+        if start.startswith(b"\x1f\x8b"):
+            return zlib.decompressobj(wbits=31).decompress(start, _PEEK)
+        return bz2.BZ2Decompressor().decompress(start, _PEEK) if re.match(_BZIP2, start) else start
+    except (zlib.error, OSError):
         return b""  # broken: said when it is read
 
 
@@ -117,10 +118,15 @@ def _three_starts(files: Iterable[InputFile]) -> Iterator[tuple[str, bytes]]:
         fs, inner = filesystem(path)
         with _explain_access(path), fs.open_input_stream(inner, compression=None) as stream:
             start = stream.read(_PEEK)
+            if re.match(_BZIP2, start):
+                start += stream.read(1 << 20)  # a block is unpacked as a whole
         yield path, start
 
 
 # %% ../../nbs/formats/15_detect.ipynb #4f5a7azz
+_STORE = "Store it as text, gzip or Parquet."
+
+
 def check_format(
     batch: Batch,
     wanted: str,  # input_format
@@ -148,8 +154,8 @@ def check_format(
 
 # %% ../../nbs/formats/15_detect.ipynb #78978198
 _OF_NAMES = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json"}
-_CELL = rb'("[^"]+"|[A-Za-z_][\w .-]*)'
-_HEAD = re.compile(rb"%s([,;|\t]%s)+" % (_CELL, _CELL))
+_CELL = r'("[^"]+"|[\w$#][\w .()/$#:-]*)'
+_HEAD = re.compile(rf"(?=.*[^\W\d_]){_CELL}([,;|\t]{_CELL})+")  # with a letter in it
 
 
 def _likely_format(path: str, start: bytes) -> str | None:
@@ -162,7 +168,7 @@ def _likely_format(path: str, start: bytes) -> str | None:
     name = re.search(r"[.](\w+)([.](gz|bz2))?$", path)
     if name and name[1].lower() in _OF_NAMES:
         return _OF_NAMES[name[1].lower()]
-    if lines and _HEAD.fullmatch(lines[0]):
+    if lines and _HEAD.fullmatch(lines[0].decode(errors="replace")):
         return "csv"
     return "json" if any(line.lstrip().startswith(b"{") for line in lines) else None
 
@@ -176,12 +182,15 @@ def shown_format(
         return source.format
     if is_delta_table(absolute(source.path)):
         return "delta"
-    starts = _three_starts(f for batch in batches for f in batch.files)
-    found = {_likely_format(path, _unpack(start)): path for path, start in starts if start.strip()}
+    found: dict[str | None, str] = {}
+    for path, start in _three_starts(f for batch in batches for f in batch.files):
+        text = _unpack(start)
+        if text.strip():
+            found[_likely_format(path, text)] = path
     if len(found) > 1:
-        each = ", ".join(
-            f"{path} is {_READABLE.get(kind or '', kind or 'of none')}" for kind, path in found.items()
-        )
+        found.pop(None, None)  # lines that say nothing are bad rows of what the others are
+    if len(found) > 1:
+        each = ", ".join(f"{path} is {_READABLE.get(kind or '', kind)}" for kind, path in found.items())
         raise FormatError(
             f"The input has files of several formats: {each}. Give each format a folder of its own."
         )

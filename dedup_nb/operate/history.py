@@ -17,12 +17,14 @@ __all__ = [
 
 # %% ../../nbs/07_operate/10_history.ipynb #c378185c
 import html
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +32,7 @@ from pyarrow.dataset import dataset
 from pyspark.sql import SparkSession
 
 from ..base.config import Config, ManifestSettings, needs_delta
-from ..base.errors import ConfigError, counted, grouped, minute, text_table, utc
+from ..base.errors import ConfigError, counted, first_line, grouped, minute, text_table, utc
 from ..base.spark import get_spark
 from dedup_nb.base.storage import (
     absolute,
@@ -42,9 +44,9 @@ from dedup_nb.base.storage import (
     remove_folder,
 )
 from ..manifest.lake import read_held, read_markers
-from ..manifest.ledger import Entry, Ledger
+from ..manifest.ledger import Entry, Ledger, agreed
 from ..manifest.protocol import Manifest
-from .rows import find_copies, side_by_side
+from .rows import Copy, find_copies, side_by_side
 from ..pipeline.commit import committed_files, publish
 from ..pipeline.erased import erasures, sha256_of
 from dedup_nb.pipeline.job import (
@@ -262,18 +264,11 @@ def _committed_batches(ledger: Ledger | None, output: str) -> dict[str, int]:
     return {name: place for place, name in enumerate(names)}
 
 
-def _verdict_files(output: str, batches: Iterable[str]) -> dict[str, str]:
-    "The files of verdicts that are there and that a commit lists, below the output; the batch of each."
-    there = {f["path"] for f in files_below(f"{output}/verdicts", output)}  # old ones may have expired
-    names = list(batches)
-    records = read_at_once(f"{output}/runs/{name}/files.json" for name in names)
-    listed = {}
-    for name, record in zip(names, records):
-        # not of a batch that was only decided
-        files = record.get("verdicts", []) if _is_committed(record) else []
-        paths = there.intersection(f["path"] for f in files)
-        listed.update(dict.fromkeys(paths, name))
-    return listed
+def _listed_verdicts(output: str, batches: Iterable[str]) -> set[str]:
+    "The files of verdicts that the commits of these batches list, below the output."
+    records = read_at_once(f"{output}/runs/{name}/files.json" for name in batches)
+    committed = filter(_is_committed, records)  # not those of batches that were only decided
+    return {f["path"] for record in committed for f in record.get("verdicts", [])}
 
 
 def _read_verdicts(
@@ -283,14 +278,19 @@ def _read_verdicts(
 ) -> list[dict[str, Any]]:
     "The verdicts of committed batches on these ids, or on events that got one of them, in order; no Spark."
     fs, inner = filesystem(output)
-    files = {f"{inner}/{path}": name for path, name in _verdict_files(output, batches).items()}
+    files = [f"{inner}/{f['path']}" for f in files_below(f"{output}/verdicts", output)]
+    files = [path for path in files if path.endswith(".parquet")]
     if not files:
         return []
     ids = pa.array(event_ids, pa.string())
     is_asked = pc.field("event_id").isin(ids) | pc.field("new_event_id").isin(ids)
-    rows = dataset(list(files), schema=_VERDICT, filesystem=fs, format="parquet")
+    rows = dataset(files, schema=_VERDICT, filesystem=fs, format="parquet")
     found = rows.to_table(columns=[*_VERDICT.names, "__filename"], filter=is_asked).to_pylist()
-    verdicts = [{**v, "batch_id": files[v.pop("__filename")]} for v in found]
+    paths = [v.pop("__filename").removeprefix(f"{inner}/") for v in found]
+    names = [unquote(path.split("/")[1].partition("=")[2]) for path in paths]  # verdicts/batch_id=.../...
+    listed = _listed_verdicts(output, {*names}.intersection(batches))
+    told = zip(found, names, paths)
+    verdicts = [{**v, "batch_id": name} for v, name, path in told if path in listed]
     return sorted(verdicts, key=lambda v: (batches[v["batch_id"]], v["event_fingerprint"]))
 
 
@@ -375,7 +375,9 @@ def _story_in_words(
     return lines
 
 
+_LOG = logging.getLogger(__name__)
 _MOST_ROWS = 100
+_FEW_PAIRS = 50_000_000  # as many are read in some seconds; more are for Spark
 _Held = Callable[[Sequence[str]], Iterable[Mapping[str, Any]]]  # what the manifest holds of some ids
 
 
@@ -387,13 +389,25 @@ def _look_into_manifest(
         return None, lambda ids: ()
     path = manifest_path(memory, config.output)
     if memory.kind == "lake" and not spark and (markers := read_markers(path)):
-        return Ledger(markers), lambda ids: read_held(path, ids)
+        ledger = Ledger(markers)
+        agreed(ledger.recipe or {}, {}, ())  # a newer release may have written it
+        if sum(e.committed.get("pairs", 0) for e in ledger.committed()) < _FEW_PAIRS:
+            return ledger, lambda ids: read_held(path, ids)
     manifest = _open_manifest(config, spark)
     ledger = manifest.ledger()
     return ledger, lambda ids: manifest.store.held(ids, ledger, manifest.retention_s)
 
 
 # %% ../../nbs/07_operate/10_history.ipynb #6a90e5zz
+def _some_copies(output: str, batches: Sequence[str], ids: Sequence[str]) -> list[Copy]:
+    "Rows of an id; none, and a word of it, where its files cannot be read. The story is told all the same."
+    try:
+        return [*islice(find_copies(output, batches, ids), _MOST_ROWS)]
+    except (OSError, ValueError, OverflowError, pa.ArrowException) as wrong:
+        _LOG.warning("The rows of it could not be read: %s", first_line(wrong))
+        return []
+
+
 def explain(
     event_id: str,
     config: Config,  # output, manifest
@@ -422,8 +436,8 @@ def explain(
     spelling = next((i for i in asked if i in known), asked[0])  # the one that is on record
     lines = _story_in_words(asked, story)
     involved = {told["batch_id"] for told in (*verdicts, *story["claims"])}
-    rows = find_copies(output, [name for name in batches if name in involved], [*asked, *originals])
-    copies = [*islice(rows, _MOST_ROWS)]
+    involved |= {verdict["seen_in_batch"] for verdict in verdicts}
+    copies = _some_copies(output, [name for name in batches if name in involved], [*asked, *originals])
     story["rows"] = [vars(copy) for copy in copies]
     if shown := side_by_side(copies):
         lines += ["", "  its rows, what differs first:", *shown]

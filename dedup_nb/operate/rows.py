@@ -17,7 +17,7 @@ from pyarrow.dataset import dataset
 
 from ..base.errors import some_of, text_table
 from ..base.spark import ORIGINAL
-from ..base.storage import filesystem, read_at_once
+from ..base.storage import files_below, filesystem, read_at_once
 from ..pipeline.job import noted_output
 
 # %% ../../nbs/07_operate/05_rows.ipynb #rw000005
@@ -52,8 +52,12 @@ def _rows_in(
     asked, where = pa.array(ids, pa.string()), pc.scalar(False)
     for name in set(columns).intersection(rows.schema.names):
         where = where | pc.field(name).cast("string").isin(asked)
-    for batch in rows.to_batches(columns=[*rows.schema.names, "__filename"], filter=where):
-        yield from batch.to_pylist()
+    # first the ids alone: all columns are read of files that have one
+    hits = pc.unique(rows.to_table(columns=["__filename"], filter=where).column(0)).to_pylist()
+    for path in sorted(hits):
+        file = dataset(path, schema=rows.schema, filesystem=fs, format="parquet")
+        for batch in file.to_batches(columns=[*rows.schema.names, "__filename"], filter=where):
+            yield from batch.to_pylist()
 
 
 def find_copies(
@@ -66,7 +70,8 @@ def find_copies(
     records = read_at_once(f"{output}/runs/{name}/files.json" for name in batches) if columns else []
     for name, record in zip(batches, records):
         for area in _AREAS:
-            files = [f["path"] for f in (record or {}).get(area, [])]
+            there = {f["path"] for f in files_below(f"{output}/{area}/batch_id={name}", output)}
+            files = [f["path"] for f in (record or {}).get(area, []) if f["path"] in there]
             for row in _rows_in(output, files, columns, ids) if files else ():
                 file, reason = row.pop("__filename"), (row.get("dedup") or {}).get("reason")
                 told = {key: value for key, value in row.items() if key not in _OURS}
@@ -97,10 +102,10 @@ def _compared(copies: Sequence[Copy]) -> tuple[dict[str, list[Any]], dict[str, l
     names = [name for copy in copies for name in copy.row]
     for name in dict.fromkeys(names):
         values = [copy.row.get(name) for copy in copies]
-        first = values[0]
-        if any(value != first for value in values):
+        known = [copy.row[name] for copy in copies if name in copy.row]  # a folder may say it, not the file
+        if any(value != known[0] for value in known):
             differ[name] = values
-        elif first is not None:
+        elif known[0] is not None:
             alike[name] = values
     return differ, alike
 

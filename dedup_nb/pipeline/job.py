@@ -459,7 +459,7 @@ def find_for_job(
     settings = job_settings(config, what)
     name, before = settings.limits.batch_id, None
     folder, mark, number = (name or "").rpartition("~")
-    if config.input_format == "auto":
+    if config.input_format == "auto" and what == "run":  # an archive may be stored otherwise
         before = (noted_output(settings.places.output.path) or {}).get("input_format")
     # a batch of late files is found by the folder that it came from
     known, found = find_input(config, folder if mark and number.isdigit() else name, before)

@@ -96,6 +96,7 @@ def test_files_beside_the_batch_folders_are_said(tmp_path):
         (["2026-11-19", "2026-11-20"], "*"),
         (["dt=20", "dt=21/plain"], "dt=*"),
         (["day1", "day2", "old"], None),
+        (["day1", "day2", "."], None),
         (["a", "b"], None),
     ],
 )

@@ -154,7 +154,13 @@ INPUTS = {
     "csv": ({"a": b"order id,amount\n1,2\n"}, "csv"),
     "csv with quotes, semicolons, a mark": ({"a.txt": MARK + b'"id";"n, m"\r\n1;2\r\n'}, "csv"),
     "csv by its name": ({"a.CSV": b"2026-11-20,5\n"}, "csv"),
+    "csv with odd names": ({"a": "größe,amount (EUR),$set,2nd\n1,2,3,4\n".encode()}, "csv"),
+    "events in bzip2": ({"a.bz2": bz2.compress((line() + "\n").encode() * 3000)}, "enriched_tsv"),
     "an empty file beside": ({"a": b"", "b": JSON_LINE}, "json"),
+    "files that say nothing beside": (
+        {"a.gz": gzip.compress(b""), "b": b"a line\n", "c": line().encode()},
+        "enriched_tsv",
+    ),
     "nothing but empty files": ({"a": b""}, "auto"),
 }
 

@@ -18,10 +18,10 @@ def committed(folder, event_id=("id",), output_format="parquet", **areas):
     "An output with one batch, `b`, whose commit lists a file for each area; a stray file lies beside."
     record = {"status": "committed", "attempt": "t"}
     for area, rows in areas.items():
-        (folder / area).mkdir(parents=True)
+        (folder / area / "batch_id=b").mkdir(parents=True)
         for name in ("part", "stray"):
-            pq.write_table(pa.Table.from_pylist(rows), folder / area / f"{name}.parquet")
-        record[area] = [{"path": f"{area}/part.parquet"}]
+            pq.write_table(pa.Table.from_pylist(rows), folder / area / f"batch_id=b/{name}.parquet")
+        record[area] = [{"path": f"{area}/batch_id=b/part.parquet"}]
     write_text(f"{folder}/runs/b/files.json", json.dumps(record))
     note = {"event_id": list(event_id), "output_format": output_format}
     write_text(f"{folder}/runs/recipe.json", json.dumps(note))
@@ -34,9 +34,9 @@ def test_kept_and_dropped_rows_of_an_id_are_found_by_the_ids_they_have_or_came_w
     output = committed(tmp_path, events=kept, dropped=gone)
     found = [*find_copies(output, ["b"], ["a"])]
     assert [(c.row, c.reason, c.file) for c in found] == [
-        ({"id": "a", "n": 1}, None, "events/part.parquet"),
-        ({"id": "new", "n": 2}, None, "events/part.parquet"),
-        ({"id": "a", "n": 1}, "natural", "dropped/part.parquet"),
+        ({"id": "a", "n": 1}, None, "events/batch_id=b/part.parquet"),
+        ({"id": "new", "n": 2}, None, "events/batch_id=b/part.parquet"),
+        ({"id": "a", "n": 1}, "natural", "dropped/batch_id=b/part.parquet"),
     ]
     assert [c.row["n"] for c in find_copies(output, ["b"], ["new"])] == [2]
     assert not [*find_copies(output, ["b"], ["nobody"])] and not [*find_copies(output, ["c"], ["a"])]
@@ -47,7 +47,7 @@ def test_values_of_any_type_are_shown(tmp_path):
     [copy] = find_copies(committed(tmp_path, events=[row]), ["b"], ["7"])
     json.dumps(copy.row)
     [head, *lines] = side_by_side([copy])
-    assert head.split() == ["b,", "kept"] and lines[-1] == "  events/part.parquet"
+    assert head.split() == ["b,", "kept"] and lines[-1] == "  events/batch_id=b/part.parquet"
     assert "  price  9.50" in lines and not any(line.lstrip().startswith("no ") for line in lines)
 
 
@@ -71,3 +71,12 @@ def test_what_differs_comes_first_and_much_is_cut(tmp_path):
 def test_where_nobody_can_look_there_are_no_rows(tmp_path, how):
     output = committed(tmp_path, events=[{"id": "a", "n": 1}], **how)
     assert not [*find_copies(output, ["b"], ["a"])] and side_by_side([]) == []
+
+
+def test_a_file_that_is_gone_or_lacks_a_column_of_folders_is_no_difference(tmp_path):
+    kept, gone = [{"id": "a", "n": 1}], [{"id": "a", "n": 1, "app": "web", "dedup": {"reason": "natural"}}]
+    output = committed(tmp_path, events=kept, dropped=gone)
+    lines = side_by_side([*find_copies(output, ["b"], ["a"])])
+    assert not any("*" in line for line in lines)
+    (tmp_path / "dropped/batch_id=b/part.parquet").unlink()
+    assert [c.reason for c in find_copies(output, ["b"], ["a"])] == [None]

@@ -166,7 +166,7 @@ def test_late_files_of_such_a_batch_bring_nothing_back(spark, without_a):
     assert reasons_again(spark, without_a, "1~1") == {"1~1": {"erased": 2}}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_with_forget_no_key_comes_back_and_a_new_batch_loads_a_late_copy(spark, copies):
     out = Config(output=str(copies / "out"))
     assert erase(out, spark, event_id="a", forget=True, yes=True).data["keys_removed"] == 4
@@ -211,7 +211,7 @@ def test_without_a_manifest(spark, tmp_path, more, asked):
     assert_adds_up(tmp_path, "1")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_on_a_table_no_item_comes_back(spark, dynamodb, tmp_path):
     more = on_dynamodb(dynamodb, "erased")
     write(spark, tmp_path / "in", WITH_COPIES)

@@ -39,9 +39,14 @@ def test_it_is_read_explained_run_again_and_erased_from(spark, tmp_path, more):
     output, settings = tmp_path / "out", more
     write(spark, tmp_path / "in", WITH_COPIES)
     go(spark, tmp_path, **settings)
-    told = str(explain("a", config(tmp_path), spark))
+
+    def told():  # but for the names of files
+        story = str(explain("a", config(tmp_path), spark)).splitlines()
+        return [line for line in story if ".parquet" not in line]
+
+    now = told()
     as_before(output)
-    assert stayed(spark, tmp_path) == STAYED and str(explain("a", config(tmp_path), spark)) == told
+    assert stayed(spark, tmp_path) == STAYED and told() == now
     assert spark.read.parquet(str(output / "events")).count() == 4
     old = {p for p in (output / "events/batch_id=1").rglob("*.parquet")}
     go(spark, tmp_path, batch_id="1", rerun=True, **settings)

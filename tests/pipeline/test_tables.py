@@ -183,7 +183,7 @@ def test_a_killed_run_tells_the_loader_at_the_next_start(spark, tmp_path):
     assert sum(map(len, lines_by_folder(tmp_path).values())) == 10
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_rerun_and_other_partitions_give_the_same_lines(spark, source_of, tmp_path):
     folder = source_of()
     batch_metrics(spark, folder)
@@ -350,7 +350,7 @@ def wide(spark, folder, batch):
     return spark.read.parquet(*paths)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_wide_rows_have_typed_columns_that_grow_and_do_not_break(spark, tmp_path):
     batches = {
         "1": [{"id": "p1", "n": 1}],

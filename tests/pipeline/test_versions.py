@@ -193,7 +193,7 @@ def test_a_run_that_was_begun_is_finished_with_its_versions(delta_table, monkeyp
     assert kept_ids_beside(delta_table) == list("abc")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_what_was_forgotten_is_taken_again(delta_table):
     for n, event_id in enumerate("abcd"):
         grow(delta_table, (event_id, n))
@@ -207,7 +207,7 @@ def test_what_was_forgotten_is_taken_again(delta_table):
     assert batches_taken(delta_table) == [] and kept_ids_beside(delta_table) == list("abcde")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_whole_that_was_forgotten_is_taken_again_under_its_name(delta_table):
     grow(delta_table, ("a", 1))
     home = delta_table.name.rpartition("/")[0]
@@ -268,7 +268,7 @@ def test_a_log_that_was_cleaned_is_said(delta_table):
     assert batches_taken(delta_table, force=True) == [("events-v1-4", 4, 1)]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_compaction_that_was_vacuumed_is_said(delta_table):
     grow(delta_table, ("a", 1))
     batches_taken(delta_table)

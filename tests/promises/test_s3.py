@@ -139,7 +139,7 @@ def test_the_least_policy_is_enough_and_no_key_is_shown(gate, bucket, monkeypatc
 JSON = ["input_format=json", f"input_schema={SCHEMA}"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "point, published",
     [
@@ -240,7 +240,7 @@ def test_a_table_on_s3_is_repaired_and_taken_by_version(gate, bucket):
     assert nothing_left(bucket)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_what_spark_is_denied_is_said_too(gate, bucket, monkeypatch):
     events = f"/{bucket}/out/events"
     monkeypatch.setattr(

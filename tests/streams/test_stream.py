@@ -369,7 +369,7 @@ def test_after_the_first_a_micro_batch_may_hold_bad_rows_alone(spark, tmp_path, 
 @pytest.mark.slow
 def test_a_first_micro_batch_without_an_event_binds_nobody(spark, tmp_path):
     lines_arrive(tmp_path / "in", 0, "no event", "none either")
-    events = read_stream(spark, Config(input=str(tmp_path / "in")))
+    events = read_stream(spark, Config(input=str(tmp_path / "in"), input_format="enriched_tsv"))
     more = dict(manifest="none", available_now=True)
     with pytest.raises(Exception, match="Is input_format=enriched_tsv right"):
         deduplicate_stream(events, str(tmp_path / "out"), name="wrong", **more).awaitTermination()

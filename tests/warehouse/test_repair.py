@@ -119,7 +119,7 @@ def test_any_table_becomes_what_deduplicate_keeps(spark, tmp_path_factory, loade
     assert repaired(spark, path, strategy=strategy, **asked).counts["left"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_older_rows_protect_and_are_never_changed(spark, tmp_path):
     older = [("old", "f", 1, 1), ("old", "f", 2, 2), ("a", "f", 1, 3), ("b", "f", 1, 4)]
     newer = [("a", "f", 9, 5), ("b", "g", 9, 6), ("c", "f", 9, 7), ("c", "f", 10, 8), ("d", "f", 9, 9)]
@@ -183,7 +183,7 @@ def test_entities_follow_their_events(spark, tmp_path):
     assert len(links_in(spark, f"{tmp_path}/link")) == 10 and len(numbers_in(spark, path)) == 10
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_entities_of_a_renamed_event_get_its_new_id(spark, tmp_path):
     path, entities = with_entities(spark, tmp_path)
     done = repaired(spark, path, None, entities, strategy="rename")
@@ -237,7 +237,7 @@ def test_several_columns_make_an_id(spark, tmp_path, capsys):
     assert sorted(map(tuple, stay.collect()), key=str) == sorted(rows[1:], key=str)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_odd_columns_and_layouts(spark, tmp_path):
     "Null ids beside an id whose hash has that of null in it; names with blanks; columns that are new."
     path = f"{tmp_path}/events"
@@ -254,7 +254,7 @@ def test_odd_columns_and_layouts(spark, tmp_path):
     assert gone.count() == 23 and gone.where("col = 'new'").count() in (1, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_column_of_an_entity_may_have_any_name(spark, tmp_path):
     path, entities = with_entities(spark, tmp_path)
     [link] = entities
@@ -304,7 +304,7 @@ def test_events_that_a_run_renamed_are_no_duplicates(spark, tmp_path):
 # --- retractions
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_retractions_of_a_run_are_applied(spark, tmp_path):
     at = F.expr("timestamp'2026-11-01 00:00:00Z'")
     batches = {"1": [("a", "f", 1), ("b", "f", 2)], "2": [("a", "g", 3), ("c", "f", 4)]}

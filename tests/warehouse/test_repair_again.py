@@ -63,7 +63,7 @@ def test_a_repair_that_died_is_finished_by_the_next_one(spark, tmp_path, monkeyp
     assert spark.read.format("delta").load(f"{tmp_path}/duplicated_link").count() == 5
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("step", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_a_repair_that_failed_is_taken_back(spark, tmp_path, monkeypatch, step):
     path, entities = with_entities(spark, tmp_path)
@@ -187,7 +187,7 @@ def test_a_writer_that_is_quicker_is_waited_for(spark, tmp_path, monkeypatch):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_repair_that_died_is_finished_by_one_process(spark, tmp_path, monkeypatch):
     path, entities = with_entities(spark, tmp_path)
     with monkeypatch.context() as patch:
