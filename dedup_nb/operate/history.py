@@ -24,7 +24,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -287,7 +286,7 @@ def _read_verdicts(
     rows = dataset(files, schema=_VERDICT, filesystem=fs, format="parquet")
     found = rows.to_table(columns=[*_VERDICT.names, "__filename"], filter=is_asked).to_pylist()
     paths = [v.pop("__filename").removeprefix(f"{inner}/") for v in found]
-    names = [unquote(path.split("/")[1].partition("=")[2]) for path in paths]  # verdicts/batch_id=.../...
+    names = [path.split("/")[1].partition("=")[2] for path in paths]  # verdicts/batch_id=.../...
     listed = _listed_verdicts(output, {*names}.intersection(batches))
     told = zip(found, names, paths)
     verdicts = [{**v, "batch_id": name} for v, name, path in told if path in listed]

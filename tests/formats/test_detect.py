@@ -146,6 +146,11 @@ def test_a_file_that_cannot_be_opened_any_more_is_named(tmp_path, there):
 # --- nobody named it ---------------------------------------------------------------------------------------
 
 
+def write_files(folder, files):
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
 INPUTS = {
     "events": ({"a.tsv": line().encode(), "b": b"oops\n" + line().encode()}, "enriched_tsv"),
     "json": ({"a.txt": b"oops\n" + JSON_LINE, "b": JSON_LINE}, "json"),
@@ -167,8 +172,7 @@ INPUTS = {
 
 @pytest.mark.parametrize("files, shown", INPUTS.values(), ids=INPUTS)
 def test_the_files_say_their_format_where_nobody_does(tmp_path, files, shown):
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
+    write_files(tmp_path, files)
     config, found = find_input(Config(input=str(tmp_path)))
     assert config.input_format == shown and found.batches
     named, _ = find_input(Config(input=str(tmp_path), input_format="csv"))
@@ -190,8 +194,7 @@ UNTOLD = {
 
 @pytest.mark.parametrize("files, said", UNTOLD.values(), ids=UNTOLD)
 def test_files_that_do_not_say_it_are_named(tmp_path, files, said):
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
+    write_files(tmp_path, files)
     with pytest.raises(FormatError, match=said):
         shown_format(Input(str(tmp_path), "auto"), found_in(tmp_path).batches)
 
