@@ -14,7 +14,7 @@ SPARK40 := 4.0.5
 SPARK42 := 4.2.1
 CORE := tests/rules tests/laws tests/manifest tests/formats tests/pipeline/test_run.py tests/streams/test_stream.py
 
-.PHONY: setup demo lint test test-slow test-all test-spark40 test-spark42 recipes soak evidence bench samples export docs notebooks lock clean
+.PHONY: setup demo lint test test-slow test-all test-spark40 test-spark42 recipes soak evidence bench bench-history samples export docs site notebooks lock clean
 
 setup: $(STAMP)
 	@sh .ci/check_java.sh
@@ -40,7 +40,7 @@ demo: setup  ## run the job notebook on the sample batches, end with a summary
 	@echo "All batches:       $(CURDIR)/demo_output/runs/index.html"
 	@echo "Executed notebook: $(CURDIR)/$(DEMO).ipynb"
 
-lint: setup  ## what ruff and the type checker find
+lint: setup site  ## what ruff and the type checker find, and broken links of the site
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check nbs tests dedup_nb && $(BIN)/mypy
 
 test: setup  ## export in sync, the first notebooks, each feature and its refusals
@@ -74,6 +74,9 @@ evidence: setup  ## run at scale what the project promises, print one table; som
 bench: setup  ## measure against a plain Spark copy, in the benchmark notebook
 	@$(BIN)/papermill --log-output --no-progress-bar nbs/jobs/bench.ipynb bench_output.ipynb
 
+bench-history: setup  ## measure what grows: a long history, streams, repair, claims, merge engines
+	@$(BIN)/papermill --log-output --no-progress-bar nbs/jobs/bench_history.ipynb bench_history_output.ipynb
+
 samples: setup  ## write ROWS sample events with known truth to DIR
 	@$(BIN)/python -c "from dedup_nb import get_spark; from dedup_nb.tools.samples import write_samples; write_samples(get_spark(), '$(DIR)', events=$(ROWS), batches=1)"
 	@echo "$(ROWS) events are in $(DIR)"
@@ -84,6 +87,9 @@ export: setup  ## format the notebooks and tests, write the package from the not
 docs: setup  ## the picture of the README and the tables of the settings, anew
 	@$(BIN)/python docs/generate.py
 
+site: setup  ## documents, notebooks, command line and API as pages with a search: site/docs/index.html
+	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs . site && echo "The site: $(CURDIR)/site/docs/index.html"
+
 notebooks: setup  ## run every numbered notebook in one process
 	@$(BIN)/python -m pytest -n 0 -m "not soak" tests/test_notebooks_rules.py tests/test_notebooks_runs.py
 
@@ -92,4 +98,4 @@ lock: setup  ## choose the versions anew
 	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev -c .venv/pin.txt --no-annotate --no-header -p 3.11 -o constraints.txt
 
 clean:
-	@rm -rf .venv .venv40 .venv42 .venv-recipes demo_output bench_output.ipynb samples_output
+	@rm -rf .venv .venv40 .venv42 .venv-recipes demo_output bench_output.ipynb bench_history_output.ipynb samples_output site

@@ -67,6 +67,7 @@ from dedup_nb.formats.enriched import (
     sure_lines,
     with_line_ids,
 )
+from .parquet import count_cut_rows, needs_arrow, read_by_arrow, spark_columns
 
 # %% ../../nbs/formats/40_reading.ipynb #e990986b
 _Part = Callable[[DataFrame], DataFrame]
@@ -95,6 +96,7 @@ class Source:
     is_whole: bool = False  # are these all rows of a table?
     footers: tuple[Footer, ...] | None = None  # of Parquet files, where all of their rows are read
     no_files: str | None = None  # why those of a table do not say its rows, in words
+    count_cut: Callable[[], int] | None = None  # counts rows whose times lose digits; None: none can
 
     @property
     def listed(self) -> int | None:
@@ -594,13 +596,15 @@ _FAULTS = {  # of a folder of Parquet files: in an error of Spark -> in our word
 _DIFFER = "CANNOT_MERGE|FAILED_MERGE|Failed merging schema"
 _STRANGE = "PARQUET_TYPE|Illegal Parquet type|UNSUPPORTED_TIME_TYPE|EXCEEDS_MAX_PRECISION"
 _STRANGE_TYPES = {  # types of Parquet that Spark does not read -> their name, and how to write them
-    "UUID": ("UUID", "as text (varchar)"),
+    "UUID": ("UUID", "as text (varchar)"),  # inside of others
     "Timestamp.*nanoseconds": ("nanosecond", "with microseconds"),
     "Time[(]": ("time-of-day", "as text"),
     "Float16": ("16-bit float", "as float"),
     "Interval": ("interval", "as text"),
     "Decimal.*precision=(39|[4-9][0-9]|[0-9]{3})": ("decimal", "with at most 38 digits"),
 }
+_BY_ARROW = ("UUID", "Timestamp.*nanoseconds")  # which Arrow reads, where they are a column
+_WRITE_AGAIN = "Write that file again with the same type, or split the batch."
 
 
 def _strange_column(batch: Batch, wrong: Exception) -> InputError:
@@ -610,7 +614,8 @@ def _strange_column(batch: Batch, wrong: Exception) -> InputError:
         schema = pq.read_metadata(inner, filesystem=fs).schema
         for column in map(schema.column, range(len(schema))):
             for pattern, (kind, how) in _STRANGE_TYPES.items():
-                if re.match(pattern, str(column.logical_type)):
+                is_read = column.path == column.name and pattern in _BY_ARROW
+                if re.match(pattern, str(column.logical_type)) and not is_read:
                     return InputError(
                         f"Spark does not read the {kind} column {column.path} in {file.path}. "
                         f"Write it {how}, or leave it out; nothing was written."
@@ -628,9 +633,8 @@ def _explain_parquet(spark: SparkSession, batch: Batch, wrong: Exception) -> Inp
             return InputError(fault.format(why=first_line(wrong), source=batch.source, such=such))
     if re.search(_DIFFER, text):
         schemas = [(f.path, reading(spark).parquet(*_paths([f])).schema) for f in batch.files]
-        advice = "Write that file again with the same type, or split the batch."
         try:
-            _merge_by_file(schemas, _no_type_of_both, advice)
+            _merge_by_file(schemas, _no_type_of_both, _WRITE_AGAIN)
         except InputError as said:
             return said
     return _strange_column(batch, wrong) if re.search(_STRANGE, text) else None
@@ -672,6 +676,45 @@ def _parquet_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
         raise _explain_parquet(spark, batch, wrong) or wrong from None
 
 
+# %% ../../nbs/formats/40_reading.ipynb #acae54e37e7d407bbb7b55eff062a284
+def _foreign_columns(asked: _Request, footers: Sequence[Footer]) -> T.StructType:
+    "The columns of files that Arrow reads. Raises `InputError` for what neither Arrow nor Spark can have."
+    batch = asked.batch
+    try:
+        schemas = [(footer.path, spark_columns(footer.schema)) for footer in footers]
+    except TypeError as wrong:
+        raise _strange_column(batch, wrong) from None
+    found = _merge_by_file(schemas, _no_type_of_both, _WRITE_AGAIN)
+    names: dict[str, str] = {}
+    for name in found.names:
+        if names.setdefault(name.lower(), name) != name:
+            fault = _FAULTS["COLUMN_ALREADY_EXISTS"]
+            raise InputError(fault.format(such=f", such as {name.lower()}"))
+    return found
+
+
+def _folder_values(path: str) -> dict[str, str | None]:
+    "The columns that the folders of a path give, as text."
+    values = {name: unquote(folder.partition("=")[2]) for name, folder in _named_folders(path).items()}
+    return {name: None if value == "__HIVE_DEFAULT_PARTITION__" else value for name, value in values.items()}
+
+
+def _foreign_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
+    "The rows of all files of a batch, read by Arrow, with the columns that folders give."
+    spark, batch = asked.spark, asked.batch
+    given = columns_of(asked.place.schema) if asked.place.schema else T.StructType([])
+    own = _foreign_columns(asked, footers)
+    _check_folders(batch, own.fieldNames())
+    require_columns(
+        _folder_columns(batch), given.fieldNames(), "input_schema gives types of folder columns; it"
+    )
+    folders = {f.path: _folder_values(f.path) for f in footers}
+    size = size_of_parts(spark, sum(f.bytes for f in footers))
+    rows = read_by_arrow(spark, footers, own, folders, size)
+    typed = {f.name: F.col(quoted(f.name)).cast(f.dataType) for f in given}
+    return rows.withColumns(typed) if typed else rows
+
+
 # %% ../../nbs/formats/40_reading.ipynb #f5b5da16
 def _read_frame(asked: _Request, found: AsOf) -> Source:
     "Rows that have their columns already."
@@ -688,14 +731,20 @@ def _read_frame(asked: _Request, found: AsOf) -> Source:
 
 def _read_parquet(asked: _Request) -> Source:
     "Parquet files."
-    batch, place, footers = asked.batch, asked.place, None
+    batch, place = asked.batch, asked.place
+    footers: tuple[Footer, ...] | None = None
     if not batch.files:
         columns = _columns_without_files(asked.recipe, place)
         return _read_frame(asked, AsOf(asked.spark.createDataFrame([], columns)))
-    if not place.where:
-        with suppress(Exception):  # where no footer tells the rows, Spark says what is wrong
-            footers = read_footers(f.path for f in batch.files if f.size)
-    return replace(_read_frame(asked, AsOf(_parquet_rows(asked, footers or ()))), footers=footers)
+    with suppress(Exception):  # where no footer tells the rows, Spark says what is wrong
+        footers = read_footers(f.path for f in batch.files if f.size)
+    if footers and needs_arrow(footers):
+        source = _read_frame(asked, AsOf(_foreign_rows(asked, footers)))
+        size = size_of_parts(asked.spark, sum(f.bytes for f in footers))
+        source = replace(source, count_cut=partial(count_cut_rows, asked.spark, footers, size))
+    else:
+        source = _read_frame(asked, AsOf(_parquet_rows(asked, footers or ())))
+    return replace(source, footers=None if place.where else footers)
 
 
 def _read_table(asked: _Request) -> Source:

@@ -29,7 +29,6 @@ from dedup_nb.base.arrow import (
     ParquetOnce,
     are_in,
     hash_texts,
-    naming,
     open_parquet,
 )
 from ..base.config import Output, is_on_databricks
@@ -48,72 +47,20 @@ from dedup_nb.formats.blocks import (
     split_block,
 )
 from ..formats.enriched import CELLS, CSV, sure_events, with_line_ids
+from ..formats.parquet import RowGroups, arrow_type, parts_of_parquet, plain_type, rows_of_part
 from ..formats.reading import Source
 from ..formats.shred_blocks import TableRules, TablesOnce, shred_block, sum_types
 from .job import Job
 from .write import Attempt, Carried, attempt_name
 from ..rules.keys import Keys, rows_of, with_ids
 
-# %% ../../nbs/06_pipeline/45_carry.ipynb #0cf5521e
-_KINDS: dict[type[T.DataType], pa.DataType] = {
-    T.StringType: pa.string(),
-    T.BinaryType: pa.binary(),
-    T.BooleanType: pa.bool_(),
-    T.ByteType: pa.int8(),
-    T.ShortType: pa.int16(),
-    T.IntegerType: pa.int32(),
-    T.LongType: pa.int64(),
-    T.FloatType: pa.float32(),
-    T.DoubleType: pa.float64(),
-    T.DateType: pa.date32(),
-    T.TimestampType: pa.timestamp("us", "UTC"),
-    T.TimestampNTZType: pa.timestamp("us"),
-}
-
-
-def _arrow_type(kind: T.DataType) -> pa.DataType:
-    "The Arrow type of a Spark type. Raises `KeyError` for a type that is left to Spark."
-    if isinstance(kind, T.DecimalType):
-        return pa.decimal128(kind.precision, kind.scale)
-    if isinstance(kind, T.ArrayType):
-        return pa.list_(pa.field("element", _arrow_type(kind.elementType)))
-    if isinstance(kind, T.MapType):
-        return pa.map_(_arrow_type(kind.keyType), _arrow_type(kind.valueType))
-    if isinstance(kind, T.StructType):
-        return pa.struct([pa.field(f.name, _arrow_type(f.dataType)) for f in kind.fields])
-    if type(kind) is T.StringType and not kind.isUTF8BinaryCollation():
-        raise KeyError(kind)
-    return _KINDS[type(kind)]
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    "A type as Spark sees it in a file: whatever the texts, lists and times are called there."
-    if pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind):
-        return pa.binary()
-    if pa.types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
-    if pa.types.is_timestamp(kind) and kind.unit in ("us", "ms"):
-        return pa.timestamp("us", kind.tz and "UTC")
-    if pa.types.is_map(kind):
-        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(pa.field("element", _plain_type(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _plain_type(f.type)) for f in kind])
-    return kind
-
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #549ddc2c
-_Groups = tuple[tuple[str, tuple[int, ...]], ...]  # paths, and the row groups that are taken of each
-
-
 @dataclass(frozen=True)
 class ArrowPlan:
     "How Arrow carries a batch."
 
-    parts: Sequence[_Groups | tuple[TextPart, ...]]
+    parts: Sequence[RowGroups | tuple[TextPart, ...]]
     schema: pa.Schema | None  # of the events; None: lines stay lines, or become those of tables
     tables: TableRules | None
     id: tuple[str, ...]  # columns of the id
@@ -123,22 +70,6 @@ class ArrowPlan:
     token: str  # of this attempt
     suspects: str
     left: str  # lines that Arrow does not read, though they are events
-
-
-def _parts_of_parquet(footers: Sequence[Footer], size: int) -> tuple[_Groups, ...]:
-    "Split files by their row groups, put small ones together; in the order of the files."
-    parts: list[dict[str, list[int]]] = []
-    part: dict[str, list[int]] = {}
-    filled = 0.0
-    for footer in footers:
-        for group, rows in enumerate(footer.groups):
-            part.setdefault(footer.path, []).append(group)
-            filled += footer.bytes * rows / max(footer.rows, 1)
-            if filled >= size:
-                parts.append(part)
-                part, filled = {}, 0.0
-    parts += [part] if part else []
-    return tuple(tuple((path, tuple(groups)) for path, groups in part.items()) for part in parts)
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #b4a15fd0
@@ -151,16 +82,16 @@ def _strange_column(source: Source, footers: Sequence[Footer]) -> str | None:
     kinds = {}
     for field in source.schema:
         with suppress(KeyError):
-            kinds[field.name] = _arrow_type(field.dataType)
+            kinds[field.name] = arrow_type(field.dataType)
     if odd := [name for name in source.columns if name not in kinds]:
         return f"the type of {odd[0]}"
     seen: list[pa.Schema] = []
     for footer in (f for f in footers if f.schema not in seen):
         seen.append(footer.schema)
         for found in footer.schema:
-            kind, wanted = _plain_type(found.type), kinds.get(found.name)
+            kind, wanted = plain_type(found.type), kinds.get(found.name)
             # times of INT96 come without a zone
-            if kind != wanted and (kind, wanted) != (pa.timestamp("us"), _KINDS[T.TimestampType]):
+            if kind != wanted and (kind, wanted) != (pa.timestamp("us"), arrow_type(T.TimestampType())):
                 return f"{found.name} is {found.type} in {footer.path}"
     return None
 
@@ -266,10 +197,10 @@ def choose_carrier(
 def _plan_of(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attempt, writes: bool) -> ArrowPlan:
     footers = source.footers
     size = size_of_parts(job.spark, sum(f.bytes for f in footers) if footers else batch.bytes)
-    parts = _parts_of_parquet(footers, size) if footers else parts_of_text(batch.files, size)
+    parts = parts_of_parquet(footers, size) if footers else parts_of_text(batch.files, size)
     schema = None
     if source.footers or (writes and job.places.output.format == "parquet"):
-        schema = pa.schema([pa.field(f.name, _arrow_type(f.dataType)) for f in source.schema])
+        schema = pa.schema([pa.field(f.name, arrow_type(f.dataType)) for f in source.schema])
         schema = schema.with_metadata(_as_spark(job.spark, source.schema))
     tables = _rules_of(job.places.output) if writes and job.places.output.has_entities else None
     folders = (
@@ -393,35 +324,6 @@ def _id_texts(rows: pa.RecordBatch, plan: ArrowPlan) -> pa.Array:
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #afe04a77
-_BATCH = 16 << 20  # bytes of decoded values that are looked at together
-
-
-def _rows_at_once(groups: Sequence[Any]) -> int:
-    "How many rows of these row groups are looked at together."
-    size = sum(group.total_byte_size for group in groups)
-    rows = sum(group.num_rows for group in groups)
-    return min(max(_BATCH * rows // max(size, 1), 256), 1 << 12)  # as encoded: they may be much larger
-
-
-def _rows_of(part: _Groups, schema: Any) -> Iterator[pa.RecordBatch]:
-    "The rows of a part, in the columns of the batch."
-    for path, groups in part:
-        with naming(path), open_parquet(path) as file:
-            size = _rows_at_once([file.metadata.row_group(group) for group in groups])
-            for rows in file.iter_batches(size, row_groups=list(groups), use_threads=False):
-                yield _fitted(rows, schema)
-
-
-def _fitted(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    "The rows with all columns of the batch, in its order."
-    columns = []
-    for field in schema:
-        at = rows.schema.get_field_index(field.name)
-        column = pa.nulls(rows.num_rows, field.type) if at < 0 else rows.column(at)
-        columns.append(column if column.type == field.type else column.cast(field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 def _with_original(schema: pa.Schema) -> pa.Schema:
     "The columns of kept events."
     before = json.loads(schema.metadata[SPARK_COLUMNS])
@@ -455,10 +357,10 @@ def _files_of(plan: ArrowPlan, number: int, of_lines: bool) -> list[Any]:
     return [sure, suspects, lines(plan.left)]
 
 
-def _carry_rows(plan: ArrowPlan, part: _Groups, suspects: np.ndarray, files: list[Any]) -> None:
+def _carry_rows(plan: ArrowPlan, part: RowGroups, suspects: np.ndarray, files: list[Any]) -> None:
     "Carry rows of Parquet files."
     sure, looked, _ = files
-    for rows in _rows_of(part, plan.schema):
+    for rows in rows_of_part(part, plan.schema):
         are_suspect = are_in(hash_texts(_id_texts(rows, plan)).to_numpy(), suspects)
         if are_suspect.any():
             looked.add(rows.filter(pa.array(are_suspect)))

@@ -372,6 +372,11 @@ def _notes_of_rows(job: Job, b: DecidedBatch, written: Written) -> list[str]:
             )
     if (wide := written.kept.wide) and wide.texts:
         notes.append(f"JSON text in this batch, as no type of theirs holds all values: {some_of(wide.texts)}")
+    if b.source.count_cut and (rows := b.source.count_cut()):
+        notes.append(
+            f"{counted(rows, 'row has', 'rows have')} a time finer than a microsecond: it is written "
+            "without the digits after that"
+        )
     if rows := b.decisions.counts.erased:
         notes.append(
             f"{counted(rows, 'row')} of events that were erased on request: nothing of them is written"

@@ -259,17 +259,25 @@ UNREADABLE = {  # files -> what is said
         [{"event_id": ["a"], "Country": [1], "country": [2]}],
         "columns that differ only in upper and lower case, .* such as country. Rename one upstream",
     ),
-    "nanoseconds": (
-        [{"event_id": ["a"]}, {"event_id": ["a"], "at": pa.array([1], pa.timestamp("ns"))}],
-        "Spark does not read the nanosecond column at in .*/1.parquet. Write it with microseconds, or leave",
+    "nanoseconds inside": (
+        [{"event_id": ["a"], "at": pa.array([[1]], pa.list_(pa.timestamp("ns")))}],
+        "Spark does not read the nanosecond column at.* in .*/0.parquet. Write it with microseconds",
+    ),
+    "a time of day beside nanoseconds": (
+        [{"event_id": ["a"], "n": pa.array([1], pa.timestamp("ns")), "at": pa.array([1], pa.time64("us"))}],
+        "Spark does not read the time-of-day column at in .*/0.parquet. Write it as text, or leave it out",
+    ),
+    "nanoseconds and text": (
+        [{"event_id": ["a"], "at": pa.array([1], pa.timestamp("ns"))}, {"event_id": ["b"], "at": ["x"]}],
+        "Column at is string in .*/1.parquet, and timestamp_ntz in the files before it. Write",
+    ),
+    "A and a beside a UUID": (
+        [{"event_id": UUIDS, "Country": [1], "country": [2]}],
+        "columns that differ only in upper and lower case, .* such as country. Rename one upstream",
     ),
     "a time of day": (
         [{"event_id": ["a"], "at": pa.array([1], pa.time64("us"))}],
         "Spark does not read the time-of-day column at in .*/0.parquet. Write it as text, or leave it out",
-    ),
-    "a UUID": (
-        [{"event_id": ["a"]}, {"event_id": UUIDS}],
-        r"Spark does not read the UUID column event_id in .*/1.parquet. Write it as text \(varchar\), or",
     ),
     "a UUID inside": (
         [{"event_id": ["a"], "s": pa.StructArray.from_arrays([UUIDS], ["u"])}],

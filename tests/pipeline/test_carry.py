@@ -281,18 +281,6 @@ def test_what_arrow_does_not_surely_know_is_left_to_spark(spark, source, tmp_pat
         assert not Path(tmp_path, "other/events").exists()
 
 
-def test_files_that_disagree_are_left_to_spark(spark, tmp_path):
-    Path(tmp_path, "in").mkdir()
-    for n, unit in enumerate(("us", "ns")):
-        times = pa.array([1_700_000_000_000_000], pa.timestamp("us", "UTC")).cast(pa.timestamp(unit, "UTC"))
-        pq.write_table(pa.table({"event_id": ["a"], "t": times}), f"{tmp_path}/in/{n}.parquet")
-    with pytest.raises(InputError, match="nanosecond column t"):
-        run(
-            Config(input=f"{tmp_path}/in", output=f"{tmp_path}/out", input_format="parquet", manifest="none"),
-            spark,
-        )
-
-
 def test_a_damaged_file_is_named_and_leaves_nothing(spark, source, tmp_path):
     shutil.copytree(source, f"{tmp_path}/in")
     file = next(Path(tmp_path, "in").glob("*.parquet"))

@@ -1,0 +1,170 @@
+import datetime as dt
+import uuid
+from decimal import Decimal
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dedup_nb import Config, deduplicate, run
+from dedup_nb.base.arrow import read_footers
+from dedup_nb.formats.parquet import count_cut_rows, fit_rows, needs_arrow, plain_type, spark_columns
+
+IDS = [uuid.UUID(int=n) for n in (1, 2, 2**127 + 3)]
+NANOS = [1_700_000_000_000_000_001, 1_700_000_000_000_000_000, None, -1_999]
+
+
+def written(folder, name="0", **columns):
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), f"{folder}/{name}.parquet")
+    return str(folder)
+
+
+def told(spark, source, output, **more):
+    "The kept rows, the counts and the notes of a run."
+    config = Config(input=source, output=str(output), manifest="none", **more)
+    [metrics] = run(config, spark).batches
+    kept = spark.read.parquet(f"{output}/events").drop("batch_id")
+    return kept, metrics
+
+
+def by_id(frame):
+    return {str(row.event_id): row for row in frame.collect()}
+
+
+@pytest.mark.parametrize("carry", ["arrow", "spark"])
+def test_what_others_write_is_read_in_both_ways(spark, tmp_path, carry):
+    "Nanoseconds, UUIDs, large strings, dictionaries, unsigned numbers, durations."
+    source = written(
+        tmp_path / "in",
+        event_id=pa.array([b.bytes for b in [IDS[0], IDS[0], IDS[1], IDS[2]]], pa.uuid()),
+        event_fingerprint=pa.array(["f", "f", "g", "h"], pa.large_string()),
+        collector_tstamp=pa.array(NANOS, pa.timestamp("ns", "UTC")),
+        local=pa.array(NANOS, pa.timestamp("ns")),
+        kind=pa.array(["x", "x", "y", None]).dictionary_encode(),
+        small=pa.array([255, 255, 1, None], pa.uint8()),
+        large=pa.array([2**64 - 1, 2**64 - 1, 0, None], pa.uint64()),
+        took=pa.array([5, 5, 6, None], pa.duration("ns")),
+        tags=pa.array([["a"], ["a"], [], None], pa.large_list(pa.large_string())),
+    )
+    kept, metrics = told(spark, source, tmp_path / "out", carry=carry)
+    assert metrics["counts"] | {"read": 4, "kept": 3, "dropped": 1, "bad": 0} == metrics["counts"]
+    assert (metrics["carried_by"] == "arrow") == (carry == "arrow")
+    assert [n for n in metrics["notes"] if "finer than a microsecond" in n] == [
+        "2 rows have a time finer than a microsecond: it is written without the digits after that"
+    ]
+    rows = by_id(kept)
+    assert set(rows) == {str(i) for i in IDS}
+    one, last = rows[str(IDS[0])], rows[str(IDS[2])]
+    assert one.small == 255 and one.large == Decimal(2**64 - 1) and one.took == 5 and one.tags == ["a"]
+    assert one.kind == "x" and one.local == dt.datetime(2023, 11, 14, 22, 13, 20)
+    assert last.local == dt.datetime(1970, 1, 1) - dt.timedelta(microseconds=1) and last.kind is None
+    types = dict(kept.dtypes)
+    assert (types["collector_tstamp"], types["local"], types["large"], types["small"]) == (
+        *("timestamp", "timestamp_ntz", "decimal(20,0)", "smallint"),
+    )
+
+
+def test_what_pandas_writes_by_default_is_read(spark, tmp_path):
+    frame = pd.DataFrame(
+        {"order_id": ["a", "b", "a"], "at": pd.to_datetime(["2026-11-01"] * 3), "n": [1, 2, 1]}
+    )
+    frame["at"] = frame["at"].astype("datetime64[ns]")
+    (tmp_path / "in").mkdir()
+    frame.to_parquet(tmp_path / "in/orders.parquet")
+    kept, metrics = told(spark, str(tmp_path / "in"), tmp_path / "out", event_id="order_id", order_by="at")
+    assert metrics["counts"]["dropped"] == 1 and metrics["carried_by"] == "arrow"
+    assert not any("finer" in note for note in metrics["notes"])
+    assert {(r.order_id, r.n) for r in kept.collect()} == {("a", 1), ("b", 2)}
+
+
+def test_files_may_differ_and_folders_give_columns(spark, tmp_path):
+    written(tmp_path / "in/country=FR/day=__HIVE_DEFAULT_PARTITION__", event_id=["a", "b"])
+    at = pa.array([1_000], pa.timestamp("ns", "UTC"))
+    written(tmp_path / "in/country=%2F/day=2", event_id=["a"], at=at, event_fingerprint=["x"])
+    more = dict(input_format="parquet", input_schema="day int")
+    kept, metrics = told(spark, str(tmp_path / "in"), tmp_path / "out", **more)
+    assert metrics["counts"] | {"read": 3, "bad": 0} == metrics["counts"]
+    found = {(r.country, r.day, r["at"] is None) for r in kept.collect()}
+    assert found == {("FR", None, True), ("/", 2, False)}
+
+
+def test_a_part_of_such_rows_is_taken_by_a_condition(spark, tmp_path):
+    at = pa.array([1_000, 2_000], pa.timestamp("ns", "UTC"))
+    source = written(tmp_path / "in", event_id=["a", "b"], at=at, n=[1, 2])
+    kept, metrics = told(spark, source, tmp_path / "out", input_where="n = 2")
+    assert [r.event_id for r in kept.collect()] == ["b"] and metrics["counts"]["read"] == 1
+
+
+def test_row_groups_are_read_once_each(spark, tmp_path):
+    source = tmp_path / "in"
+    source.mkdir()
+    table = pa.table(
+        {"event_id": [str(n) for n in range(1000)], "at": pa.array(range(1000), pa.timestamp("ns"))}
+    )
+    pq.write_table(table, source / "a.parquet", row_group_size=70)
+    footers = read_footers([f"{source}/a.parquet"])
+    assert needs_arrow(footers) and count_cut_rows(spark, footers, 1) == 999
+    for carry in ("arrow", "spark"):
+        kept, metrics = told(spark, str(source), tmp_path / carry, carry=carry)
+        assert metrics["counts"]["read"] == kept.count() == kept.select("event_id").distinct().count() == 1000
+
+
+def test_slices_and_nulls_of_uuids():
+    ids = pa.array([None, IDS[0].bytes, IDS[2].bytes, None, IDS[1].bytes], pa.uuid())
+    schema = pa.schema([("u", pa.string())])
+    for start, stop in ((0, 5), (1, 3), (2, 5), (5, 5)):
+        rows = pa.record_batch({"u": ids[start:stop]})
+        wanted = [
+            b and str(uuid.UUID(bytes=b if isinstance(b, bytes) else b.bytes))
+            for b in ids[start:stop].to_pylist()
+        ]
+        assert fit_rows(rows, schema).column("u").to_pylist() == wanted
+
+
+def test_types_of_files_are_those_that_spark_has(spark, tmp_path):
+    "What Arrow reads where it must has the type that Spark gives it where it may."
+    columns = dict(
+        a=pa.array([1], pa.uint32()),
+        b=pa.array([1], pa.timestamp("ms", "UTC")),
+        c=pa.array([[{"x": 1}]]),
+        d=pa.array([Decimal("1.20")], pa.decimal128(9, 2)),
+        e=pa.array([b"1"], pa.binary(1)),
+        f=pa.array([1], pa.duration("us")),
+        g=pa.array([dt.date(2026, 1, 1)]),
+        h=pa.array([[("k", 1.5)]], pa.map_(pa.string(), pa.float32())),
+        i=pa.array([1], pa.uint64()),
+        j=pa.array([None], pa.bool_()),
+    )
+    source = written(tmp_path / "in", **columns)
+    [footer] = read_footers([f"{source}/0.parquet"])
+    assert spark_columns(footer.schema) == spark.read.parquet(source).schema
+    assert not needs_arrow([footer])
+    assert plain_type(pa.dictionary(pa.int8(), pa.large_binary())) == pa.binary()
+    with pytest.raises(TypeError):
+        spark_columns(pa.schema([("t", pa.time64("ns"))]))
+
+
+def test_a_frame_of_such_files_keeps_its_second_batch(spark, tmp_path):
+    "The ids of a UUID column are the same as those of text, batch after batch."
+    written(
+        tmp_path / "in/run=1",
+        event_id=pa.array([i.bytes for i in IDS], pa.uuid()),
+        event_fingerprint=["f"] * 3,
+    )
+    written(tmp_path / "in/run=2", event_id=[str(i) for i in IDS], event_fingerprint=["f"] * 3)
+    config = Config(
+        input=str(tmp_path / "in"),
+        output=str(tmp_path / "out"),
+        batch_pattern="run=*",
+        manifest="lake",
+        input_format="parquet",
+        etl_time="2026-11-01",
+    )
+    counts = run(config, spark).counts
+    assert (counts["read"], counts["kept"], counts["dropped"], counts["bad"]) == (6, 3, 3, 0)
+    kept = spark.read.parquet(str(tmp_path / "out/events"))
+    assert sorted(r.event_id for r in kept.collect()) == sorted(map(str, IDS))
+    assert deduplicate(kept.drop("batch_id", "original_event_id")).dropped.count() == 0
