@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import signal
 import sys
 import tempfile
@@ -22,7 +23,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base.config import GROUPS, Config, default_text, is_on_databricks, kind_of, settings
-from .base.errors import ConfigError, DedupError, did_you_mean, lines_shown, masked
+from dedup_nb.base.errors import (
+    ConfigError,
+    DedupError,
+    MissingColumnError,
+    did_you_mean,
+    lines_shown,
+    masked,
+)
 
 # %% ../nbs/90_cli.ipynb #b2f0ceab
 _Flag = tuple[str, dict[str, Any]]  # a flag, and how argparse is to read it
@@ -633,9 +641,14 @@ def _unknown_argument(parser: argparse.ArgumentParser, word: str) -> ConfigError
 
 
 # %% ../nbs/90_cli.ipynb #8b1334f0
-def _report_failure(wrong: DedupError) -> int:
-    "Say what went wrong; the exit code for it."
+def _report_failure(wrong: DedupError, words: Sequence[str] = ()) -> int:
+    "Say what went wrong, and the command that would likely do; the exit code for it."
     print(f"dedup: {type(wrong).__name__}: {wrong}", file=sys.stderr)
+    if words and isinstance(wrong, MissingColumnError) and wrong.likely:
+        flags = [
+            part for name, column in wrong.likely.items() for part in (f"--{name.replace('_', '-')}", column)
+        ]
+        print(f"Try:\n  dedup {shlex.join([*words, *flags])}", file=sys.stderr)
     return wrong.exit_code
 
 
@@ -691,10 +704,10 @@ def _report_stop() -> int:
     return 130
 
 
-def _report(wrong: Exception) -> int:
+def _report(wrong: Exception, words: Sequence[str]) -> int:
     "Say what went wrong, of what nobody foresaw with the whole trace in a file; the exit code."
     if isinstance(wrong, DedupError):
-        return _report_failure(wrong)
+        return _report_failure(wrong, words)
     with tempfile.NamedTemporaryFile("w", prefix="dedup-", suffix=".log", delete=False) as log:
         log.write(masked(traceback.format_exc()))
     code = _report_failure(DedupError(f"{type(wrong).__name__}: {str(wrong).strip()[:500]}"))
@@ -702,7 +715,7 @@ def _report(wrong: Exception) -> int:
     return code
 
 
-def _exit_code(args: argparse.Namespace) -> int:
+def _exit_code(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
     "Do what a command says, and tell what hinders it."
     with _knowing_of_stops() as was_stopped:
         try:
@@ -713,7 +726,7 @@ def _exit_code(args: argparse.Namespace) -> int:
         except BrokenPipeError:
             return 0
         except Exception as wrong:
-            return _report_stop() if was_stopped() else _report(wrong)
+            return _report_stop() if was_stopped() else _report(wrong, words)
 
 
 # %% ../nbs/90_cli.ipynb #d306c478
@@ -733,7 +746,7 @@ def main(
         raise SystemExit(_report_failure(wrong)) from None
     for name in _LOUD:
         logging.getLogger(name).disabled = True
-    code = _exit_code(args)
+    code = _exit_code(args, words)
     if is_on_databricks() and code == 0:
         return  # a task that ends by an exit has failed there, whatever its code
     if argv is None and not is_on_databricks() and sys.stdout is sys.__stdout__:  # the process is ours

@@ -108,6 +108,7 @@ class MissingColumnError(InputError):
     "A column that was named, but is not in the input."
 
     exit_code = 2
+    likely: Mapping[str, str] = {}  # settings that would do, by what the rows look like
 
 
 # %% ../../nbs/base/10_errors.ipynb #cf3b88ba

@@ -67,6 +67,7 @@ from dedup_nb.formats.enriched import (
     sure_lines,
     with_line_ids,
 )
+from .likely import likely_columns
 from .parquet import count_cut_rows, needs_arrow, read_by_arrow, spark_columns
 
 # %% ../../nbs/formats/40_reading.ipynb #e990986b
@@ -800,6 +801,42 @@ def explain_read_error(
 
 
 # %% ../../nbs/formats/40_reading.ipynb #28c13fd3
+_FEW = 5000  # rows that tell a likely id
+_WHOLE = (T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.VariantType)  # no column of an id
+
+
+def _few_rows(asked: _Request) -> DataFrame:
+    "Some rows of a batch, whatever its columns are called, with the columns that may be an id or a time."
+    batch, place = asked.batch, asked.place
+    if place.format == "json":
+        rows = reading(asked.spark).json(_paths(batch.files))
+    elif place.format == "csv":
+        files = csv_columns([f.path for f in batch.files if f.size], place.delimiter, ())
+        rows = csv_rows(asked.spark, files, place.delimiter, T.StructType([])).drop("_dd_wrong", "_dd_text")
+    elif place.format == "parquet":
+        footers = read_footers(f.path for f in batch.files if f.size)
+        rows = (_foreign_rows if needs_arrow(footers) else _parquet_rows)(asked, footers)
+    else:
+        rows = table_rows(asked.spark, batch, place.format).rows
+    plain = [quoted(f.name) for f in rows.schema if not isinstance(f.dataType, _WHOLE)]
+    return rows.select(*plain).limit(_FEW)
+
+
+def _with_likely_columns(wrong: MissingColumnError, asked: _Request) -> MissingColumnError:
+    "The error, with the columns that are likely meant if nobody named an id."
+    likely: dict[str, str] = {}
+    if "event_id" not in asked.recipe.given:
+        with suppress(Exception):  # without a hint it is an error all the same
+            likely = likely_columns(_few_rows(asked).toPandas())
+    if "event_id" not in likely:
+        return wrong
+    told = ", ".join(f"{setting}={column}" for setting, column in likely.items())
+    found = MissingColumnError(f"{wrong} Likely: {told}.")
+    found.likely = likely
+    return found
+
+
+# %% ../../nbs/formats/40_reading.ipynb #72eea5119410473aa328ad9291626812
 _READERS = {
     "enriched_tsv": _read_enriched,
     "json": _read_json,
@@ -828,8 +865,11 @@ def read_batch(
         raise InputError(f"{batch.source} has no rows, which would say its format. Set --input-format.")
     if not written_here:
         check_format(batch, place.format)
+    asked = _Request(spark, batch, place, recipe, ids_of, by_arrow)
     try:
-        return _READERS[place.format](_Request(spark, batch, place, recipe, ids_of, by_arrow))
+        return _READERS[place.format](asked)
+    except MissingColumnError as wrong:
+        raise _with_likely_columns(wrong, asked) from None
     except InputError:
         raise
     except Exception as wrong:

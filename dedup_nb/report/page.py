@@ -33,6 +33,7 @@ __all__ = [
 # %% ../../nbs/report/10_page.ipynb #10981682
 import html
 import io
+import shlex
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from ..base.errors import ConfigError, grouped, megabytes, said, share, text_table
+from ..base.errors import ConfigError, counted, grouped, megabytes, said, share, text_table
 
 # %% ../../nbs/report/10_page.ipynb #5f5b3fa1
 KEPT, DROPPED, NEW_ID, BAD = "#0072b2", "#d55e00", "#56b4e9", "#7f7f7f"
@@ -105,6 +106,7 @@ def _templates() -> Any:
         loader=loader, autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True
     )
     made.filters |= {"cell_text": cell_text, "in_one_line": in_one_line, "megabytes": megabytes}
+    made.filters["explained"] = lambda event_id: f"dedup explain {shlex.quote(event_id)} --output OUTPUT"
     made.tests["number_like"] = is_number_like
     return made
 
@@ -208,13 +210,22 @@ def waterfall(
 # %% ../../nbs/report/10_page.ipynb #22e01347
 @dataclass(frozen=True)
 class Timeline:
-    "A column for each batch, under a title."
+    "A column for each batch, which leads to its page, under a title."
 
     title: str
-    most: str  # the highest value, in words
-    heights: Sequence[float]  # per cent of the highest
+    most: str  # the value at the top of the axis, in words; zero is at its foot
+    heights: Sequence[float]  # per cent of that; more: it is cut
+    names: Sequence[str]  # of the batches
     tips: Sequence[str]  # the name and the value of each
-    ends: Sequence[str]  # names of the first and the last one
+    note: str = ""
+
+    @property
+    def ends(self) -> list[str]:
+        "The names of the first and the last one."
+        return list(dict.fromkeys([self.names[0], self.names[-1]]))
+
+
+_MANY = 20  # columns, of which some may be cut
 
 
 def timeline(
@@ -223,15 +234,21 @@ def timeline(
     in_words: Callable[[float], str],  # a value
     names: Sequence[str],  # of the batches
 ) -> Timeline:
-    "Draw a column for each value."
-    most = max(values)
-    heights = [100 * value / (most or 1) for value in values]
+    "Draw a column for each value, from zero. Few that are far higher are cut, and it is said."
+    most = top = max(values)
+    usual = sorted(values)[9 * (len(values) - 1) // 10]
+    if len(values) >= _MANY and most > 3 * usual > 0:
+        top = 1.5 * usual
+    heights = [100 * value / (top or 1) for value in values]
     tips = [f"{name}: {in_words(value)}" for name, value in zip(names, values)]
-    return Timeline(title, in_words(most), heights, tips, list(dict.fromkeys([names[0], names[-1]])))
+    cut = sum(value > top for value in values)
+    note = f"{counted(cut, 'column is', 'columns are')} cut at the top: the highest is {in_words(most)}"
+    return Timeline(title, in_words(top), heights, names, tips, note if cut else "")
 
 
 # %% ../../nbs/report/10_page.ipynb #3d6d0aef
 _DPI = 144  # half as many pixels again as a screen has
+_OF_THE_PAGE = {"#000000": "currentColor", "#ffffff": "none"}  # in a figure -> on a page
 
 
 @dataclass(frozen=True)
@@ -256,13 +273,16 @@ class Chart:
         return small.getvalue()
 
     def svg(self) -> str:
-        "As SVG, the same text each time."
+        "As SVG, the same text each time; its lines and letters take the colour of the page."
         import matplotlib
 
         out = io.StringIO()
-        with matplotlib.rc_context({"svg.hashsalt": "dedup_nb", "svg.fonttype": "path"}):
-            self.figure.savefig(out, format="svg", facecolor="white", metadata={"Date": None})
-        return out.getvalue().split("?>", 1)[-1].split('dtd">', 1)[-1]
+        with matplotlib.rc_context({"svg.hashsalt": "dedup_nb", "svg.fonttype": "none"}):
+            self.figure.savefig(out, format="svg", facecolor="none", metadata={"Date": None})
+        drawn = out.getvalue().split("?>", 1)[-1].split('dtd">', 1)[-1]
+        for colour, ours in _OF_THE_PAGE.items():
+            drawn = drawn.replace(colour, ours)
+        return drawn
 
     def _repr_png_(self) -> tuple[bytes, dict[str, float]]:
         width, height = self.figure.get_size_inches() * 96

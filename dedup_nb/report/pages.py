@@ -31,6 +31,7 @@ __all__ = [
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -144,14 +145,18 @@ def in_words(m: Metrics) -> str:
 
 
 # %% ../../nbs/report/20_pages.ipynb #755a3b07
+def _without_seconds(time: str) -> str:
+    return time.replace("T", " ").rpartition(":")[0]
+
+
 def batch_cells(
     batch: Metrics,  # batch_id, counts; and what is known of state, etl_time, seconds, started_at, ...
 ) -> dict[str, Any]:  # by the name of the column
     "Say of a batch what a table of batches may show; a dash for what nobody knows."
     c = batch["counts"] or {}
     cells = {"batch": batch["batch_id"], "state": _state_in_words(batch)}
-    cells["time"] = (batch.get("etl_time") or "").replace("T", " ").rpartition(":")[0] or "-"  # no seconds
-    for name in ("read", "bad", "kept", "dropped", "renamed"):
+    cells["time"] = _without_seconds(batch.get("etl_time") or "") or "-"
+    for name in ("read", "bad", "kept", "dropped", "erased", "renamed"):
         cells[name] = c.get(name)
     if "kept" in c:  # a backfill counts no more than what it read
         cells["of the good"] = share(c["dropped"], c["read"] - c["bad"])
@@ -221,7 +226,7 @@ def _seconds_chart(seconds: Mapping[str, float]) -> BarTable | None:
 
 
 # %% ../../nbs/report/20_pages.ipynb #52ef3cf2
-_SHOWN = 10  # rows of a table
+_SHOWN, _EXAMPLES = 10, 5  # rows of a table, faults of bad rows
 
 
 def _earlier_rows(
@@ -237,9 +242,32 @@ def _earlier_rows(
     return [(name, n, share(n, whole)) for name, n in shown.items()]
 
 
+def _about(m: Metrics) -> str:
+    "Which data, when, how long."
+    parts = [
+        m["settings"].get("input"),
+        m.get("etl_time") and f"time of the batch {_without_seconds(m['etl_time'])}",
+    ]
+    parts += [f"{m['seconds']['total']:.1f} s" if m["seconds"].get("total") else None]
+    return " · ".join(str(part) for part in parts if part)
+
+
+def _note_on_bad(bad: Sequence[tuple[str, int, str]], whole: int) -> str:
+    "Of how many rows the faults are counted, and how many faults there are beside."
+    seen = sum(number for _, number, _ in bad)
+    note = (
+        f"Counted in all {grouped(seen)} bad rows"
+        if seen == whole
+        else f"Counted in the first {grouped(seen)}"
+    )
+    more = f"; {counted(len(bad) - _EXAMPLES, 'other fault')} beside" if len(bad) > _EXAMPLES else ""
+    return f"{note}{more}."
+
+
 def report_html(
     m: Metrics,  # from `metrics`
-    bad: Sequence[tuple[str, str]] = (),  # examples, from `bad_examples`
+    bad: Sequence[tuple[str, int, str]] = (),  # from `bad_examples`
+    state: str = "",  # what happened to the batch since
 ) -> str:
     "Make the report of one batch: a page that stands alone."
     c, cross = m["counts"], m.get("cross_batch") or {}
@@ -248,16 +276,19 @@ def report_html(
         "batch.html",
         m=m,
         headline=_headline(m),
+        about=_about(m),
+        state=state,
         lines=_fates_in_words(m),
         fate=fate_chart(m) if has_fates else None,
         earlier=_earlier_rows(cross.get("dropped_for") or {}),
-        bad=bad,
+        bad=bad[:_EXAMPLES],
+        bad_note=_note_on_bad(bad, c["bad"]),
         seconds=_seconds_chart(m["seconds"]),
     )
 
 
 # %% ../../nbs/report/20_pages.ipynb #d1a1622c
-_HEAD_BYTES, _EXAMPLES, _LONGEST = 500_000, 5, 160
+_HEAD_BYTES, _LONGEST = 500_000, 160
 
 
 def _cut(text: str) -> str:
@@ -279,7 +310,7 @@ def _first_fault(failure: Any) -> str:
 def bad_examples(
     output: str,
     files: Sequence[Mapping[str, Any]],  # of bad rows, as a commit lists them
-) -> list[tuple[str, str]]:  # what is wrong, a row; at most five
+) -> list[tuple[str, int, str]]:  # what is wrong, how many of the rows looked at, one of them; most first
     "Find bad rows to show, one for each thing that is wrong. Looks at the beginnings of three files alone."
     rows = []
     for f in files[:3]:
@@ -293,8 +324,9 @@ def bad_examples(
             row = payload if isinstance(payload, str) else json.dumps(payload)
             rows.append((_first_fault(record["failure"]), _cut(re.sub(r"\s+", " ", row))))
     # of each fault the row that sorts first
-    found = dict(sorted(rows, reverse=True))
-    return sorted(found.items())[:_EXAMPLES]
+    found, numbers = dict(sorted(rows, reverse=True)), Counter(fault for fault, _ in rows)
+    shown = ((fault, number, found[fault]) for fault, number in numbers.items())
+    return sorted(shown, key=lambda one: (-one[1], one[0]))
 
 
 # %% ../../nbs/report/20_pages.ipynb #28d54898
@@ -417,7 +449,8 @@ def row_file(
 # %% ../../nbs/report/20_pages.ipynb #6fd8390a
 _Row = Mapping[str, Any]  # from `row_of`
 _LOOKED_AT = 60  # the last batches
-_ENOUGH = 8  # more than so many say what is usual
+_ENOUGH = 20  # so many say what is usual
+_SPREADS = 6  # median distances from the median: chance hardly takes a batch there
 _FEW = 100  # rows, of which a share says little
 _PARTS = {  # some rows of a batch, and of how many they are
     "duplicates": lambda row: (row["rows_dropped"], row["rows_read"] - row["rows_bad"]),
@@ -427,23 +460,24 @@ _PARTS = {  # some rows of a batch, and of how many they are
 
 def unlike_others(
     rows: Sequence[_Row],  # in order
-) -> list[str]:  # a few words for each, the newest first
+) -> list[tuple[str, str]]:  # the batch, and in a few words how it is; the newest first
     """Name the batches, of the last 60, whose share of duplicates or of bad rows is unlike the others'.
 
-    That is more than twice their median, or less than half of it, by 1 % of the rows at least. Batches of
-    fewer than 100 rows are left out; 8 batches are too few to say.
+    That is six times as far from their median as half of them are, and 1 % of the rows at least. Batches of
+    fewer than 100 rows are left out; fewer than 20 batches are too few to say.
     """
     found, last = [], list(enumerate(rows))[-_LOOKED_AT:]
     for what, parts_of in _PARTS.items():
         parts = {place: parts_of(row) for place, row in last}
         shares = {place: part / whole for place, (part, whole) in parts.items() if whole >= _FEW}
-        if len(shares) <= _ENOUGH:
+        if len(shares) < _ENOUGH:
             continue
         middle = median(shares.values())
+        usual = max(_SPREADS * median(abs(value - middle) for value in shares.values()), 0.01)
         for place, value in shares.items():
-            if not middle / 2 - 0.01 <= value <= 2 * middle + 0.01:
-                found.append((place, f"{share(value, 1)} {what} (the median is {share(middle, 1)})"))
-    return [f"{rows[place]['batch_id']} has {words}" for place, words in sorted(found, reverse=True)]
+            if abs(value - middle) > usual:
+                found.append((place, f"has {share(value, 1)} {what} (the median is {share(middle, 1)})"))
+    return [(rows[place]["batch_id"], words) for place, words in sorted(found, reverse=True)]
 
 
 # %% ../../nbs/report/20_pages.ipynb #1541c713
@@ -473,14 +507,17 @@ def _shares(rows: Sequence[_Row], what: str) -> list[float]:
     return [part / max(whole, 1) for part, whole in parts]
 
 
+_DRAWN = 100  # columns of a chart
+
+
 def _index_charts(rows: Sequence[_Row]) -> dict[str, BarTable | Timeline | None]:
     "The charts of the page, by heading; None where there is nothing to draw."
 
     def over_time(title: str, values: Sequence[float], in_words: Callable[[float], str]) -> Timeline:
         return timeline(title.format(in_words(values[-1])), values, in_words, names)
 
+    rows = rows[-_DRAWN:]
     names = [row["batch_id"] for row in rows]
-
     of_all = lambda part: share(part, 1)
     dropped, bad = (
         "{} of the good rows of the last batch are dropped",
@@ -498,18 +535,37 @@ def _index_charts(rows: Sequence[_Row]) -> dict[str, BarTable | Timeline | None]
 
 
 # %% ../../nbs/report/20_pages.ipynb #d78f1f80
-_INDEX_COLUMNS = ("batch", "time", "read", "bad", "kept", "dropped", "of the good", "renamed", "seconds")
+_INDEX_COLUMNS = tuple("batch,time,read,bad,kept,dropped,erased,of the good,renamed,seconds".split(","))
 
 
 def _index_headline(rows: Sequence[_Row], batches: int) -> str:
     if not rows:
         return "There is no batch yet."
-    read, dropped, bad = (sum(row[f"rows_{name}"] for row in rows) for name in ("read", "dropped", "bad"))
+    c = {name: sum(row[f"rows_{name}"] for row in rows) for name in (*_NAMES, "erased")}
     number = counted(batches, "batch", "batches")
     if len(rows) < batches:
         number += f", of which the last {grouped(len(rows))} are shown"
-    of_good, read_rows = share(dropped, read - bad), counted(read, "row")
-    return f"{number}: {read_rows} read, {grouped(dropped)} dropped ({of_good} of the good rows)."
+    of_good = share(c["dropped"], c["read"] - c["bad"])
+    return f"{number}: {sum_in_words(c)} ({of_good} of the good rows)."
+
+
+_NAMED = 3  # batches that are unlike the others
+_PAGED = 100  # more rows are set apart by month
+
+
+def _of_index(row: _Row) -> dict[str, Any]:
+    "A row as `batch_cells` takes it."
+    counts = {name: row[f"rows_{name}"] for name in (*_NAMES, "erased")}
+    return {**row, "counts": counts, "seconds": round(row["seconds"], 1)}
+
+
+def _by_month(rows: Sequence[_Row]) -> dict[str, list[_Row]]:
+    "The rows, newest first; by month where they are many."
+    found: dict[str, list[_Row]] = {}
+    for row in reversed(rows):
+        month = (row["etl_time"] or "without a time")[:14].rpartition("-")[0] or "without a time"
+        found.setdefault(month if len(rows) > _PAGED else "", []).append(row)
+    return found
 
 
 def index_html(
@@ -518,19 +574,18 @@ def index_html(
 ) -> str:
     "Make the page of all batches: it stands alone."
     unlike = unlike_others(rows)
-    if len(unlike) > 3:
-        unlike = [*unlike[:3], f"and {grouped(len(unlike) - 3)} more"]
-    newest_first = []
-    for row in reversed(rows):
-        counts = {name: row[f"rows_{name}"] for name in _NAMES}
-        newest_first.append({**row, "counts": counts, "seconds": round(row["seconds"], 1)})
+    columns = [name for name in _INDEX_COLUMNS if name != "erased" or any(row["rows_erased"] for row in rows)]
+    pages = {month: batches_table(map(_of_index, found), columns) for month, found in _by_month(rows).items()}
     return render(
         "index.html",
         headline=_index_headline(rows, batches),
-        unlike=unlike,
+        unlike=unlike[:_NAMED],
+        more_unlike=max(len(unlike) - _NAMED, 0),
+        odd={batch for batch, _ in unlike},
         charts=_index_charts(rows) if rows else {},
-        head=_INDEX_COLUMNS,
-        rows=batches_table(newest_first, _INDEX_COLUMNS),
+        head=columns,
+        pages=pages,
+        number=len(rows),
     )
 
 
@@ -567,22 +622,31 @@ def _without_old_micro_batches(names: Collection[str]) -> list[str]:
 def draw_page(
     output: str,
     batch_id: str,  # nothing is drawn where its metrics.json is gone
+    state: str = "",  # what happened to the batch since
 ) -> None:
     "Write the page of a batch from its numbers and its bad rows."
     folder = f"{output}/runs/{batch_id}"
     m, record = read_json(f"{folder}/metrics.json"), read_json(f"{folder}/files.json") or {}
     if m:
-        write_text(f"{folder}/report.html", report_html(m, bad_examples(output, record.get("bad", []))))
+        examples = bad_examples(output, record.get("bad", []))
+        write_text(f"{folder}/report.html", report_html(m, examples, state))
 
 
 # %% ../../nbs/report/20_pages.ipynb #0b3a3f94
-def draw_page_again(output: str, batch_id: str) -> None:
+_FORGOTTEN = "This batch was forgotten: its files stay until it is run again."
+
+
+def draw_page_again(
+    output: str,
+    batch_id: str,
+    state: str = "",  # what happened to the batch since
+) -> None:
     "Draw the page of a batch anew, if it has one."
     path = f"{output}/runs/{batch_id}/report.html"
     if not has_pages():
         remove_file(path)
     elif _is_file(path):
-        draw_page(output, batch_id)
+        draw_page(output, batch_id, state)
 
 
 def write_index(output: str) -> None:
@@ -595,9 +659,10 @@ def write_index(output: str) -> None:
 
 
 def remove_row(output: str, batch_id: str) -> None:
-    "Take a batch out of the table, and off the page of all."
+    "Take a batch that was forgotten out of the table and off the page of all; its own page says so."
     if remove_file(f"{output}/metrics/{batch_id}.json"):
         write_index(output)
+    draw_page_again(output, batch_id, _FORGOTTEN)
 
 
 def draw_pages(

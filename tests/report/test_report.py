@@ -1,6 +1,7 @@
 """The page of a batch, and that of all: what they say, and that nothing is said of nothing."""
 
 import json
+import random
 import sys
 import time
 from pathlib import Path
@@ -20,11 +21,13 @@ from dedup_nb.report.pages import (
     bad_examples,
     draw_pages,
     fate_chart,
+    index_html,
     looked_back,
     remove_row,
     report_html,
     row_file,
     row_of,
+    unlike_others,
     write_index,
 )
 
@@ -62,25 +65,36 @@ def test_a_setting_that_is_a_list_is_said_with_commas():
 
 def test_what_comes_from_the_events_is_escaped():
     hot = [{"event_id": "<script>", "rows": 2, "pairs": 1, "dropped": 1}]
-    text = report_html({**PLAIN, "hot_ids": hot}, [("<b>wrong", "<i>row")])
-    assert "<script>" not in text and "<b>wrong" not in text and "<i>row" not in text
+    text = report_html({**PLAIN, "hot_ids": hot}, [("<b>wrong", 1, "<i>row")])
+    assert (
+        text.count("<script>") == 1
+        and "&lt;script&gt;" in text
+        and "<b>wrong" not in text
+        and "<i>row" not in text
+    )
 
 
-def test_examples_are_one_for_each_fault_and_at_most_five(tmp_path):
+def test_examples_are_one_for_each_fault_with_its_rows_and_the_page_shows_five(tmp_path):
     record = {"failure": {"errors": ["same"]}, "payload": "a\tb" * 200}
     faults = [{"failure": {"errors": [f"fault {n}"]}, "payload": {"n": n}} for n in range(9)]
     lines = [json.dumps({"data": data}) for data in (record, record, *faults)]
     (tmp_path / "part").write_text("\n".join(lines) + "\n")
     found = bad_examples(str(tmp_path), [{"path": "part", "bytes": 1}])
-    assert [what for what, _ in found] == [f"fault {n}" for n in range(5)]
-    assert found[0][1] == '{"n": 0}' and bad_examples(str(tmp_path), []) == []
+    assert [(what, rows) for what, rows, _ in found] == [("same", 2), *((f"fault {n}", 1) for n in range(9))]
+    assert found[1][2] == '{"n": 0}' and bad_examples(str(tmp_path), []) == []
+    for bad, words in (
+        (11, "Counted in all 11 bad rows; 5 other faults beside."),
+        (99, "Counted in the first 11; 5"),
+    ):
+        page = report_html({**PLAIN, "counts": {**PLAIN["counts"], "read": 99, "bad": bad}}, found)
+        assert words in page and "fault 3" in page and "fault 4" not in page
 
 
 def test_a_bad_row_that_is_cut_says_so(tmp_path):
     records = [{"failure": {"errors": [n * "f"]}, "payload": n * "x"} for n in (160, 161)]
     (tmp_path / "part").write_text("\n".join(json.dumps({"data": data}) for data in records) + "\n")
     found = bad_examples(str(tmp_path), [{"path": "part", "bytes": 1}])
-    assert found == [(160 * "f", 160 * "x"), (159 * "f" + "…", 159 * "x" + "…")]
+    assert sorted(found) == sorted([(160 * "f", 1, 160 * "x"), (159 * "f" + "…", 1, 159 * "x" + "…")])
 
 
 @pytest.mark.parametrize(
@@ -179,18 +193,41 @@ def test_the_page_of_all_lists_them_and_names_what_is_unlike_the_others(tmp_path
     write_index(str(tmp_path))
     assert time.monotonic() - begun < 5
     page = (tmp_path / "runs/index.html").read_text()
-    assert (
-        "Unlike the others: b0299 has 9 % bad rows (the median is 0.22 %); "
-        "b0250 has 40 % duplicates (the median is 4 %)." in page
-    )
+    assert '<a href="b0299/report.html">b0299</a> has 9 % bad rows (the median is 0.22 %)' in page
+    assert '<a href="b0250/report.html">b0250</a> has 40 % duplicates (the median is 4 %)' in page
     assert (
         len(page) < 300_000
-        and page.count("/report.html") == 300
+        and page.count('/report.html">b') == 302  # each batch, and the two that are named
+        and page.count('<tr class="odd"') == 2
         and "100 % of what is dropped for earlier batches" in page
         and all(f">{words}<" in page for words in ("up to an hour", "an hour to a day", "a day to a week"))
-        and "highest: 40 %" in page
-        and 'title="b0250: 40 %"' in page
+        and "1 column is cut at the top: the highest is 40 %" in page
+        and '<a href="b0250/report.html" title="b0250: 40 %">' in page
     )
+
+
+def test_a_thousand_batches_are_a_small_page_paged_by_month(tmp_path):
+    rows = [json.loads(text) for text in rows_of_many(1000).values()]
+    for n, row in enumerate(rows):
+        row |= {
+            "etl_time": f"2026-{1 + n // 100:02d}-01T00:00:00Z" if n else None,
+            "rows_erased": 3 * (n == 7),
+        }
+    page = index_html(rows, 1000)
+    assert len(page) < 300_000 and page.count('/report.html">b') == 1000
+    assert "<summary>2026-10 (100)</summary>" in page and "<summary>without a time (1)</summary>" in page
+    assert page.count("<details open>") == 1 and "erased</button>" in page and "+ 3 erased" in page
+    assert "erased</button>" not in index_html(rows[10:40], 30)
+
+
+def test_chance_makes_no_batch_unlike_the_others():
+    noise = random.Random(7)
+    alarms = 0
+    for _ in range(200):
+        shares = [max(0, noise.gauss(450, 90)) for _ in range(60)]
+        rows = [dict(batch_id="b", rows_read=10_000, rows_bad=0, rows_dropped=found) for found in shares]
+        alarms += len(unlike_others(rows))
+    assert alarms < 24  # of 12,000
 
 
 def test_of_a_long_stream_the_last_rows_alone_are_read(tmp_path, monkeypatch):
@@ -259,7 +296,9 @@ def test_a_forgotten_batch_leaves_the_table_and_comes_back_with_its_rerun(spark,
     forget("2", there, spark, yes=True)
     assert names_in(f"{output}/metrics") == ["1.json"]
     assert "2/report" not in (output / "runs/index.html").read_text()
+    assert "was forgotten" in (output / "runs/2/report.html").read_text()
     go(spark, output.parent)
+    assert "was forgotten" not in (output / "runs/2/report.html").read_text()
     assert names_in(f"{output}/metrics") == ["1.json", "2.json"]
     assert [t["batch_id"] for t in runs(there, spark, last=1).data] == ["2"]
     with pytest.raises(ConfigError, match="wanted a number of batches from 1"):

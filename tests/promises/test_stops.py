@@ -1,0 +1,47 @@
+"""A run that is stopped at any instant, by Ctrl-C on a terminal or by a signal: one line, code 130."""
+
+import os
+import pty
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SAMPLES = Path(__file__).parent.parent.parent / "data_samples"
+SECONDS = [0.3, 1, 2, 3.5, 5, 7, 9, 12, 15, 18]
+HOW = {"ctrl-c": None, "INT": signal.SIGINT, "TERM": signal.SIGTERM}
+CASES = [(seconds, how) for n, seconds in enumerate(SECONDS) for how in HOW]
+EACH = [pytest.param(*case, marks=[] if n % 4 == 1 else pytest.mark.soak) for n, case in enumerate(CASES)]
+
+
+def run_and_stop(output, seconds, how):
+    "Run the command on a terminal of its own, stop it after so many seconds; what it said and its exit code."
+    words = ["run", "--input", str(SAMPLES), "--batch-pattern", "run=*", "--output", str(output)]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "dedup_nb", *words])
+    time.sleep(seconds)
+    if HOW[how] is None:
+        os.write(terminal, b"\x03")
+    else:
+        os.kill(child, HOW[how])
+    said = b""
+    try:
+        while part := os.read(terminal, 65536):
+            said += part
+    except OSError:  # Linux says so that the other end is closed
+        pass
+    _, status = os.waitpid(child, 0)
+    os.close(terminal)
+    return said.decode(errors="replace"), os.waitstatus_to_exitcode(status)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds, how", EACH)
+def test_a_run_that_is_stopped_ends_with_one_line(tmp_path, seconds, how):
+    said, code = run_and_stop(tmp_path / "out", seconds, how)
+    assert code == 130, said
+    assert said.count("interrupted; what is committed stays, the rest is done by the next run") == 1
+    assert "Traceback" not in said and "Error" not in said
