@@ -123,6 +123,6 @@ def test_the_version_in_recipes_is_this_one():
 
 
 def test_a_recipe_has_its_page_and_stands_in_the_list():
-    listed = set(re.findall(r"\]\(([\w-]+)\)", (FOLDER / "README.md").read_text()))
+    listed = set(re.findall(r"\]\(([\w-]+)/README\.md\)", (FOLDER / "README.md").read_text()))
     folders = {p.name for p in FOLDER.iterdir() if p.is_dir() and p.name != "__pycache__"}
     assert listed == folders == {p.parent.name for p in Path(FOLDER).glob("*/README.md")}
