@@ -679,9 +679,10 @@ def _knowing_of_stops() -> Iterator[Callable[[], bool]]:
     for end in (read, write):
         os.set_blocking(end, False)
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    handler = signal.getsignal(signal.SIGTERM)
-    if handler is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _raise_interrupt)
+    usual: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    ours = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
+    for number in ours:
+        signal.signal(number, _raise_interrupt)
 
     def was_sent() -> bool:
         with suppress(BlockingIOError):
@@ -691,8 +692,8 @@ def _knowing_of_stops() -> Iterator[Callable[[], bool]]:
     try:
         yield was_sent
     finally:
-        if handler is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, handler)
+        for number in ours:
+            signal.signal(number, usual[number])
         signal.set_wakeup_fd(before)
         for end in (read, write):
             os.close(end)
@@ -733,6 +734,11 @@ def _exit_code(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
 _LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j")  # of PySpark
 
 
+def _is_no_cut_call(record: logging.LogRecord) -> bool:
+    "Is this not the trace with which py4j tells that a stop came in the middle of a call?"
+    return " while sending command" not in record.getMessage()
+
+
 def main(
     argv: Sequence[str] | None = None,  # else the words of the command line
 ) -> None:
@@ -746,6 +752,7 @@ def main(
         raise SystemExit(_report_failure(wrong)) from None
     for name in _LOUD:
         logging.getLogger(name).disabled = True
+    logging.getLogger().addFilter(_is_no_cut_call)
     code = _exit_code(args, words)
     if is_on_databricks() and code == 0:
         return  # a task that ends by an exit has failed there, whatever its code

@@ -45,8 +45,10 @@ __all__ = [
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
@@ -205,6 +207,16 @@ def _join_settings(*parts: Mapping[str, str]) -> dict[str, str]:
     return joined
 
 
+@contextmanager
+def _own_stops() -> Iterator[None]:
+    "PySpark takes SIGINT, and loses some within its calls of Java: who has a handler of their own keeps it."
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and before not in (None, signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler):
+        signal.signal(signal.SIGINT, before)
+
+
 def _start(settings: Mapping[str, str], delta: bool) -> SparkSession:
     "Start a local session. Raises `ConfigError` if there is no Java, or its packages cannot be had."
     if shutil.which(_java_here()) is None:
@@ -213,7 +225,8 @@ def _start(settings: Mapping[str, str], delta: bool) -> SparkSession:
     builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[*]")).appName("dedup_nb")
     packages = settings.get("spark.jars.packages")
     try:
-        spark = builder.config(map={**settings}).getOrCreate()
+        with _own_stops():
+            spark = builder.config(map={**settings}).getOrCreate()
     except Exception as wrong:
         _check_java(_java_version())
         if not packages:
