@@ -87,8 +87,8 @@ export: setup  ## format the notebooks and tests, write the package from the not
 docs: setup  ## the picture of the README and the tables of the settings, anew
 	@$(BIN)/python docs/generate.py
 
-site: setup  ## documents, notebooks, command line and API as pages with a search: site/docs/index.html
-	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs . site && echo "The site: $(CURDIR)/site/docs/index.html"
+site: setup  ## documents, notebooks, command line and API as pages with a search: site/html/docs/index.html
+	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs . site/html && echo "The site: $(CURDIR)/site/html/docs/index.html"
 
 notebooks: setup  ## run every numbered notebook in one process
 	@$(BIN)/python -m pytest -n 0 -m "not soak" tests/test_notebooks_rules.py tests/test_notebooks_runs.py
