@@ -648,7 +648,7 @@ def _report_failure(wrong: DedupError, words: Sequence[str] = ()) -> int:
         flags = [
             part for name, column in wrong.likely.items() for part in (f"--{name.replace('_', '-')}", column)
         ]
-        print(f"Try:\n  dedup {shlex.join([*words, *flags])}", file=sys.stderr)
+        print(masked(f"Try:\n  dedup {shlex.join([*words, *flags])}"), file=sys.stderr)
     return wrong.exit_code
 
 

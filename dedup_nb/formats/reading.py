@@ -681,6 +681,9 @@ def _parquet_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
 def _foreign_columns(asked: _Request, footers: Sequence[Footer]) -> T.StructType:
     "The columns of files that Arrow reads. Raises `InputError` for what neither Arrow nor Spark can have."
     batch = asked.batch
+    for columns in (footer.schema.names for footer in footers):
+        if twins := [name for name in columns if [n.lower() for n in columns].count(name.lower()) > 1]:
+            raise InputError(_FAULTS["COLUMN_ALREADY_EXISTS"].format(such=f", such as {twins[0].lower()}"))
     try:
         schemas = [(footer.path, spark_columns(footer.schema)) for footer in footers]
     except TypeError as wrong:
@@ -709,7 +712,7 @@ def _foreign_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
     require_columns(
         _folder_columns(batch), given.fieldNames(), "input_schema gives types of folder columns; it"
     )
-    folders = {f.path: _folder_values(f.path) for f in footers}
+    folders = {f.path: _folder_values(path) for path, f in batch.by_path().items() if f.size}
     size = size_of_parts(spark, sum(f.bytes for f in footers))
     rows = read_by_arrow(spark, footers, own, folders, size)
     typed = {f.name: F.col(quoted(f.name)).cast(f.dataType) for f in given}
@@ -828,6 +831,7 @@ def _with_likely_columns(wrong: MissingColumnError, asked: _Request) -> MissingC
     if "event_id" not in asked.recipe.given:
         with suppress(Exception):  # without a hint it is an error all the same
             likely = likely_columns(_few_rows(asked).toPandas())
+        likely = {name: column for name, column in likely.items() if name not in asked.recipe.given}
     if "event_id" not in likely:
         return wrong
     told = ", ".join(f"{setting}={column}" for setting, column in likely.items())

@@ -10,6 +10,7 @@ import pytest
 
 from dedup_nb import Config, deduplicate, run
 from dedup_nb.base.arrow import read_footers
+from dedup_nb.base.errors import InputError
 from dedup_nb.formats.parquet import count_cut_rows, fit_rows, needs_arrow, plain_type, spark_columns
 
 IDS = [uuid.UUID(int=n) for n in (1, 2, 2**127 + 3)]
@@ -167,4 +168,18 @@ def test_a_frame_of_such_files_keeps_its_second_batch(spark, tmp_path):
     assert (counts["read"], counts["kept"], counts["dropped"], counts["bad"]) == (6, 3, 3, 0)
     kept = spark.read.parquet(str(tmp_path / "out/events"))
     assert sorted(r.event_id for r in kept.collect()) == sorted(map(str, IDS))
+    assert kept.columns == ["event_id", "event_fingerprint", "original_event_id", "batch_id"]
     assert deduplicate(kept.drop("batch_id", "original_event_id")).dropped.count() == 0
+
+
+def test_folders_above_a_batch_give_no_column_and_twins_are_refused(spark, tmp_path):
+    at = pa.array([1_000], pa.timestamp("ns", "UTC"))
+    source = written(tmp_path / "env=prod/in", event_id=["a"], env=["own"], at=at)
+    for carry in ("arrow", "spark"):
+        kept, _ = told(spark, source, tmp_path / carry, carry=carry)
+        assert [(r.event_id, r.env) for r in kept.collect()] == [("a", "own")]
+    Path(tmp_path, "twins").mkdir()
+    twins = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"]), at], ["event_id", "event_id", "at"])
+    pq.write_table(twins, tmp_path / "twins/0.parquet")
+    with pytest.raises(InputError, match="such as event_id. Rename one upstream"):
+        told(spark, str(tmp_path / "twins"), tmp_path / "out")
