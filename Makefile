@@ -98,4 +98,4 @@ lock: setup  ## choose the versions anew
 	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev -c .venv/pin.txt --no-annotate --no-header -p 3.11 -o constraints.txt
 
 clean:
-	@rm -rf .venv .venv40 .venv42 .venv-recipes demo_output bench_output.ipynb bench_history_output.ipynb samples_output site
+	@rm -rf .venv .venv40 .venv42 .venv-recipes demo_output bench_output.ipynb bench_history_output.ipynb samples_output site screenshots

@@ -35,7 +35,7 @@ def _is_time(values: pd.Series) -> bool:
     return bool(times.notna().mean() >= _TIMES_OF)
 
 
-def _first(ranked: Iterable[tuple[float, int, str]]) -> str | None:
+def _first(ranked: Iterable[tuple[int, float, str]]) -> str | None:
     return min(ranked, default=(0, 0, None))[2]
 
 
@@ -49,9 +49,9 @@ def likely_columns(
         distinct = values.nunique() / max(len(rows), 1)
         rank = _rank(name, _IDS, _ENDS_OF_IDS)
         if rank is not None and values.notna().all() and distinct >= _DISTINCT:
-            ids.append((-round(distinct, 2), rank, name))
+            ids.append((rank, -round(distinct, 2), name))
         rank = _rank(name, _TIMES, _ENDS_OF_TIMES)
         if rank is not None and _is_time(values):
-            times.append((0.0, rank, name))
+            times.append((rank, 0.0, name))
     found = {"event_id": _first(ids), "order_by": _first(times)}
     return {setting: column for setting, column in found.items() if column}

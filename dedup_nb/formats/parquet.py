@@ -64,13 +64,16 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
 
 
 # %% ../../nbs/formats/38_parquet.ipynb #7cdc8c89c7104fffa095e18ddfef8986
-_STORED = {  # unsigned numbers -> the type in which Spark has all their values
+_STORED = {  # types of files -> those in which Spark has all their values
+    pa.null(): pa.int32(),
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20, 0),
     pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
     pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
 }
 
 
@@ -93,6 +96,10 @@ def plain_type(
 
 def _inner_type(kind: pa.DataType) -> pa.DataType:
     is_a = pa.types
+    if isinstance(kind, pa.BaseExtensionType) and not _is_uuid(kind):  # such as JSON of DuckDB
+        return _inner_type(kind.storage_type)
+    if is_a.is_fixed_size_binary(kind):
+        return pa.binary()
     if is_a.is_dictionary(kind):
         return _inner_type(kind.value_type)
     if is_a.is_timestamp(kind) and kind.unit in ("us", "ms"):
@@ -166,12 +173,20 @@ def _uuid_texts(column: pa.Array) -> pa.Array:
     return pc.if_else(column.is_valid(), found, None)
 
 
+def _cut_times(column: pa.Array) -> pa.Array:
+    "Times of nanoseconds without the digits after the microsecond, before 1970 too, as a number of them."
+    numbers = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
+    return pc.if_else(column.is_valid(), pa.array(numbers // 1000), None)
+
+
 def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if column.type == kind:
-        return column
     if _is_uuid(column.type):
         return _uuid_texts(column)
-    return column.cast(kind, safe=not _is_fine_time(column.type))
+    if _is_fine_time(column.type):
+        return _cut_times(column).cast(kind)
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    return column if column.type == kind else column.cast(kind)
 
 
 def fit_rows(
@@ -202,9 +217,11 @@ def spark_columns(
     from pyspark.sql.pandas.types import from_arrow_type
 
     try:
-        kinds = {f.name: from_arrow_type(plain_type(f.type), True) for f in schema}
-        for kind in kinds.values():
-            arrow_type(kind)  # there and back
+        plain = {f.name: plain_type(f.type) for f in schema}
+        kinds = {name: from_arrow_type(kind, True) for name, kind in plain.items()}
+        changed = [name for name, kind in kinds.items() if arrow_type(kind) != plain[name]]
+        if changed:  # such as nanoseconds in a list
+            raise TypeError(f"Spark has no type for {schema.field(changed[0])}.")
         return struct_of(kinds)
     except Exception as wrong:
         raise TypeError(str(wrong)) from None

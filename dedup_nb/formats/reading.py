@@ -8,6 +8,7 @@ __all__ = ["Source", "columns_of", "wrong_line", "check_no_array", "explain_read
 # %% ../../nbs/formats/40_reading.ipynb #mv00002a
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -681,20 +682,16 @@ def _parquet_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
 def _foreign_columns(asked: _Request, footers: Sequence[Footer]) -> T.StructType:
     "The columns of files that Arrow reads. Raises `InputError` for what neither Arrow nor Spark can have."
     batch = asked.batch
-    for columns in (footer.schema.names for footer in footers):
-        if twins := [name for name in columns if [n.lower() for n in columns].count(name.lower()) > 1]:
-            raise InputError(_FAULTS["COLUMN_ALREADY_EXISTS"].format(such=f", such as {twins[0].lower()}"))
+    known = dict.fromkeys(name for footer in footers for name in footer.schema.names)
+    for names in (known, *(footer.schema.names for footer in footers)):
+        lower = Counter(name.lower() for name in names)
+        if twins := [name for name, number in lower.items() if number > 1]:
+            raise InputError(_FAULTS["COLUMN_ALREADY_EXISTS"].format(such=f", such as {twins[0]}"))
     try:
         schemas = [(footer.path, spark_columns(footer.schema)) for footer in footers]
     except TypeError as wrong:
         raise _strange_column(batch, wrong) from None
-    found = _merge_by_file(schemas, _no_type_of_both, _WRITE_AGAIN)
-    names: dict[str, str] = {}
-    for name in found.names:
-        if names.setdefault(name.lower(), name) != name:
-            fault = _FAULTS["COLUMN_ALREADY_EXISTS"]
-            raise InputError(fault.format(such=f", such as {name.lower()}"))
-    return found
+    return _merge_by_file(schemas, _no_type_of_both, _WRITE_AGAIN)
 
 
 def _folder_values(path: str) -> dict[str, str | None]:
@@ -804,31 +801,39 @@ def explain_read_error(
 
 
 # %% ../../nbs/formats/40_reading.ipynb #28c13fd3
-_FEW = 5000  # rows that tell a likely id
+_FEW, _SHORT = 5000, 100  # rows that tell a likely id, and characters of a text
 _WHOLE = (T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.VariantType)  # no column of an id
+
+
+def _shortened(field: T.StructField) -> Column:
+    "A column of which a text is cut: it may be long."
+    column = F.col(quoted(field.name))
+    is_text = isinstance(field.dataType, T.StringType)
+    return (F.substring(column, 1, _SHORT) if is_text else column).alias(field.name)
 
 
 def _few_rows(asked: _Request) -> DataFrame:
     "Some rows of a batch, whatever its columns are called, with the columns that may be an id or a time."
     batch, place = asked.batch, asked.place
+    one = [f for f in batch.files if f.size][:1]
     if place.format == "json":
-        rows = reading(asked.spark).json(_paths(batch.files))
+        rows = reading(asked.spark).json(_paths(one))
     elif place.format == "csv":
-        files = csv_columns([f.path for f in batch.files if f.size], place.delimiter, ())
+        files = csv_columns([f.path for f in one], place.delimiter, ())
         rows = csv_rows(asked.spark, files, place.delimiter, T.StructType([])).drop("_dd_wrong", "_dd_text")
     elif place.format == "parquet":
         footers = read_footers(f.path for f in batch.files if f.size)
         rows = (_foreign_rows if needs_arrow(footers) else _parquet_rows)(asked, footers)
     else:
         rows = table_rows(asked.spark, batch, place.format).rows
-    plain = [quoted(f.name) for f in rows.schema if not isinstance(f.dataType, _WHOLE)]
-    return rows.select(*plain).limit(_FEW)
+    plain = [f for f in rows.schema if not isinstance(f.dataType, _WHOLE)]
+    return rows.select(*map(_shortened, plain)).limit(_FEW)
 
 
 def _with_likely_columns(wrong: MissingColumnError, asked: _Request) -> MissingColumnError:
     "The error, with the columns that are likely meant if nobody named an id."
     likely: dict[str, str] = {}
-    if "event_id" not in asked.recipe.given:
+    if "event_id" not in asked.recipe.given and not asked.place.schema:
         with suppress(Exception):  # without a hint it is an error all the same
             likely = likely_columns(_few_rows(asked).toPandas())
         likely = {name: column for name, column in likely.items() if name not in asked.recipe.given}

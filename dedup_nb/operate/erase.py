@@ -572,7 +572,8 @@ def _rewrite_reports(output: Target) -> None:
         m["counts"] |= record["counts"]
         write_text(path, json.dumps(m, indent=1))
         for row_path, text in row_file(m).items():
-            write_text(f"{output.path}/{row_path}", text)
+            if read_json(f"{output.path}/{row_path}"):  # a batch that was forgotten has none
+                write_text(f"{output.path}/{row_path}", text)
         draw_page_again(output.path, batch_id)
     write_index(output.path)
 

@@ -374,8 +374,8 @@ def _notes_of_rows(job: Job, b: DecidedBatch, written: Written) -> list[str]:
         notes.append(f"JSON text in this batch, as no type of theirs holds all values: {some_of(wide.texts)}")
     if b.source.count_cut and (rows := b.source.count_cut()):
         notes.append(
-            f"{counted(rows, 'row has', 'rows have')} a time finer than a microsecond: it is written "
-            "without the digits after that"
+            f"{counted(rows, 'row of the input has', 'rows of the input have')} a time finer than a "
+            "microsecond: times are written without the digits after that"
         )
     if rows := b.decisions.counts.erased:
         notes.append(

@@ -636,17 +636,14 @@ def draw_page(
 _FORGOTTEN = "This batch was forgotten: its files stay until it is run again."
 
 
-def draw_page_again(
-    output: str,
-    batch_id: str,
-    state: str = "",  # what happened to the batch since
-) -> None:
-    "Draw the page of a batch anew, if it has one."
+def draw_page_again(output: str, batch_id: str) -> None:
+    "Draw the page of a batch anew, if it has one; it says so if the batch was forgotten."
     path = f"{output}/runs/{batch_id}/report.html"
     if not has_pages():
         remove_file(path)
     elif _is_file(path):
-        draw_page(output, batch_id, state)
+        is_listed = _is_file(f"{output}/metrics/{batch_id}.json")
+        draw_page(output, batch_id, "" if is_listed else _FORGOTTEN)
 
 
 def write_index(output: str) -> None:
@@ -662,7 +659,7 @@ def remove_row(output: str, batch_id: str) -> None:
     "Take a batch that was forgotten out of the table and off the page of all; its own page says so."
     if remove_file(f"{output}/metrics/{batch_id}.json"):
         write_index(output)
-    draw_page_again(output, batch_id, _FORGOTTEN)
+    draw_page_again(output, batch_id)
 
 
 def draw_pages(

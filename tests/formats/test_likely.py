@@ -24,7 +24,8 @@ ROWS = [
     [
         ({"id": [1, 2], "message_id": [1, 2]}, {"event_id": "id"}),  # as distinct: by its name
         ({"id": [1, None], "guid": ["a", "b"]}, {"event_id": "guid"}),
-        ({"id": [1, 1, 1, 2], "row_key": [1, 2, 3, 4]}, {"event_id": "row_key"}),
+        ({"id": [1, 1, 1, 1], "row_key": [1, 2, 3, 4]}, {"event_id": "row_key"}),
+        ({"id": [1, 1, 2, 3], "load_id": [1, 2, 3, 4]}, {"event_id": "id"}),  # repeats are what we are for
         ({"user_id": ["a"] * 9}, {}),
         ({"name": ["a", "b"], "ts": [1_700_000_000, 1_700_000_001]}, {"order_by": "ts"}),
         (

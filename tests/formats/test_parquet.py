@@ -49,19 +49,23 @@ def test_what_others_write_is_read_in_both_ways(spark, tmp_path, carry):
         large=pa.array([2**64 - 1, 2**64 - 1, 0, None], pa.uint64()),
         took=pa.array([5, 5, 6, None], pa.duration("ns")),
         tags=pa.array([["a"], ["a"], [], None], pa.large_list(pa.large_string())),
+        page=pa.array(['{"a": 1}', '{"a": 1}', "2", None], pa.json_()),
+        never=pa.nulls(4),
     )
     kept, metrics = told(spark, source, tmp_path / "out", carry=carry)
     assert metrics["counts"] | {"read": 4, "kept": 3, "dropped": 1, "bad": 0} == metrics["counts"]
     assert (metrics["carried_by"] == "arrow") == (carry == "arrow")
     assert [n for n in metrics["notes"] if "finer than a microsecond" in n] == [
-        "2 rows have a time finer than a microsecond: it is written without the digits after that"
+        "2 rows of the input have a time finer than a microsecond: "
+        "times are written without the digits after that"
     ]
     rows = by_id(kept)
     assert set(rows) == {str(i) for i in IDS}
     one, last = rows[str(IDS[0])], rows[str(IDS[2])]
     assert one.small == 255 and one.large == Decimal(2**64 - 1) and one.took == 5 and one.tags == ["a"]
     assert one.kind == "x" and one.local == dt.datetime(2023, 11, 14, 22, 13, 20)
-    assert last.local == dt.datetime(1970, 1, 1) - dt.timedelta(microseconds=1) and last.kind is None
+    assert last.local == dt.datetime(1970, 1, 1) - dt.timedelta(microseconds=2) and last.kind is None
+    assert one.page == '{"a": 1}' and one.never is None
     types = dict(kept.dtypes)
     assert (types["collector_tstamp"], types["local"], types["large"], types["small"]) == (
         *("timestamp", "timestamp_ntz", "decimal(20,0)", "smallint"),
@@ -138,6 +142,8 @@ def test_types_of_files_are_those_that_spark_has(spark, tmp_path):
         h=pa.array([[("k", 1.5)]], pa.map_(pa.string(), pa.float32())),
         i=pa.array([1], pa.uint64()),
         j=pa.array([None], pa.bool_()),
+        k=pa.nulls(1),
+        m=pa.array(["a"], pa.string_view()),
     )
     source = written(tmp_path / "in", **columns)
     [footer] = read_footers([f"{source}/0.parquet"])

@@ -267,6 +267,16 @@ UNREADABLE = {  # files -> what is said
         [{"event_id": ["a"], "n": pa.array([1], pa.timestamp("ns")), "at": pa.array([1], pa.time64("us"))}],
         "Spark does not read the time-of-day column at in .*/0.parquet. Write it as text, or leave it out",
     ),
+    "nanoseconds inside and outside": (
+        [
+            {
+                "event_id": ["a"],
+                "n": pa.array([1], pa.timestamp("ns")),
+                "at": pa.array([[1]], pa.list_(pa.timestamp("ns"))),
+            }
+        ],
+        "Spark does not read the nanosecond column at.list.element in .*/0.parquet. Write it with",
+    ),
     "nanoseconds and text": (
         [{"event_id": ["a"], "at": pa.array([1], pa.timestamp("ns"))}, {"event_id": ["b"], "at": ["x"]}],
         "Column at is string in .*/1.parquet, and timestamp_ntz in the files before it. Write",
