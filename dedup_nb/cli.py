@@ -731,7 +731,7 @@ def _exit_code(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
 
 
 # %% ../nbs/90_cli.ipynb #d306c478
-_LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j")  # of PySpark
+_LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # of PySpark
 
 
 def _is_no_cut_call(record: logging.LogRecord) -> bool:
@@ -752,6 +752,9 @@ def main(
         raise SystemExit(_report_failure(wrong)) from None
     for name in _LOUD:
         logging.getLogger(name).disabled = True
+    logging.getLogger("py4j").setLevel(
+        logging.CRITICAL
+    )  # and those below it: a call that fails is told by us
     logging.getLogger().addFilter(_is_no_cut_call)
     code = _exit_code(args, words)
     if is_on_databricks() and code == 0:

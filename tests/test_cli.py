@@ -315,12 +315,14 @@ def test_an_input_that_is_set_for_other_commands_does_not_hinder_a_plan_from_num
 
 
 ENDING = """
-import sys
+import logging, sys
 from dedup_nb import cli
 from dedup_nb.base import errors
 from dedup_nb.costs import plan
 def answer(region, **_):
     if region == "fine": return plan.Plan({})
+    logging.error("KeyboardInterrupt while sending command.")  # as py4j does, where a call was cut
+    logging.getLogger("py4j.clientserver").error("Exception occurred while shutting down connection")
     raise {"broken": errors.InputError, "stop": KeyboardInterrupt, "bug": KeyError}[region]("AKIAABCDEFGH")
 plan.Plan.__str__ = lambda self: "told"
 plan.plan_workload = answer
