@@ -121,7 +121,7 @@ def test_times_of_far_years_are_read_right_by_others(spark, tmp_path, more):
     assert read == {"0001-01-01 00:00:00+00:00", "9999-12-31 23:59:59.999999+00:00"}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_streams_dedupers_tables_and_repairs_write_such_times(spark, tmp_path):
     rows = spark.sql(
         f"select id event_id, 'f' event_fingerprint, t etl_tstamp from values "

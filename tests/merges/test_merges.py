@@ -475,7 +475,7 @@ def test_an_insert_is_there_once_by_token_or_by_content_in_any_order(spark, tmp_
         table.insert(one.withColumn("v", F.lit(1)))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_marks_go_when_nothing_older_can_come_and_logs_that_are_not_well_formed_are_not_merged(
     spark, tmp_path
 ):
@@ -519,7 +519,7 @@ def test_of_two_writers_at_once_one_wins_and_the_other_is_told(spark, tmp_path):
     assert sorted(r._block for r in table.parts().collect()) == list(range(1, written + 2))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_optimizing_forgets_no_insert_and_another_table_is_refused(spark, tmp_path):
     path = str(tmp_path / "t")
     table = MergeTable(path, Replacing("k", "ver"), window=1, spark=spark)

@@ -314,7 +314,7 @@ def test_a_kill_while_items_leave_a_table_is_made_good_by_the_next(spark, on_tab
     assert "a" not in answered(spark, asked.output) and not [i for i, _ in items(table) if i == "a"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_with_forget_a_late_copy_is_loaded_again(spark, loaded, tmp_path):
     assert (
         erase(loaded, spark, event_id="a", forget=True, yes=True).data["keys_removed"] == 4
@@ -358,7 +358,7 @@ def test_every_output_format(spark, tmp_path, output_format):
         ]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_condition_is_asked_of_lines_of_json(spark, tmp_path):
     write(spark, tmp_path / "in", WITH_COPIES)
     go(spark, tmp_path, output_format="json", manifest="none")

@@ -267,7 +267,7 @@ def test_a_run_whose_claim_was_ended_writes_nothing_into_a_delta_table(spark, tm
     assert spark.read.format("delta").load(str(tmp_path / "out/events")).count() == 2
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_run_that_failed_binds_nobody(spark, tmp_path):
     write(spark, tmp_path / "in", {"1": [*TWO["1"], ("a", "f", 9, 9), ("a", "g", 9, 9)]})
     with pytest.raises(DedupError, match="recieved_at"):

@@ -154,7 +154,7 @@ def test_forgotten_and_run_again_in_another_order(spark, copies, asked):
     assert_adds_up(copies, "1", "2")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_late_files_of_such_a_batch_bring_nothing_back(spark, without_a):
     write(spark, without_a / "in", {"1": [("a", "f", 7, 6), ("a", "h", 7, 7), ("d", "f", 7, 8)]})
     [late] = go(spark, without_a, late_files=True).batches

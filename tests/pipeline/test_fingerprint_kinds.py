@@ -91,7 +91,7 @@ def test_the_same_kind_goes_on(spark, tmp_path, memory, batches, expected, apart
     assert counts_taken(spark, tmp_path, memory, apart, *batches) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_with_force_it_goes_on_and_is_recorded(spark, tmp_path):
     assert "--force" in str(counts_taken(spark, tmp_path, {}, False, WITH, WITHOUT))
     [done] = go(spark, tmp_path, input_format="json", force=True).batches

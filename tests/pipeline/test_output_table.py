@@ -73,7 +73,7 @@ def test_a_run_that_died_after_the_table_was_changed_is_run_again(spark, shop, m
     assert kept_with_batch(spark) == KEPT
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_table_that_is_there(spark, shop):
     "Its own order of columns, one more of them, and types."
     spark.sql(f"create table {TABLE} (n int, more string, batch_id string, event_id string) using delta")
@@ -127,17 +127,11 @@ def test_an_event_is_erased_from_the_table(spark, shop):
 ASKED = {"copied": ({"where": "n = 1"}, 1), "alone": ({"event_id": "b"}, 2)}
 GONE = {"copied": {"events": 1, "dropped": 1, "verdicts": 1}, "alone": {"events": 1}}
 AFTER = ("_note_request", "_delete_in_table", "publish", "_remove_unlisted")
-STEPS = [("copied", "_delete_in_table"), ("alone", "publish")]
-MORE_STEPS = [(asked, after) for asked in ASKED for after in AFTER if (asked, after) not in STEPS]
 
 
-@pytest.mark.parametrize(
-    "asked, after",
-    [
-        *(pytest.param(*step, marks=pytest.mark.slow) for step in STEPS),
-        *(pytest.param(*step, marks=pytest.mark.soak) for step in MORE_STEPS),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("after", AFTER)
 def test_an_erasure_that_was_killed_is_finished_though_the_table_has_lost_its_events(
     spark, shop, asked, after
 ):

@@ -100,7 +100,7 @@ def test_the_old_id_of_a_renamed_event_is_nowhere_a_root(spark, source_of):
     assert Counter(e["hierarchy"]["rootId"] for e in entities)[renamed[0]["hierarchy"]["rootId"]] == 4
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_message_says_what_is_there(spark, source_of):
     folder = source_of()
     m = batch_metrics(spark, folder)
@@ -201,7 +201,7 @@ def test_a_rerun_and_other_partitions_give_the_same_lines(spark, source_of, tmp_
     assert {name: sorted(texts) for name, texts in lines_by_folder(folder).items()} == first
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_some_schemas_stay_out(spark, source_of):
     folder = source_of()
     m = batch_metrics(spark, folder, skip_schemas="iglu:com.acme/web_page/jsonschema/1-*-*")
@@ -229,7 +229,7 @@ def test_other_criteria_do_not_overlap():
     assert Config(input="a", output="b", skip_schemas=names).skip_schemas == tuple(names)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_atomic_texts_can_be_cut(spark, source_of):
     folder = source_of()
     batch_metrics(spark, folder, truncate_atomic=True)
@@ -266,7 +266,7 @@ def test_columns_are_shredded_as_lines_are_and_bad_entities_make_bad_rows(spark,
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_bad_copy_does_not_take_its_good_twin_along(spark, tmp_path):
     wrong = envelope("contexts", [{"schema": "no-uri", "data": {}}])
     texts = [line_of(event_id=A, event_fingerprint="f", contexts=c) for c in (wrong, PAGES)]
@@ -285,7 +285,7 @@ def test_columns_that_are_no_text_are_refused(spark, tmp_path):
     assert not (tmp_path / "out/events").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("layout", ["5.x", "classic"])
 def test_a_schema_of_both_kinds_and_an_event_that_looks_like_an_entity(spark, source_of, layout):
     own = envelope("unstruct_event", entity("click", {"n": 1}))
@@ -314,7 +314,7 @@ def test_a_missing_entity_stops_the_run():
         check_entities({folder: 2, "output=good/name=b": 1}, types, "5.x")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("layout", ["5.x", pytest.param("classic", marks=pytest.mark.slow)])
 def test_a_run_that_writes_an_entity_less_commits_nothing(spark, source_of, monkeypatch, layout):
     folder = source_of()
@@ -380,7 +380,7 @@ def test_wide_rows_have_typed_columns_that_grow_and_do_not_break(spark, tmp_path
     assert json.loads((tmp_path / "out/runs/wide_columns.json").read_text())[WIDE]["type"] == "array"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_given_types_hold_or_the_column_is_text(spark, source_of):
     folder = source_of()
     given = f"{WIDE} array<struct<id:string, deep:struct<n:int>>>"

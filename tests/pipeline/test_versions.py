@@ -125,7 +125,7 @@ def test_what_cannot_be_told_is_refused_and_taken_whole_if_forced(delta_table, w
     assert batches_taken(delta_table) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_merge_that_only_inserts_is_an_addition(delta_table):
     grow(delta_table, ("a", 1))
     assert batches_taken(delta_table) == [("events", 1, 1)]
@@ -136,7 +136,7 @@ def test_a_merge_that_only_inserts_is_an_addition(delta_table):
     assert batches_taken(delta_table) == [("events-v1-1", 1, 1)]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_columns_that_come_and_folders_with_odd_names(delta_table):
     columns = "event_id string, n int, page string, day date"
     by = dict(partitions=["page", "day"])
@@ -151,7 +151,7 @@ def test_columns_that_come_and_folders_with_odd_names(delta_table):
     assert [t[1:] for t in batches_taken(delta_table, force=True, **more)] == [(3, 3)]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_time_in_the_names_of_folders_is_not_exact(delta_table):
     columns, day = "event_id string, n int, t timestamp", datetime(2026, 11, 20, 7)
     grow(delta_table, ("a", 1, day), columns=columns, partitions=["t"])
@@ -179,7 +179,7 @@ def test_a_folder_that_would_replace_a_column_of_a_table_is_refused(delta_table,
         assert table_rows(delta_table.spark, part, "delta").rows.collect() == [("a", 1)]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_run_that_was_begun_is_finished_with_its_versions(delta_table, monkeypatch):
     grow(delta_table, ("a", 1))
     batches_taken(delta_table)
@@ -230,7 +230,7 @@ def test_a_whole_that_was_forgotten_is_taken_again_under_its_name(delta_table):
     assert batches_taken(delta_table) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_table_that_is_named_like_a_part_is_taken_by_version(delta_table):
     like = Delta(delta_table.spark, f"{delta_table.name}-v1-2")
     grow(like, ("a", 1))
@@ -254,7 +254,7 @@ def test_a_table_made_anew_is_not_taken_for_the_old_one(delta_table):
     assert batches_taken(delta_table) == [("new-v2-2", 1, 1)]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_log_that_was_cleaned_is_said(delta_table):
     grow(delta_table, ("a", 1))
     batches_taken(delta_table)
@@ -283,7 +283,7 @@ def test_a_compaction_that_was_vacuumed_is_said(delta_table):
     assert batches_taken(delta_table, force=True) == [("events-v1-5", 3, 2)]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_what_a_name_or_a_filter_leaves_out_is_said(delta_table):
     grow(delta_table, ("a", 1), ("b", 2))
     assert batches_taken(delta_table, batch_id="some", input_where="n > 1") == [("some", 1, 1)]
@@ -299,7 +299,7 @@ def test_what_a_name_or_a_filter_leaves_out_is_said(delta_table):
         batches_taken(delta_table, batch_id="events-v1-9")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_rest_of_a_table_under_a_name_that_is_taken_is_refused(delta_table):
     grow(delta_table, ("z", 9))
     assert batches_taken(delta_table) == [("events", 1, 1)]
@@ -313,7 +313,7 @@ def test_the_rest_of_a_table_under_a_name_that_is_taken_is_refused(delta_table):
     assert batches_taken(delta_table) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_time_of_a_whole_table_is_nearly_its_newest(delta_table):
     days = [datetime(2026, 1, 1), *[datetime(2026, 11, d) for d in (1, 20)]]
     rows = [(f"e{n}", n, days[n % 3]) for n in range(30)]

@@ -130,7 +130,7 @@ def outcomes_of_batches(spark, path, deduper, rows, cuts):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("how, partitions", FEW[:1])
 def test_batches_give_the_outcomes_of_one(spark, tmp_path, how, partitions):
     model = Model(**how)
@@ -187,7 +187,7 @@ def test_a_cut_changes_no_outcome(spark, tmp_path):
     follows_the_model_in_batches(spark, str(tmp_path / "state"), how, rows, [2], 1000)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_clock_that_runs_ahead_blocks_its_key_no_longer_than_others(spark, tmp_path):
     "Each batch begins 7 later at most, so `a` counts as of 7, and blocks up to 17."
     how = dict(TEN, scope="horizon", max_future=7)

@@ -343,7 +343,7 @@ def lines_arrive(folder, number, *lines):
 ID = "00000000-0000-4000-8000-{:012d}".format
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_after_the_first_a_micro_batch_may_hold_bad_rows_alone(spark, tmp_path, said):
     "Whatever they look like: a line of JSON is no reason to end a stream of enriched events."
     source, output = tmp_path / "in", tmp_path / "out"
@@ -455,7 +455,7 @@ def test_columns_that_folders_give(spark, tmp_path):
     assert read_stream(spark, config).columns == ["event_id", "country"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_folder_of_a_row_tells_no_copies_apart(spark, tmp_path):
     "As in a run: a column that a folder gives is kept, and is no part of a surrogate."
     row = "select 'a' as event_id, string(null) as event_fingerprint, 7 as n"
@@ -502,7 +502,7 @@ def test_a_stream_ends_after_the_micro_batch_at_hand(spark, tmp_path):
     assert page.read_text() == drawn
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_stop_ends_the_wait_for_another_run(spark, tmp_path):
     "What a stream waits for is said, and what it takes from the manifest."
     land(spark, tmp_path / "in", ROWS, 0)

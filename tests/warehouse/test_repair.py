@@ -30,7 +30,7 @@ from dedup_nb.formats.enriched import NAMES
 from dedup_nb.warehouse.repair import repair
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_eight_rows_by_path(spark, tmp_path, monkeypatch, capsys):
     path = table_made(spark, tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -138,7 +138,7 @@ def test_older_rows_protect_and_are_never_changed(spark, tmp_path):
     "rows, more, stay",
     [
         pytest.param(
-            [("a", "f", 1, 1), ("a", "g", 2, 2)], dict(strategy="delete"), [], marks=pytest.mark.slow
+            [("a", "f", 1, 1), ("a", "g", 2, 2)], dict(strategy="delete"), [], marks=pytest.mark.soak
         ),
         ([("a", "f", 1, 1), ("a", "f", 9, 2)], dict(from_date="2026-11-05"), [1]),
     ],
@@ -164,7 +164,7 @@ def test_only_files_with_such_rows_are_rewritten(spark, tmp_path):
 # --- entities
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_entities_follow_their_events(spark, tmp_path):
     path, entities = with_entities(spark, tmp_path)
     done = repaired(spark, path, None, entities)
@@ -195,7 +195,7 @@ def test_entities_of_a_renamed_event_get_its_new_id(spark, tmp_path):
 # --- a repair that dies, and tables that change
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("column", [None, "original_event_id"])
 def test_ids_that_nothing_keeps_are_said_before_they_are_replaced(spark, tmp_path, column):
     events = frame_of_days(spark, EIGHT[2:4])
@@ -212,7 +212,7 @@ def test_ids_that_nothing_keeps_are_said_before_they_are_replaced(spark, tmp_pat
     assert kept["event_id"] != "b" and kept.get("original_event_id") == (column and "b")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_event_that_was_renamed_and_is_loaded_again_is_a_copy(spark, tmp_path):
     path = table_made(spark, tmp_path, EIGHT[2:4])
     repaired(spark, path, strategy="rename")
@@ -276,7 +276,7 @@ def test_duplicates_belong_to_one_table(spark, tmp_path):
         repaired(spark, other, f"{tmp_path}/duplicated_events")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_many_ids_are_written_with_the_whole_table(spark, tmp_path, monkeypatch):
     path, entities = with_entities(spark, tmp_path)
     monkeypatch.setattr("dedup_nb.warehouse.repair._MANY", 1)

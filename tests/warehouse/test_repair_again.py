@@ -43,7 +43,7 @@ def die_at(monkeypatch, number, wrong=Died):
     return writes
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("step", [*(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2)), 3, 4])
 def test_a_repair_that_died_is_finished_by_the_next_one(spark, tmp_path, monkeypatch, step):
     "Its own settings are taken, whatever the next one asks for."
@@ -91,7 +91,7 @@ def test_of_two_repairs_at_once_one_does_it(spark, tmp_path, monkeypatch):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_repair_that_may_be_alive_elsewhere_is_let_be(spark, tmp_path, monkeypatch):
     path = table_made(spark, tmp_path)
     elsewhere = {"host": "another", "pid": 1, "started": "1", "at": "2026-11-01T00:00:00+00:00"}
@@ -152,7 +152,7 @@ def test_what_is_appended_meanwhile_is_never_lost(spark, tmp_path, monkeypatch):
     assert rows_that_left(spark, f"{tmp_path}/duplicated_events") == sorted([*LEFT, *again])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_table_that_changes_is_left_alone(spark, tmp_path, monkeypatch):
     path = table_made(spark, tmp_path)
     changed = f"update delta.`{path}` set n = 30 where n = 1"
@@ -168,7 +168,7 @@ def test_a_table_that_changes_is_left_alone(spark, tmp_path, monkeypatch):
     assert numbers_in(spark, path) == [3, 5, 8, 21, 30]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_writer_that_is_quicker_is_waited_for(spark, tmp_path, monkeypatch):
     "Open-source Delta undoes a transaction if rows are appended beside it: it is done again."
     path = table_made(spark, tmp_path)

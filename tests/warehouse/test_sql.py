@@ -198,7 +198,7 @@ def test_sql_does_what_repair_does(spark, warehouses, tmp_path):
     assert stay.total() + left.total() == 61 and {r[-1] for r in left} == {None, "natural", "synthetic"}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @given(
     events=st.lists(st.tuples(ROW, st.integers(1, 3)), min_size=1, max_size=40),
     missing=st.sampled_from(["surrogate", "unique", "id"]),
