@@ -11,7 +11,8 @@ __all__ = [
     "cells_of",
     "typed",
     "are_uuids",
-    "without",
+    "ends_of",
+    "part_lines",
     "surely_events",
     "instant_of",
     "is_usual_time",
@@ -142,11 +143,21 @@ def blocks_of(part: TextPart) -> Iterator[bytes]:
 
 # %% ../../nbs/formats/35_blocks.ipynb #537e11b9
 _KIND_OF = dict(ENRICHED)
-_READ = dict(column_names=list(NAMES), use_threads=False)
-_PARSE = pa_csv.ParseOptions(
+_PARSE = dict(
     delimiter="\t", quote_char=False, escape_char=False, newlines_in_values=False, ignore_empty_lines=False
 )
 _TEXTS = dict.fromkeys(NAMES, pa.string())
+
+
+def _read_cells(
+    block: bytes, names: Sequence[str], on_other: Callable[[pa_csv.InvalidRow], str] | None = None
+) -> pa.Table:
+    wanted = pa_csv.ConvertOptions(
+        column_types=_TEXTS, null_values=[""], strings_can_be_null=True, include_columns=list(names)
+    )
+    read = pa_csv.ReadOptions(column_names=list(NAMES), use_threads=False, block_size=len(block) + 1)
+    parse = pa_csv.ParseOptions(**_PARSE, invalid_row_handler=on_other)
+    return pa_csv.read_csv(pa.py_buffer(block), read, parse, wanted).combine_chunks()
 
 
 def cells_of(
@@ -154,14 +165,21 @@ def cells_of(
     names: Sequence[str] = NAMES,  # of columns
 ) -> pa.Table | None:  # these columns as text; None: some line has not 131 cells, or is no UTF-8
     "Cut lines into cells; those of an empty line are null."
-    wanted = pa_csv.ConvertOptions(
-        column_types=_TEXTS, null_values=[""], strings_can_be_null=True, include_columns=list(names)
-    )
-    read = pa_csv.ReadOptions(**_READ, block_size=len(block) + 1)
     try:
-        return pa_csv.read_csv(pa.py_buffer(block), read, _PARSE, wanted).combine_chunks()
+        return _read_cells(block, names)
     except pa.ArrowInvalid:
         return None
+
+
+def _cells_and_others(block: bytes, names: Sequence[str]) -> tuple[pa.Table, list[int]]:
+    "The cells of the lines that have 131, and which lines have not."
+    others = []
+
+    def leave_out(row: pa_csv.InvalidRow) -> str:
+        others.append(row.number - 1)
+        return "skip"
+
+    return _read_cells(block, names, leave_out), others
 
 
 # %% ../../nbs/formats/35_blocks.ipynb #a2f701e3
@@ -227,19 +245,32 @@ def _uris(column: pa.Array) -> set[str | None]:
     return set(pc.unique(column).to_pylist())
 
 
+def _odd_envelopes(cells: pa.Array, kind: str) -> range:
+    "Which cells are perhaps not the right envelope around self-describing items? All, if it is not known which."
+    try:
+        return range(0 if _are_envelopes(cells.drop_null(), kind) else len(cells))
+    except pa.ArrowInvalid as wrong:
+        found = re.search(r" in row (\d+)$", str(wrong))  # the parser says so in most cases
+        places = np.flatnonzero(cells.is_valid())
+        if not found or int(found[1]) >= len(places):
+            return range(len(cells))
+        row = int(places[int(found[1])])
+        return range(row, row + 1)
+
+
 def _are_envelopes(cells: pa.Array, kind: str) -> bool:
-    "Are all cells the right envelope around self-describing items, surely?"
-    cells = cells.drop_null()
+    "Are all cells, none of them null, such envelopes? Raises `ArrowInvalid` for what is no JSON."
     if not len(cells):
         return True
     ends, data = _ends_and_bytes(cells)
     lengths, ends = np.diff(ends), ends - ends[0]
-    if not ((data[ends[:-1]] == ord("{")).all() and (data[ends[1:] - 1] == ord("}")).all()):
-        return False
+    is_closed = (data[ends[:-1]] == ord("{")) & (data[ends[1:] - 1] == ord("}"))
+    if not is_closed.all():
+        raise pa.ArrowInvalid(f"No object in row {is_closed.argmin()}")
     if lengths.max() > _SHORT and _has_extremes(cells.filter(pa.array(lengths > _SHORT))):
         return False
     rows = np.insert(data, ends[1:], ord("\n")).tobytes()
-    if _NO_NUMBER.search(rows):
+    if (b"NaN" in rows or b"Inf" in rows) and _NO_NUMBER.search(rows):  # the first is much faster
         return False
     asked = pa_json.ParseOptions(
         explicit_schema=pa.schema([("schema", pa.string()), ("data", _DATA[kind])]),
@@ -247,10 +278,7 @@ def _are_envelopes(cells: pa.Array, kind: str) -> bool:
         unexpected_field_behavior="ignore",
     )
     read = pa_json.ReadOptions(use_threads=False, block_size=len(rows) + 1)
-    try:
-        found = pa_json.read_json(pa.py_buffer(rows), read, asked).combine_chunks()
-    except pa.ArrowInvalid:
-        return False
+    found = pa_json.read_json(pa.py_buffer(rows), read, asked).combine_chunks()
     return found.num_rows == len(cells) and _are_described(found, kind)
 
 
@@ -294,30 +322,37 @@ def are_uuids(
 # %% ../../nbs/formats/35_blocks.ipynb #6d9e6c74
 _JUDGED = [name for name, kind in ENRICHED if kind != "string" or name in {*REQUIRED, *ENVELOPES}]
 _FEW = 8  # cells that are doubtful together
+_LOOKS = 200  # at a column of a block; to parse a few cells of JSON takes 0.7 ms
 
 
-def _odd_lines(block: bytes) -> np.ndarray:  # of bool
-    "Which lines have not 131 cells, are no UTF-8, very long, or name the schema of renamed events?"
-    data = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(data == ord("\n"))
-    tabs = np.flatnonzero(data == ord("\t"))
-    before = np.searchsorted(tabs, ends)
-    cells = np.diff(before, prepend=0) + 1
-    lengths = np.diff(ends, prepend=-1)
-    odd = (cells != len(NAMES)) | (lengths > LONGEST_NAME)
-    for found in re.finditer(re.escape(DUPLICATE.encode()), block):
-        odd[np.searchsorted(ends, found.start())] = True
+def ends_of(
+    block: bytes,  # whole lines
+) -> np.ndarray:
+    "The places of the line feeds."
+    return np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+
+
+def _lines_with(word: bytes, block: bytes, ends: np.ndarray) -> list[int]:
+    found, at = [], block.find(word)
+    while at >= 0:
+        found.append(int(np.searchsorted(ends, at)))
+        at = block.find(word, ends[found[-1]])
+    return found
+
+
+def _odd_lines(block: bytes, ends: np.ndarray) -> np.ndarray:  # of bool
+    "Which lines are no UTF-8, very long, or name the schema of renamed events?"
+    odd = np.diff(ends, prepend=-1) > LONGEST_NAME
+    odd[_lines_with(DUPLICATE.encode(), block, ends)] = True
     if not block.isascii() and not _is_utf8(block):
         odd |= [not _is_utf8(line) for line in block[:-1].split(b"\n")]
     return odd
 
 
 def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-        return True
-    except UnicodeDecodeError:
-        return False
+    with suppress(pa.ArrowInvalid):
+        return bool(pa.array([text], pa.binary()).cast(pa.string()))  # in far less time than Python
+    return False
 
 
 def _are_ids(cells: pa.Array) -> bool:
@@ -326,14 +361,18 @@ def _are_ids(cells: pa.Array) -> bool:
     return bool((np.diff(ends) == _UUID).all() and are_uuids(data.reshape(-1, _UUID)).all())
 
 
+def _odd_cells(cells: pa.Array, name: str, minimum: int | None) -> range:
+    "Which cells of a column are perhaps not such as an event has? All, if it is not known which."
+    if name in ENVELOPES:
+        return _odd_envelopes(cells, ENVELOPES[name])
+    return range(0 if _are_right(cells, name, minimum) else len(cells))
+
+
 def _are_right(cells: pa.Array, name: str, minimum: int | None) -> bool:
-    "Are all cells of a column such as an event has, surely?"
     if name in REQUIRED and cells.null_count:
         return False
     if name == "event_id" and not _are_ids(cells):
         return False
-    if name in ENVELOPES:
-        return _are_envelopes(cells, ENVELOPES[name])
     values = typed(cells, _KIND_OF[name])
     if values is None or minimum is None or values.type != _TIME:
         return values is not None
@@ -342,52 +381,62 @@ def _are_right(cells: pa.Array, name: str, minimum: int | None) -> bool:
 
 
 # %% ../../nbs/formats/35_blocks.ipynb #cu028617
-def _which_fail(cells: pa.Array, are_right: Callable[[pa.Array], bool]) -> np.ndarray:  # of bool
-    "Which cells do not pass, and a few beside them?"
-    found, waiting = np.zeros(len(cells), bool), [(0, len(cells))]
-    while waiting:
-        start, end = waiting.pop()
-        if are_right(cells[start:end]):
-            continue
-        if end - start <= _FEW:
-            found[start:end] = True
-        else:
-            step = -(-(end - start) // 8)
-            waiting += [(at, min(at + step, end)) for at in range(start, end, step)]
+def _which_fail(cells: pa.Array, find_odd: Callable[[pa.Array], range]) -> np.ndarray:  # of bool
+    "Which cells do not pass, and a few beside them? Where many do not, perhaps all."
+    found, waiting = np.zeros(len(cells), bool), [range(len(cells))]
+    for _ in range(_LOOKS):
+        if not waiting:
+            break
+        rows = waiting.pop()
+        odd = find_odd(cells[rows.start : rows.stop])
+        if len(odd) == len(rows) > _FEW:  # some of them
+            step = -(-len(rows) // 8)
+            waiting += [rows[at : at + step] for at in range(0, len(rows), step)]
+        elif odd:
+            found[rows[odd.start : odd.stop]] = True
+            waiting += filter(len, (rows[: odd.start], rows[odd.stop :]))
+    for rows in waiting:
+        found[rows] = True
     return found
 
 
 # %% ../../nbs/formats/35_blocks.ipynb #35aa0002
-def without(block: bytes, lines: np.ndarray) -> bytes:
-    "The other lines of a block."
-    if not lines.any():
-        return block
-    data = np.frombuffer(block, np.uint8)
-    lengths = np.diff(np.flatnonzero(data == ord("\n")), prepend=-1)
-    return data[np.repeat(~lines, lengths)].tobytes()
+def part_lines(
+    block: bytes,
+    ends: np.ndarray,  # of its lines
+    some: np.ndarray,  # which lines, best a few
+) -> tuple[bytes, bytes]:  # the other lines, and those
+    "Part the lines of a block."
+    others, those, at = [], [], 0
+    lines = np.flatnonzero(some)
+    starts = np.where(lines > 0, ends[lines - 1] + 1, 0)
+    for start, end in zip(starts.tolist(), (ends[lines] + 1).tolist()):
+        others.append(block[at:start])
+        those.append(block[start:end])
+        at = end
+    return b"".join([*others, block[at:]]) if those else block, b"".join(those)
 
 
 def surely_events(
     block: bytes,  # whole lines
     names: Sequence[str] = (),  # of more columns that are wanted
     minimum: int | None = None,  # events with an older time are bad; microseconds since 1970
-) -> tuple[pa.Table, np.ndarray]:  # the columns that were looked at, of sure events; which lines are not sure
+) -> tuple[pa.Table, np.ndarray]:  # `event_id` and those columns, of sure events; which lines are not sure
     "Judge lines together; where they are not all events, say which may be none."
-    doubtful = _odd_lines(block)
-    clean = without(block, doubtful)
-    wanted = [*dict.fromkeys([*_JUDGED, *names])]
-    cells = cells_of(clean, wanted) if clean else _NO_CELLS.select(wanted)
-    if cells is None:
-        return _NO_CELLS.select(wanted), np.ones(len(doubtful), bool)
+    ends = ends_of(block)
+    doubtful = _odd_lines(block, ends)
+    clean, _ = part_lines(block, ends, doubtful)
+    kept = [*dict.fromkeys(["event_id", *names])]
+    cells, others = (
+        _cells_and_others(clean, [*dict.fromkeys([*_JUDGED, *names])]) if clean else (_NO_CELLS, [])
+    )
+    doubtful[np.flatnonzero(~doubtful)[others]] = True
     fails = np.zeros(cells.num_rows, bool)
     for name in _JUDGED:
-        are_right = partial(_are_right, name=name, minimum=minimum)
-        column = cells[name].combine_chunks()
-        fails |= _which_fail(column, are_right)
+        fails |= _which_fail(cells[name].combine_chunks(), partial(_odd_cells, name=name, minimum=minimum))
     doubtful[~doubtful] = fails
-    sure = cells.filter(pa.array(~fails)) if fails.any() else cells
-    columns = {name: typed(sure[name].combine_chunks(), _KIND_OF[name]) for name in wanted}
-    return pa.table(columns), doubtful
+    sure = cells.select(kept).filter(pa.array(~fails)) if fails.any() else cells.select(kept)
+    return pa.table({name: typed(sure[name].combine_chunks(), _KIND_OF[name]) for name in kept}), doubtful
 
 
 # %% ../../nbs/formats/35_blocks.ipynb #12a5b9fe
@@ -418,7 +467,7 @@ def pieces_of(
 ) -> Iterator[tuple[bytes, _T | None]]:
     "The block with what is made of it; where that is nothing, piece by piece."
     found = take(block)
-    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1
+    ends = ends_of(block) + 1
     if found is not None or len(ends) <= _PIECE:
         yield block, found
         return
@@ -430,7 +479,10 @@ def pieces_of(
 # %% ../../nbs/formats/35_blocks.ipynb #f011120f
 def _lines_in(block: bytes) -> pa.Array:
     "The lines as texts, be they UTF-8 or not."
-    return pa.array(block[:-1].split(b"\n"), pa.binary()).view(pa.string())
+    ends = ends_of(block)
+    places = np.append(0, ends - np.arange(len(ends))).astype(np.int32)
+    text = pa.py_buffer(block.replace(b"\n", b""))
+    return pa.Array.from_buffers(pa.string(), len(ends), [None, pa.py_buffer(places), text])
 
 
 _ARROW = {"string": pa.string(), "boolean": pa.bool_(), **_TYPES, "timestamp": _TIME}
@@ -446,7 +498,7 @@ def _narrow(
         values = [found[name].combine_chunks() for name in names]
         yield pa.record_batch([pa.nulls(len(known), pa.string()), known, *values], columns)
     if doubtful.any():
-        value = _lines_in(without(block, ~doubtful))
+        value = _lines_in(part_lines(block, ends_of(block), doubtful)[1])
         kinds = [pa.string(), *(_ARROW[_KIND_OF[name]] for name in names)]
         yield pa.record_batch([value, *(pa.nulls(len(value), kind) for kind in kinds)], columns)
 
@@ -527,8 +579,8 @@ def split_block(
 ) -> tuple[bytes, bytes]:  # sure lines, suspect ones
     "Part the lines."
     data = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(data == ord("\n"))
-    starts = np.concatenate([[0], ends[:-1] + 1])
+    ends = ends_of(block)
+    starts = np.append(0, ends[:-1] + 1)
     lines, places = _places_of_ids(data, starts, ends)
     ids = data[places]
     is_capital = (ids >= ord("A")) & (ids <= ord("Z"))
@@ -536,15 +588,14 @@ def split_block(
     hashes = hash_equally_long(small).view(np.int64)
     stay = np.zeros(len(ends), bool)
     stay[lines] = are_uuids(ids) & ~are_in(hashes, suspects)
-    for found in re.finditer(re.escape(DUPLICATE.encode()), block):
-        line = np.searchsorted(ends, found.start())
+    for line in _lines_with(DUPLICATE.encode(), block, ends):
         stay[line] &= not _is_renamed(block[starts[line] : ends[line]])
-    written = data
+    clean, others = part_lines(block, ends, ~stay)
     if is_capital.any():
         written = data.copy()
         written[places] = small
-    is_sure = np.repeat(stay, ends - starts + 1)
-    return written[is_sure].tobytes(), data[~is_sure].tobytes()
+        clean, _ = part_lines(written.tobytes(), ends, ~stay)
+    return clean, others
 
 
 def events_of(

@@ -44,7 +44,6 @@ def law(examples):
     "No shrinking: each try is a few Spark jobs, and a failure names the ids that differ."
     return settings(
         max_examples=examples,
-        deadline=None,
         derandomize=True,
         database=None,
         phases=[Phase.generate],

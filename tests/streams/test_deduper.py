@@ -105,7 +105,7 @@ def test_a_split_follows_the_rules_row_by_row(spark, how, partitions):
 
 
 @pytest.mark.soak
-@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2000, suppress_health_check=list(HealthCheck))
 @given(how=HOW, rows=ROWS, partitions=st.sampled_from([1, 2, 7, 50]))
 def test_every_split_follows_the_rules_row_by_row(spark, how, rows, partitions):
     follows_the_model(spark, how, rows, partitions)
@@ -158,7 +158,7 @@ def test_batches_give_the_outcomes_of_one(spark, tmp_path, how, partitions):
 
 
 @pytest.mark.slow
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(how=HOW, cuts=st.sets(st.integers(1, 59), max_size=4), unit=st.sampled_from([1, 1000]))
 def test_every_cut_into_batches_follows_the_rules_row_by_row(spark, tmp_path_factory, how, cuts, unit):
     "In milliseconds, where a state looks up all that it has, and in seconds, where it looks up what lives."

@@ -101,7 +101,7 @@ ROW = st.tuples(
     strategy=st.sampled_from(sorted(SYNTHETIC)),
     missing=st.sampled_from(["surrogate", "unique", "id"]),
 )
-@settings(max_examples=4, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=4, suppress_health_check=[*HealthCheck])
 def test_any_table_becomes_what_deduplicate_keeps(spark, tmp_path_factory, loaded, files, strategy, missing):
     path = str(tmp_path_factory.mktemp("any") / "events")
     events = frame_of_days(spark, loaded).repartition(files, "n")

@@ -146,9 +146,7 @@ ROW = st.tuples(
     asked=st.sampled_from([dict(missing_fingerprint=m) for m in ("surrogate", "unique", "id")]),
 )
 @example([((id, "f", "/home"), 2) for id in "abcd"] + [(("c", "g", None), 1)], dict(model="full_row"))
-@settings(
-    max_examples=2, deadline=None, database=None, derandomize=True, suppress_health_check=[*HealthCheck]
-)
+@settings(max_examples=2, database=None, derandomize=True, suppress_health_check=[*HealthCheck])
 def test_sql_does_what_split_events_does(spark, warehouses, events, asked):
     # the order decides but between rows that are equal
     loaded = [(id, fp, n, page) for n, ((id, fp, page), times) in enumerate(events) for _ in range(times)]
@@ -203,7 +201,7 @@ def test_sql_does_what_repair_does(spark, warehouses, tmp_path):
     events=st.lists(st.tuples(ROW, st.integers(1, 3)), min_size=1, max_size=40),
     missing=st.sampled_from(["surrogate", "unique", "id"]),
 )
-@settings(max_examples=8, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=8, suppress_health_check=[*HealthCheck])
 def test_sql_does_what_repair_does_on_any_table(spark, warehouses, tmp_path_factory, events, missing):
     equal_by_repair_and_sql(spark, warehouses, tmp_path_factory.mktemp("any"), events, missing)
 
