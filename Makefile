@@ -14,7 +14,7 @@ SPARK40 := 4.0.5
 SPARK42 := 4.2.1
 CORE := tests/rules tests/laws tests/manifest tests/formats tests/pipeline/test_run.py tests/streams/test_stream.py
 
-.PHONY: setup demo lint test test-slow test-all test-spark40 test-spark42 recipes soak evidence bench bench-history samples export docs site notebooks lock clean
+.PHONY: setup demo lint test test-slow test-all test-spark40 test-spark42 recipes soak evidence bench bench-history samples export docs pictures site notebooks lock clean
 
 setup: $(STAMP)
 	@sh .ci/check_java.sh
@@ -83,6 +83,10 @@ samples: setup  ## write ROWS sample events with known truth to DIR
 
 export: setup  ## format the notebooks and tests, write the package from the notebooks
 	@$(BIN)/ruff format --quiet nbs tests && $(BIN)/nbdev-export && $(BIN)/ruff format --quiet dedup_nb && $(BIN)/nbdev-clean
+
+pictures: setup  ## the pictures of the README, anew, by Chromium
+	@$(BIN)/python -m pytest -n 0 -m slow -k readme tests/report/test_browser.py >/dev/null || true
+	@cp screenshots/report-*.png screenshots/profile-light.png screenshots/profile-dark.png docs/pictures/
 
 docs: setup  ## the picture of the README and the tables of the settings, anew
 	@$(BIN)/python docs/generate.py

@@ -233,20 +233,42 @@ def typed(
     return values.cast(_TIME) if kind == "timestamp" else values
 
 
-# %% ../../nbs/formats/35_blocks.ipynb #6ab6db54
+# %% ../../nbs/formats/35_blocks.ipynb #47bbfb80
 _NOTHING = pa.struct([])
 _ITEM = pa.struct([("schema", pa.string()), ("data", _NOTHING)])
 _DATA = {"contexts": pa.list_(_ITEM), "unstruct_event": _ITEM}
 _NO_NUMBER = re.compile(rb"[\[:,]\s*-?(?:NaN|Inf(?:inity)?)\s*[\]},]")  # but for Arrow's parser
 _SHORT = 900  # bytes: no number, and no depth, that is beyond the limits of a parser
+_MANY_DIGITS = re.compile(rb"[0-9.eE+-]{%d}" % _SHORT)
 
 
 def _uris(column: pa.Array) -> set[str | None]:
     return set(pc.unique(column).to_pylist())
 
 
+def _has_extremes(cells: pa.Array) -> bool:
+    "May a parser's limits matter for one of these long cells?"
+    texts = cells.cast(pa.binary()).to_pylist()
+    return any(t.count(b"[") + t.count(b"{") >= _SHORT or _MANY_DIGITS.search(t) for t in texts)
+
+
+def _are_described(found: pa.Table, kind: str) -> bool:
+    "Have envelopes and items the URIs and the data that they must have, and none says that it was renamed?"
+    own = re.compile(f"iglu:com[.]snowplowanalytics[.]snowplow/{kind}/jsonschema/1-0-[0-9]+")
+    data = found["data"].combine_chunks()
+    if data.null_count or not all(uri and own.fullmatch(uri) for uri in _uris(found["schema"])):
+        return False
+    items = data.flatten() if kind == "contexts" else data
+    if items.null_count or items.field("data").null_count:
+        return False
+    uris = _uris(items.field("schema"))
+    is_right = lambda uri: uri and re.match(IGLU_URI, uri) and not uri.startswith(DUPLICATE)
+    return all(map(is_right, uris))
+
+
+# %% ../../nbs/formats/35_blocks.ipynb #6ab6db54
 def _odd_envelopes(cells: pa.Array, kind: str) -> range:
-    "Which cells are perhaps not the right envelope around self-describing items? All, if it is not known which."
+    "Which cells may be other than envelopes around self-describing items? All, if it is not known which."
     try:
         return range(0 if _are_envelopes(cells.drop_null(), kind) else len(cells))
     except pa.ArrowInvalid as wrong:
@@ -280,29 +302,6 @@ def _are_envelopes(cells: pa.Array, kind: str) -> bool:
     read = pa_json.ReadOptions(use_threads=False, block_size=len(rows) + 1)
     found = pa_json.read_json(pa.py_buffer(rows), read, asked).combine_chunks()
     return found.num_rows == len(cells) and _are_described(found, kind)
-
-
-_MANY_DIGITS = re.compile(rb"[0-9.eE+-]{%d}" % _SHORT)
-
-
-def _has_extremes(cells: pa.Array) -> bool:
-    "May a parser's limits matter for one of these long cells?"
-    texts = cells.cast(pa.binary()).to_pylist()
-    return any(t.count(b"[") + t.count(b"{") >= _SHORT or _MANY_DIGITS.search(t) for t in texts)
-
-
-def _are_described(found: pa.Table, kind: str) -> bool:
-    "Have envelopes and items the URIs and the data that they must have, and none says that it was renamed?"
-    own = re.compile(f"iglu:com[.]snowplowanalytics[.]snowplow/{kind}/jsonschema/1-0-[0-9]+")
-    data = found["data"].combine_chunks()
-    if data.null_count or not all(uri and own.fullmatch(uri) for uri in _uris(found["schema"])):
-        return False
-    items = data.flatten() if kind == "contexts" else data
-    if items.null_count or items.field("data").null_count:
-        return False
-    uris = _uris(items.field("schema"))
-    is_right = lambda uri: uri and re.match(IGLU_URI, uri) and not uri.startswith(DUPLICATE)
-    return all(map(is_right, uris))
 
 
 # %% ../../nbs/formats/35_blocks.ipynb #2cd462b4

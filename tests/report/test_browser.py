@@ -1,8 +1,12 @@
-"""The pages in a browser: nothing sticks out, all can be read, clicks work. They go to screenshots/."""
+"""The pages in a browser: nothing sticks out, all can be read, clicks work.
+
+They go to screenshots/; `make pictures` takes those of the README from there.
+"""
 
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_report import rows_of_many
 
@@ -14,6 +18,10 @@ ROOT = Path(__file__).parent.parent.parent
 SHOTS = ROOT / "screenshots"
 WIDTHS = (360, 768, 1280)
 THEMES = ("light", "dark")
+PICTURES = {  # of the README: a page, and the headings from which and to which
+    "report": ("runs/{last}/report.html", "What became of the rows", "Which earlier batches had them"),
+    "profile": ("profile.html", "By batch", "By day"),
+}
 PAGES = ("profile.html", "runs/index.html", "runs/{last}/report.html", "many/runs/index.html")
 
 pytestmark = pytest.mark.slow
@@ -115,6 +123,24 @@ def test_its_links_lead_somewhere_and_print_shows_all(opened, site, name):
     page.emulate_media(media="print")
     assert page.eval_on_selector("#words dd", "one => one.getBoundingClientRect().height") > 0
     assert (place / Path(name.format(last=site[1])).name).stat().st_size < 300_000
+
+
+def thumbnail(path):
+    image = pytest.importorskip("PIL.Image")
+    return np.asarray(image.open(path).convert("L").resize((64, 40)), float)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("picture", PICTURES)
+def test_a_picture_of_the_readme_shows_the_page_as_it_is(opened, picture, theme):
+    name, first, behind = PICTURES[picture]
+    page = opened(name, 900, theme)
+    heading = lambda text: page.get_by_role("heading", name=text, exact=True).bounding_box()["y"] - 12
+    clip = {"x": 0, "y": heading(first), "width": 900, "height": heading(behind) - heading(first)}
+    SHOTS.mkdir(exist_ok=True)
+    page.screenshot(path=SHOTS / f"{picture}-{theme}.png", full_page=True, clip=clip)
+    now, then = (thumbnail(folder / f"{picture}-{theme}.png") for folder in (SHOTS, ROOT / "docs/pictures"))
+    assert abs(now - then).mean() < 5, "make pictures"
 
 
 def column(page, place):
