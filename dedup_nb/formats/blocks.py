@@ -233,7 +233,7 @@ def typed(
     return values.cast(_TIME) if kind == "timestamp" else values
 
 
-# %% ../../nbs/formats/35_blocks.ipynb #47bbfb80
+# %% ../../nbs/formats/35_blocks.ipynb #d42e1629
 _NOTHING = pa.struct([])
 _ITEM = pa.struct([("schema", pa.string()), ("data", _NOTHING)])
 _DATA = {"contexts": pa.list_(_ITEM), "unstruct_event": _ITEM}
