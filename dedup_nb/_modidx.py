@@ -206,6 +206,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
             'dedup_nb.base.spark': { 'dedup_nb.base.spark._check_java': ('base/spark.html#_check_java', 'dedup_nb/base/spark.py'),
                                      'dedup_nb.base.spark._check_settings': ('base/spark.html#_check_settings', 'dedup_nb/base/spark.py'),
                                      'dedup_nb.base.spark._hold': ('base/spark.html#_hold', 'dedup_nb/base/spark.py'),
+                                     'dedup_nb.base.spark._jars_here': ('base/spark.html#_jars_here', 'dedup_nb/base/spark.py'),
                                      'dedup_nb.base.spark._java_here': ('base/spark.html#_java_here', 'dedup_nb/base/spark.py'),
                                      'dedup_nb.base.spark._java_version': ('base/spark.html#_java_version', 'dedup_nb/base/spark.py'),
                                      'dedup_nb.base.spark._join_settings': ('base/spark.html#_join_settings', 'dedup_nb/base/spark.py'),

@@ -52,6 +52,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.resources import files
+from pathlib import Path
 from threading import Lock
 
 from .config import is_on_databricks
@@ -116,14 +118,13 @@ _DELTA = {
     "4.1": "io.delta:delta-spark_4.1_2.13:4.3.1",
     "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
 }
+_LOGS = Path(str(files("dedup_nb.base") / "log4j2.properties")).as_uri()
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "4g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # what goes wrong is in the exception; before it, a page of Java helps nobody
-    "spark.log.level": "FATAL",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 2))),
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -134,7 +135,7 @@ _LOCAL = {
     # else no code is generated for the 131 columns, and joins read all of them
     "spark.sql.codegen.maxFields": "300",
     # which makes methods that the JVM would only interpret
-    "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods",
+    "spark.driver.extraJavaOptions": f"-XX:-DontCompileHugeMethods -Dlog4j2.configurationFile={_LOGS}",
     # a listing must not start 10,000 tasks
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
     # small tables: commits 3 to 4 times faster
@@ -150,6 +151,18 @@ def delta_settings() -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
+
+
+def _jars_here(settings: Mapping[str, str]) -> dict[str, str]:
+    "The settings with Delta's jars, where Spark has fetched them: to ask for them again prints a page each time."
+    others = dict(settings)
+    _, delta, version = others.pop("spark.jars.packages", "::").split(":")
+    for folder in sorted(Path.home().glob(".ivy2*/jars")):
+        jars = [folder / f"io.delta_{name}-{version}.jar" for name in (delta, "delta-storage")]
+        if all(jar.exists() for jar in jars):
+            jars += sorted(folder.glob(f"io.delta_delta-kernel-*-{version}.jar"))
+            return {**others, "spark.jars": ",".join(map(str, jars))}
+    return dict(settings)
 
 
 def start_with_delta(otherwise: str = "") -> str:
@@ -193,7 +206,7 @@ def _java_version() -> str:
 
 
 # %% ../../nbs/base/40_spark.ipynb #fd5f0598
-_LISTS = ("spark.jars.packages", "spark.sql.extensions")
+_LISTS = ("spark.jars", "spark.jars.packages", "spark.sql.extensions")
 _JAVA = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 
@@ -259,7 +272,7 @@ def get_spark(
         java = "spark.driver.extraJavaOptions"  # with this one small batches take 8 % less
         parts.append({java: f"{_LOCAL[java]} -XX:+UseParallelGC"})
     if delta:
-        parts.append(delta_settings())
+        parts.append(_jars_here(delta_settings()))
     if addresses:
         from dedup_nb.base.storage import s3_settings
 

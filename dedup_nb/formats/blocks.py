@@ -57,7 +57,7 @@ from dedup_nb.formats.enriched import (
 # %% ../../nbs/formats/35_blocks.ipynb #d51ac2fb
 _LEAST, _MOST = 4 << 20, 128 << 20  # bytes of a part, as Spark has it
 _TO_OPEN = 1 << 16  # bytes that could be read while a file is opened
-_BLOCK = 8 << 20  # bytes that are looked at together
+_BLOCK = 4 << 20  # bytes that are looked at together; larger ones are memory that comes and goes each time
 _PACKED = (".gz", ".bz2")
 _MARK = b"\xef\xbb\xbf"
 
@@ -370,6 +370,8 @@ def _odd_cells(cells: pa.Array, name: str, minimum: int | None) -> range:
 def _are_right(cells: pa.Array, name: str, minimum: int | None) -> bool:
     if name in REQUIRED and cells.null_count:
         return False
+    if cells.null_count == len(cells):
+        return True
     if name == "event_id" and not _are_ids(cells):
         return False
     values = typed(cells, _KIND_OF[name])
