@@ -143,6 +143,7 @@ _LOCAL = {
 }
 
 
+# %% ../../nbs/base/40_spark.ipynb #20c7ad4d
 def delta_settings() -> dict[str, str]:
     "The session settings that Delta tables need, for the installed Spark release."
     package = _DELTA.get(".".join(pyspark.__version__.split(".")[:2]))
@@ -154,7 +155,7 @@ def delta_settings() -> dict[str, str]:
 
 
 def _jars_here(settings: Mapping[str, str]) -> dict[str, str]:
-    "The settings with Delta's jars, where Spark has fetched them: to ask for them again prints a page each time."
+    "The settings with Delta's jars, where Spark has fetched them: to ask again prints a page each time."
     others = dict(settings)
     _, delta, version = others.pop("spark.jars.packages", "::").split(":")
     for folder in sorted(Path.home().glob(".ivy2*/jars")):

@@ -57,7 +57,7 @@ from dedup_nb.formats.enriched import (
 # %% ../../nbs/formats/35_blocks.ipynb #d51ac2fb
 _LEAST, _MOST = 4 << 20, 128 << 20  # bytes of a part, as Spark has it
 _TO_OPEN = 1 << 16  # bytes that could be read while a file is opened
-_BLOCK = 4 << 20  # bytes that are looked at together; larger ones are memory that comes and goes each time
+_BLOCK = 4 << 20  # bytes that are looked at together; larger ones come and go as memory
 _PACKED = (".gz", ".bz2")
 _MARK = b"\xef\xbb\xbf"
 
@@ -360,6 +360,7 @@ def _are_ids(cells: pa.Array) -> bool:
     return bool((np.diff(ends) == _UUID).all() and are_uuids(data.reshape(-1, _UUID)).all())
 
 
+# %% ../../nbs/formats/35_blocks.ipynb #cu028617
 def _odd_cells(cells: pa.Array, name: str, minimum: int | None) -> range:
     "Which cells of a column are perhaps not such as an event has? All, if it is not known which."
     if name in ENVELOPES:
@@ -381,7 +382,6 @@ def _are_right(cells: pa.Array, name: str, minimum: int | None) -> bool:
     return not earliest.is_valid or earliest.value >= minimum
 
 
-# %% ../../nbs/formats/35_blocks.ipynb #cu028617
 def _which_fail(cells: pa.Array, find_odd: Callable[[pa.Array], range]) -> np.ndarray:  # of bool
     "Which cells do not pass, and a few beside them? Where many do not, perhaps all."
     found, waiting = np.zeros(len(cells), bool), [range(len(cells))]
