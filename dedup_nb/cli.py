@@ -632,12 +632,12 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 def _unknown_argument(parser: argparse.ArgumentParser, word: str) -> ConfigError:
     flag = word.partition("=")[0]
-    refusal = f"Unknown argument {word}."
+    helps = f"{parser.prog} --help lists what it takes."
     if flag.lstrip("-").replace("-", "_") in _ALL:
-        refusal = f"{parser.prog} takes no {flag}."
+        return ConfigError(f"{parser.prog} takes no {flag}: leave it out. {helps}")
     usage, *_ = parser.format_usage().partition("[--profile")  # flags of its own, then those of all commands
     hint = did_you_mean(flag, re.findall(r"--[\w-]+", usage))
-    return ConfigError(f"{refusal}{hint} {parser.prog} --help lists what it takes.")
+    return ConfigError(f"Unknown argument {word}.{hint} {helps}")
 
 
 # %% ../nbs/90_cli.ipynb #8b1334f0

@@ -144,6 +144,7 @@ def test_help_of_run_shows_every_setting_in_its_group(capsys):
         ("expire --audit-days many --output out", "--audit-days many: wanted a whole number of days"),
         ("expire --audit-days -1 --output out", "wanted days from 0"),
         ("plan", "A plan needs --input DIR, --from-profile FILE or --events-per-day N"),
+        ("plan --event-id id --input x", "dedup plan takes no --event-id: leave it out."),
         ("plan --events-per-day 9 --input x", "--input, not both"),
         ("plan --events-per-day 9 --set batch_id=x", "--batch-id, not both"),
         ("plan --events-per-day 9 --from-profile x", "--from-profile, not both"),
