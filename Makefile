@@ -85,6 +85,7 @@ export: setup  ## format the notebooks and tests, write the package from the not
 	@$(BIN)/ruff format --quiet nbs tests && $(BIN)/nbdev-export && $(BIN)/ruff format --quiet dedup_nb && $(BIN)/nbdev-clean
 
 pictures: setup  ## the pictures of the README, anew, by Chromium
+	@rm -f screenshots/report-*.png screenshots/profile-light.png screenshots/profile-dark.png
 	@$(BIN)/python -m pytest -n 0 -m slow -k readme tests/report/test_browser.py >/dev/null || true
 	@cp screenshots/report-*.png screenshots/profile-light.png screenshots/profile-dark.png docs/pictures/
 

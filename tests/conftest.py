@@ -74,6 +74,7 @@ FEW = {
     "test_without_a_manifest": 1,
     "test_another_kind_of_fingerprint_is_refused_with_the_ways_on": 1,
     "test_the_same_kind_goes_on": 1,
+    "test_an_erasure_that_was_killed_is_finished_though_the_table_has_lost_its_events": 1,
     "test_what_cannot_be_told_is_refused_and_taken_whole_if_forced": 2,
     "test_lines_and_their_tables_are_counted_right": 2,
     "test_other_settings_agree_with_the_reference": 4,

@@ -119,6 +119,10 @@ _DELTA = {
     "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
 }
 _LOGS = Path(str(files("dedup_nb.base") / "log4j2.properties")).as_uri()
+_FOR_JAVA = {  # where the environment has no such word: Java does not start with two collectors
+    "GC": "-XX:+UseParallelGC",  # with this one small batches take 8 % less
+    "log4j": f"-Dlog4j2.configurationFile={_LOGS}",
+}
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -135,7 +139,7 @@ _LOCAL = {
     # else no code is generated for the 131 columns, and joins read all of them
     "spark.sql.codegen.maxFields": "300",
     # which makes methods that the JVM would only interpret
-    "spark.driver.extraJavaOptions": f"-XX:-DontCompileHugeMethods -Dlog4j2.configurationFile={_LOGS}",
+    "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods",
     # a listing must not start 10,000 tasks
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
     # small tables: commits 3 to 4 times faster
@@ -154,15 +158,18 @@ def delta_settings() -> dict[str, str]:
     }
 
 
+_BESIDE = ("delta-storage", "delta-kernel-api", "delta-kernel-defaults", "delta-kernel-unitycatalog")
+
+
 def _jars_here(settings: Mapping[str, str]) -> dict[str, str]:
     "The settings with Delta's jars, where Spark has fetched them: to ask again prints a page each time."
     others = dict(settings)
     _, delta, version = others.pop("spark.jars.packages", "::").split(":")
-    for folder in sorted(Path.home().glob(".ivy2*/jars")):
-        jars = [folder / f"io.delta_{name}-{version}.jar" for name in (delta, "delta-storage")]
+    for folder in sorted(Path(os.path.expanduser("~")).glob(".ivy2*/jars")):
+        jars = [folder / f"io.delta_{name}-{version}.jar" for name in (delta, *_BESIDE)]
         if all(jar.exists() for jar in jars):
-            jars += sorted(folder.glob(f"io.delta_delta-kernel-*-{version}.jar"))
-            return {**others, "spark.jars": ",".join(map(str, jars))}
+            # the first has the module `delta`, too
+            return {**others, "spark.jars": ",".join(map(str, jars)), "spark.submit.pyFiles": str(jars[0])}
     return dict(settings)
 
 
@@ -207,7 +214,12 @@ def _java_version() -> str:
 
 
 # %% ../../nbs/base/40_spark.ipynb #fd5f0598
-_LISTS = ("spark.jars", "spark.jars.packages", "spark.sql.extensions")
+_LISTS = {  # settings that are lists, and what is between the parts
+    "spark.jars.packages": ",",
+    "spark.sql.extensions": ",",
+    "spark.driver.extraJavaOptions": " ",
+}
+_OWN_JARS = {"PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"}  # may name some
 _JAVA = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 
@@ -217,7 +229,7 @@ def _join_settings(*parts: Mapping[str, str]) -> dict[str, str]:
     for part in parts:
         for name, value in part.items():
             is_more = name in _LISTS and joined.get(name)
-            joined[name] = f"{joined[name]},{value}" if is_more else value
+            joined[name] = f"{joined[name]}{_LISTS[name]}{value}" if is_more else value
     return joined
 
 
@@ -245,7 +257,9 @@ def _start(settings: Mapping[str, str], delta: bool) -> SparkSession:
         _check_java(_java_version())
         if not packages:
             raise
-        without = ", or do without a memory of earlier batches: manifest=none" if delta else ""
+        without = (
+            ", or do without a memory of earlier batches: manifest=none" if "io.delta" in packages else ""
+        )
         raise ConfigError(
             f"Spark did not start with {packages}, which it fetches from Maven the first time. "
             f"Check the network{without}."
@@ -269,11 +283,13 @@ def get_spark(
     if is_on_databricks() or "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ:
         return SparkSession.builder.getOrCreate()
     parts = [_LOCAL]
-    if not any("GC" in os.environ.get(name, "") for name in _JAVA):  # Java does not start with two collectors
-        java = "spark.driver.extraJavaOptions"  # with this one small batches take 8 % less
-        parts.append({java: f"{_LOCAL[java]} -XX:+UseParallelGC"})
+    for word, option in _FOR_JAVA.items():
+        if not any(word in os.environ.get(name, "") for name in _JAVA):
+            parts.append({"spark.driver.extraJavaOptions": option})
     if delta:
-        parts.append(_jars_here(delta_settings()))
+        # jars of somebody's own would stand in the way of ours; packages become one list
+        own = any(name.startswith("spark.jars") for name in settings) or _OWN_JARS & os.environ.keys()
+        parts.append(delta_settings() if own else _jars_here(delta_settings()))
     if addresses:
         from dedup_nb.base.storage import s3_settings
 

@@ -322,6 +322,9 @@ def are_uuids(
 _JUDGED = [name for name, kind in ENRICHED if kind != "string" or name in {*REQUIRED, *ENVELOPES}]
 _FEW = 8  # cells that are doubtful together
 _LOOKS = 200  # at a column of a block; to parse a few cells of JSON takes 0.7 ms
+_PIECE = 512  # lines that are looked at together where a block does not pass
+# before that version a line with more cells than others writes behind Arrow's memory (apache/arrow 45497)
+_TAKES_ANY_LINE = int(pa.__version__.partition(".")[0]) >= 20
 
 
 def ends_of(
@@ -340,9 +343,12 @@ def _lines_with(word: bytes, block: bytes, ends: np.ndarray) -> list[int]:
 
 
 def _odd_lines(block: bytes, ends: np.ndarray) -> np.ndarray:  # of bool
-    "Which lines are no UTF-8, very long, or name the schema of renamed events?"
+    "Which lines are no UTF-8, very long, or name the schema of renamed events, or should not come to Arrow?"
     odd = np.diff(ends, prepend=-1) > LONGEST_NAME
     odd[_lines_with(DUPLICATE.encode(), block, ends)] = True
+    if not _TAKES_ANY_LINE:
+        tabs = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\t"))
+        odd |= np.diff(np.searchsorted(tabs, ends), prepend=0) != len(NAMES) - 1
     if not block.isascii() and not _is_utf8(block):
         odd |= [not _is_utf8(line) for line in block[:-1].split(b"\n")]
     return odd
@@ -395,7 +401,8 @@ def _which_fail(cells: pa.Array, find_odd: Callable[[pa.Array], range]) -> np.nd
             waiting += [rows[at : at + step] for at in range(0, len(rows), step)]
         elif odd:
             found[rows[odd.start : odd.stop]] = True
-            waiting += filter(len, (rows[: odd.start], rows[odd.stop :]))
+            rest = (rows[: odd.start], rows[odd.stop :])
+            waiting += [part[at : at + _PIECE] for part in rest for at in range(0, len(part), _PIECE)]
     for rows in waiting:
         found[rows] = True
     return found
@@ -459,7 +466,6 @@ def is_usual_time(minimum: str | None) -> bool:
 
 
 _T = TypeVar("_T")
-_PIECE = 512  # lines that are looked at together where a block does not pass
 
 
 def pieces_of(
@@ -480,6 +486,8 @@ def pieces_of(
 # %% ../../nbs/formats/35_blocks.ipynb #f011120f
 def _lines_in(block: bytes) -> pa.Array:
     "The lines as texts, be they UTF-8 or not."
+    if len(block) >> 31:
+        raise ValueError("a line of more than 2 GB")
     ends = ends_of(block)
     places = np.append(0, ends - np.arange(len(ends))).astype(np.int32)
     text = pa.py_buffer(block.replace(b"\n", b""))

@@ -84,7 +84,6 @@ def test_where_own_packages_leave_delta_out_it_is_said_which_one_is_missing(tmp_
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.json").write_text('{"event_id": "a", "event_fingerprint": "f", "etl_tstamp": 1}')
     env = {**os.environ, "PYSPARK_SUBMIT_ARGS": "--packages org.antlr:antlr4-runtime:4.13.1 pyspark-shell"}
-    env["HOME"] = str(tmp_path)  # where no jars of Delta are
     env["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT)])
     command = [sys.executable, "-c", WITHOUT_DELTA]
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)

@@ -129,7 +129,7 @@ GONE = {"copied": {"events": 1, "dropped": 1, "verdicts": 1}, "alone": {"events"
 AFTER = ("_note_request", "_delete_in_table", "publish", "_remove_unlisted")
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("after", AFTER)
 def test_an_erasure_that_was_killed_is_finished_though_the_table_has_lost_its_events(

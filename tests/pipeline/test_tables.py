@@ -229,7 +229,7 @@ def test_other_criteria_do_not_overlap():
     assert Config(input="a", output="b", skip_schemas=names).skip_schemas == tuple(names)
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 def test_atomic_texts_can_be_cut(spark, source_of):
     folder = source_of()
     batch_metrics(spark, folder, truncate_atomic=True)
