@@ -752,9 +752,8 @@ def main(
         raise SystemExit(_report_failure(wrong)) from None
     for name in _LOUD:
         logging.getLogger(name).disabled = True
-    logging.getLogger("py4j").setLevel(
-        logging.CRITICAL
-    )  # and those below it: a call that fails is told by us
+    # and those below it: a call that fails is told by us
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_no_cut_call)
     code = _exit_code(args, words)
     if is_on_databricks() and code == 0:

@@ -257,9 +257,9 @@ def _start(settings: Mapping[str, str], delta: bool) -> SparkSession:
         _check_java(_java_version())
         if not packages:
             raise
-        without = (
-            ", or do without a memory of earlier batches: manifest=none" if "io.delta" in packages else ""
-        )
+        without = ""
+        if "io.delta" in packages:
+            without = ", or do without a memory of earlier batches: manifest=none"
         raise ConfigError(
             f"Spark did not start with {packages}, which it fetches from Maven the first time. "
             f"Check the network{without}."
@@ -287,9 +287,12 @@ def get_spark(
         if not any(word in os.environ.get(name, "") for name in _JAVA):
             parts.append({"spark.driver.extraJavaOptions": option})
     if delta:
+        wanted = delta_settings()
         # jars of somebody's own would stand in the way of ours; packages become one list
-        own = any(name.startswith("spark.jars") for name in settings) or _OWN_JARS & os.environ.keys()
-        parts.append(delta_settings() if own else _jars_here(delta_settings()))
+        has_own = any(name.startswith("spark.jars") for name in settings)
+        if not (has_own or _OWN_JARS & os.environ.keys()):
+            wanted = _jars_here(wanted)
+        parts.append(wanted)
     if addresses:
         from dedup_nb.base.storage import s3_settings
 
