@@ -9,6 +9,7 @@ __all__ = [
     "LINE",
     "JSON",
     "ORIGINAL",
+    "PLACE",
     "PLAIN_JSON",
     "check_spark",
     "is_remote",
@@ -38,6 +39,7 @@ __all__ = [
     "persisted",
     "read_staged",
     "stage_parquet",
+    "place_in_files",
     "let_go",
 ]
 
@@ -435,6 +437,7 @@ def run_in_parallel(spark: SparkSession, *works: Callable[[], None]) -> Iterator
 LINE = "_dd_line"  # the text that a row came as
 JSON = "_dd_json"  # the same, parsed, if it is JSON: see `canonical.parsed_line`
 ORIGINAL = "original_event_id"
+PLACE = "_dd_place"  # the file and the row where a row was set aside: see `place_in_files`
 _HELPERS = ("id", "line", "json", "look", "good", "own", "fp", "at", "n", "reason", "wrong", "text")
 
 
@@ -559,6 +562,14 @@ def stage_parquet(
     "Write a frame to a folder and read it back, so that it is computed once."
     frame.write.mode("overwrite").parquet(path)
     return read_staged(frame.sparkSession, path, frame.schema)
+
+
+def place_in_files(
+    staged: DataFrame,  # as it was read back
+) -> Column:  # struct<file_name, row_index>
+    "The file of each row, and its number there."
+    file = staged.metadataColumn("_metadata")  # the events may have a column of this name
+    return F.struct(file.getField("file_name"), file.getField("row_index"))
 
 
 def let_go(*frames: DataFrame) -> None:

@@ -45,7 +45,7 @@ from pyspark.sql import types as T
 
 from ..base.canonical import as_text, field_at, micros_of, values_of
 from ..base.errors import OF_ALL_COPIES, AlarmError, counted, grouped, share
-from ..base.spark import LINE, PLAIN_JSON, held
+from ..base.spark import LINE, PLACE, PLAIN_JSON, held, place_in_files, quoted
 from ..formats.batches import Batch, spelled_time
 from ..formats.reading import Source
 from ..manifest.ledger import Claim
@@ -60,6 +60,7 @@ from dedup_nb.rules.keys import (
     BROADCAST_LIMIT,
     Keys,
     claimed_fingerprint,
+    hash_of,
     in_one_partition_if_small,
     other_id,
     place_of,
@@ -67,6 +68,7 @@ from dedup_nb.rules.keys import (
     stands_in,
     suspect_ids,
     with_keys,
+    with_keys_alone,
 )
 from ..rules.natural import distinct_with_counts
 
@@ -412,6 +414,44 @@ def ids_to_look_at(
     return SuspectIds(ids, number, number <= BROADCAST_LIMIT)
 
 
+# %% ../../nbs/06_pipeline/40_decide.ipynb #e4fb4dd8
+def _stage_wide(rows: DataFrame, name: str, attempt: Attempt, width: int) -> DataFrame:
+    "Stage rows for which so many columns are hashed."
+    # of wide rows this is more code than Java compiles in one piece: Spark would try in vain at each batch
+    in_pieces = {"spark.sql.codegen.wholeStage": "false"} if width > 100 else {}
+    with held(rows.sparkSession, in_pieces):
+        return attempt.stage(rows, name)
+
+
+def _hash_ties(staged: DataFrame, columns: DataFrame, attempt: Attempt) -> DataFrame:
+    "Hash whole rows, last in the order, where rows of an id are alike in all before it."
+    good = staged.where("_dd_good")
+    alike = good.groupBy("_dd_id", "_dd_at").count().where("count > 1").select("_dd_id")
+    if alike.isEmpty():
+        return staged
+    tied = good.join(alike, "_dd_id", "left_semi")
+    rows = columns.join(tied, PLACE, "left_semi")
+    whole = hash_of(rows.drop(PLACE)).alias("_dd_hash")
+    hashes = rows.select(PLACE, whole)
+    hashes = _stage_wide(hashes, "ties", attempt, len(columns.columns))
+    row = F.coalesce("_dd_hash", "_dd_at.row")
+    at = F.col("_dd_at").withField("row", row)
+    hashed = staged.join(hashes, PLACE, "left").withColumn("_dd_at", at)
+    return attempt.stage(hashed.drop("_dd_hash"), "suspects_in_order")
+
+
+def _in_place(staged: DataFrame, number: int) -> DataFrame:
+    "Put the line, and the place in the staged files, last in the order: equal rows need no collapsing then."
+    found = place_in_files(staged)
+    place = [F.hex(F.xxhash64(found.file_name)), found.row_index.cast("string")]
+    if LINE in staged.columns:
+        place.insert(0, F.hex(F.xxhash64(LINE)))
+    row = F.concat("_dd_at.row", *place)
+    at = F.col("_dd_at").withField("row", row)
+    numbered = staged.withColumns({"_dd_at": at, "_dd_n": F.expr("1L")})
+    return in_one_partition_if_small(numbered, number)
+
+
 # %% ../../nbs/06_pipeline/40_decide.ipynb #34589176
 @dataclass(frozen=True)
 class Suspects:
@@ -420,6 +460,14 @@ class Suspects:
     rows: DataFrame  # those that are events, with their keys (staged)
     unfit: DataFrame  # those that are none
     tally: Tally  # of all rows of the batch: whoever is not suspect is sure
+    columns: DataFrame | None = None  # of all of them, by PLACE; None: `rows` has them
+
+    def whole(self, rows: DataFrame) -> DataFrame:
+        "The same rows, of `rows` or `unfit`, with the columns of the events."
+        return rows if self.columns is None else rows.join(self.columns, PLACE).drop(PLACE)
+
+
+_KEYS = ("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_good")
 
 
 def stage_suspects(
@@ -435,36 +483,28 @@ def stage_suspects(
     watch = Observation("suspects")
     rows = rows_of(source.raw, ids.hashes, broadcast=ids.broadcast) if carried is None else carried.suspects
     decoded = source.decode(rows).drop("_dd_look")
-    keyed = with_keys(decoded.observe(watch, *_row_counts()), keys)
-    if not job.applies:  # nothing is to move: the keys are enough
-        keyed = keyed.select("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_good")
-    # of wide rows this is more code than Java compiles in one piece: Spark would try in vain at each batch
-    in_pieces = {"spark.sql.codegen.wholeStage": "false"} if len(source.columns) > 100 else {}
-    with held(job.spark, in_pieces):
-        staged = attempt.stage(keyed, "suspects")
+    observed = decoded.observe(watch, *_row_counts())
+    columns = None
+    # a row that may be a pair of its own has a number, by what all of it is
+    numbered = keys.unique and job.recipe.natural != "off"
+    if PLACE in decoded.columns and not numbered:
+        columns = decoded.select(*map(quoted, source.columns), PLACE)
+        keyed = with_keys_alone(observed, keys).select(*_KEYS, PLACE)
+        staged = _hash_ties(attempt.stage(keyed, "suspects"), columns, attempt)
+    else:
+        keyed = with_keys(observed, keys)
+        keyed = keyed if job.applies else keyed.select(*_KEYS)  # where nothing moves these are enough
+        staged = _stage_wide(keyed, "suspects", attempt, len(source.columns))
     number = attempt.staged_rows(staged)
     bad = number - _seen_by(watch, decoded, _row_counts())["good"]
     good = staged.where("_dd_good").drop("_dd_good")
-    if keys.unique and job.recipe.natural != "off":  # a row may be a pair of its own, and has a number
+    if numbered:
         good = distinct_with_counts(in_one_partition_if_small(good, number))
     else:
         good = _in_place(good, number)
     tally = Tally(scan.read, scan.read - bad)
     check_some_good(job, source, tally, attempt.batch_id)
-    return Suspects(good, staged.where("not _dd_good"), tally)
-
-
-def _in_place(staged: DataFrame, number: int) -> DataFrame:
-    "Put the line, and the place in the staged files, last in the order: equal rows need no collapsing then."
-    file = staged.metadataColumn("_metadata")  # the events may have a column of this name
-    name, index = file.getField("file_name"), file.getField("row_index")
-    place = [F.hex(F.xxhash64(name)), index.cast("string")]
-    if LINE in staged.columns:
-        place.insert(0, F.hex(F.xxhash64(LINE)))
-    row = F.concat("_dd_at.row", *place)
-    at = F.col("_dd_at").withField("row", row)
-    numbered = staged.withColumns({"_dd_at": at, "_dd_n": F.expr("1L")})
-    return in_one_partition_if_small(numbered, number)
+    return Suspects(good, staged.where("not _dd_good"), tally, columns)
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #529db46e

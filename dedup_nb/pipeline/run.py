@@ -30,7 +30,7 @@ from dedup_nb.base.errors import (
     progress_bar,
     some_of,
 )
-from ..base.spark import run_in_parallel
+from ..base.spark import PLACE, is_text, quoted, run_in_parallel
 from dedup_nb.base.storage import (
     has_files,
     names_in,
@@ -45,7 +45,13 @@ from .job import stages_of
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #e41fb1f5
 from ..manifest.ledger import FencedError, Ledger, ManifestError, who
-from .carry import Carrier, carry_by_arrow, choose_carrier, why_not_arrow
+from dedup_nb.pipeline.carry import (
+    Carrier,
+    carry_by_arrow,
+    choose_carrier,
+    why_not_arrow,
+    write_by_arrow,
+)
 from .commit import Written, committed_files, discard, finish, publish_pending
 from dedup_nb.pipeline.decide import (
     DecidedBatch,
@@ -79,6 +85,7 @@ from dedup_nb.pipeline.write import (
     Attempt,
     Carried,
     EventsTable,
+    Kept,
     all_but_decided,
     check_columns_fit,
     rows_that_stay,
@@ -89,7 +96,7 @@ from dedup_nb.pipeline.write import (
     write_verdicts,
 )
 from ..report.pages import Summary, draw_pages
-from ..rules.deduplicate import with_decisions
+from ..rules.deduplicate import CONTEXTS, dropped_rows, kept_rows, with_decisions
 from ..rules.keys import Keys, check_columns, fit, ids_of
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #89271128
@@ -118,6 +125,22 @@ def _read_words(batch: Batch, source: Source) -> str:
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #09b24f01
+def _works_of_arrow(b: DecidedBatch) -> dict[str, Callable[[], Any]]:
+    "How Arrow writes what was decided of the rows that it set aside, if it does."
+    plan, columns = b.carrier.plan, b.suspects.columns
+    if plan is None or columns is None:
+        return {}
+    decided = with_decisions(b.suspects.rows, b.decisions.pairs)
+    has_contexts = CONTEXTS in columns.columns and is_text(columns, CONTEXTS)
+    changed = sorted({b.keys.id[0], *([CONTEXTS] if has_contexts else [])})
+    few = decided.join(columns.select(PLACE, *map(quoted, changed)), PLACE)
+    write = partial(write_by_arrow, plan, attempt=b.attempt)
+    return {
+        "kept": lambda: write(kept_rows(few, changed, b.keys.id), "events") or Kept(),
+        "dropped": lambda: write(dropped_rows(decided), "dropped"),
+    }
+
+
 def _write_batch(job: Job, b: DecidedBatch) -> Written:
     "Write what stays and what goes; a run that only decides writes its verdicts."
     pairs, rows = b.decisions.pairs, b.suspects.rows
@@ -125,27 +148,30 @@ def _write_batch(job: Job, b: DecidedBatch) -> Written:
     if not job.applies:
         write_verdicts(pairs, attempt)
         return Written(hot_ids=hottest_ids(pairs))
-    decided = with_decisions(rows, pairs)
+    decided = b.suspects.whole(with_decisions(rows, pairs))
+    unfit = b.suspects.whole(b.suspects.unfit)
     if job.recipe.natural == "off":
-        stay = all_but_decided(rows, pairs, b.source, output)
+        stay = all_but_decided(b.suspects.whole(rows), pairs, b.source, output)
     else:
         stay = rows_that_stay(decided, b.source, b.keys, output)
-    columns = b.before.get("wide_columns")
+    wide = b.before.get("wide_columns")
     sure = b.source, b.ids.hashes, b.ids.broadcast
     carried = b.carried if b.carrier.is_arrow else None
     works: dict[str, Callable[[], Any]] = {
-        "kept": partial(write_kept, *sure, stay, attempt, output, columns, carried),
+        "kept": partial(write_kept, *sure, stay, attempt, output, wide, carried),
         "dropped": partial(write_dropped, decided, attempt, b.erased is not None),
         "verdicts": partial(write_verdicts, pairs, attempt),
         "hot": partial(hottest_ids, pairs),
-        "without_id": partial(without_id_words, b.suspects.unfit, b.keys),
+        "without_id": partial(without_id_words, unfit, b.keys),
     }
     if b.suspects.tally.bad:
-        works["bad"] = partial(write_bad, b.source, b.suspects.unfit, attempt)
+        works["bad"] = partial(write_bad, b.source, unfit, attempt)
     if b.earlier and b.earlier.found and job.recipe.synthetic == "delete_all":
         works["retractions"] = partial(write_retractions, pairs, b.earlier.known, attempt)
     if b.keys.missing == "id" and b.decisions.counts.reasons.get("natural"):
-        works["differing"] = partial(differing_words, rows, pairs, b.keys.surrogate)
+        works["differing"] = partial(differing_words, b.suspects.whole(rows), pairs, b.keys.surrogate)
+    if carried and job.recipe.natural != "off" and b.erased is None:
+        works |= _works_of_arrow(b)
     results: dict[str, Any] = {}
 
     def keep_result(name: str) -> None:

@@ -5,6 +5,7 @@
 # %% auto #0
 __all__ = [
     "VERDICTS",
+    "CONTEXTS",
     "decide",
     "with_decisions",
     "kept_rows",
@@ -69,7 +70,7 @@ def decide(
 
 
 # %% ../../nbs/02_rules/50_deduplicate.ipynb #1a263cb8
-_CONTEXTS = "derived_contexts"  # where a renamed enriched event says how it came
+CONTEXTS = "derived_contexts"  # where a renamed enriched event says how it came
 _STAYS = "_dd.stays and _dd_at.row = _dd.first_row"
 
 
@@ -103,8 +104,8 @@ def kept_rows(
     if len(id_columns) == 1 and isinstance(kind, T.StringType):
         column, value = with_value(rows.schema, name, F.col("_dd.new_event_id").cast(kind))
         new_values[column] = value
-    if _CONTEXTS in columns and is_text(rows, _CONTEXTS):
-        new_values[_CONTEXTS] = with_duplicate_context(F.col(_CONTEXTS), F.col("_dd_id"))
+    if CONTEXTS in columns and is_text(rows, CONTEXTS):
+        new_values[CONTEXTS] = with_duplicate_context(F.col(CONTEXTS), F.col("_dd_id"))
     if new_values:  # Connect takes no empty dictionary
         gets_new = F.expr("_dd.new_event_id is not null and _dd_own is null")
         changed = {c: F.when(gets_new, value).otherwise(named(c)) for c, value in new_values.items()}

@@ -29,6 +29,7 @@ __all__ = [
     "in_one_partition_if_small",
     "order_value",
     "place_of",
+    "with_keys_alone",
     "with_keys",
 ]
 
@@ -56,7 +57,7 @@ from dedup_nb.base.canonical import (
 )
 from ..base.config import Recipe, order_parts
 from ..base.errors import InputError, require_columns
-from ..base.spark import JSON, LINE, ORIGINAL
+from ..base.spark import JSON, LINE, ORIGINAL, PLACE
 
 # %% ../../nbs/02_rules/10_keys.ipynb #9f19edbc
 _CLIENT_SENT = """
@@ -454,6 +455,26 @@ def place_of(frame: DataFrame, keys: Keys) -> list[Column]:
 
 
 # %% ../../nbs/02_rules/10_keys.ipynb #87ebfbcc
+_NOT_OF_EVENT = ("_dd_id", LINE, "_dd_good", PLACE)
+
+
+def _keys_of(events: DataFrame, keys: Keys, last: Column) -> list[Column]:
+    whole = events.drop(*_NOT_OF_EVENT)
+    return [
+        other_id(events.schema, keys, F.col("_dd_id")).alias("_dd_own"),
+        fingerprint_of(whole, keys).alias("_dd_fp"),
+        F.struct(*place_of(whole, keys), last.alias("row")).alias("_dd_at"),
+    ]
+
+
+def with_keys_alone(
+    events: DataFrame,  # rows of files with `_dd_id`, which is not null
+    keys: Keys,
+) -> DataFrame:
+    "As `with_keys`, for few columns to be taken of it, and without the hash of the row: its text is empty."
+    return events.select("*", *_keys_of(events, keys, F.lit("")))
+
+
 def with_keys(
     # wide rows with `_dd_id`, which is not null; LINE and `_dd_good` are carried on, JSON is not
     events: DataFrame,
@@ -466,12 +487,7 @@ def with_keys(
     """
     # the rows pass as one struct: else Spark would compute each column's expression again inside every hash
     events = events.select(F.explode(F.array(F.struct("*"))).alias("_dd_event")).select("_dd_event.*")
-    whole, looked_up = events.drop("_dd_id", LINE, "_dd_good"), F.col("_dd_id")
-    added = F.struct(
-        other_id(events.schema, keys, looked_up).alias("_dd_own"),
-        fingerprint_of(whole, keys).alias("_dd_fp"),
-        F.struct(*place_of(whole, keys), hash_of(whole).alias("row")).alias("_dd_at"),
-    )
+    added = F.struct(*_keys_of(events, keys, hash_of(events.drop(*_NOT_OF_EVENT))))
     # the keys too: Spark would derive what follows from each of their expressions, which takes minutes
     kept = events.select("*", F.explode(F.array(added)).alias("_dd_keys")).drop(JSON)
     return kept.select("*", "_dd_keys.*").drop("_dd_keys")
