@@ -167,6 +167,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'dedup_nb.base.errors.DedupError': ('base/errors.html#deduperror', 'dedup_nb/base/errors.py'),
                                       'dedup_nb.base.errors.DedupError.__init__': ( 'base/errors.html#deduperror.__init__',
                                                                                     'dedup_nb/base/errors.py'),
+                                      'dedup_nb.base.errors.DedupError._render_traceback_': ( 'base/errors.html#deduperror._render_traceback_',
+                                                                                              'dedup_nb/base/errors.py'),
                                       'dedup_nb.base.errors.FormatError': ('base/errors.html#formaterror', 'dedup_nb/base/errors.py'),
                                       'dedup_nb.base.errors.InputError': ('base/errors.html#inputerror', 'dedup_nb/base/errors.py'),
                                       'dedup_nb.base.errors.MissingColumnError': ( 'base/errors.html#missingcolumnerror',

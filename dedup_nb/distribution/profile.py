@@ -578,7 +578,7 @@ _WITHOUT = {  # a column -> what cannot be said without it
 
 def _notes_on_columns(n: Numbers, look: Subject, recipe: Recipe) -> Iterator[str]:
     "What cannot be said, as a column is missing in the input, or in some of its batches."
-    if look.keys.fingerprint is None:
+    if look.keys.fingerprint is None and not recipe.fingerprint_columns:
         none = f"The input has no {recipe.event_fingerprint}"
         changed = sum(c["rows"] for c in n["causes"] if c["cause"] == "changed")
         differ = f"{counted(changed, 'copy differs', 'copies differ')} from the first in other columns"
@@ -586,7 +586,8 @@ def _notes_on_columns(n: Numbers, look: Subject, recipe: Recipe) -> Iterator[str
             yield f"{none}: hashes of the payload stand in for all fingerprints."
         else:
             yield f"{none}: rows with the same id are the same event; {differ}."
-    yield from (words for column, words in _WITHOUT.items() if column not in look.columns)
+    if "collector_tstamp" in look.columns:  # else these are no events of Snowplow, and need no such columns
+        yield from (words for column, words in _WITHOUT.items() if column not in look.columns)
     for column in (recipe.event_fingerprint, "collector_tstamp", *_WITHOUT):
         lacking = [batch.name for batch in look.batches if column not in batch.columns]
         if 0 < len(lacking) < len(look.batches):

@@ -135,9 +135,7 @@ def in_words(m: Metrics) -> str:
     "Say what happened to a batch, in a few lines."
     c = m["counts"]
     lines = [f"Batch {m['batch_id']}: {_headline(m)}."]
-    if not c["read"]:
-        lines.append("  the input is empty")
-    elif not c["dropped"] and not c["renamed"]:
+    if c["read"] and not c["dropped"] and not c["renamed"]:
         lines.append("  no duplicates")
     for what, text in _fates_in_words(m):
         lines.append(f"  {what:9} {text}")
@@ -215,7 +213,7 @@ def fate_chart(
 
 def _seconds_chart(seconds: Mapping[str, float]) -> BarTable | None:
     "Where the time went; None if it took none."
-    parts = {name: s for name, s in seconds.items() if name != "total" and s}
+    parts = {name: s for name, s in seconds.items() if name != "total" and s >= 0.05}
     if not parts:
         return None
     total = seconds["total"]
@@ -278,7 +276,7 @@ def report_html(
         headline=_headline(m),
         about=_about(m),
         state=state,
-        lines=_fates_in_words(m),
+        notes=m["notes"],
         fate=fate_chart(m) if has_fates else None,
         earlier=_earlier_rows(cross.get("dropped_for") or {}),
         bad=bad[:_EXAMPLES],

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from dedup_nb.base import errors
 from dedup_nb.base.config import Config, ManifestSettings, Recipe, places_of
@@ -50,6 +51,15 @@ def test_secrets_are_masked_in_every_text(text, shown, monkeypatch):
     keep_secret("wJalr/Secret+1", None, "", "abc")
     assert masked(text) == shown and str(DedupError(text)) == shown
     assert all(str(kind(text)) == shown for kind in DedupError.__subclasses__())
+
+
+def test_a_notebook_shows_the_sentence_and_no_trace(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    code = "from dedup_nb.base.errors import ConfigError\nraise ConfigError('Unknown setting outptu.')"
+    shell = InteractiveShell()
+    shell.run_cell(code)
+    shell.atexit_operations()  # its history lies in a folder that goes
+    assert capsys.readouterr().out == "ConfigError: Unknown setting outptu.\n"
 
 
 ENDPOINT = "http://me:geheim@host:8000"

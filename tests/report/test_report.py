@@ -58,6 +58,14 @@ def test_a_page_says_nothing_of_nothing():
         assert heading not in text
 
 
+def test_a_page_lists_the_notes_and_draws_the_rest():
+    counts = {**NONE, "kept": 3, "dropped": 2, "renamed": 1}
+    shown = {**PLAIN, "counts": counts, "reasons": {"natural": 2}, "notes": ["look <here>"]}
+    text = report_html({**shown, "seconds": {"read": 1.0, "natural": 0.04, "total": 1.0}})
+    assert text.count("<li>") == 1 and "<li>look &lt;here&gt;</li>" in text
+    assert "became of the rows" in text and ">renamed<" in text and "0.0 s" not in text
+
+
 def test_a_setting_that_is_a_list_is_said_with_commas():
     text = report_html({**PLAIN, "settings": {"event_id": ["tenant", "id"], "rerun": True}})
     assert "event id tenant, id, rerun True" in text and "[" not in text.partition("<body>")[2]
