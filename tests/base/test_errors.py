@@ -2,10 +2,12 @@
 
 import base64
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 
 from dedup_nb.base import errors
 from dedup_nb.base.config import Config, ManifestSettings, Recipe, places_of
@@ -53,13 +55,14 @@ def test_secrets_are_masked_in_every_text(text, shown, monkeypatch):
     assert all(str(kind(text)) == shown for kind in DedupError.__subclasses__())
 
 
-def test_a_notebook_shows_the_sentence_and_no_trace(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    code = "from dedup_nb.base.errors import ConfigError\nraise ConfigError('Unknown setting outptu.')"
-    shell = InteractiveShell()
-    shell.run_cell(code)
-    shell.atexit_operations()  # its history lies in a folder that goes
-    assert capsys.readouterr().out == "ConfigError: Unknown setting outptu.\n"
+def test_a_notebook_shows_the_sentence_and_no_trace(tmp_path):
+    code = "from dedup_nb.base.errors import ConfigError; raise ConfigError('Unknown setting outptu.')"
+    command, where = (
+        [sys.executable, "-m", "IPython", "-c", code],
+        {**os.environ, "IPYTHONDIR": str(tmp_path)},
+    )
+    shown = subprocess.run(command, env=where, capture_output=True, text=True)
+    assert shown.returncode == 1 and shown.stdout.strip() == "ConfigError: Unknown setting outptu."
 
 
 ENDPOINT = "http://me:geheim@host:8000"
