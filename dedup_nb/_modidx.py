@@ -140,6 +140,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'dedup_nb.base.config._parse': ('base/config.html#_parse', 'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config._refuse': ('base/config.html#_refuse', 'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config._settings_for': ('base/config.html#_settings_for', 'dedup_nb/base/config.py'),
+                                      'dedup_nb.base.config.check_given': ('base/config.html#check_given', 'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config.check_renames': ('base/config.html#check_renames', 'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config.default_text': ('base/config.html#default_text', 'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config.delimiter_of': ('base/config.html#delimiter_of', 'dedup_nb/base/config.py'),

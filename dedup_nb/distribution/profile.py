@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ..base.canonical import field_at
-from ..base.config import Config, Recipe, limits_of, needs_delta, places_of, recipe_of
+from ..base.config import Config, Recipe, check_given, limits_of, needs_delta, places_of, recipe_of
 from ..base.errors import ConfigError, DedupError, counted, grouped, lines_shown, share
 from ..base.spark import get_spark, persisted, stage_parquet, temporary_conf
 from ..base.storage import absolute, check_writable, remove_folder, s3_in_words, write_text
@@ -698,12 +698,7 @@ def profile(
 
     Moves nothing. Raises `DedupError` and its kinds, as a run does.
     """
-    missing = [name for name in ("input", "output") if getattr(config, name) is None]
-    if missing:
-        raise ConfigError(
-            f"A profile needs {' and '.join(missing)}. "
-            f"Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini."
-        )
+    check_given(config, "A profile", "input", "output")
     recipe, ends, output = recipe_of(config), [time.monotonic()], absolute(places_of(config).output.path)
 
     def say(step: str, what: str) -> None:
