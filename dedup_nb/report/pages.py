@@ -242,11 +242,13 @@ def _earlier_rows(
 
 def _about(m: Metrics) -> str:
     "Which data, when, how long."
+    seconds = m["seconds"].get("total")
     parts = [
         m["settings"].get("input"),
         m.get("etl_time") and f"time of the batch {_without_seconds(m['etl_time'])}",
+        m.get("started_at") and f"ran at {_without_seconds(m['started_at'])} (UTC)",
+        seconds and f"{seconds:.1f} s",
     ]
-    parts += [f"{m['seconds']['total']:.1f} s" if m["seconds"].get("total") else None]
     return " · ".join(str(part) for part in parts if part)
 
 

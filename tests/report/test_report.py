@@ -120,8 +120,10 @@ def test_most_is_more_than_half(natural, words):
 
 def test_a_page_says_from_when_to_when():
     told = {"started_at": "2026-11-20T10:00:00Z", "finished_at": "2026-11-20T10:01:00Z"}
-    assert "from 2026-11-20T10:00:00Z to 2026-11-20T10:01:00Z" in report_html({**PLAIN, **told})
-    assert "began, ended" not in report_html(PLAIN)
+    page = report_html({**PLAIN, **told})
+    assert "from 2026-11-20T10:00:00Z to 2026-11-20T10:01:00Z" in page
+    assert "ran at 2026-11-20 10:00 (UTC)" in page.partition("<h2>")[0]
+    assert "began, ended" not in report_html(PLAIN) and "ran at" not in report_html(PLAIN)
 
 
 @pytest.fixture(scope="module")
