@@ -255,13 +255,12 @@ def _about(m: Metrics) -> str:
 def _note_on_bad(bad: Sequence[tuple[str, int, str]], whole: int) -> str:
     "Of how many rows the faults are counted, and how many faults there are beside."
     seen = sum(number for _, number, _ in bad)
-    note = (
-        f"Counted in all {grouped(seen)} bad rows"
-        if seen == whole
-        else f"Counted in the first {grouped(seen)}"
-    )
-    more = f"; {counted(len(bad) - _EXAMPLES, 'other fault')} beside" if len(bad) > _EXAMPLES else ""
-    return f"{note}{more}."
+    words = f"Counted in all {grouped(seen)} bad rows"
+    if seen != whole:
+        words = f"Counted in the first {grouped(seen)}"
+    if len(bad) > _EXAMPLES:
+        words += f"; {counted(len(bad) - _EXAMPLES, 'other fault')} beside"
+    return f"{words}."
 
 
 def report_html(
@@ -278,7 +277,6 @@ def report_html(
         headline=_headline(m),
         about=_about(m),
         state=state,
-        notes=m["notes"],
         fate=fate_chart(m) if has_fates else None,
         earlier=_earlier_rows(cross.get("dropped_for") or {}),
         bad=bad[:_EXAMPLES],
