@@ -116,7 +116,10 @@ def test_help_of_run_shows_every_setting_in_its_group(capsys):
         ("", "Name a command"),
         ("rnu", "Unknown command rnu; there are run, stream, repair, "),
         ("rnu", "Did you mean run?"),
-        ("run", "A run needs input and output. Give --input DIR, DEDUP_INPUT or a line in settings.ini."),
+        (
+            "run",
+            "A run needs input and output. Give --input DIR and --output DIR; DEDUP_INPUT=DIR and a line",
+        ),
         ("run --input x", "A run needs output. Give --output DIR"),
         ("backfill --input x", "A backfill needs output"),
         ("backfill --input x --output y --manifest none", "Set manifest=lake"),

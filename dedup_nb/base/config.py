@@ -20,6 +20,7 @@ __all__ = [
     "settings_table",
     "Recipe",
     "recipe_of",
+    "check_given",
     "check_renames",
     "Input",
     "Output",
@@ -663,6 +664,16 @@ def recipe_of(config: Config) -> Recipe:
     "Take from the settings what decides a row's fate."
     found = _settings_for(Recipe, config)
     return Recipe(**found, given=frozenset(config.sources) & set(found))
+
+
+def check_given(config: Config, what: str, *names: str) -> None:
+    "Raise `ConfigError` if one of these is not set; `what` needs them."
+    if missing := [name for name in names if getattr(config, name) is None]:
+        flags = " and ".join(f"--{name} DIR" for name in missing)
+        raise ConfigError(
+            f"{what} needs {' and '.join(missing)}. Give {flags}; DEDUP_{missing[0].upper()}=DIR and a line "
+            "in settings.ini do the same."
+        )
 
 
 def check_renames(recipe: Recipe) -> None:

@@ -81,6 +81,10 @@ class DedupError(Exception):
     def __init__(self, message: str):
         super().__init__(masked(message))
 
+    def _render_traceback_(self) -> list[str]:
+        "What a notebook shows: the sentence, as the command does, and no trace."
+        return [f"{type(self).__name__}: {self}"]
+
 
 class ConfigError(DedupError):
     "Settings that are unknown, malformed or contradict each other; raised before Spark starts."

@@ -14,7 +14,16 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..base.config import Config, Recipe, check_renames, limits_of, needs_delta, places_of, recipe_of
+from dedup_nb.base.config import (
+    Config,
+    Recipe,
+    check_given,
+    check_renames,
+    limits_of,
+    needs_delta,
+    places_of,
+    recipe_of,
+)
 from ..base.errors import ConfigError, counted, did_you_mean, grouped, text_table
 from ..base.spark import get_spark, named, temporary_conf
 from ..formats.batches import asked_batches
@@ -229,10 +238,7 @@ def read_events(
     config: Config,  # needs input
 ) -> DataFrame:  # the good rows of all batches
     "Read what `input` names, as a run does. Raises `ConfigError` and `InputError`."
-    if config.input is None:
-        raise ConfigError(
-            "A comparison needs input. Give --input DIR, DEDUP_INPUT or a line in settings.ini."
-        )
+    check_given(config, "A comparison", "input")
     config, found = find_input(config, config.batch_id)
     place, recipe = places_of(config).input, recipe_of(config)
     batches = asked_batches(found.batches, limits_of(config))

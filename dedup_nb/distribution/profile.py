@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ..base.canonical import field_at
-from ..base.config import Config, Recipe, limits_of, needs_delta, places_of, recipe_of
+from ..base.config import Config, Recipe, check_given, limits_of, needs_delta, places_of, recipe_of
 from ..base.errors import ConfigError, DedupError, counted, grouped, lines_shown, share
 from ..base.spark import get_spark, persisted, stage_parquet, temporary_conf
 from ..base.storage import absolute, check_writable, remove_folder, s3_in_words, write_text
@@ -578,7 +578,7 @@ _WITHOUT = {  # a column -> what cannot be said without it
 
 def _notes_on_columns(n: Numbers, look: Subject, recipe: Recipe) -> Iterator[str]:
     "What cannot be said, as a column is missing in the input, or in some of its batches."
-    if look.keys.fingerprint is None:
+    if look.keys.fingerprint is None and not recipe.fingerprint_columns:
         none = f"The input has no {recipe.event_fingerprint}"
         changed = sum(c["rows"] for c in n["causes"] if c["cause"] == "changed")
         differ = f"{counted(changed, 'copy differs', 'copies differ')} from the first in other columns"
@@ -586,7 +586,8 @@ def _notes_on_columns(n: Numbers, look: Subject, recipe: Recipe) -> Iterator[str
             yield f"{none}: hashes of the payload stand in for all fingerprints."
         else:
             yield f"{none}: rows with the same id are the same event; {differ}."
-    yield from (words for column, words in _WITHOUT.items() if column not in look.columns)
+    if "collector_tstamp" in look.columns:  # else these are no events of Snowplow, and need no such columns
+        yield from (words for column, words in _WITHOUT.items() if column not in look.columns)
     for column in (recipe.event_fingerprint, "collector_tstamp", *_WITHOUT):
         lacking = [batch.name for batch in look.batches if column not in batch.columns]
         if 0 < len(lacking) < len(look.batches):
@@ -697,12 +698,7 @@ def profile(
 
     Moves nothing. Raises `DedupError` and its kinds, as a run does.
     """
-    missing = [name for name in ("input", "output") if getattr(config, name) is None]
-    if missing:
-        raise ConfigError(
-            f"A profile needs {' and '.join(missing)}. "
-            f"Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini."
-        )
+    check_given(config, "A profile", "input", "output")
     recipe, ends, output = recipe_of(config), [time.monotonic()], absolute(places_of(config).output.path)
 
     def say(step: str, what: str) -> None:

@@ -359,7 +359,9 @@ class BatchMetrics:
 def _notes_of_rows(job: Job, b: DecidedBatch, written: Written) -> list[str]:
     "What people should know of the rows."
     keys, tally, notes = b.keys, b.suspects.tally, []
-    if tally.read and not tally.good:
+    if not tally.read:
+        return ["the input has no row: is something missing where it comes from?"]
+    if not tally.good:
         notes.append(f"no row is an event; is input_format={job.places.input.format} right?")
     notes += [*notes_on_keys(keys, job.recipe), *written.notes]
     if ORIGINAL in b.source.columns and len(keys.id) == 1:
@@ -390,7 +392,7 @@ def _cross_batch(earlier: EarlierBatches, cross: Mapping[str, Any]) -> tuple[dic
     claim, dropped_for, notes = earlier.claim, cross["dropped_for"], []
     for_newer = sum(dropped_for.get(name, 0) for name in earlier.newer)
     times = {name: entry.etl for name, entry in claim.ledger.entries.items()}
-    if claim.etl is None:
+    if claim.etl is None and earlier.scan.number:
         notes.append(
             "nobody knows when this batch was: it sees all that is remembered, and is remembered for "
             "ever; give etl_time, or put a column that holds a time into order_by"

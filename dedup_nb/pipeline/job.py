@@ -55,6 +55,7 @@ from dedup_nb.base.config import (
     ManifestSettings,
     Places,
     Recipe,
+    check_given,
     check_renames,
     is_on_databricks,
     limits_of,
@@ -428,23 +429,18 @@ def job_settings(
     """
     recipe = recipe_of(config)
     check_renames(recipe)
-    if config.input is None or config.output is None:
-        missing = [name for name in ("input", "output") if getattr(config, name) is None]
-        raise ConfigError(
-            f"A {what} needs {' and '.join(missing)}. "
-            f"Give --{missing[0]} DIR, DEDUP_{missing[0].upper()} or a line in settings.ini."
-        )
+    check_given(config, f"A {what}", "input", "output")
     places = places_of(config)
-    folders: dict[str, str | None] = {"output": config.output}
+    folders: dict[str, str | None] = {"output": places.output.path}
     if not is_table_name(config.manifest_path):
         folders["manifest_path"] = config.manifest_path
     for name, path in folders.items():
-        if path and config.input_format != "table" and is_inside(path, config.input):
+        if path and config.input_format != "table" and is_inside(path, places.input.path):
             raise ConfigError(
                 f"The {name} {path} is the same folder as the input, or lies "
                 "in it, and would be read by the next run: choose another."
             )
-    output = replace(places.output, path=absolute(config.output))
+    output = replace(places.output, path=absolute(places.output.path))
     places = replace(places, output=output, memory=memory_of(config))
     filesystem(output.path)  # raises for an address that nobody here knows
     return JobSettings(recipe, places, limits_of(config), config.chosen())

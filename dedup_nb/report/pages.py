@@ -135,9 +135,7 @@ def in_words(m: Metrics) -> str:
     "Say what happened to a batch, in a few lines."
     c = m["counts"]
     lines = [f"Batch {m['batch_id']}: {_headline(m)}."]
-    if not c["read"]:
-        lines.append("  the input is empty")
-    elif not c["dropped"] and not c["renamed"]:
+    if c["read"] and not c["dropped"] and not c["renamed"]:
         lines.append("  no duplicates")
     for what, text in _fates_in_words(m):
         lines.append(f"  {what:9} {text}")
@@ -215,7 +213,7 @@ def fate_chart(
 
 def _seconds_chart(seconds: Mapping[str, float]) -> BarTable | None:
     "Where the time went; None if it took none."
-    parts = {name: s for name, s in seconds.items() if name != "total" and s}
+    parts = {name: s for name, s in seconds.items() if name != "total" and s >= 0.05}
     if not parts:
         return None
     total = seconds["total"]
@@ -244,24 +242,25 @@ def _earlier_rows(
 
 def _about(m: Metrics) -> str:
     "Which data, when, how long."
+    seconds = m["seconds"].get("total")
     parts = [
         m["settings"].get("input"),
         m.get("etl_time") and f"time of the batch {_without_seconds(m['etl_time'])}",
+        m.get("started_at") and f"ran at {_without_seconds(m['started_at'])} (UTC)",
+        seconds and f"{seconds:.1f} s",
     ]
-    parts += [f"{m['seconds']['total']:.1f} s" if m["seconds"].get("total") else None]
     return " · ".join(str(part) for part in parts if part)
 
 
 def _note_on_bad(bad: Sequence[tuple[str, int, str]], whole: int) -> str:
     "Of how many rows the faults are counted, and how many faults there are beside."
     seen = sum(number for _, number, _ in bad)
-    note = (
-        f"Counted in all {grouped(seen)} bad rows"
-        if seen == whole
-        else f"Counted in the first {grouped(seen)}"
-    )
-    more = f"; {counted(len(bad) - _EXAMPLES, 'other fault')} beside" if len(bad) > _EXAMPLES else ""
-    return f"{note}{more}."
+    words = f"Counted in all {grouped(seen)} bad rows"
+    if seen != whole:
+        words = f"Counted in the first {grouped(seen)}"
+    if len(bad) > _EXAMPLES:
+        words += f"; {counted(len(bad) - _EXAMPLES, 'other fault')} beside"
+    return f"{words}."
 
 
 def report_html(
@@ -278,7 +277,6 @@ def report_html(
         headline=_headline(m),
         about=_about(m),
         state=state,
-        lines=_fates_in_words(m),
         fate=fate_chart(m) if has_fates else None,
         earlier=_earlier_rows(cross.get("dropped_for") or {}),
         bad=bad[:_EXAMPLES],

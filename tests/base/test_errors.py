@@ -2,6 +2,9 @@
 
 import base64
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +53,16 @@ def test_secrets_are_masked_in_every_text(text, shown, monkeypatch):
     keep_secret("wJalr/Secret+1", None, "", "abc")
     assert masked(text) == shown and str(DedupError(text)) == shown
     assert all(str(kind(text)) == shown for kind in DedupError.__subclasses__())
+
+
+def test_a_notebook_shows_the_sentence_and_no_trace(tmp_path):
+    code = "from dedup_nb.base.errors import ConfigError; raise ConfigError('Unknown setting outptu.')"
+    command, where = (
+        [sys.executable, "-m", "IPython", "-c", code],
+        {**os.environ, "IPYTHONDIR": str(tmp_path)},
+    )
+    shown = subprocess.run(command, env=where, capture_output=True, text=True)
+    assert shown.returncode == 1 and shown.stdout.strip() == "ConfigError: Unknown setting outptu."
 
 
 ENDPOINT = "http://me:geheim@host:8000"

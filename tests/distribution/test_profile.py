@@ -446,11 +446,23 @@ def test_without_any_time_there_are_no_days_no_gaps_and_no_windows(bare):
     assert any("no collector_tstamp" in note for note in n["notes"])
 
 
-def test_each_column_that_is_missing_is_one_line_that_names_it(bare):
-    for column in ("event_fingerprint", "etl_tstamp", "user_ipaddress", "dvce_sent_tstamp"):
-        assert sum(f"no {column}" in note for note in bare.numbers["notes"]) == 1, column
+def test_each_column_of_snowplow_that_is_missing_is_one_line_that_names_it(spark, bare):
+    events = spark.createDataFrame([("x", "/")], "event_id string, page string")
+    found = profile_events(events.withColumn("collector_tstamp", F.expr("timestamp '2026-11-20'")))
+    for column in ("event_fingerprint", "etl_tstamp", "user_ipaddress", "useragent", "dvce_sent_tstamp"):
+        assert sum(f"no {column}" in note for note in found.numbers["notes"]) == 1, column
+    # elsewhere nobody misses them
+    assert not any(
+        f"no {column}" in note for column in ("etl_tstamp", "user_ip") for note in bare.numbers["notes"]
+    )
     line = "1 of the 2 batches, tuesday first, have no useragent"
     assert any(note.startswith(line) for note in bare.numbers["notes"])
+
+
+def test_of_a_fingerprint_that_is_named_by_its_columns_nothing_is_missed(spark):
+    events = spark.createDataFrame([("x", "/", 1)], "event_id string, page string, n int")
+    found = profile_events(events, fingerprint_columns="page", order_by="n")
+    assert not any("fingerprint" in note for note in found.numbers["notes"])
 
 
 def test_an_empty_input(spark):

@@ -68,6 +68,22 @@ def test_each_run_takes_what_came_since_and_passes_by_a_compaction(delta_table):
 
 
 @pytest.mark.slow
+def test_what_is_added_on_the_same_day_is_not_late(delta_table):
+    late = []
+    for day, hour in ((20, 12), (20, 5), (10, 5)):
+        grow(
+            delta_table,
+            (f"{day}/{hour}", datetime(2026, 11, day, hour)),
+            columns="event_id string, at timestamp",
+        )
+        clean = f"{delta_table.name}-clean"
+        asked = Config(input=delta_table.name, output=clean, input_format="delta", order_by="at")
+        [taken] = run(asked, delta_table.spark).batches
+        late.append(any("this batch is late" in note for note in taken["notes"]))
+    assert late == [False, False, True]
+
+
+@pytest.mark.slow
 def test_by_the_change_feed_where_it_is_on(delta_table):
     grow(delta_table, ("a", 1))
     assert batches_taken(delta_table) == [("events", 1, 1)]

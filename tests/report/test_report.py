@@ -58,6 +58,14 @@ def test_a_page_says_nothing_of_nothing():
         assert heading not in text
 
 
+def test_a_page_lists_the_notes_and_draws_the_rest():
+    counts = {**NONE, "kept": 3, "dropped": 2, "renamed": 1}
+    shown = {**PLAIN, "counts": counts, "reasons": {"natural": 2}, "notes": ["look <here>"]}
+    text = report_html({**shown, "seconds": {"read": 1.0, "natural": 0.04, "total": 1.0}})
+    assert text.count("<li>") == 1 and "<li>look &lt;here&gt;</li>" in text
+    assert "became of the rows" in text and ">renamed<" in text and "0.0 s" not in text
+
+
 def test_a_setting_that_is_a_list_is_said_with_commas():
     text = report_html({**PLAIN, "settings": {"event_id": ["tenant", "id"], "rerun": True}})
     assert "event id tenant, id, rerun True" in text and "[" not in text.partition("<body>")[2]
@@ -112,8 +120,10 @@ def test_most_is_more_than_half(natural, words):
 
 def test_a_page_says_from_when_to_when():
     told = {"started_at": "2026-11-20T10:00:00Z", "finished_at": "2026-11-20T10:01:00Z"}
-    assert "from 2026-11-20T10:00:00Z to 2026-11-20T10:01:00Z" in report_html({**PLAIN, **told})
-    assert "began, ended" not in report_html(PLAIN)
+    page = report_html({**PLAIN, **told})
+    assert "from 2026-11-20T10:00:00Z to 2026-11-20T10:01:00Z" in page
+    assert "ran at 2026-11-20 10:00 (UTC)" in page.partition("<h2>")[0]
+    assert "began, ended" not in report_html(PLAIN) and "ran at" not in report_html(PLAIN)
 
 
 @pytest.fixture(scope="module")
