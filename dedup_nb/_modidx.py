@@ -2286,6 +2286,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                 'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._strange_column': ( '06_pipeline/carry.html#_strange_column',
                                                                                       'dedup_nb/pipeline/carry.py'),
+                                         'dedup_nb.pipeline.carry._take_rows': ( '06_pipeline/carry.html#_take_rows',
+                                                                                 'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._text_of': ( '06_pipeline/carry.html#_text_of',
                                                                                'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._try': ('06_pipeline/carry.html#_try', 'dedup_nb/pipeline/carry.py'),

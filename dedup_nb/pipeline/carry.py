@@ -52,7 +52,7 @@ from ..formats.parquet import RowGroups, arrow_type, parts_of_parquet, plain_typ
 from ..formats.reading import Source
 from ..formats.shred_blocks import TableRules, TablesOnce, shred_block, sum_types
 from .job import Job
-from .write import Attempt, Carried, attempt_name, write_rows
+from .write import Attempt, Carried, Kept, attempt_name, write_rows
 from ..rules.keys import Keys, rows_of, with_ids
 
 
@@ -496,20 +496,28 @@ def _columns_of(rows: pa.RecordBatch | pa.Table) -> dict[str, Any]:
     return dict(zip(rows.schema.names, rows.columns))
 
 
-def _write_file(path: str, values: pa.Table, plan: ArrowPlan, sink: ParquetOnce) -> None:
-    "Write the rows of a file for which there are values, with them."
-    numbers, start = values["_row"].to_numpy(), 0
+def _take_rows(rows: pa.RecordBatch, start: int, values: pa.Table, schema: pa.Schema) -> pa.Table:
+    "Those of the rows, of which the first is `start`, for which there are values, with them."
+    numbers = values["_row"].to_numpy()
+    first, last = np.searchsorted(numbers, [start, start + len(rows)])
+    taken = rows.take(pa.array(numbers[first:last] - start))
+    columns = _columns_of(taken) | _columns_of(values.slice(first, last - first))
+    return pa.table({name: columns[name] for name in schema.names}).cast(schema)
+
+
+def _write_file(
+    path: str, values: pa.Table, plan: ArrowPlan, kept: ParquetOnce, dropped: ParquetOnce
+) -> None:
+    "Write the rows of a file for which there are values: those that stay with them, those that go with why."
+    goes, start = pc.is_valid(values["dedup"]), 0
+    of_kept = values.filter(pc.invert(goes))
+    of_dropped = values.filter(goes).select(["_row", "dedup"])
     groups = tuple(range(open_parquet(path).num_row_groups))
     for rows in rows_of_part(((path, groups),), plan.schema):
-        end = start + len(rows)
-        first, last = np.searchsorted(numbers, [start, end])
-        taken = rows.take(pa.array(numbers[first:last] - start))
-        new = values.slice(first, last - first)
-        columns = _columns_of(taken) | _columns_of(new)
-        whole = pa.table({name: columns[name] for name in sink.schema.names})
-        for written in whole.cast(sink.schema).to_batches():
-            sink.add(written)
-        start = end
+        for new, sink in ((of_kept, kept), (of_dropped, dropped)):
+            for found in _take_rows(rows, start, new, sink.schema).to_batches():
+                sink.add(found)
+        start += len(rows)
 
 
 def _write_parts(
@@ -517,38 +525,42 @@ def _write_parts(
     plan: ArrowPlan,
     names: Sequence[str],  # of the files that were set aside
     values: Sequence[str],  # paths
-    schema: pa.Schema,
-    folder: str,
+    folders: Mapping[str, pa.Schema],  # for those that stay, and those that go
 ) -> Iterator[pa.RecordBatch]:
-    "Write what was decided of the rows of each file to one of its own."
+    "Write what was decided of the rows of each file to two of its own."
     for name in (names[n] for batch in numbers for n in batch.column(0).to_pylist()):
-        sink = ParquetOnce(f"{folder}/decided-{name}", f"{plan.left}_or_not_yet", schema)
+        beside = f"{plan.left}_or_not_yet"
+        files = [ParquetOnce(f"{path}/decided-{name}", beside, schema) for path, schema in folders.items()]
         try:
-            _write_file(f"{plan.suspects}/{name}", _read_values(values, name), plan, sink)
-            yield pa.record_batch([[sink.close()]], ["rows"])
+            _write_file(f"{plan.suspects}/{name}", _read_values(values, name), plan, *files)
+            yield pa.record_batch([[file.close()] for file in files], ["kept", "dropped"])
         except BaseException:
-            sink.forget()
+            for file in files:
+                file.forget()
             raise
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #8dd0d8092fe74a7c96281538738b07e2
 def write_by_arrow(
     plan: ArrowPlan,
-    values: DataFrame,  # PLACE, columns of the events with other values, and new ones
-    area: str,  # of the output
+    kept: DataFrame,  # PLACE, columns of the events with their values, and ORIGINAL
+    dropped: DataFrame,  # PLACE, `dedup`
     attempt: Attempt,
-) -> None:
-    "Write the rows of these places, which were set aside, with these values."
-    spark, columns = values.sparkSession, plan.schema
+) -> Kept:
+    "Write the rows of these places, which were set aside."
+    spark, columns = kept.sparkSession, plan.schema
     assert columns is not None, "rows of files have columns"
-    staged = attempt.stage(values, f"values_{area}")
-    new = [field for field in values.schema if field.name not in (PLACE, *columns.names)]
-    schema = _with_columns(columns, new)
-    if not attempt.staged_rows(staged):  # a file without rows says the columns
-        told = T.StructType.fromJson(json.loads(schema.metadata[SPARK_COLUMNS]))
-        write_rows(spark.createDataFrame([], told), attempt, area)
-        return
-    names, folder = names_in(plan.suspects), f"{attempt.folder(area)}/{attempt.token}"
-    work = partial(_write_parts, plan=plan, names=names, schema=schema, folder=folder)
+    values = kept.unionByName(dropped, allowMissingColumns=True)
+    staged = attempt.stage(values, "values")
+    folder_of = lambda area: f"{attempt.folder(area)}/{attempt.token}"
+    folders = {
+        folder_of("events"): _with_columns(columns, [_ORIGINAL]),
+        folder_of("dropped"): _with_columns(columns, [values.schema["dedup"]]),
+    }
+    work = partial(_write_parts, plan=plan, names=names_in(plan.suspects), folders=folders)
     work = partial(work, values=_paths_of(staged, attempt))
-    _in_tasks(spark, len(names), work, "rows long")
+    done = _in_tasks(spark, len(names_in(plan.suspects)), work, "kept long, dropped long")
+    if not any(row["dropped"] for row in done):  # a file without rows says the columns
+        told = json.loads(folders[folder_of("dropped")].metadata[SPARK_COLUMNS])
+        write_rows(spark.createDataFrame([], T.StructType.fromJson(told)), attempt, "dropped")
+    return Kept()

@@ -429,22 +429,21 @@ def _hash_ties(staged: DataFrame, columns: DataFrame, attempt: Attempt) -> DataF
     "Hash whole rows, last in the order, where rows of an id are alike in all before it."
     good = staged.where("_dd_good")
     alike = good.groupBy("_dd_id", "_dd_at").count().where("count > 1").select("_dd_id")
-    if alike.isEmpty():
-        return staged
     tied = good.join(alike, "_dd_id", "left_semi")
     rows = columns.join(tied, PLACE, "left_semi")
     whole = hash_of(rows.drop(PLACE)).alias("_dd_hash")
     hashes = rows.select(PLACE, whole)
     hashes = _stage_wide(hashes, "ties", attempt, len(columns.columns))
+    if not attempt.staged_rows(hashes):
+        return staged
     row = F.coalesce("_dd_hash", "_dd_at.row")
     at = F.col("_dd_at").withField("row", row)
-    hashed = staged.join(hashes, PLACE, "left").withColumn("_dd_at", at)
-    return attempt.stage(hashed.drop("_dd_hash"), "suspects_in_order")
+    return staged.join(hashes, PLACE, "left").withColumn("_dd_at", at).drop("_dd_hash")
 
 
 def _in_place(staged: DataFrame, number: int) -> DataFrame:
-    "Put the line, and the place in the staged files, last in the order: equal rows need no collapsing then."
-    found = place_in_files(staged)
+    "Put the line, and the place in the files, last in the order: equal rows need no collapsing then."
+    found = F.col(PLACE) if PLACE in staged.columns else place_in_files(staged)
     place = [F.hex(F.xxhash64(found.file_name)), found.row_index.cast("string")]
     if LINE in staged.columns:
         place.insert(0, F.hex(F.xxhash64(LINE)))
@@ -492,14 +491,15 @@ def stage_suspects(
     if PLACE in decoded.columns and not numbered:
         columns = decoded.select(*map(quoted, source.columns), PLACE)
         keyed = with_keys_alone(observed, keys).select(*_KEYS, PLACE)
-        staged = _hash_ties(attempt.stage(keyed, "suspects"), columns, attempt)
+        staged = attempt.stage(keyed, "suspects")
+        ordered = _hash_ties(staged, columns, attempt)
     else:
         keyed = with_keys(observed, keys)
         keyed = keyed if job.applies else keyed.select(*_KEYS)  # where nothing moves these are enough
-        staged = _stage_wide(keyed, "suspects", attempt, len(source.columns))
+        ordered = staged = _stage_wide(keyed, "suspects", attempt, len(source.columns))
     number = attempt.staged_rows(staged)
     bad = number - _seen_by(watch, decoded, _row_counts())["good"]
-    good = staged.where("_dd_good").drop("_dd_good")
+    good = ordered.where("_dd_good").drop("_dd_good")
     if numbered:
         good = distinct_with_counts(in_one_partition_if_small(good, number))
     else:

@@ -85,7 +85,6 @@ from dedup_nb.pipeline.write import (
     Attempt,
     Carried,
     EventsTable,
-    Kept,
     all_but_decided,
     check_columns_fit,
     rows_that_stay,
@@ -134,11 +133,8 @@ def _works_of_arrow(b: DecidedBatch) -> dict[str, Callable[[], Any]]:
     has_contexts = CONTEXTS in columns.columns and is_text(columns, CONTEXTS)
     changed = sorted({b.keys.id[0], *([CONTEXTS] if has_contexts else [])})
     few = decided.join(columns.select(PLACE, *map(quoted, changed)), PLACE)
-    write = partial(write_by_arrow, plan, attempt=b.attempt)
-    return {
-        "kept": lambda: write(kept_rows(few, changed, b.keys.id), "events") or Kept(),
-        "dropped": lambda: write(dropped_rows(decided), "dropped"),
-    }
+    kept, dropped = kept_rows(few, changed, b.keys.id), dropped_rows(decided)
+    return {"kept": partial(write_by_arrow, plan, kept, dropped, b.attempt), "dropped": lambda: None}
 
 
 def _write_batch(job: Job, b: DecidedBatch) -> Written:
