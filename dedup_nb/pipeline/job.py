@@ -250,7 +250,7 @@ def check_exists(memory: ManifestSettings, output: str | None) -> None:
 
 
 def existing_manifest(
-    spark: Any,  # the session; None will do for the ledger of a table on DynamoDB
+    spark: Any,  # the session; None will do for the ledger, of a lake if `read_markers` gives it
     memory: ManifestSettings,
     output: str | None,
 ) -> Manifest:
