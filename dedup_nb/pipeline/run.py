@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ..base.config import Config
+from ..base.config import Config, ManifestSettings
 from dedup_nb.base.errors import (
     NO_BAR,
     ConfigError,
@@ -32,7 +32,9 @@ from dedup_nb.base.errors import (
 )
 from ..base.spark import run_in_parallel
 from dedup_nb.base.storage import (
+    files_below,
     has_files,
+    is_table_name,
     names_in,
     read_json,
     remove_folder,
@@ -71,6 +73,7 @@ from dedup_nb.pipeline.job import (
     id_case,
     looked_folder,
     made_with,
+    manifest_path,
     open_job,
     put_back_note,
 )
@@ -392,6 +395,21 @@ def _process_all(job: Job, todo: _Todo) -> Summary:
                 draw_pages(job.output, [m["batch_id"] for m in done])
 
 
+# as many bytes are some 300,000 events; a session of the quick compiler alone is no slower for a million
+_LITTLE = 16 << 20
+
+
+def _is_little(found: Found, memory: ManifestSettings, output: str) -> bool:
+    "Are all files of the input and of a lake manifest together small? Nobody knows of tables."
+    sizes = [file.size for batch in found.batches for file in batch.files]
+    if memory.kind == "lake":
+        folder = manifest_path(memory, output)
+        if is_table_name(folder):
+            return False
+        sizes += [f["bytes"] for f in files_below(folder)]
+    return bool(found.batches and found.batches[0].files) and sum(sizes) < _LITTLE
+
+
 @s3_in_words()
 @lines_shown()
 def run(
@@ -406,8 +424,9 @@ def run(
     `DedupError` and its kinds.
     """
     settings, found = find_for_job(config, "run")
-    case = id_case(settings.places.input.format)
-    with open_job(settings, spark, id_case=case, options=options) as job:
+    case, places = id_case(settings.places.input.format), settings.places
+    is_short = options.alone and _is_little(found, places.memory, places.output.path)
+    with open_job(settings, spark, id_case=case, options=options, short_lived=is_short) as job:
         _check_streams(job)
         ledger = job.ledger()
         if job.manifest and not options.accept_empty_manifest:
