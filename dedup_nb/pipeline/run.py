@@ -362,6 +362,22 @@ def _check_knows_events(job: Job, manifest: str, ledger: Ledger) -> None:
         )
 
 
+# %% ../../nbs/06_pipeline/70_run.ipynb #sl000002
+# as many bytes are some 300,000 events; a session of the quick compiler alone is no slower for a million
+_LITTLE = 16 << 20
+
+
+def _is_little(found: Found, memory: ManifestSettings, output: str) -> bool:
+    "Are all files of the input and of a lake manifest together small? Nobody knows of tables."
+    sizes = [file.size for batch in found.batches for file in batch.files]
+    if memory.kind == "lake":
+        folder = manifest_path(memory, output)
+        if is_table_name(folder):
+            return False
+        sizes += [f["bytes"] for f in files_below(folder)]
+    return bool(found.batches and found.batches[0].files) and sum(sizes) < _LITTLE
+
+
 # %% ../../nbs/06_pipeline/70_run.ipynb #929f3de2
 def _check_streams(job: Job) -> None:
     "Raise `ConfigError` for a micro-batch: its stream alone has its rows, and would pass it by."
@@ -393,21 +409,6 @@ def _process_all(job: Job, todo: _Todo) -> Summary:
         if job.stream is None:  # it draws when it ends
             with suppress(Exception):  # people want pages, and no commit depends on them
                 draw_pages(job.output, [m["batch_id"] for m in done])
-
-
-# as many bytes are some 300,000 events; a session of the quick compiler alone is no slower for a million
-_LITTLE = 16 << 20
-
-
-def _is_little(found: Found, memory: ManifestSettings, output: str) -> bool:
-    "Are all files of the input and of a lake manifest together small? Nobody knows of tables."
-    sizes = [file.size for batch in found.batches for file in batch.files]
-    if memory.kind == "lake":
-        folder = manifest_path(memory, output)
-        if is_table_name(folder):
-            return False
-        sizes += [f["bytes"] for f in files_below(folder)]
-    return bool(found.batches and found.batches[0].files) and sum(sizes) < _LITTLE
 
 
 @s3_in_words()
