@@ -201,7 +201,7 @@ def _run(args: argparse.Namespace) -> int:
     from dedup_nb.pipeline.job import RunOptions
     from dedup_nb.pipeline.run import run
 
-    options = RunOptions(args.force, args.late_files, args.accept_empty_manifest)
+    options = RunOptions(args.force, args.late_files, args.accept_empty_manifest, alone=True)
     summary = run(_load_config(args), options=options)
     numbers = {
         "counts": summary.counts,

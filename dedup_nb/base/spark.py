@@ -125,6 +125,8 @@ _FOR_JAVA = {  # where the environment has no such word: Java does not start wit
     "GC": "-XX:+UseParallelGC",  # with this one small batches take 8 % less
     "log4j": f"-Dlog4j2.configurationFile={_LOGS}",
 }
+# of Java's compilers only the quick one: the other takes longer than a short run gains by it
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -225,6 +227,11 @@ _OWN_JARS = {"PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"}  # may name some
 _JAVA = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 
+def _is_said(word: str) -> bool:
+    "Has the environment an option of Java with this word?"
+    return any(word in os.environ.get(name, "") for name in _JAVA)
+
+
 def _join_settings(*parts: Mapping[str, str]) -> dict[str, str]:
     "Settings, the later ones over those before them; lists are joined."
     joined: dict[str, str] = {}
@@ -277,6 +284,7 @@ def get_spark(
     delta: bool = False,  # also load Delta, if the session is ours to build
     settings: Mapping[str, str] = {},  # more of them, likewise
     addresses: Iterable[str | None] = (),  # what it will read and write: on S3 that needs more settings
+    short_lived: bool = False,  # is it for a little work, after which the process ends?
 ) -> SparkSession:
     "Return the active session, else one from the launcher (spark-submit, SPARK_REMOTE), else a local one."
     check_spark()
@@ -286,8 +294,10 @@ def get_spark(
         return SparkSession.builder.getOrCreate()
     parts = [_LOCAL]
     for word, option in _FOR_JAVA.items():
-        if not any(word in os.environ.get(name, "") for name in _JAVA):
+        if not _is_said(word):
             parts.append({"spark.driver.extraJavaOptions": option})
+    if short_lived and not _is_said("Tiered"):
+        parts.append({"spark.driver.extraJavaOptions": _SHORT_LIVED})
     if delta:
         wanted = delta_settings()
         # jars of somebody's own would stand in the way of ours; packages become one list

@@ -123,7 +123,7 @@ def _in_our_words(wrong: Exception, path: str) -> ManifestError:
 class _LakeStore:
     "Where the table is, and what was read of it."
 
-    spark: SparkSession
+    spark: Any  # the session; None will do for the markers if `read_markers` gives them
     path: str  # of the table; or its name in a catalog
     force: bool = False  # go on though another host wrote last, where nothing keeps hosts apart
     puts: Lock | None = None  # where Delta alone does not keep writers apart
@@ -261,7 +261,7 @@ def _markers(store: _LakeStore) -> list[Marker]:
     if newest is not None and newest == store._version:
         return _in_order(store)
     # another reader of Delta tables is there sooner than Spark
-    is_quick = not (store._read or "://" in store.path or store.is_named)
+    is_quick = store.spark is None or not (store._read or "://" in store.path or store.is_named)
     read = read_markers(store.path) if is_quick else None
     store._is_there |= bool(read)
     store._read |= {m.seq: m for m in read or _read_by_spark(store)}
@@ -551,7 +551,7 @@ class LakeStore(_LakeStore):
 
 # %% ../../nbs/03_manifest/40_lake.ipynb #9715a397
 def lake_store(
-    spark: SparkSession,
+    spark: Any,  # the session; None will do for the markers if `read_markers` gives them
     folder: str,  # or the name of a table
     force: bool = False,  # go on though another host wrote last, where nothing keeps hosts apart
 ) -> LakeStore:

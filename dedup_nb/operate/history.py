@@ -21,6 +21,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -79,15 +80,18 @@ class Reply:
         return f"<pre>{html.escape(self.text)}</pre>"
 
 
-def _open_manifest(config: Config, spark: SparkSession | None, keys: bool = True) -> Manifest:
+def _open_manifest(config: Config, spark: SparkSession | None, only_ledger: bool = False) -> Manifest:
     """The manifest of an output, to look at or to tidy.
 
-    That there is none, or no output, is said before Spark starts. Without its keys, one on DynamoDB needs
-    no Spark.
+    That there is none, or no output, is said before Spark starts. Whoever only looks at the ledger needs no
+    Spark, where the other reader of Delta tables can read a lake manifest.
     """
     memory = memory_of(config)
     check_exists(memory, config.output)
-    if memory.kind == "lake" or (memory.kind == "dynamodb" and keys):
+    if memory.kind == "lake" and only_ledger and not spark:
+        with suppress(Exception):  # Spark is asked, and says what is wrong
+            return existing_manifest(None, memory, config.output)
+    if memory.kind == "lake" or (memory.kind == "dynamodb" and not only_ledger):
         spark = spark or get_spark(needs_delta(memory), addresses=(config.output, memory.path))
     return existing_manifest(spark, memory, config.output)
 
@@ -232,7 +236,7 @@ def runs(
         return runs_table(_read_records(absolute(config.output), last))
     is_quick = memory.kind == "lake" and not spark
     markers = read_markers(manifest_path(memory, config.output)) if is_quick else None
-    ledger = Ledger(markers) if markers else _open_manifest(config, spark, keys=False).ledger()
+    ledger = Ledger(markers) if markers else _open_manifest(config, spark, only_ledger=True).ledger()
     batches = [_batch_of_entry(e) for e in ledger.entries.values()][-(last or 0) :]
     proofs = erasures(absolute(config.output)) if config.output else []
     return runs_table([_without_erased(batch, proofs) for batch in batches] if proofs else batches)
@@ -457,7 +461,7 @@ def abandon(
     force: bool = False,
 ) -> Reply:
     "End the unfinished claim of a batch; without `yes`, only say so."
-    manifest = _open_manifest(config, spark)
+    manifest = _open_manifest(config, spark, not yes)
     if not yes:
         manifest.open_claim(batch_id)
         return Reply(
@@ -484,7 +488,7 @@ def abandon(
 
 def forget(batch_id: str, config: Config, spark: SparkSession | None = None, *, yes: bool = False) -> Reply:
     "Take a committed batch's pairs out of the manifest; without `yes`, only say what that means."
-    manifest = _open_manifest(config, spark)
+    manifest = _open_manifest(config, spark, not yes)
     again = "the next run takes it as new, and its files stay until then"
     if any(m.batch_id == batch_id and m.info.get("stream") for m in manifest.ledger().markers):
         again = "its stream does not bring it again: its files stay, and copies of its events are kept"
@@ -548,7 +552,7 @@ def expire(
     if audit_days is not None and config.output is None:
         raise ConfigError("audit_days removes rows of dropped/ and bad/ of an output. Name it: --output DIR.")
     output = absolute(config.output) if config.output else None
-    manifest = _open_manifest(config, spark)
+    manifest = _open_manifest(config, spark, not yes)
     times = manifest.ledger().times()
     if not times:
         nothing = "The manifest has no committed batch with a time: nothing to expire."

@@ -251,7 +251,7 @@ def check_exists(memory: ManifestSettings, output: str | None) -> None:
 
 
 def existing_manifest(
-    spark: Any,  # the session; None will do for the ledger of a table on DynamoDB
+    spark: Any,  # the session; None will do for the ledger, of a lake if `read_markers` gives it
     memory: ManifestSettings,
     output: str | None,
 ) -> Manifest:
@@ -488,6 +488,7 @@ class RunOptions:
     late_files: bool = False  # take files that came into committed folders, as batches of their own
     accept_empty_manifest: bool = False  # begin without memory although events are there
     stream: Stream | None = None  # that the batch is part of; it draws its pages itself
+    alone: bool = False  # is the process for this run only, as that of a command?
 
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #1b02dde3
@@ -578,6 +579,7 @@ def open_job(
     *,
     id_case: str | None,  # how the input writes its ids, see `id_case`; None: nobody can say
     options: RunOptions = RunOptions(),
+    short_lived: bool = False,  # see `get_spark`
 ) -> Iterator[Job]:
     """Open the session and the manifest; the session has the settings that the work needs meanwhile.
 
@@ -585,9 +587,9 @@ def open_job(
     """
     recipe, places, limits, stream = settings.recipe, settings.places, settings.limits, options.stream
     read, written, memory = places.input, places.output, places.memory
-    spark = spark or get_spark(
-        needs_delta(read, written, memory), addresses=(read.path, written.path, memory.path)
-    )
+    addresses = read.path, written.path, memory.path
+    with_delta = needs_delta(read, written, memory)
+    spark = spark or get_spark(with_delta, addresses=addresses, short_lived=short_lived)
     with temporary_conf(spark, TUNED.get(written.format, {})) as hint:
         manifest = None
         if memory.kind != "none":

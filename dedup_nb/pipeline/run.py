@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ..base.config import Config
+from ..base.config import Config, ManifestSettings
 from dedup_nb.base.errors import (
     NO_BAR,
     ConfigError,
@@ -32,7 +32,9 @@ from dedup_nb.base.errors import (
 )
 from ..base.spark import PLACE, is_text, quoted, run_in_parallel
 from dedup_nb.base.storage import (
+    files_below,
     has_files,
+    is_table_name,
     names_in,
     read_json,
     remove_folder,
@@ -77,6 +79,7 @@ from dedup_nb.pipeline.job import (
     id_case,
     looked_folder,
     made_with,
+    manifest_path,
     open_job,
     put_back_note,
 )
@@ -381,6 +384,22 @@ def _check_knows_events(job: Job, manifest: str, ledger: Ledger) -> None:
         )
 
 
+# %% ../../nbs/06_pipeline/70_run.ipynb #sl000002
+# as many bytes are some 300,000 events; a session of the quick compiler alone is no slower for a million
+_LITTLE = 16 << 20
+
+
+def _is_little(found: Found, memory: ManifestSettings, output: str) -> bool:
+    "Are all files of the input and of a lake manifest together small? Nobody knows of tables."
+    sizes = [file.size for batch in found.batches for file in batch.files]
+    if memory.kind == "lake":
+        folder = manifest_path(memory, output)
+        if is_table_name(folder):
+            return False
+        sizes += [f["bytes"] for f in files_below(folder)]
+    return bool(found.batches and found.batches[0].files) and sum(sizes) < _LITTLE
+
+
 # %% ../../nbs/06_pipeline/70_run.ipynb #929f3de2
 def _check_streams(job: Job) -> None:
     "Raise `ConfigError` for a micro-batch: its stream alone has its rows, and would pass it by."
@@ -428,8 +447,9 @@ def run(
     `DedupError` and its kinds.
     """
     settings, found = find_for_job(config, "run")
-    case = id_case(settings.places.input.format)
-    with open_job(settings, spark, id_case=case, options=options) as job:
+    case, places = id_case(settings.places.input.format), settings.places
+    is_short = options.alone and _is_little(found, places.memory, places.output.path)
+    with open_job(settings, spark, id_case=case, options=options, short_lived=is_short) as job:
         _check_streams(job)
         ledger = job.ledger()
         if job.manifest and not options.accept_empty_manifest:

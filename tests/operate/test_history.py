@@ -1,13 +1,15 @@
 "Work by hand: forget, abandon and expire say what they would do first."
 
 import json
+from functools import partial
 
 import pytest
 from runs import go, manifest_of, shown
 
 from dedup_nb import Config
 from dedup_nb.cli import main
-from dedup_nb.operate.history import explain
+from dedup_nb.manifest.ledger import ManifestError
+from dedup_nb.operate.history import abandon, expire, explain, forget
 
 
 @pytest.mark.slow
@@ -58,3 +60,28 @@ def test_a_story_is_told_without_spark_as_with_it(spark, two, monkeypatch):
         assert str(quick) == str(by_spark) and quick.data == by_spark.data
         json.dumps(quick.data)
     assert "its rows, what differs first" in str(told["a"])
+
+
+def test_what_a_command_would_do_is_said_without_spark_as_with_it(spark, two, monkeypatch):
+    config = Config(output=str(two / "out"))
+    manifest = manifest_of(spark, two)
+    manifest.begin("3", next(iter(manifest.ledger().times().values())), {"token": "t"})
+    would = [partial(forget, "1"), partial(forget, "nobody"), partial(abandon, "3"), partial(abandon, "1")]
+    would.append(partial(expire, audit_days=0))
+
+    def said_by(one, *session):
+        try:
+            answer = one(config, *session)
+        except ManifestError as wrong:
+            return str(wrong)
+        return str(answer), answer.data
+
+    told = [said_by(one, spark) for one in would]
+    asked = []
+    monkeypatch.setattr("dedup_nb.operate.history.get_spark", lambda *_, **__: asked.append(1) or spark)
+    assert [said_by(one) for one in would] == told and not asked
+    assert "Would take the pairs of batch 1 out" in told[0][0] and "has no batch nobody" in told[1]
+    # a table that the other reader cannot read is for Spark, and so is whatever changes it
+    monkeypatch.setattr("dedup_nb.manifest.lake.read_markers", lambda path: None)
+    assert [said_by(one) for one in would] == told and len(asked) == len(would)
+    assert abandon("3", config, yes=True).data["done"] and len(asked) == len(would) + 1

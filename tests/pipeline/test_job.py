@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from inputs import SPELLINGS
 
+from dedup_nb.base import spark
 from dedup_nb.base.config import Config, ManifestSettings
 from dedup_nb.base.errors import ConfigError
 from dedup_nb.base.storage import write_text
 from dedup_nb.pipeline import job
 from dedup_nb.pipeline.commit import publish
 from dedup_nb.pipeline.job import (
+    RunOptions,
     check_output,
     job_settings,
     manifest_path,
@@ -25,6 +27,7 @@ from dedup_nb.pipeline.job import (
     record_output,
     write_note,
 )
+from dedup_nb.pipeline.run import run
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -156,3 +159,53 @@ def test_a_manifest_path_is_the_name_of_a_table_or_a_folder_and_says_which():
     with pytest.raises(ConfigError, match="Write `prod-lake`.x.y for that, ./prod-lake.x.y for a folder"):
         manifest_path(lake("prod-lake.x.y"), None)
     assert manifest_path(lake("./prod-lake.x.y"), None) == os.path.abspath("prod-lake.x.y")
+
+
+# --- the session of a command
+
+
+QUICK = "-XX:TieredStopAtLevel=1"
+
+
+@pytest.fixture
+def started(monkeypatch):
+    "Give the options of Java that a run would start Spark with; nothing starts."
+
+    def refuse(settings, delta):
+        raise ConfigError(settings["spark.driver.extraJavaOptions"])
+
+    for name in spark._JAVA:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(spark.SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(spark, "_start", refuse)
+
+    def options(alone=True, **settings):
+        with pytest.raises(ConfigError) as told:
+            run(Config(**{"input": "in", "output": "out", **settings}), options=RunOptions(alone=alone))
+        return str(told.value).split()
+
+    write_text("in/2026-11-20/a.json", '{"event_id": "a"}')
+    return options
+
+
+def test_a_command_with_little_to_read_starts_java_with_the_quick_compiler_alone(started, monkeypatch):
+    assert QUICK in started() and QUICK in started(manifest="none")
+    assert QUICK not in started(alone=False)  # the session may live on, and work much
+    assert "-XX:-DontCompileHugeMethods" in started() and "-XX:-DontCompileHugeMethods" in started(
+        alone=False
+    )
+    # nobody knows how much is behind a table
+    assert QUICK not in started(input="lake.events", input_format="table", manifest="none")
+    assert QUICK not in started(manifest="lake", manifest_path="main.lake.manifest")
+    # a word of the environment counts
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=4")
+    assert QUICK not in started()
+
+
+def test_a_command_with_much_to_read_or_to_remember_starts_java_with_both_compilers(started, monkeypatch):
+    monkeypatch.setattr("dedup_nb.pipeline.run._LITTLE", 1000)
+    assert QUICK in started()
+    write_text("out/manifest/kind=key/era=0/part-0.parquet", "x" * 1000)
+    assert QUICK not in started(manifest="lake") and QUICK in started(manifest="none")
+    write_text("in/2026-11-21/a.json", '{"event_id": "b"}' + " " * 1000)
+    assert QUICK not in started(manifest="none")
