@@ -533,7 +533,7 @@ def _write_parts(
         files = [ParquetOnce(f"{path}/decided-{name}", beside, schema) for path, schema in folders.items()]
         try:
             _write_file(f"{plan.suspects}/{name}", _read_values(values, name), plan, *files)
-            yield pa.record_batch([[file.close()] for file in files], ["kept", "dropped"])
+            yield pa.record_batch([[file.close()] for file in files], ["events", "dropped"])
         except BaseException:
             for file in files:
                 file.forget()
@@ -552,15 +552,14 @@ def write_by_arrow(
     assert columns is not None, "rows of files have columns"
     values = kept.unionByName(dropped, allowMissingColumns=True)
     staged = attempt.stage(values, "values")
-    folder_of = lambda area: f"{attempt.folder(area)}/{attempt.token}"
-    folders = {
-        folder_of("events"): _with_columns(columns, [_ORIGINAL]),
-        folder_of("dropped"): _with_columns(columns, [values.schema["dedup"]]),
-    }
-    work = partial(_write_parts, plan=plan, names=names_in(plan.suspects), folders=folders)
-    work = partial(work, values=_paths_of(staged, attempt))
-    done = _in_tasks(spark, len(names_in(plan.suspects)), work, "kept long, dropped long")
-    if not any(row["dropped"] for row in done):  # a file without rows says the columns
-        told = json.loads(folders[folder_of("dropped")].metadata[SPARK_COLUMNS])
-        write_rows(spark.createDataFrame([], T.StructType.fromJson(told)), attempt, "dropped")
+    more = {"events": _ORIGINAL, "dropped": values.schema["dedup"]}
+    schemas = {area: _with_columns(columns, [field]) for area, field in more.items()}
+    folders = {f"{attempt.folder(area)}/{attempt.token}": schema for area, schema in schemas.items()}
+    names = names_in(plan.suspects) if attempt.staged_rows(staged) else []
+    work = partial(_write_parts, plan=plan, names=names, values=_paths_of(staged, attempt), folders=folders)
+    done = _in_tasks(spark, len(names), work, "events long, dropped long") if names else []
+    for area, schema in schemas.items():
+        if not any(row[area] for row in done):  # a file without rows says the columns
+            told = T.StructType.fromJson(json.loads(schema.metadata[SPARK_COLUMNS]))
+            write_rows(spark.createDataFrame([], told), attempt, area)
     return Kept()

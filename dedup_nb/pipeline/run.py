@@ -385,8 +385,8 @@ def _check_knows_events(job: Job, manifest: str, ledger: Ledger) -> None:
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #sl000002
-# as many bytes are some 300,000 events; a session of the quick compiler alone is no slower for a million
-_LITTLE = 16 << 20
+# some 400,000 events; the first million is taken sooner by the quick compiler, if Arrow carries
+_LITTLE = 64 << 20
 
 
 def _is_little(found: Found, memory: ManifestSettings, output: str) -> bool:

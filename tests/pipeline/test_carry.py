@@ -150,6 +150,17 @@ def test_an_id_that_is_no_text_repeats_like_any_other(spark, tmp_path):
     check_both_ways(spark, tmp_path, f"{tmp_path}/in")
 
 
+def test_rows_with_one_place_in_the_order_are_told_apart_alike(spark, tmp_path):
+    Path(tmp_path, "in").mkdir()
+    r = random.Random(1)
+    ids = [f"e{r.randint(0, 60)}" for _ in range(200)]
+    columns = {"event_id": ids, "at": [r.randint(0, 2) for _ in ids], "n": [r.randint(0, 3) for _ in ids]}
+    pq.write_table(pa.table(columns), f"{tmp_path}/in/1.parquet", row_group_size=50)
+    more = dict(order_by="at", synthetic="rename_later")
+    check_both_ways(spark, tmp_path / "other", f"{tmp_path}/in", fingerprint_columns="n", **more)
+    check_both_ways(spark, tmp_path / "same", f"{tmp_path}/in", missing_fingerprint="id", **more)
+
+
 def test_files_without_rows(spark, tmp_path):
     Path(tmp_path, "in").mkdir()
     pq.write_table(pa.table({"event_id": pa.array([], pa.string())}), f"{tmp_path}/in/1.parquet")
