@@ -222,7 +222,9 @@ def duration(seconds: float) -> str:
         return "a second"
     if seconds < 90:
         return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours"
 
 
 # %% ../../nbs/base/10_errors.ipynb #923ae892
@@ -294,7 +296,9 @@ def text_table(
     right = set(right)
 
     def line(row: Sequence[str]) -> str:
-        cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths)))
+        cells = []
+        for place, (text, width) in enumerate(zip(row, widths)):
+            cells.append(text.rjust(width) if place in right else text.ljust(width))
         return "  ".join(cells).rstrip()
 
     return "\n".join(map(line, rows))

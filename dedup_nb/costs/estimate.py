@@ -88,7 +88,8 @@ def load_prices(
     region = region or _HOME
     own = _flat(tomllib.loads(resources.files("dedup_nb.costs").joinpath("prices.toml").read_text()))
     found = own | (_read_over(file, own) if file else {})
-    given, regions = _below(found, f"regions.{region}."), _regions(found)
+    given = _below(found, f"regions.{region}.")
+    regions = _regions(found)
     missing = [name for name in _below(own, f"regions.{_HOME}.") if name not in {**given, "source": 0}]
     if missing:
         raise ConfigError(
@@ -216,7 +217,9 @@ def hours_to_write(
 
 def usd(dollars: float) -> str:
     "Dollars with cents, in groups of three digits."
-    return f"${dollars:,.2f}".replace(",", " ") if not 0 < dollars < 0.005 else "under $0.01"
+    if 0 < dollars < 0.005:
+        return "under $0.01"
+    return f"${dollars:,.2f}".replace(",", " ")
 
 
 # %% ../../nbs/05_costs/10_estimate.ipynb #345c55cf

@@ -88,7 +88,9 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 360_000 else f"{grouped(round(seconds / 86_400))} days"
+    if seconds < 360_000:
+        return f"{seconds / 3600:.1f} h"
+    return f"{grouped(round(seconds / 86_400))} days"
 
 
 def _one_batch(w: Workload, month: Month, prices: Prices) -> dict[str, Any]:

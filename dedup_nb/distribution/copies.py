@@ -124,7 +124,8 @@ def look_at(
 ) -> Subject:
     "Fit the keys to the columns of all batches, and choose what is compared between copies."
     fields = {f.name: f for batch in batches for f in batch.schema.fields}
-    schema, columns = T.StructType([*fields.values()]), tuple(fields)
+    schema = T.StructType([*fields.values()])
+    columns = tuple(fields)
     folders = sorted({name for batch in batches for name in batch.folders})
     keys = _fit_keys(recipe, schema, folders)
     payload = fit(replace(recipe, fingerprint_columns=()), schema, folders).surrogate
@@ -143,7 +144,9 @@ def look_at(
 def time_column(columns: Sequence[str], keys: Keys) -> str | None:
     "The column that tells when a copy arrived: the collector's, else the first one that orders copies."
     order = [name for name, _ in keys.order]
-    return "collector_tstamp" if "collector_tstamp" in columns else next(iter(order), None)
+    if "collector_tstamp" in columns:
+        return "collector_tstamp"
+    return next(iter(order), None)
 
 
 def _millis(rows: DataFrame, name: str | None) -> str:
@@ -284,7 +287,9 @@ def _value_hash(rows: DataFrame, name: str) -> Column:
     if not found:
         return F.expr("hash(null)")
     nested = isinstance(found.kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType))
-    return F.hash(hash_of(rows, [name])) if nested else F.expr(f"hash({canonical_form(found)})")
+    if nested:
+        return F.hash(hash_of(rows, [name]))
+    return F.expr(f"hash({canonical_form(found)})")
 
 
 def copies(
@@ -298,7 +303,8 @@ def copies(
     """
     values = F.array(*(_value_hash(events, name) for name in (*compared.names, "etl_tstamp")))
     rows = events.withColumns({"_dd_values": values, "_dd_fp": fingerprint_of(events, keys)})
-    at, first_order = _arrival(rows, keys), keys.order[0][0] if keys.order else None
+    at = _arrival(rows, keys)
+    first_order = keys.order[0][0] if keys.order else None
     address, agent, kind = (_text(rows, name) for name in ("user_ipaddress", "useragent", "br_type"))
     bucket = f"if({{0}} <> '', pmod(hash({{0}}), {_BUCKETS}), null)".format
     # words are found several times sooner than a pattern of them all

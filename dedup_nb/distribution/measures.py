@@ -498,7 +498,8 @@ def quantiles(
     records = []
     for kind, across in sorted({(bar["kind"], bar["across"]) for bar in bars}):
         group = [bar for bar in bars if (bar["kind"], bar["across"]) == (kind, across)]
-        where, rows = "across batches" if across else "within a batch", sum(bar["rows"] for bar in group)
+        where = "across batches" if across else "within a batch"
+        rows = sum(bar["rows"] for bar in group)
         ends = {name: reached(group, part) for name, part in QUANTILES.items()}
         records.append({"kind": kind, "where": where, "rows": rows, **ends})
     return records
@@ -551,7 +552,8 @@ def hot_shares(found: Measures) -> Records:
 
     Top: how many of them; excess: events beyond the first; share: of all repeats.
     """
-    repeats, rows = sum(s.events - s.ids for s in found.sizes), []
+    repeats = sum(s.events - s.ids for s in found.sizes)
+    rows = []
     for top in (1, 10, 100, 1000):
         events = [r.rows for r in found.hot[:top]]
         excess = sum(events) - len(events)
@@ -592,7 +594,10 @@ def numbers_of(
     look: Subject,
 ) -> dict[str, Any]:
     "All numbers of a profile, plain enough for JSON; counts are whole numbers."
-    sizes, parts, bars, curve = distribution(found), split(found), gaps(found), windows(found)
+    sizes = distribution(found)
+    parts = split(found)
+    bars = gaps(found)
+    curve = windows(found)
     rows = {part["what"]: part["rows"] for part in parts}
     return {
         "events": sum(rows.values()),

@@ -83,7 +83,9 @@ def time_text(ms: float) -> str:
 def _plain(text: str, most: int = 1000) -> str:
     "The text, without its middle if it is longer; a pair of dollar signs would be a formula."
     half = most // 2 - 2
-    return (text if len(text) <= most else f"{text[:half]}...{text[-half:]}").replace("$", r"\$")
+    if len(text) > most:
+        text = f"{text[:half]}...{text[-half:]}"
+    return text.replace("$", r"\$")
 
 
 def _percent(part: float) -> str:
@@ -311,7 +313,9 @@ def _say_window(n: Numbers) -> str:
     def caught(w: Mapping[str, Any]) -> str:
         caught = f"{part(w)} of the copies"
         seen = f"as far as {_percent(w['seen'])} of the data can tell"
-        return f"{caught}, {seen}" if w["seen"] < 0.5 else caught
+        if w["seen"] < 0.5:
+            return f"{caught}, {seen}"
+        return caught
 
     if n["knee"] is None:
         return "The data is too short, or has no copies, to say what a memory would catch"
@@ -372,7 +376,8 @@ def _draw_hot(n: Numbers, title: str) -> Chart:
     for kind, rows, base in _stack(shown, lambda hot, kind: hot[kind], _KINDS):
         axes.barh(places, rows, left=base, color=_COLOURS[kind], label=kind)
     for place, hot in zip(places, shown):
-        events, pairs = counted(hot["rows"], "event"), counted(hot["pairs"], "fingerprint")
+        events = counted(hot["rows"], "event")
+        pairs = counted(hot["pairs"], "fingerprint")
         label = f" {events}, {pairs}"
         if hot["addresses"]:
             label += f", {counted(hot['addresses'], 'address', 'addresses')}"
@@ -699,7 +704,9 @@ def profile(
     Moves nothing. Raises `DedupError` and its kinds, as a run does.
     """
     check_given(config, "A profile", "input", "output")
-    recipe, ends, output = recipe_of(config), [time.monotonic()], absolute(places_of(config).output.path)
+    recipe = recipe_of(config)
+    ends = [time.monotonic()]
+    output = absolute(places_of(config).output.path)
 
     def say(step: str, what: str) -> None:
         ends.append(time.monotonic())

@@ -277,7 +277,8 @@ def _settle(
         held |= standing
         if stale:
             held |= _take_over(rows, stale, take(stale) if take else left)
-        left, found = {key: item for key, item in left.items() if key not in held}, None
+        left = {key: item for key, item in left.items() if key not in held}
+        found = None
     return held
 
 

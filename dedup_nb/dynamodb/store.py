@@ -436,7 +436,8 @@ def _open(store: _DynamoStore, create: bool = False) -> bool:
     store.connection = replace(store.connection, region=table.client.meta.region_name)
     store.max_wcu = store.max_wcu or write_rate(description)
     limits = (store.max_wcu, store.patience_s, store.tasks, store.on_driver)
-    store._table, store._executor = table, ClaimExecutor(store.spark, store.connection, *limits)
+    store._executor = ClaimExecutor(store.spark, store.connection, *limits)
+    store._table = table
     # see at once whether the policy allows what a run needs
     nobody = {"eventId": "#probe", "fingerprint": "#", "etlTime": 0}
     table.swap({("#probe", "#"): (nobody, {"etlTime": 0})})
@@ -516,7 +517,8 @@ def _claim(store: "DynamoStore", claim: Claim, who: Claimant, pairs: Gathered, t
             "of its batch. Give etl_time, or name a time in order_by."
         )
     if pairs.total and tells:
-        rate, took = grouped(int(store.executor.max_wcu)), duration(pairs.total / store.executor.max_wcu)
+        rate = grouped(int(store.executor.max_wcu))
+        took = duration(pairs.total / store.executor.max_wcu)
         total = counted(pairs.total, "pair")
         _LOG.info("  %s to claim at %s write units a second: about %s", total, rate, took)
     attempt = store._attempts[claim.token]
@@ -782,7 +784,8 @@ def _held(
 
 def _remove_answers(store: _DynamoStore, ledger: Ledger, event_ids: Sequence[str]) -> None:
     "Take ids out of the answers of claims. What a job that was killed left there goes: nobody reads it."
-    folder, tokens = f"{store.folder}/claims", {m.info.get("token") for m in ledger.markers}
+    folder = f"{store.folder}/claims"
+    tokens = {m.info.get("token") for m in ledger.markers}
     paths = [f["path"] for f in files_below(folder)]
     for path in paths:
         if "/_temporary/" in path and path.split("/")[1] in tokens:

@@ -105,7 +105,10 @@ class Pace:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ):
-        self.top, self.clock, self.sleep, self._lock = max(1.0, top), clock, sleep, threading.Lock()
+        self.top = max(1.0, top)
+        self.clock = clock
+        self.sleep = sleep
+        self._lock = threading.Lock()
         self.rate = self.top / 4
         self._left, self._then, self._halved = self.rate, clock(), float("-inf")
 

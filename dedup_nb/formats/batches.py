@@ -343,7 +343,9 @@ def find_batches(
     if source.format == "table":
         name = batch_id or source.path.replace("`", "").split(".")[-1]
         return _whole(source, Batch(name, (), source.path))
-    listed, base, pattern = _list_input(source.path), absolute(source.path), source.batch_pattern
+    listed = _list_input(source.path)
+    base = absolute(source.path)
+    pattern = source.batch_pattern
     is_table = source.format == "delta" or source.format == "auto" and is_delta_table(base)
     batches, beside = ([], []) if is_table else _batches_below(base, pattern, listed)
     if not batches:

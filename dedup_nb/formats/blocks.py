@@ -202,8 +202,13 @@ _TIME = pa.timestamp("us", "UTC")
 
 def _ends_and_bytes(cells: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     "Where cells end, and their bytes, one behind the other: those of null are none."
-    ends = np.frombuffer(cells.buffers()[1], np.int32)[cells.offset : cells.offset + len(cells) + 1]
-    return ends, np.frombuffer(cells.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]]
+    _, offsets, data = cells.buffers()
+    first = cells.offset
+    last = first + len(cells)
+    all_ends = np.frombuffer(offsets, np.int32)
+    ends = all_ends[first : last + 1]
+    all_bytes = np.frombuffer(data or b"", np.uint8)
+    return ends, all_bytes[ends[0] : ends[-1]]
 
 
 def typed(
@@ -285,7 +290,8 @@ def _are_envelopes(cells: pa.Array, kind: str) -> bool:
     if not len(cells):
         return True
     ends, data = _ends_and_bytes(cells)
-    lengths, ends = np.diff(ends), ends - ends[0]
+    lengths = np.diff(ends)
+    ends = ends - ends[0]
     is_closed = (data[ends[:-1]] == ord("{")) & (data[ends[1:] - 1] == ord("}"))
     if not is_closed.all():
         raise pa.ArrowInvalid(f"No object in row {is_closed.argmin()}")
@@ -391,7 +397,8 @@ def _are_right(cells: pa.Array, name: str, minimum: int | None) -> bool:
 
 def _which_fail(cells: pa.Array, find_odd: Callable[[pa.Array], range]) -> np.ndarray:  # of bool
     "Which cells do not pass, and a few beside them? Where many do not, perhaps all."
-    found, waiting = np.zeros(len(cells), bool), [range(len(cells))]
+    found = np.zeros(len(cells), bool)
+    waiting = [range(len(cells))]
     for _ in range(_LOOKS):
         if not waiting:
             break
@@ -581,7 +588,8 @@ def _places_of_ids(
     tabs = np.flatnonzero(data == ord("\t"))
     before = np.searchsorted(tabs, starts) + _AT_ID - 1  # of the tab before the id
     tabs = np.append(tabs, [len(data)] * (_AT_ID + 1))
-    at, behind = tabs[before] + 1, tabs[before + 1]
+    at = tabs[before] + 1
+    behind = tabs[before + 1]
     has_id = (behind < ends) & (behind - at == _UUID)
     lines = np.flatnonzero(has_id)
     return lines, at[lines][:, None] + np.arange(_UUID)
@@ -626,4 +634,6 @@ def events_of(
     if cells is None:
         return None
     columns = [typed(cells[name].chunk(0), _KIND_OF[name]) for name in NAMES]
-    return None if any(c is None for c in columns) else pa.Table.from_arrays(columns, schema=schema)
+    if any(c is None for c in columns):
+        return None
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -156,7 +156,8 @@ def copy_files(
         if table == "events":
             columns, how = [name for name, _ in ATOMIC], r"DELIMITER '\t' EMPTYASNULL"
         else:
-            paths, jsonpaths = _paths_of(sorted(members.get(table, ()))), f"{run}/jsonpaths/{table}.json"
+            paths = _paths_of(sorted(members.get(table, ())))
+            jsonpaths = f"{run}/jsonpaths/{table}.json"
             texts[jsonpaths] = json.dumps({"jsonpaths": [*paths.values()]}, indent=1)
             columns, how = list(paths), f"JSON {address(jsonpaths)}"
         names = ", ".join('"{}"'.format(column.replace('"', '""')) for column in columns)

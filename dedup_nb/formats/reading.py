@@ -434,7 +434,8 @@ def check_no_array(
 ) -> None:
     "Raise `MissingColumnError` if the columns are those of objects in an array: the events lie in there."
     wanted = {name.partition(".")[0] for name in names}
-    missing, them = wanted - set(schema.fieldNames()), "it" if len(names) == 1 else "them"
+    missing = wanted - set(schema.fieldNames())
+    them = "it" if len(names) == 1 else "them"
     for path, inner in _arrays(schema):
         if missing and wanted <= set(inner.fieldNames()):
             raise MissingColumnError(
@@ -639,7 +640,9 @@ def _explain_parquet(spark: SparkSession, batch: Batch, wrong: Exception) -> Inp
             _merge_by_file(schemas, _no_type_of_both, _WRITE_AGAIN)
         except InputError as said:
             return said
-    return _strange_column(batch, wrong) if re.search(_STRANGE, text) else None
+    if re.search(_STRANGE, text):
+        return _strange_column(batch, wrong)
+    return None
 
 
 # %% ../../nbs/formats/40_reading.ipynb #eb3a30f9
@@ -750,7 +753,8 @@ def _read_parquet(asked: _Request) -> Source:
 
 def _read_table(asked: _Request) -> Source:
     "A Delta folder, or a table of the catalog."
-    found, footers = table_rows(asked.spark, asked.batch, asked.place.format), None
+    found = table_rows(asked.spark, asked.batch, asked.place.format)
+    footers = None
     if found.files and asked.by_arrow and not asked.place.where:
         with suppress(Exception):  # where this process may not read them, Spark does
             footers = read_footers(found.files)

@@ -128,7 +128,8 @@ def _is_taken(skip: Sequence[str]) -> str:
 
 def _all_entities(texts: Mapping[str, str], skip: Sequence[str] = ()) -> str:
     "SQL for the entities of an event, of SQL for the texts of its columns."
-    columns, event_id = [c for c in ENTITY_KINDS if c in texts], texts["event_id"]
+    columns = [c for c in ENTITY_KINDS if c in texts]
+    event_id = texts["event_id"]
     found = ", ".join(_entities_in(c, texts[c], event_id) for c in columns)
     if not skip:
         return f"concat({found})"
@@ -164,7 +165,8 @@ def _entity_texts(events: DataFrame) -> dict[str, Column]:
     present = types_of(events.schema)
     missing = [name for name in _JOINED_BY if name not in present]
     if missing or not any(name in present for name in ENTITY_KINDS):
-        wanted, names = missing or list(ENTITY_KINDS), list(present)
+        wanted = missing or list(ENTITY_KINDS)
+        names = list(present)
         raise MissingColumnError(
             f"Entities lie in {', '.join(ENTITY_KINDS)}, and are joined by {' and '.join(_JOINED_BY)}; "
             f"missing: {', '.join(wanted)}.{did_you_mean(wanted[0], names)} Found: {', '.join(names[:8])}."

@@ -64,7 +64,9 @@ def _levels(value: Any) -> int:
     "How deep are objects and lists nested?"
     if isinstance(value, dict):
         value = [*value.values()]
-    return 1 + max(map(_levels, value), default=0) if isinstance(value, list) else 0
+    if isinstance(value, list):
+        return 1 + max(map(_levels, value), default=0)
+    return 0
 
 
 def _wrapped(schema: str, data: str) -> str:
@@ -246,7 +248,9 @@ def _plain_cells(line: bytes, rules: TableRules) -> list[str] | None:
     if rules.layout:
         return cells if _IS_PLAIN.fullmatch(typed) else None
     is_odd = _IS_ODD.search("\t".join(_atomic_cells(cells)))
-    return cells if _IS_PLAIN_JSON.fullmatch(typed) and not is_odd else None
+    if _IS_PLAIN_JSON.fullmatch(typed) and not is_odd:
+        return cells
+    return None
 
 
 def shred_block(
@@ -254,7 +258,8 @@ def shred_block(
     rules: TableRules,
 ) -> TableLines:
     "Split lines into those of all tables."
-    found, takes = TableLines(), lru_cache(None)(rules.takes)
+    found = TableLines()
+    takes = lru_cache(None)(rules.takes)
     times: dict[_Schema, list[str]] = {}
     for line in block.split(b"\n")[:-1]:
         cells = _plain_cells(line, rules)

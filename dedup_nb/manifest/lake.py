@@ -149,7 +149,9 @@ class _LakeStore:
     def exists(self) -> bool:
         "Is the table there, or anything else in its place?"
         try:
-            return self.spark.catalog.tableExists(self.path) if self.is_named else lake_exists(self.path)
+            if self.is_named:
+                return self.spark.catalog.tableExists(self.path)
+            return lake_exists(self.path)
         except Exception as wrong:
             raise _in_our_words(wrong, self.path) from wrong
 
@@ -308,7 +310,9 @@ def _write(store: _LakeStore, rows: DataFrame, marker: Marker, mode: str, **opti
     if marker.seq == 0 and not store.is_named:
         remove_markers(f"{store.path}/_delta_log")
     if (version := _version_of(store, marker)) is not None:
-        store._version, store._read[marker.seq], store._is_there = version, marker, True
+        store._version = version
+        store._read[marker.seq] = marker
+        store._is_there = True
         return True
     found = next((m for m in _markers(store) if m.seq == marker.seq), None)
     return found is not None and json.dumps(found.info) == json.dumps(dict(marker.info))
@@ -387,7 +391,8 @@ def _seen_keys(store: _LakeStore, claim: Claim, live: Sequence[Entry], retention
     if claim.batch_id in entries and entries[claim.batch_id].committed:
         keys = keys.where(f"batch_id <> {literal(claim.batch_id)}")
     if claim.etl is not None:
-        oldest, times = claim.etl - retention_s, claim.ledger.times().values()
+        oldest = claim.etl - retention_s
+        times = claim.ledger.times().values()
         if any(etl < oldest for etl in times):
             keys = keys.where(f"etl is null or etl >= {oldest}")
     return keys

@@ -168,7 +168,9 @@ class Ledger(_Ledger):
     def open_claims(self, batch_id: str) -> tuple[list[Entry], list[Entry]]:
         "The unfinished claims: of this batch, and of others."
         claimed = [e for e in self.entries.values() if e.state == "claimed"]
-        return [e for e in claimed if e.batch_id == batch_id], [e for e in claimed if e.batch_id != batch_id]
+        own = [e for e in claimed if e.batch_id == batch_id]
+        others = [e for e in claimed if e.batch_id != batch_id]
+        return own, others
 
     def holds(self, batch_id: str, token: str) -> bool:
         "Is the batch claimed by this attempt, still?"
@@ -289,7 +291,8 @@ def agreed(
     differ = [was_now(n, theirs[n], own[n]) for n in others if n in given]
     taken = {n: theirs[n] for n in others if n not in given}
     # ids lie in the manifest as the format of the input writes them
-    before, case = theirs.get("id_case"), own.get("id_case")
+    before = theirs.get("id_case")
+    case = own.get("id_case")
     if before and case and before != case:
         differ.append(was_now("input_format", _CASES[before], _CASES[case]))
     merged = {**theirs, **own, **taken, "id_case": case or before}
@@ -323,7 +326,9 @@ def _kind_of_both(before: str | None, kind: str | None) -> str | None:
     if None in (before, kind) or before == kind:
         return kind or before
     # a column in which some rows have nothing may well have a batch of nothing but those
-    return "some" if {before, kind} <= {*_NAMED} else kind
+    if {before, kind} <= {*_NAMED}:
+        return "some"
+    return kind
 
 
 def other_kind(
@@ -422,7 +427,10 @@ def is_older(info: Mapping[str, Any], minutes: float) -> bool:
 def is_same_process(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     "Are these two notes of one process?"
     names = ("host", "pid", "started")
-    return all(one[n] == other[n] for n in names) and one.get("boot") == other.get("boot", one.get("boot"))
+    if any(one[n] != other[n] for n in names):
+        return False
+    boot = one.get("boot")
+    return boot == other.get("boot", boot)
 
 
 def is_at_work(
@@ -459,7 +467,8 @@ def holder_in_the_way(
     "Who holds a claim that is in the way, in words with the next command; None if nobody does."
     if entry.state != "claimed" or is_older(entry.info, timeout_minutes):
         return None
-    gone, same = is_gone(entry.info), entry.batch_id == batch_id
+    gone = is_gone(entry.info)
+    same = entry.batch_id == batch_id
     own = owner is not None and owner_of(entry.info) == owner
     if same and (gone or own):
         return None

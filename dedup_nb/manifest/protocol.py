@@ -139,7 +139,8 @@ class _Asked:
 # %% ../../nbs/03_manifest/20_protocol.ipynb #aff91272
 def _check_kind(run: _Manifest, ledger: Ledger, asked: _Asked) -> None:
     "Raise `RecipeError` for a new batch with another kind of fingerprints; note it if it goes on."
-    mine, kind = ledger.entries.get(asked.batch_id), asked.info.get("fingerprints")
+    mine = ledger.entries.get(asked.batch_id)
+    kind = asked.info.get("fingerprints")
     column = plain_recipe(run.recipe)["event_fingerprint"]
     words = other_kind(ledger, asked.batch_id, kind, column)
     if words is None or (mine and mine.committed):
@@ -155,7 +156,8 @@ def _check_sees_all(run: _Manifest, ledger: Ledger, asked: _Asked) -> None:
     "Raise `ManifestError` for a batch that would have seen pairs which are gone by now."
     if asked.etl is None or run.force:
         return
-    mine, gone = ledger.entries.get(asked.batch_id), run.store.gone(ledger, run.retention_s)
+    mine = ledger.entries.get(asked.batch_id)
+    gone = run.store.gone(ledger, run.retention_s)
     sees = mine.first_seq if mine and mine.committed else ledger.next  # a rerun sees what it saw
     before = [e for e in ledger.committed() if e.batch_id in gone and e.first_seq < sees]
     missed = [e.batch_id for e in before if e.batch_id != asked.batch_id and run.lives_at(e, asked.etl)]
@@ -183,7 +185,8 @@ def _check_free(run: _Manifest, ledger: Ledger, asked: _Asked) -> None:
     _check_kind(run, ledger, asked)
     _check_sees_all(run, ledger, asked)
     candidates = ledger.entries.values() if run.store.exclusive else [mine] if mine else []
-    minutes, owner = run.limits.claim_timeout_minutes, asked.info.get("stream") or run.limits.owner
+    minutes = run.limits.claim_timeout_minutes
+    owner = asked.info.get("stream") or run.limits.owner
     for entry in candidates:
         if held := holder_in_the_way(entry, asked.batch_id, minutes, owner):
             raise BusyError(held)
@@ -219,7 +222,8 @@ def _put_next(run: _Manifest, ledger: Ledger, asked: _Asked) -> Claim | None:
         return None
     mine, others = ledger.open_claims(asked.batch_id)
     if others and run.store.exclusive:
-        old, minutes = others[0], run.limits.claim_timeout_minutes
+        old = others[0]
+        minutes = run.limits.claim_timeout_minutes
         is_late = is_older(old.info, minutes)
         why = f"was older than {minutes:g} minutes" if is_late else "was left by the same owner"
         told = {**old.info, "why": "timed out" if is_late else "left by its owner"}
@@ -396,7 +400,8 @@ def _expire(run: _Manifest, before: int) -> list[str]:
 
     A batch that is older than that, and would have seen them, is refused from then on.
     """
-    old, ledger = _expirable(run, before), run.ledger()
+    old = _expirable(run, before)
+    ledger = run.ledger()
     if old:
         _check_idle(run, ledger)
         if not run.store.append(Marker(ledger.next, "expire", "", {**this_process(), "batches": old})):
@@ -441,7 +446,8 @@ class Manifest(_Manifest):
 
     def forget(self, batch_id: str) -> list[str]:
         "Take a committed batch's keys out. Returns the batches that dropped rows in its favour."
-        relying, ledger = self.relying_on(batch_id), self.ledger()
+        relying = self.relying_on(batch_id)
+        ledger = self.ledger()
         _check_idle(self, ledger, batch_id)
         marker = Marker(ledger.next, "forget", batch_id, {**this_process(), "etl": None})
         if not self.store.replace(marker, None, None):

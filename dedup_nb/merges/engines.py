@@ -80,7 +80,9 @@ class _KeyedRows:
         if among is not None:
             ordered = F.when(among, ordered)
         if by_hash:
-            return F.max_by(row, ordered) if last else F.min_by(row, ordered)
+            if last:
+                return F.max_by(row, ordered)
+            return F.min_by(row, ordered)
         best = F.max(ordered) if last else F.min(ordered)
         return best["_dd_row"]
 
@@ -148,7 +150,8 @@ _BOTH = f"array_compact(array(if({CANCEL_STAYS}, _dd_cancel, null), if({STATE_ST
 
 
 def _collapse(df: DataFrame, spec: Collapsing, mode: str) -> DataFrame:
-    rows, sign = _KeyedRows(df, names_of(spec.keys), place_in(df, spec)), named(spec.sign)
+    rows = _KeyedRows(df, names_of(spec.keys), place_in(df, spec))
+    sign = named(spec.sign)
     order = rows.place[:-1]  # without the sign
     last = F.max(F.struct(*order, sign.alias("_dd_sign")))["_dd_sign"]
     found = {

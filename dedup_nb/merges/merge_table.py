@@ -160,7 +160,8 @@ def _read_notes(table: MergeTable) -> list[dict[str, Any]]:
     notes = [json.loads(by_version[version]) for version in sorted(by_version, reverse=True)]
     if not notes:
         raise InputError(f"{table.path} is a Delta table that something else made. Choose another path.")
-    made, now = notes[0]["merge_table"], json.loads(json.dumps(_rule_of(table)))
+    made = notes[0]["merge_table"]
+    now = json.loads(json.dumps(_rule_of(table)))
     if made != now:
         raise ConfigError(
             f"{table.path} was made with another rule: {json.dumps(made)}, now {json.dumps(now)}. Use "

@@ -158,7 +158,8 @@ def _no_manifest() -> ConfigError:
 
 def _fill_batch(job: Job, batch: Batch) -> Iterator[dict[str, Any]]:
     "Commit one run of the archive, or a table day by day; yields what each had."
-    attempt, input_format = Attempt.new(job.output, batch.batch_id), job.places.input.format
+    attempt = Attempt.new(job.output, batch.batch_id)
+    input_format = job.places.input.format
     try:
         job = job.agreed()
         source = read_batch(job.spark, batch, job.places.input, job.recipe, ids_of(job.recipe))

@@ -229,7 +229,9 @@ def _storage_of(output: Target, area: str) -> str:
     if output.table:
         return "table"
     is_typed = output.format == "wide_row" and all(p.endswith(".parquet") for p in output.files(area))
-    return "parquet" if is_typed or output.format == "parquet" else "text"
+    if is_typed or output.format == "parquet":
+        return "parquet"
+    return "text"
 
 
 def _for_union(rows: DataFrame, folders: Sequence[str]) -> DataFrame:
@@ -279,7 +281,8 @@ def _with_cells(output: Target, rows: DataFrame) -> DataFrame:
 # %% ../../nbs/07_operate/20_erase.ipynb #f6db6d5c
 def _id_of(output: Target, rows: DataFrame) -> str:
     "SQL for the id of an event: of a row, of its line, or of the event that a line belongs to."
-    columns, null_in_id = tuple(output.note["event_id"]), output.note.get("null_in_id", "bad")
+    columns = tuple(output.note["event_id"])
+    null_in_id = output.note.get("null_in_id", "bad")
     if rows.columns != ["value", "_metadata"]:
         return id_text(values_of(rows.schema), columns, null_in_id)
     if output.format == "enriched_tsv":
@@ -422,7 +425,8 @@ def find_traces(output: Target, wanted: Wanted) -> Traces:
 
 def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int, int]]:
     "File, or folder of a batch in a table; rows that go; how many of those are verdicts that renamed."
-    paths, in_table = output.files(area), _storage_of(output, area) == "table"
+    paths = output.files(area)
+    in_table = _storage_of(output, area) == "table"
     if not paths and not in_table:
         return []
     rows = _read_rows(output, area, paths)
@@ -464,7 +468,8 @@ def _rewrite_files(
     output: Target, attempt: Attempt, area: str, paths: Sequence[str], wanted: Wanted
 ) -> list[dict[str, Any]]:  # the new files: path, bytes
     "Write the rows of some files that stay into folders of this attempt: one file for each of theirs."
-    made, folders = [], sorted({posixpath.dirname(path) for path in paths})
+    made = []
+    folders = sorted({posixpath.dirname(path) for path in paths})
     for number, folder in enumerate(folders):
         own = [path for path in paths if posixpath.dirname(path) == folder]
         rows = _read_rows(output, area, own, base=folder)  # columns of folder names stay in those
@@ -588,7 +593,8 @@ def _remove_unlisted(output: Target) -> None:
     found = [f["path"] for folder in areas for f in files_below(folder, output.path)]
     staged = [f"{output.path}/.staging/{name}" for name in names_in(f"{output.path}/.staging")]
     _check_alone(output)
-    is_idle, commits = output.manifest is not None, _read_again(output).records
+    is_idle = output.manifest is not None
+    commits = _read_again(output).records
     for folder in staged if is_idle else ():
         remove_folder(folder)
     listed = {f["path"] for record in commits.values() for area in AREAS for f in record.get(area, [])}
@@ -689,7 +695,8 @@ def _carry_out(output: Target, proof: _Proof, found: Traces) -> _Proof:
 
 def _finish_killed(output: Target, proof: _Proof, forget: bool) -> _Proof:
     "Go on where an earlier call was killed."
-    output, request = _read_again(output), proof[_OPEN]
+    output = _read_again(output)
+    request = proof[_OPEN]
     request["forget"] |= forget
     request["by"] = this_process()
     _write_proof(output, proof)

@@ -321,7 +321,8 @@ def _in_words(held: Iterable[Mapping[str, Any]], ledger: Ledger) -> list[dict[st
 
     claims = []
     for key in sorted(held, key=by_batch):
-        entry, fate = ledger.entries.get(key["batch_id"]), key["fate"]
+        entry = ledger.entries.get(key["batch_id"])
+        fate = key["fate"]
         run = entry.committed if entry else {}
         process = {name: run.get(name) for name in ("token", "pid", "host")}
         in_words = {"fate": _FATE[fate & 3], "first": bool(fate & Fate.HEAD)}
@@ -575,7 +576,9 @@ def expire(
 def _first_and_last(names: Sequence[str]) -> str:
     if not names:
         return ""
-    return f" ({names[0]}{f' ... {names[-1]}' if len(names) > 1 else ''})"
+    if len(names) == 1:
+        return f" ({names[0]})"
+    return f" ({names[0]} ... {names[-1]})"
 
 
 # %% ../../nbs/07_operate/10_history.ipynb #adcc93ec

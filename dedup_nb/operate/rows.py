@@ -49,7 +49,8 @@ def _rows_in(
     "The rows in which one of the columns is one of the ids."
     fs, inner = filesystem(output)
     rows = dataset([f"{inner}/{path}" for path in files], filesystem=fs, format="parquet")
-    asked, where = pa.array(ids, pa.string()), pc.scalar(False)
+    asked = pa.array(ids, pa.string())
+    where = pc.scalar(False)
     for name in set(columns).intersection(rows.schema.names):
         where = where | pc.field(name).cast("string").isin(asked)
     # first the ids alone: all columns are read of files that have one
@@ -66,14 +67,16 @@ def find_copies(
     ids: Sequence[str],  # spellings of an id, or ids that its rows came with
 ) -> Iterator[Copy]:
     "Find the rows of an id in the Parquet files of an output: kept ones first, batch by batch; no Spark."
-    columns, start = _id_columns(output), f"{filesystem(output)[1]}/"
+    columns = _id_columns(output)
+    start = f"{filesystem(output)[1]}/"
     records = read_at_once(f"{output}/runs/{name}/files.json" for name in batches) if columns else []
     for name, record in zip(batches, records):
         for area in _AREAS:
             there = {f["path"] for f in files_below(f"{output}/{area}/batch_id={name}", output)}
             files = [f["path"] for f in (record or {}).get(area, []) if f["path"] in there]
             for row in _rows_in(output, files, columns, ids) if files else ():
-                file, reason = row.pop("__filename"), (row.get("dedup") or {}).get("reason")
+                file = row.pop("__filename")
+                reason = (row.get("dedup") or {}).get("reason")
                 told = {key: value for key, value in row.items() if key not in _OURS}
                 plain = json.loads(json.dumps(told, default=str))
                 yield Copy(name, file.removeprefix(start), reason, plain)

@@ -128,7 +128,9 @@ def _why_not_read(job: Job, source: Source, keys: Keys) -> str | None:
         return "input_where"
     if is_odd:
         return "how the session reads times"
-    return None if job.places.input.format == "enriched_tsv" else _why_no_parquet(source, keys)
+    if job.places.input.format == "enriched_tsv":
+        return None
+    return _why_no_parquet(source, keys)
 
 
 _OF_ROWS = ("parquet",)  # output formats that Arrow writes
@@ -137,7 +139,8 @@ _OF_LINES = ("parquet", "enriched_tsv", "shredded", "wide_row")
 
 def _why_not_written(job: Job) -> str | None:
     "Why Arrow does not write a batch; None: it can."
-    output, are_lines = job.places.output, job.places.input.format == "enriched_tsv"
+    output = job.places.output
+    are_lines = job.places.input.format == "enriched_tsv"
     if output.format not in (_OF_LINES if are_lines else _OF_ROWS):
         return f"output_format={output.format}"
     reasons = {
@@ -240,7 +243,9 @@ def _try(numbers: Iterator[pa.RecordBatch], files: Sequence[str], output: str) -
 
 def _old_arrow() -> str | None:
     "Words for a release of PyArrow with which nobody tried this."
-    return f"PyArrow {pa.__version__} is older than 18" if int(pa.__version__.split(".")[0]) < 18 else None
+    if int(pa.__version__.split(".")[0]) < 18:
+        return f"PyArrow {pa.__version__} is older than 18"
+    return None
 
 
 def _in_the_way(spark: SparkSession, files: Sequence[str], output: str) -> str | None:
@@ -271,8 +276,10 @@ def _why_not_there(job: Job, files: Sequence[str], attempt: Attempt) -> str | No
 
 def why_not_arrow(job: Job, batch: Batch, attempt: Attempt) -> str | None:
     "Why Arrow takes no part in a batch, before it is opened; None: it may."
-    place, files = job.places.input, [f.path for f in batch.files if f.size]
-    is_text, is_table = place.format == "enriched_tsv", place.format in _TABLES
+    place = job.places.input
+    files = [f.path for f in batch.files if f.size]
+    is_text = place.format == "enriched_tsv"
+    is_table = place.format in _TABLES
     committer = setting_of(job.spark, "spark.sql.sources.commitProtocolClass", _COMMITTER)
     reasons = {
         "carry=spark": job.places.output.carry == "spark",
@@ -308,7 +315,9 @@ def _text_of(column: pa.Array) -> pa.Array:
     except pa.ArrowInvalid:
         text = pa.array(map(_readable, text.cast(pa.binary()).to_pylist()), pa.string())
     is_empty = pc.equal(pc.binary_length(text), 0)
-    return pc.if_else(is_empty, None, text) if pc.any(is_empty).as_py() else text
+    if pc.any(is_empty).as_py():
+        return pc.if_else(is_empty, None, text)
+    return text
 
 
 def _id_texts(rows: pa.RecordBatch, plan: ArrowPlan) -> pa.Array:
@@ -499,10 +508,12 @@ def _columns_of(rows: pa.RecordBatch | pa.Table) -> dict[str, Any]:
 def _take_rows(rows: pa.RecordBatch, start: int, values: pa.Table, schema: pa.Schema) -> pa.Table:
     "Those of the rows, of which the first is `start`, for which there are values, with them."
     numbers = values["_row"].to_numpy()
-    first, last = np.searchsorted(numbers, [start, start + len(rows)])
-    taken = rows.take(pa.array(numbers[first:last] - start))
-    columns = _columns_of(taken) | _columns_of(values.slice(first, last - first))
-    return pa.table({name: columns[name] for name in schema.names}).cast(schema)
+    first, last = np.searchsorted(numbers, [start, start + rows.num_rows])
+    places = pa.array(numbers[first:last] - start)
+    taken = _columns_of(rows.take(places))
+    added = _columns_of(values.slice(first, len(places)))
+    columns = taken | added
+    return pa.table(columns).select(schema.names).cast(schema)
 
 
 def _write_file(

@@ -105,7 +105,8 @@ def commit_record(
 
 def publish(output: str, committed: Mapping[str, Any]) -> None:
     "Make the attempt's files the batch's files, for loaders. May be done again after a crash."
-    folder, listed = f"{output}/runs/{committed['batch_id']}", dict(committed)
+    folder = f"{output}/runs/{committed['batch_id']}"
+    listed = dict(committed)
     loader = listed.pop("loader", {})
     entries = {"entries": committed["entries"]}
     write_text(f"{folder}/copy_manifest.json", json.dumps(entries, indent=1))
@@ -252,7 +253,8 @@ def check_shares(
     erased: int = 0,  # rows dropped that are no duplicates
 ) -> None:
     "Raise `AlarmError` when more is dropped or bad than the settings allow."
-    dropped, good = counts["dropped"] - erased, counts["read"] - counts["bad"]
+    dropped = counts["dropped"] - erased
+    good = counts["read"] - counts["bad"]
     cases = (
         ("max_duplicate_share", limits.max_duplicate_share, "dropped", dropped, good, "good rows"),
         ("max_bad_share", limits.max_bad_share, "bad", counts["bad"], counts["read"], "rows"),
@@ -472,7 +474,8 @@ def _move_into_table(job: Job, b: DecidedBatch, kept: DataFrame) -> list[dict[st
     if not output.table:
         write_delta(kept, attempt)
         return delta_files(job.spark, attempt)
-    noted, table = f"{attempt.record}/table.json", EventsTable(job.spark, output.table, output.may_grow)
+    noted = f"{attempt.record}/table.json"
+    table = EventsTable(job.spark, output.table, output.may_grow)
     if (read_json(noted) or {}).get("table") != output.table:
         if table.has(attempt.batch_id):
             raise OutputError(

@@ -83,7 +83,9 @@ def time_of_batch(
     if given is not None:
         return given
     spelled = spelled_time(batch_id)
-    return spelled if spelled is not None else next((3600 * h for h in hours if h is not None), None)
+    if spelled is not None:
+        return spelled
+    return next((3600 * h for h in hours if h is not None), None)
 
 
 _TIMELIKE = (T.TimestampType, T.TimestampNTZType, T.DateType, T.StringType)
@@ -228,7 +230,9 @@ def _kind_of_fingerprints(keys: Keys, counts: Mapping[str, int]) -> str | None:
         return None
     if keys.fingerprint is None:
         return keys.missing
-    return "empty" if not real else "column" if real == good else "some"
+    if not real:
+        return "empty"
+    return "column" if real == good else "some"
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #615e3a61
@@ -259,7 +263,9 @@ def scan_keys(
         counts["checksum"],
         _kind_of_fingerprints(keys, counts),
     )
-    return _with_distinct_pairs(scan, repeated, columns) if scan.found else scan
+    if scan.found:
+        return _with_distinct_pairs(scan, repeated, columns)
+    return scan
 
 
 def _with_distinct_pairs(scan: KeyScan, repeated: DataFrame, columns: Sequence[str]) -> KeyScan:
@@ -465,7 +471,9 @@ class Suspects:
 
     def whole(self, rows: DataFrame) -> DataFrame:
         "The same rows, of `rows` or `unfit`, with the columns of the events."
-        return rows if self.columns is None else rows.join(self.columns, PLACE).drop(PLACE)
+        if self.columns is None:
+            return rows
+        return rows.join(self.columns, PLACE).drop(PLACE)
 
 
 _KEYS = ("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_good")
@@ -660,7 +668,8 @@ def decision_words(c: DecisionCounts, tally: Tally) -> dict[str, str]:
     earlier = f", {grouped(across)} of those for earlier batches" if across else ""
     left = grouped(c.suspects - natural)
     going = grouped(c.dropped - natural)
-    rows, kept = counted(c.suspects, "suspect row"), grouped(c.suspects - c.dropped)
+    rows = counted(c.suspects, "suspect row")
+    kept = grouped(c.suspects - c.dropped)
     sure = counted(tally.good - c.suspects, "row")
     return {
         "natural": f"{grouped(c.suspects)} in, {grouped(natural)} dropped {of_them}{earlier}",

@@ -73,11 +73,13 @@ def erased_ids(
     erased: DataFrame,  # from `find_erased`
 ) -> DataFrame:  # KEY, `_dd_hash`, `forgotten`: one row per id of the batch that is named
     "The ids in a batch that proofs name, or would be given."
-    rows, event_id = source.decode(source.raw).where("_dd_good"), F.col("_dd_id")
+    rows = source.decode(source.raw).where("_dd_good")
+    event_id = F.col("_dd_id")
     columns = rows.drop("_dd_id", "_dd_good", "_dd_look", LINE)
     narrow = rows.select("_dd_id", fingerprint_of(columns, keys).alias("fp"))
     made = new_event_id(event_id, F.col("fp"))
-    own, given = F.sha2(event_id, 256), F.sha2(made, 256)
+    own = F.sha2(event_id, 256)
+    given = F.sha2(made, 256)
     each = F.explode(F.array(own, given)).alias("sha256")
     named = narrow.select("_dd_id", own.alias("own"), each)
     met = named.join(F.broadcast(erased), "sha256")

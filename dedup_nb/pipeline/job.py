@@ -309,7 +309,9 @@ def events_table(
 ) -> str | None:
     "The table of kept events, in a statement; None if they are files."
     is_delta = made.get("output_format") == "delta"
-    return f"delta.{quoted(f'{output}/events')}" if is_delta else made.get("output_table")
+    if is_delta:
+        return f"delta.{quoted(f'{output}/events')}"
+    return made.get("output_table")
 
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #cd3a5439
@@ -358,7 +360,8 @@ def check_output(
     Raises `ConfigError` with the difference.
     """
     check_writable(f"{output}/runs")
-    note, wanted = read_note(output, made_with, memory), _as_json(made_with)
+    note = read_note(output, made_with, memory)
+    wanted = _as_json(made_with)
     theirs = note.before or {}
     differ = [was_now(n, theirs[n], value) for n, value in wanted.items() if theirs.get(n, value) != value]
     if differ and note.is_bound:
@@ -545,7 +548,8 @@ class Job:
         missing: str,  # surrogate, unique, id
     ) -> "Job":
         "The same job, with what stands in for missing fingerprints: the first batch may decide it."
-        recipe, manifest = replace(self.recipe, missing_fingerprint=missing), self.manifest
+        recipe = replace(self.recipe, missing_fingerprint=missing)
+        manifest = self.manifest
         if manifest:
             manifest = replace(manifest, recipe={**manifest.recipe, "missing_fingerprint": missing})
         return replace(self, recipe=recipe, manifest=manifest)
@@ -620,7 +624,9 @@ class Progress:
         *,
         quiet: bool = False,  # a batch of a stream has one line, said by the stream
     ) -> None:
-        self.stages, self.what, self.level = stages, what, logging.DEBUG if quiet else logging.INFO
+        self.stages = stages
+        self.what = what
+        self.level = logging.DEBUG if quiet else logging.INFO
         self.seconds: dict[str, float] = {}
         self.started_at = utc_now()
         self._since = time.monotonic()

@@ -129,14 +129,16 @@ def _read_words(batch: Batch, source: Source) -> str:
 # %% ../../nbs/06_pipeline/70_run.ipynb #09b24f01
 def _works_of_arrow(b: DecidedBatch) -> dict[str, Callable[[], Any]]:
     "How Arrow writes what was decided of the rows that it set aside, if it does."
-    plan, columns = b.carrier.plan, b.suspects.columns
+    plan = b.carrier.plan
+    columns = b.suspects.columns
     if plan is None or columns is None:
         return {}
     decided = with_decisions(b.suspects.rows, b.decisions.pairs)
     has_contexts = CONTEXTS in columns.columns and is_text(columns, CONTEXTS)
     changed = sorted({b.keys.id[0], *([CONTEXTS] if has_contexts else [])})
     few = decided.join(columns.select(PLACE, *map(quoted, changed)), PLACE)
-    kept, dropped = kept_rows(few, changed, b.keys.id), dropped_rows(decided)
+    kept = kept_rows(few, changed, b.keys.id)
+    dropped = dropped_rows(decided)
     return {"kept": partial(write_by_arrow, plan, kept, dropped, b.attempt), "dropped": lambda: None}
 
 
@@ -403,7 +405,8 @@ def _is_little(found: Found, memory: ManifestSettings, output: str) -> bool:
 # %% ../../nbs/06_pipeline/70_run.ipynb #929f3de2
 def _check_streams(job: Job) -> None:
     "Raise `ConfigError` for a micro-batch: its stream alone has its rows, and would pass it by."
-    batch_id, stream = job.limits.batch_id, read_json(f"{job.output}/runs/stream.json")
+    batch_id = job.limits.batch_id
+    stream = read_json(f"{job.output}/runs/stream.json")
     name = stream.get("name") if stream else None
     if not job.stream and name and batch_id and re.fullmatch(f"{re.escape(name)}-[0-9]{{9}}", batch_id):
         raise ConfigError(
@@ -447,7 +450,8 @@ def run(
     `DedupError` and its kinds.
     """
     settings, found = find_for_job(config, "run")
-    case, places = id_case(settings.places.input.format), settings.places
+    case = id_case(settings.places.input.format)
+    places = settings.places
     is_short = options.alone and _is_little(found, places.memory, places.output.path)
     with open_job(settings, spark, id_case=case, options=options, short_lived=is_short) as job:
         _check_streams(job)

@@ -303,7 +303,8 @@ def _open_parts(t: _Table, known: Sequence[_TableCommit]) -> list[Part]:
     parts = [c.part for c in forgotten if not any(other.covers(c) for other in known)]
     # they are named after the table; after the last whole of it, if another table had the name
     name, begun = t.whole.batch_id, {}
-    own, wholes = t.ledger.entries.get(name), [c for c in known if c.part.first is None]
+    own = t.ledger.entries.get(name)
+    wholes = [c for c in known if c.part.first is None]
     if wholes and own and own.committed and name not in [c.part.batch_id for c in wholes]:
         name = max(wholes, key=lambda c: c.seq).part.batch_id
     for batch_id, entry in t.ledger.entries.items():
@@ -366,7 +367,8 @@ def _batch_of(t: _Table, part: Part) -> tuple[Batch, str] | None:
     Raises `ConfigError` if that cannot be told.
     """
     name, first, last = part.batch_id, part.first, part.last
-    entry, commit = t.ledger.entries.get(name), t.commits.get(name)
+    entry = t.ledger.entries.get(name)
+    commit = t.commits.get(name)
     if entry and entry.committed and not (commit and commit.where == t.where):
         # other rows are committed under this name: these would pass for known
         raise ConfigError(

@@ -128,7 +128,9 @@ class EventsTable:
     def catalog(self) -> str:
         "Where it is."
         first, *others = self.name.split(".")
-        return first.strip("`") if len(others) == 2 else self.spark.catalog.currentCatalog()
+        if len(others) == 2:
+            return first.strip("`")
+        return self.spark.catalog.currentCatalog()
 
     def exists(self) -> bool:
         "Is the table there? Raises `ConfigError` for a catalog or a schema that is not."
@@ -433,12 +435,14 @@ def write_rows(
     below: str = "",  # a folder below that of the batch; partitions are tables there, the attempt is in each
 ) -> None:
     "Write `rows` into a folder of the attempt's own: `<token>`, with partitions `attempt=<token>`."
-    folder, token = f"{attempt.folder(area)}/{below}".rstrip("/"), attempt.token
+    folder = f"{attempt.folder(area)}/{below}".rstrip("/")
+    token = attempt.token
     rows, folders = _with_partitions(rows, partition_by)
     if output_format == "enriched_tsv":
         rows = enriched_lines(rows)
     if below and folders:
-        rows, folders = rows.withColumn(_ATTEMPT, F.lit(token)), [*folders, _ATTEMPT]
+        rows = rows.withColumn(_ATTEMPT, F.lit(token))
+        folders = [*folders, _ATTEMPT]
     else:  # below a plain folder Spark finds no partitions
         folder = f"{folder}/{_ATTEMPT}={token}" if folders else f"{folder}/{token}"
     writer = rows.write.mode("append").partitionBy(*folders)
@@ -597,7 +601,8 @@ def _write_wide(
 # %% ../../nbs/06_pipeline/30_write.ipynb #50d8636b
 def write_delta(rows: DataFrame, attempt: Attempt) -> None:
     "Replace the batch in the Delta table. The table has one column more, `batch_id`, its partition."
-    own, path = rows.withColumn("batch_id", F.lit(attempt.batch_id)), f"{attempt.output}/events"
+    own = rows.withColumn("batch_id", F.lit(attempt.batch_id))
+    path = f"{attempt.output}/events"
     options = {"replaceWhere": f"batch_id = '{attempt.batch_id}'", "mergeSchema": "true"}
     writer = own.write.format("delta").mode("overwrite").options(**options)
     writer.partitionBy("batch_id").save(path)
@@ -717,7 +722,9 @@ def rows_that_stay(
     output: Output,
 ) -> DataFrame:
     "The suspect rows that stay, or their lines."
-    return kept_lines(rows) if _lines_of(source, output) else kept_rows(rows, source.columns, keys.id)
+    if _lines_of(source, output):
+        return kept_lines(rows)
+    return kept_rows(rows, source.columns, keys.id)
 
 
 def all_but_decided(suspects: DataFrame, decisions: DataFrame, source: Source, output: Output) -> DataFrame:

@@ -105,7 +105,8 @@ def sum_in_words(
 # %% ../../nbs/report/20_pages.ipynb #3ab173ff
 def _fates_in_words(m: Metrics) -> list[tuple[str, str]]:
     "What became of rows, by a word for it: dropped, renamed, earlier, bad, entities, note."
-    c, cross = m["counts"], m.get("cross_batch") or {}
+    c = m["counts"]
+    cross = m.get("cross_batch") or {}
     of_good = lambda n: f"({share(n, c['read'] - c['bad'])} of the good rows)"
     lines = []
     for reason, n in m["reasons"].items():
@@ -169,7 +170,8 @@ def batch_cells(
 
 
 def _state_in_words(batch: Mapping[str, Any]) -> str:
-    state, counts = batch.get("state") or "-", batch["counts"] or {}
+    state = batch.get("state") or "-"
+    counts = batch["counts"] or {}
     if state == "abandoned" and batch.get("why"):
         return f"abandoned: {batch['why'][:60]}"
     if batch.get("backfill"):
@@ -322,7 +324,8 @@ def bad_examples(
             row = payload if isinstance(payload, str) else json.dumps(payload)
             rows.append((_first_fault(record["failure"]), _cut(re.sub(r"\s+", " ", row))))
     # of each fault the row that sorts first
-    found, numbers = dict(sorted(rows, reverse=True)), Counter(fault for fault, _ in rows)
+    found = dict(sorted(rows, reverse=True))
+    numbers = Counter(fault for fault, _ in rows)
     shown = ((fault, number, found[fault]) for fault, number in numbers.items())
     return sorted(shown, key=lambda one: (-one[1], one[0]))
 
@@ -364,7 +367,8 @@ class Summary:
 
     def _repr_html_(self) -> str:
         batches = [{**m, "seconds": m["seconds"]["total"]} for m in self.batches]
-        rows, notes = batches_table(batches, _RUN_COLUMNS), [*self.notes, *self.troubles]
+        rows = batches_table(batches, _RUN_COLUMNS)
+        notes = [*self.notes, *self.troubles]
         return render("summary.html", head=_RUN_COLUMNS, rows=rows, notes=notes, output=self.output)
 
 
@@ -624,7 +628,8 @@ def draw_page(
 ) -> None:
     "Write the page of a batch from its numbers and its bad rows."
     folder = f"{output}/runs/{batch_id}"
-    m, record = read_json(f"{folder}/metrics.json"), read_json(f"{folder}/files.json") or {}
+    m = read_json(f"{folder}/metrics.json")
+    record = read_json(f"{folder}/files.json") or {}
     if m:
         examples = bad_examples(output, record.get("bad", []))
         write_text(f"{folder}/report.html", report_html(m, examples, state))

@@ -608,7 +608,8 @@ def _prepare(deduper: Deduper, df: DataFrame, held: list[DataFrame]) -> tuple[Da
     "Put the rows in ranges, with key and time; and say whether times are numbers."
     _check_names(df)
     if deduper.event_time is None or deduper.rules.horizon is None:
-        rows, is_number = df.withColumns({_AT: F.lit(0), "_dd_odd": F.lit(None)}), False
+        rows = df.withColumns({_AT: F.lit(0), "_dd_odd": F.lit(None)})
+        is_number = False
     else:
         rows, is_number = _add_times(df, deduper.event_time, deduper.rules.coarse)
     rows = _add_key(rows, _list_of(deduper.key))
@@ -696,7 +697,8 @@ def _start_of(deduper: Deduper, found: Row, earlier: Earlier | None) -> _Start:
         reference = first or 0
     if latest is None:
         latest = reference - 1  # the window ends with the reference instant, which is not in it
-    rules, seen = replace(deduper.rules, reference=reference), {"rows": found.rows, "sum": found.sum}
+    rules = replace(deduper.rules, reference=reference)
+    seen = {"rows": found.rows, "sum": found.sum}
     return _Start(rules, latest, is_timed, limit, seen)
 
 

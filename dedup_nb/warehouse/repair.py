@@ -588,7 +588,8 @@ _DEDUP = "struct<reason:string,kept_event_id:string,version:bigint>"
 
 def _check_fits(table: Delta, duplicates: Delta) -> None:
     "Raise `InputError` for duplicates of other columns."
-    found, wanted = dict(duplicates.rows().dtypes), {**dict(table.rows().dtypes), "dedup": _DEDUP}
+    found = dict(duplicates.rows().dtypes)
+    wanted = {**dict(table.rows().dtypes), "dedup": _DEDUP}
     # columns that the table has got since will come along
     odd = [c for c in wanted if found.get(c, wanted[c] if c != "dedup" else None) != wanted[c]]
     if odd:
