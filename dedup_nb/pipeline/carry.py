@@ -541,7 +541,8 @@ def _write_parts(
     "Write what was decided of the rows of each file to two of its own."
     for name in (names[n] for batch in numbers for n in batch.column(0).to_pylist()):
         beside = f"{plan.left}_or_not_yet"
-        files = [ParquetOnce(f"{path}/decided-{name}", beside, schema) for path, schema in folders.items()]
+        own = name.replace(".", "-decided.")
+        files = [ParquetOnce(f"{path}/{own}", beside, schema) for path, schema in folders.items()]
         try:
             _write_file(f"{plan.suspects}/{name}", _read_values(values, name), plan, *files)
             yield pa.record_batch([[file.close()] for file in files], ["events", "dropped"])

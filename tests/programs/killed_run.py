@@ -30,7 +30,7 @@ def halt(*_args, **_more):
 
 
 def die_once_a_file_is_half_written():
-    while not list(Path(output, "events").rglob("_temporary/**/*.parquet")):
+    while not list(Path(output, ".staging").rglob("left_or_not_yet/*.parquet*")):
         time.sleep(0.002)
     die()
 
@@ -89,7 +89,7 @@ def after_a_part_is_there(all_die):
 
 POINTS = {
     "the batch is claimed": lambda: after(Manifest, "begin"),
-    "dropped rows are written": lambda: after(pipeline, "write_dropped"),
+    "dropped rows are written": lambda: after(pipeline, "write_by_arrow"),
     "a file of events is half written": threading.Thread(
         target=die_once_a_file_is_half_written, daemon=True
     ).start,
