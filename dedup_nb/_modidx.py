@@ -2244,6 +2244,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                'dedup_nb/operate/rows.py')},
             'dedup_nb.pipeline.carry': { 'dedup_nb.pipeline.carry.ArrowPlan': ( '06_pipeline/carry.html#arrowplan',
                                                                                 'dedup_nb/pipeline/carry.py'),
+                                         'dedup_nb.pipeline.carry.ArrowPlan.beside': ( '06_pipeline/carry.html#arrowplan.beside',
+                                                                                       'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry.Carrier': ( '06_pipeline/carry.html#carrier',
                                                                               'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry.Carrier.is_arrow': ( '06_pipeline/carry.html#carrier.is_arrow',

@@ -72,6 +72,11 @@ class ArrowPlan:
     suspects: str
     left: str  # lines that Arrow does not read, though they are events
 
+    @property
+    def beside(self) -> str:
+        "The folder in which files lie until they are whole."
+        return f"{self.left}_or_not_yet"
+
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #b4a15fd0
 _LOG = logging.getLogger(__name__)
@@ -355,9 +360,9 @@ def _kept(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 # %% ../../nbs/06_pipeline/45_carry.ipynb #0e5e9495
 def _files_of(plan: ArrowPlan, number: int, of_lines: bool) -> list[Any]:
     "The files of a part: for what is sure (None: it is not written), for suspects, for what is left."
-    name, beside = f"part-{number:05d}", f"{plan.left}_or_not_yet"
-    lines = lambda folder: LinesOnce(f"{folder}/{name}.txt", beside)
-    rows = lambda folder, schema: ParquetOnce(f"{folder}/{name}.parquet", beside, schema)
+    name = f"part-{number:05d}"
+    lines = lambda folder: LinesOnce(f"{folder}/{name}.txt", plan.beside)
+    rows = lambda folder, schema: ParquetOnce(f"{folder}/{name}.parquet", plan.beside, schema)
     own = f"{plan.sure}/{plan.token}"
     of_table = lambda folder: lines(f"{plan.sure}/{folder}/{attempt_name(folder, plan.token)}")
     sure: Any = None
@@ -540,9 +545,8 @@ def _write_parts(
 ) -> Iterator[pa.RecordBatch]:
     "Write what was decided of the rows of each file to two of its own."
     for name in (names[n] for batch in numbers for n in batch.column(0).to_pylist()):
-        beside = f"{plan.left}_or_not_yet"
         own = name.replace(".", "-decided.")
-        files = [ParquetOnce(f"{path}/{own}", beside, schema) for path, schema in folders.items()]
+        files = [ParquetOnce(f"{path}/{own}", plan.beside, schema) for path, schema in folders.items()]
         try:
             _write_file(f"{plan.suspects}/{name}", _read_values(values, name), plan, *files)
             yield pa.record_batch([[file.close()] for file in files], ["events", "dropped"])
