@@ -2262,8 +2262,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                    'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._carry_rows': ( '06_pipeline/carry.html#_carry_rows',
                                                                                   'dedup_nb/pipeline/carry.py'),
-                                         'dedup_nb.pipeline.carry._columns_of': ( '06_pipeline/carry.html#_columns_of',
-                                                                                  'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._files_of': ( '06_pipeline/carry.html#_files_of',
                                                                                 'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._id_texts': ( '06_pipeline/carry.html#_id_texts',

@@ -500,25 +500,26 @@ def _read_values(paths: Sequence[str], name: str) -> pa.Table:
     found = []
     for rows in chain.from_iterable(open_parquet(path).iter_batches() for path in paths):
         place = rows.column(PLACE)
-        rows = rows.append_column("_row", place.field("row_index"))
-        is_here = pc.equal(place.field("file_name"), name)
-        found.append(rows.filter(is_here))
-    return pa.Table.from_batches(found).sort_by("_row").combine_chunks()
-
-
-def _columns_of(rows: pa.RecordBatch | pa.Table) -> dict[str, Any]:
-    return dict(zip(rows.schema.names, rows.columns))
+        rows = rows.append_column("_dd_row", place.field("row_index"))
+        found.append(rows.filter(pc.equal(place.field("file_name"), name)))
+    return pa.Table.from_batches(found).sort_by("_dd_row").combine_chunks()
 
 
 def _take_rows(rows: pa.RecordBatch, start: int, values: pa.Table, schema: pa.Schema) -> pa.Table:
     "Those of the rows, of which the first is `start`, for which there are values, with them."
-    numbers = values["_row"].to_numpy()
+    numbers = values["_dd_row"].to_numpy()
     first, last = np.searchsorted(numbers, [start, start + rows.num_rows])
     places = pa.array(numbers[first:last] - start)
-    taken = _columns_of(rows.take(places))
-    added = _columns_of(values.slice(first, len(places)))
-    columns = taken | added
-    return pa.table(columns).select(schema.names).cast(schema)
+    taken = rows.take(places)
+    added = values.slice(first, last - first)
+    columns = []
+    for name in schema.names:
+        before = taken[name] if name in taken.schema.names else None
+        after = added[name] if name in added.column_names else None
+        if before is not None and after is not None:  # most rows keep theirs
+            after = pc.if_else(pc.is_valid(added[ORIGINAL]), after, before)
+        columns.append(before if after is None else after)
+    return pa.table(columns, names=schema.names).cast(schema)
 
 
 def _write_file(
@@ -527,7 +528,7 @@ def _write_file(
     "Write the rows of a file for which there are values: those that stay with them, those that go with why."
     goes, start = pc.is_valid(values["dedup"]), 0
     of_kept = values.filter(pc.invert(goes))
-    of_dropped = values.filter(goes).select(["_row", "dedup"])
+    of_dropped = values.filter(goes).select(["_dd_row", "dedup"])
     groups = tuple(range(open_parquet(path).num_row_groups))
     for rows in rows_of_part(((path, groups),), plan.schema):
         for new, sink in ((of_kept, kept), (of_dropped, dropped)):
@@ -536,6 +537,7 @@ def _write_file(
         start += len(rows)
 
 
+# %% ../../nbs/06_pipeline/45_carry.ipynb #8dd0d8092fe74a7c96281538738b07e2
 def _write_parts(
     numbers: Iterator[pa.RecordBatch],
     plan: ArrowPlan,
@@ -556,10 +558,9 @@ def _write_parts(
             raise
 
 
-# %% ../../nbs/06_pipeline/45_carry.ipynb #8dd0d8092fe74a7c96281538738b07e2
 def write_by_arrow(
     plan: ArrowPlan,
-    kept: DataFrame,  # PLACE, columns of the events with their values, and ORIGINAL
+    kept: DataFrame,  # PLACE, ORIGINAL, and columns of the events: their values where that is not null
     dropped: DataFrame,  # PLACE, `dedup`
     attempt: Attempt,
 ) -> Kept:

@@ -499,7 +499,7 @@ def stage_suspects(
     if PLACE in decoded.columns and not numbered:
         columns = decoded.select(*map(quoted, source.columns), PLACE)
         keyed = with_keys_alone(observed, keys).select(*_KEYS, PLACE)
-        staged = attempt.stage(keyed, "suspects")
+        staged = _stage_wide(keyed, "suspects", attempt, len(source.columns))
         ordered = _hash_ties(staged, columns, attempt)
     else:
         keyed = with_keys(observed, keys)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from ..base.config import Config, ManifestSettings
 from dedup_nb.base.errors import (
@@ -30,7 +31,7 @@ from dedup_nb.base.errors import (
     progress_bar,
     some_of,
 )
-from ..base.spark import PLACE, is_text, quoted, run_in_parallel
+from ..base.spark import ORIGINAL, PLACE, is_text, named, quoted, run_in_parallel
 from dedup_nb.base.storage import (
     files_below,
     has_files,
@@ -138,6 +139,8 @@ def _works_of_arrow(b: DecidedBatch) -> dict[str, Callable[[], Any]]:
     changed = sorted({b.keys.id[0], *([CONTEXTS] if has_contexts else [])})
     few = decided.join(columns.select(PLACE, *map(quoted, changed)), PLACE)
     kept = kept_rows(few, changed, b.keys.id)
+    is_renamed = named(ORIGINAL).isNotNull()  # the values of all others are where they were set aside
+    kept = kept.withColumns({name: F.when(is_renamed, named(name)) for name in changed})
     dropped = dropped_rows(decided)
     return {"kept": partial(write_by_arrow, plan, kept, dropped, b.attempt), "dropped": lambda: None}
 
@@ -387,8 +390,7 @@ def _check_knows_events(job: Job, manifest: str, ledger: Ledger) -> None:
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #sl000002
-# some 400,000 events; the first million is taken sooner by the quick compiler, if Arrow carries
-_LITTLE = 64 << 20
+_LITTLE = 16 << 20  # some 100,000 events
 
 
 def _is_little(found: Found, memory: ManifestSettings, output: str) -> bool:

@@ -155,6 +155,7 @@ def test_rows_with_one_place_in_the_order_are_told_apart_alike(spark, tmp_path):
     r = random.Random(1)
     ids = [f"e{r.randint(0, 60)}" for _ in range(200)]
     columns = {"event_id": ids, "at": [r.randint(0, 2) for _ in ids], "n": [r.randint(0, 3) for _ in ids]}
+    columns |= {"_row": [*map(str, range(200))], "derived_contexts": ["", None] * 100}
     pq.write_table(pa.table(columns), f"{tmp_path}/in/1.parquet", row_group_size=50)
     more = dict(order_by="at", synthetic="rename_later")
     check_both_ways(spark, tmp_path / "other", f"{tmp_path}/in", fingerprint_columns="n", **more)
