@@ -2569,6 +2569,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                  'dedup_nb/pipeline/run.py'),
                                        'dedup_nb.pipeline.run._works_of_arrow': ( '06_pipeline/run.html#_works_of_arrow',
                                                                                   'dedup_nb/pipeline/run.py'),
+                                       'dedup_nb.pipeline.run._works_of_spark': ( '06_pipeline/run.html#_works_of_spark',
+                                                                                  'dedup_nb/pipeline/run.py'),
                                        'dedup_nb.pipeline.run._write_batch': ( '06_pipeline/run.html#_write_batch',
                                                                                'dedup_nb/pipeline/run.py'),
                                        'dedup_nb.pipeline.run.process': ('06_pipeline/run.html#process', 'dedup_nb/pipeline/run.py'),

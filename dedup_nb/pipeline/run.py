@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..base.config import Config, ManifestSettings
@@ -49,6 +49,7 @@ from .job import stages_of
 # %% ../../nbs/06_pipeline/70_run.ipynb #e41fb1f5
 from ..manifest.ledger import FencedError, Ledger, ManifestError, who
 from dedup_nb.pipeline.carry import (
+    ArrowPlan,
     Carrier,
     carry_by_arrow,
     choose_carrier,
@@ -128,54 +129,66 @@ def _read_words(batch: Batch, source: Source) -> str:
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #09b24f01
-def _works_of_arrow(b: DecidedBatch) -> dict[str, Callable[[], Any]]:
-    "How Arrow writes what was decided of the rows that it set aside, if it does."
-    plan = b.carrier.plan
-    columns = b.suspects.columns
-    if plan is None or columns is None:
-        return {}
-    decided = with_decisions(b.suspects.rows, b.decisions.pairs)
-    has_contexts = CONTEXTS in columns.columns and is_text(columns, CONTEXTS)
-    changed = sorted({b.keys.id[0], *([CONTEXTS] if has_contexts else [])})
-    few = decided.join(columns.select(PLACE, *map(quoted, changed)), PLACE)
-    kept = kept_rows(few, changed, b.keys.id)
-    is_renamed = named(ORIGINAL).isNotNull()  # the values of all others are where they were set aside
-    kept = kept.withColumns({name: F.when(is_renamed, named(name)) for name in changed})
-    dropped = dropped_rows(decided)
-    return {"kept": partial(write_by_arrow, plan, kept, dropped, b.attempt), "dropped": lambda: None}
+_Works = dict[str, Callable[[], Any]]
 
 
-def _write_batch(job: Job, b: DecidedBatch) -> Written:
-    "Write what stays and what goes; a run that only decides writes its verdicts."
+def _works_of_spark(job: Job, b: DecidedBatch) -> _Works:
+    "How Spark writes what was decided, and the sure rows that nobody wrote yet."
     pairs, rows = b.decisions.pairs, b.suspects.rows
-    output, attempt = job.places.output, b.attempt
-    if not job.applies:
-        write_verdicts(pairs, attempt)
-        return Written(hot_ids=hottest_ids(pairs))
+    output = job.places.output
     decided = b.suspects.whole(with_decisions(rows, pairs))
-    unfit = b.suspects.whole(b.suspects.unfit)
     if job.recipe.natural == "off":
         stay = all_but_decided(b.suspects.whole(rows), pairs, b.source, output)
     else:
         stay = rows_that_stay(decided, b.source, b.keys, output)
-    wide = b.before.get("wide_columns")
     sure = b.source, b.ids.hashes, b.ids.broadcast
+    wide = b.before.get("wide_columns")
     carried = b.carried if b.carrier.is_arrow else None
-    works: dict[str, Callable[[], Any]] = {
-        "kept": partial(write_kept, *sure, stay, attempt, output, wide, carried),
-        "dropped": partial(write_dropped, decided, attempt, b.erased is not None),
-        "verdicts": partial(write_verdicts, pairs, attempt),
-        "hot": partial(hottest_ids, pairs),
-        "without_id": partial(without_id_words, unfit, b.keys),
+    return {
+        "kept": partial(write_kept, *sure, stay, b.attempt, output, wide, carried),
+        "dropped": partial(write_dropped, decided, b.attempt, b.erased is not None),
     }
+
+
+def _works_of_arrow(b: DecidedBatch, plan: ArrowPlan, columns: DataFrame) -> _Works:
+    "How Arrow writes what was decided of the rows that it set aside."
+    decided = with_decisions(b.suspects.rows, b.decisions.pairs)
+    changed = [b.keys.id[0]]
+    if CONTEXTS in columns.columns and is_text(columns, CONTEXTS):
+        changed = sorted({*changed, CONTEXTS})
+    values = columns.select(PLACE, *map(quoted, changed))
+    few = decided.join(values, PLACE)
+    kept = kept_rows(few, changed, b.keys.id)
+    is_renamed = named(ORIGINAL).isNotNull()  # the values of all others are where they were set aside
+    kept = kept.withColumns({name: F.when(is_renamed, named(name)) for name in changed})
+    dropped = dropped_rows(decided)
+    return {"kept": partial(write_by_arrow, plan, kept, dropped, b.attempt)}
+
+
+# %% ../../nbs/06_pipeline/70_run.ipynb #ec2d1cd7
+def _write_batch(job: Job, b: DecidedBatch) -> Written:
+    "Write what stays and what goes; a run that only decides writes its verdicts."
+    pairs, rows = b.decisions.pairs, b.suspects.rows
+    attempt = b.attempt
+    if not job.applies:
+        write_verdicts(pairs, attempt)
+        return Written(hot_ids=hottest_ids(pairs))
+    plan, columns = b.carrier.plan, b.suspects.columns
+    is_usual = job.recipe.natural != "off" and b.erased is None
+    if plan and columns is not None and b.carrier.is_arrow and is_usual:
+        works = _works_of_arrow(b, plan, columns)
+    else:
+        works = _works_of_spark(job, b)
+    works["verdicts"] = partial(write_verdicts, pairs, attempt)
+    works["hot"] = partial(hottest_ids, pairs)
     if b.suspects.tally.bad:
+        unfit = b.suspects.whole(b.suspects.unfit)
+        works["without_id"] = partial(without_id_words, unfit, b.keys)
         works["bad"] = partial(write_bad, b.source, unfit, attempt)
     if b.earlier and b.earlier.found and job.recipe.synthetic == "delete_all":
         works["retractions"] = partial(write_retractions, pairs, b.earlier.known, attempt)
     if b.keys.missing == "id" and b.decisions.counts.reasons.get("natural"):
         works["differing"] = partial(differing_words, b.suspects.whole(rows), pairs, b.keys.surrogate)
-    if carried and job.recipe.natural != "off" and b.erased is None:
-        works |= _works_of_arrow(b)
     results: dict[str, Any] = {}
 
     def keep_result(name: str) -> None:

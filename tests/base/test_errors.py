@@ -57,11 +57,9 @@ def test_secrets_are_masked_in_every_text(text, shown, monkeypatch):
 
 def test_a_notebook_shows_the_sentence_and_no_trace(tmp_path):
     code = "from dedup_nb.base.errors import ConfigError; raise ConfigError('Unknown setting outptu.')"
-    command, where = (
-        [sys.executable, "-m", "IPython", "-c", code],
-        {**os.environ, "IPYTHONDIR": str(tmp_path)},
-    )
-    shown = subprocess.run(command, env=where, capture_output=True, text=True)
+    command = [sys.executable, "-m", "IPython", "-c", code]
+    own_folder = {**os.environ, "IPYTHONDIR": str(tmp_path)}
+    shown = subprocess.run(command, env=own_folder, capture_output=True, text=True)
     assert shown.returncode == 1 and shown.stdout.strip() == "ConfigError: Unknown setting outptu."
 
 
