@@ -1,5 +1,25 @@
-"""`python -m dedup_nb` is the `dedup` command."""
+"""The `dedup` command, and `python -m dedup_nb`."""
 
-from dedup_nb.cli import main
+import signal
+import sys
+import threading
 
-main()
+STOPPED = "dedup: interrupted; what is committed stays, the rest is done by the next run"
+
+
+def main() -> None:
+    "Run the command. A stop counts from here on, not only when all of it is imported."
+    in_main = threading.current_thread() is threading.main_thread()
+    if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        from .cli import main as run_command
+
+        run_command()
+    except KeyboardInterrupt:
+        print(STOPPED, file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

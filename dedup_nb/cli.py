@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from .__main__ import STOPPED
 from .base.config import GROUPS, Config, default_text, is_on_databricks, kind_of, settings
 from dedup_nb.base.errors import (
     ConfigError,
@@ -679,8 +680,9 @@ def _knowing_of_stops() -> Iterator[Callable[[], bool]]:
     for end in (read, write):
         os.set_blocking(end, False)
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    usual: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-    ours = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    ours = {number: handler for number, handler in handlers.items() if handler in usual}
     for number in ours:
         signal.signal(number, _raise_interrupt)
 
@@ -692,8 +694,8 @@ def _knowing_of_stops() -> Iterator[Callable[[], bool]]:
     try:
         yield was_sent
     finally:
-        for number in ours:
-            signal.signal(number, usual[number])
+        for number, handler in ours.items():
+            signal.signal(number, handler)
         signal.set_wakeup_fd(before)
         for end in (read, write):
             os.close(end)
@@ -701,7 +703,7 @@ def _knowing_of_stops() -> Iterator[Callable[[], bool]]:
 
 # %% ../nbs/90_cli.ipynb #cu038796
 def _report_stop() -> int:
-    print("dedup: interrupted; what is committed stays, the rest is done by the next run", file=sys.stderr)
+    print(STOPPED, file=sys.stderr)
     return 130
 
 
