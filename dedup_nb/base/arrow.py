@@ -20,7 +20,7 @@ __all__ = [
 import os
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
@@ -232,8 +233,39 @@ class _Once:
             os.remove(self._beside)
 
 
+# %% ../../nbs/base/60_arrow.ipynb #3362cd27
+def _without_unused(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    "Texts by number, of a dictionary that has no others."
+    together = column.unify_dictionaries().combine_chunks()
+    texts, numbers = together.dictionary, together.indices.fill_null(0).to_numpy()
+    is_used = np.zeros(len(texts), bool)
+    is_used[numbers[together.is_valid().to_numpy(zero_copy_only=False)]] = True
+    if not is_used.all():
+        places = np.cumsum(is_used, dtype=np.int32) - 1
+        new = pc.if_else(together.is_valid(), pa.array(places[numbers]), None)
+        together = pa.DictionaryArray.from_arrays(new, texts.filter(pa.array(is_used)))
+    return pa.chunked_array([together])
+
+
+def _table_of(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    "Batches as one table, in which texts by number stay so where all batches have them."
+    columns = []
+    for n, field in enumerate(schema):
+        parts = [batch.column(n) for batch in batches]
+        if all(pa.types.is_dictionary(part.type) for part in parts):
+            columns.append(_without_unused(pa.chunked_array(parts)))
+        else:
+            columns.append(pa.chunked_array([part.cast(field.type) for part in parts]))
+    return pa.table(columns, schema.names).replace_schema_metadata(schema.metadata)
+
+
+def _size(rows: pa.RecordBatch) -> int:
+    "Bytes of the rows, without dictionaries."
+    return sum((c.indices if pa.types.is_dictionary(c.type) else c).nbytes for c in rows.columns)
+
+
 # %% ../../nbs/base/60_arrow.ipynb #aeb6c3d5
-_ROW_GROUP = 32 << 20  # bytes of decoded values
+_ROW_GROUP = 32 << 20  # bytes of values
 
 
 class ParquetOnce(_Once):
@@ -251,14 +283,17 @@ class ParquetOnce(_Once):
         if rows.num_rows:
             self._waiting.append(rows)
             self.rows += rows.num_rows
-            self._bytes += rows.nbytes
+            self._bytes += _size(rows)
         if self._bytes >= _ROW_GROUP:
             self._write()
 
     def _write(self) -> None:
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._begin(), self.schema, compression="zstd")
-        self._writer.write_table(pa.Table.from_batches(self._waiting, self.schema))
+        table = _table_of(self._waiting, self.schema)
+        if self._writer is None:  # the file has texts, however they came
+            options = dict(compression="zstd", store_schema=False)
+            self._writer = pq.ParquetWriter(self._begin(), table.schema, **options)
+            self._writer.add_key_value_metadata(self.schema.metadata or {})
+        self._writer.write_table(table.cast(self._writer.schema))
         self._waiting, self._bytes = [], 0
 
     def close(self) -> int:  # its rows

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -135,22 +136,48 @@ def parts_of_parquet(footers: Sequence[Footer], size: int) -> tuple[RowGroups, .
 
 # %% ../../nbs/formats/38_parquet.ipynb #8a65eabff63a45729fe45fb5ade58bdc
 _BATCH = 16 << 20  # bytes of decoded values that are looked at together
+_NUMBERS = pa.dictionary(pa.int32(), pa.string())
 
 
-def _rows_at_once(groups: Sequence[Any]) -> int:
+def _rows_at_once(groups: Sequence[Any], by_number: bool) -> int:
     "How many rows of these row groups are looked at together."
     size = sum(group.total_byte_size for group in groups)
     rows = sum(group.num_rows for group in groups)
-    return min(max(_BATCH * rows // max(size, 1), 256), 1 << 12)  # as encoded: they may be much larger
+    most = 1 << 14 if by_number else 1 << 12  # the size is as encoded: texts may be much larger
+    return min(max(_BATCH * rows // max(size, 1), 256), most)
 
 
-def rows_of_part(part: RowGroups, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+_NUMBERED = {
+    "PLAIN_DICTIONARY",
+    "RLE",
+    "BIT_PACKED",
+}  # encodings of Spark where no text is outside the dictionary
+
+
+def _numbered_texts(file: pq.ParquetFile, groups: Sequence[Any]) -> set[str]:
+    "The columns of text whose rows are numbers of a dictionary, in all these row groups."
+    texts = {field.name for field in file.schema_arrow if field.type == pa.string() and "." not in field.name}
+    for group in groups:
+        columns = (group.column(n) for n in range(group.num_columns))
+        texts &= {column.path_in_schema for column in columns if _NUMBERED.issuperset(column.encodings)}
+    return texts
+
+
+def rows_of_part(
+    part: RowGroups,
+    schema: pa.Schema,
+    by_number: bool = False,  # may texts be numbers of a dictionary, as they are in the files?
+) -> Iterator[pa.RecordBatch]:
     "The rows of a part, in these columns."
-    for path, groups in part:
+    for path, numbers in part:
         with naming(path), open_parquet(path) as file:
-            size = _rows_at_once([file.metadata.row_group(group) for group in groups])
-            for rows in file.iter_batches(size, row_groups=list(groups), use_threads=False):
-                yield fit_rows(rows, schema)
+            groups = [file.metadata.row_group(number) for number in numbers]
+            texts = _numbered_texts(file, groups) if by_number else set()
+            kinds = [(f.name, _NUMBERS if f.name in texts else f.type) for f in schema]
+            with open_parquet(path, read_dictionary=list(texts), metadata=file.metadata) as found:
+                size = _rows_at_once(groups, by_number)
+                many = found.iter_batches(size, row_groups=list(numbers), use_threads=False)
+                yield from (fit_rows(rows, pa.schema(kinds, schema.metadata)) for rows in many)
 
 
 # %% ../../nbs/formats/38_parquet.ipynb #3c7ca275

@@ -354,7 +354,7 @@ def _with_columns(schema: pa.Schema, more: Sequence[T.StructField]) -> pa.Schema
 
 def _kept(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     "Sure rows as they are written."
-    return pa.RecordBatch.from_arrays([*rows.columns, pa.nulls(rows.num_rows, pa.string())], schema=schema)
+    return pa.RecordBatch.from_arrays([*rows.columns, pa.nulls(rows.num_rows, pa.string())], schema.names)
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #0e5e9495
@@ -379,7 +379,7 @@ def _files_of(plan: ArrowPlan, number: int, of_lines: bool) -> list[Any]:
 def _carry_rows(plan: ArrowPlan, part: RowGroups, suspects: np.ndarray, files: list[Any]) -> None:
     "Carry rows of Parquet files."
     sure, looked, _ = files
-    for rows in rows_of_part(part, plan.schema):
+    for rows in rows_of_part(part, plan.schema, by_number=True):
         are_suspect = are_in(hash_texts(_id_texts(rows, plan)).to_numpy(), suspects)
         if are_suspect.any():
             looked.add(rows.filter(pa.array(are_suspect)))

@@ -3,6 +3,7 @@
 import random
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dedup_nb.base.arrow import LinesOnce, ParquetOnce, hash_texts, read_footers
@@ -47,3 +48,27 @@ def test_footers_tell_rows_and_old_calendars(tmp_path):
         file.close()
     found = read_footers(f"{tmp_path}/{name}" for name in ("new", "old"))
     assert [(f.rows, f.is_legacy) for f in found] == [(2, False), (2, True)]
+
+
+def test_texts_by_number_are_texts_of_the_file_and_only_those_of_its_rows(tmp_path, monkeypatch):
+    given = [["a", "b", None, "secret"], ["c", "a"], [None, None], ["secret", "d"], ["b"]]
+    batches = [pa.record_batch({"t": pa.array(texts, pa.string()).dictionary_encode()}) for texts in given]
+    batches[3] = pa.record_batch({"t": pa.array(given[3])})  # of a file that has no numbers
+    without = [
+        batch.filter(pa.array([text != "secret" for text in texts])) for batch, texts in zip(batches, given)
+    ]
+    wanted = [text for texts in given for text in texts if text != "secret"]
+    for groups in (1, 5):
+        monkeypatch.setattr("dedup_nb.base.arrow._ROW_GROUP", 1 if groups == 5 else 1 << 20)
+        file = ParquetOnce(f"{tmp_path}/{groups}", f"{tmp_path}/x", pa.schema({"t": pa.string()}, {"k": "v"}))
+        for rows in without:
+            file.add(rows)
+        assert file.close() == len(wanted)
+        found = pq.ParquetFile(file.path, read_dictionary=["t"])
+        assert found.metadata.num_row_groups == groups and found.metadata.metadata == {b"k": b"v"}
+        assert (
+            found.read()["t"].to_pylist() == wanted
+            and pq.read_schema(file.path).field("t").type == pa.string()
+        )
+        texts = {text for part in found.read()["t"].chunks for text in part.dictionary.to_pylist()}
+        assert texts == {"a", "b", "c", "d"}

@@ -188,6 +188,22 @@ def test_the_number_of_parts_changes_nothing(spark, source, tmp_path, parts, mon
     assert len(list(Path(tmp_path, "arrow/events").rglob("part-?????.parquet"))) == min(parts, 6)
 
 
+def test_texts_of_rows_that_go_are_in_no_file_of_those_that_stay(spark, tmp_path):
+    rows = spark.range(0, 4000, 1, 2).selectExpr(
+        "string(id % 3900) as event_id",
+        "'f' as event_fingerprint",
+        "if(id >= 3900, 'of a copy', string(id % 7)) as t",
+        "id as n",
+    )
+    rows.write.parquet(f"{tmp_path}/in")
+    run(Config(input=f"{tmp_path}/in", output=f"{tmp_path}/out", carry="arrow", order_by="n"), spark)
+    texts = set()
+    for path in Path(tmp_path, "out/events").rglob("*.parquet"):
+        for part in pq.ParquetFile(path, read_dictionary=["t"]).read()["t"].chunks:
+            texts |= set(part.dictionary.to_pylist())
+    assert texts == {str(n) for n in range(7)}
+
+
 @SLOW
 def test_natural_off_and_a_manifest(spark, source, tmp_path):
     check_both_ways(spark, tmp_path / "off", source, natural="off", synthetic="off")
