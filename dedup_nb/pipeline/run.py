@@ -53,6 +53,7 @@ from dedup_nb.pipeline.carry import (
     Carrier,
     carry_by_arrow,
     choose_carrier,
+    split_by_fingerprint,
     why_not_arrow,
     write_by_arrow,
 )
@@ -289,6 +290,8 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         why = why_not_arrow(job, batch, attempt)
         source, keys = _open_batch(job, batch, by_arrow=why is None)
         carrier = choose_carrier(job, batch, source, keys, attempt, why)
+        if job.manifest and carrier.plan:
+            source = split_by_fingerprint(job.spark, source, keys, carrier.plan)
         progress.done("read", _read_words(batch, source))
         job = job.taking(keys.missing)
         scan, etl = scan_batch(job, source, keys, attempt)

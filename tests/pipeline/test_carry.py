@@ -18,6 +18,7 @@ from runs import SAMPLES
 from dedup_nb import Config, run
 from dedup_nb.base.errors import ConfigError, InputError
 from dedup_nb.pipeline import carry
+from dedup_nb.pipeline import run as run_of
 
 SLOW = pytest.mark.slow
 LONG_AGO = datetime(1400, 1, 1, tzinfo=timezone.utc)
@@ -208,6 +209,35 @@ def test_texts_of_rows_that_go_are_in_no_file_of_those_that_stay(spark, tmp_path
 def test_natural_off_and_a_manifest(spark, source, tmp_path):
     check_both_ways(spark, tmp_path / "off", source, natural="off", synthetic="off")
     check_both_ways(spark, tmp_path / "lake", source, manifest="lake")
+
+
+@SLOW
+@pytest.mark.parametrize("order", ["e, s.u", "s.t"])
+def test_rows_without_a_fingerprint_have_the_same_keys_whoever_reads_them(
+    spark, tmp_path, monkeypatch, order
+):
+    rows = spark.range(0, 3000, 1, 2).selectExpr(
+        "string(id % 2900) as event_id",
+        "case id % 5 when 0 then null when 1 then '' else 'f' || id % 3 end as event_fingerprint",
+        "named_struct('t', nullif(id, 5), 'u', nullif(id % 9, 5)) as s",
+        "timestamp_seconds(3000 - id) as `s.t`",
+        "array(cast(id as decimal(9, 2)), null) as l",
+        "string(id % 4) as e",
+    )
+    rows.write.parquet(f"{tmp_path}/in")
+    split, taken, keys = carry.split_by_fingerprint, [], {}
+    monkeypatch.setattr(carry, "_LARGE", 1)
+    monkeypatch.setattr(
+        run_of, "split_by_fingerprint", lambda *given: taken.append(split(*given)) or taken[-1]
+    )
+    for how in ("spark", "arrow"):
+        output = f"{tmp_path}/{how}"
+        more = dict(manifest="lake", order_by=order)
+        keys[how] = [carried(spark, f"{tmp_path}/in", output, how, **more)[0]]
+        known = spark.read.format("delta").load(f"{output}/manifest").where("kind = 'key'")
+        keys[how] += sorted(map(str, known.select("hi", "lo", "packed", "pair", "fate").collect()))
+    assert keys["arrow"] == keys["spark"] and len(keys["arrow"]) > 2900
+    assert [batch.judged is batch.raw for batch in taken] == [False]
 
 
 @pytest.fixture
