@@ -247,25 +247,17 @@ def _without_unused(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([together])
 
 
-def _table_of(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    "Batches as one table, in which texts by number stay so where all batches have them."
-    columns = []
-    for n, field in enumerate(schema):
-        parts = [batch.column(n) for batch in batches]
-        if all(pa.types.is_dictionary(part.type) for part in parts):
-            columns.append(_without_unused(pa.chunked_array(parts)))
-        else:
-            columns.append(pa.chunked_array([part.cast(field.type) for part in parts]))
-    return pa.table(columns, schema.names).replace_schema_metadata(schema.metadata)
-
-
-def _size(rows: pa.RecordBatch) -> int:
-    "Bytes of the rows, without dictionaries."
-    return sum((c.indices if pa.types.is_dictionary(c.type) else c).nbytes for c in rows.columns)
+def _table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    "Batches of the same columns as one table."
+    table = pa.Table.from_batches(batches)
+    for n, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(n, table.field(n), _without_unused(column))
+    return table
 
 
 # %% ../../nbs/base/60_arrow.ipynb #aeb6c3d5
-_ROW_GROUP = 32 << 20  # bytes of values
+_ROW_GROUP = 32 << 20  # bytes of values, with the dictionaries of their batches
 
 
 class ParquetOnce(_Once):
@@ -276,24 +268,27 @@ class ParquetOnce(_Once):
         self.schema = schema
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
+        self._as_first: pa.Schema | None = None
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, rows: pa.RecordBatch) -> None:
-        "Take rows; they are written when there are enough for a row group."
+        "Take rows, texts by number or not; they are written when there are enough for a row group."
         if rows.num_rows:
+            self._as_first = self._as_first or rows.schema
+            rows = rows.cast(self._as_first)  # now, so that all their bytes are counted
             self._waiting.append(rows)
             self.rows += rows.num_rows
-            self._bytes += _size(rows)
+            self._bytes += rows.nbytes
         if self._bytes >= _ROW_GROUP:
             self._write()
 
     def _write(self) -> None:
-        table = _table_of(self._waiting, self.schema)
-        if self._writer is None:  # the file has texts, however they came
+        if self._writer is None:
+            # without Arrow's own note of the types: its readers would see dictionaries
             options = dict(compression="zstd", store_schema=False)
-            self._writer = pq.ParquetWriter(self._begin(), table.schema, **options)
+            self._writer = pq.ParquetWriter(self._begin(), self._as_first, **options)
             self._writer.add_key_value_metadata(self.schema.metadata or {})
-        self._writer.write_table(table.cast(self._writer.schema))
+        self._writer.write_table(_table_of(self._waiting))
         self._waiting, self._bytes = [], 0
 
     def close(self) -> int:  # its rows

@@ -137,30 +137,34 @@ def parts_of_parquet(footers: Sequence[Footer], size: int) -> tuple[RowGroups, .
 # %% ../../nbs/formats/38_parquet.ipynb #8a65eabff63a45729fe45fb5ade58bdc
 _BATCH = 16 << 20  # bytes of decoded values that are looked at together
 _NUMBERS = pa.dictionary(pa.int32(), pa.string())
+# encodings that Spark notes, those of levels too, where all texts of a column are in its dictionary
+_NUMBERED = {"PLAIN_DICTIONARY", "RLE", "BIT_PACKED"}
 
 
-def _rows_at_once(groups: Sequence[Any], by_number: bool) -> int:
+def _rows_at_once(groups: Sequence[Any], texts: set[str]) -> int:
     "How many rows of these row groups are looked at together."
     size = sum(group.total_byte_size for group in groups)
     rows = sum(group.num_rows for group in groups)
-    most = 1 << 14 if by_number else 1 << 12  # the size is as encoded: texts may be much larger
+    # the size is as encoded: texts that are in a dictionary there, and read as texts, may be much larger
+    most = 1 << 14 if texts and not any(_hides_size(leaf) for leaf in _leaves(groups)) else 1 << 12
     return min(max(_BATCH * rows // max(size, 1), 256), most)
 
 
-_NUMBERED = {
-    "PLAIN_DICTIONARY",
-    "RLE",
-    "BIT_PACKED",
-}  # encodings of Spark where no text is outside the dictionary
+def _leaves(groups: Sequence[Any]) -> Iterator[Any]:
+    for group in groups:
+        yield from (group.column(n) for n in range(group.num_columns))
+
+
+def _hides_size(leaf: Any) -> bool:
+    "Are texts or bytes of this column in a dictionary of whatever size, or somewhere inside another column?"
+    is_plain = leaf.path_in_schema.isidentifier() and "RLE_DICTIONARY" not in leaf.encodings
+    return leaf.physical_type == "BYTE_ARRAY" and not is_plain
 
 
 def _numbered_texts(file: pq.ParquetFile, groups: Sequence[Any]) -> set[str]:
     "The columns of text whose rows are numbers of a dictionary, in all these row groups."
     texts = {field.name for field in file.schema_arrow if field.type == pa.string() and "." not in field.name}
-    for group in groups:
-        columns = (group.column(n) for n in range(group.num_columns))
-        texts &= {column.path_in_schema for column in columns if _NUMBERED.issuperset(column.encodings)}
-    return texts
+    return texts - {c.path_in_schema for c in _leaves(groups) if not _NUMBERED.issuperset(c.encodings)}
 
 
 def rows_of_part(
@@ -174,10 +178,11 @@ def rows_of_part(
             groups = [file.metadata.row_group(number) for number in numbers]
             texts = _numbered_texts(file, groups) if by_number else set()
             kinds = [(f.name, _NUMBERS if f.name in texts else f.type) for f in schema]
+            wanted = pa.schema(kinds, schema.metadata)
+            size = _rows_at_once(groups, texts)
             with open_parquet(path, read_dictionary=list(texts), metadata=file.metadata) as found:
-                size = _rows_at_once(groups, by_number)
-                many = found.iter_batches(size, row_groups=list(numbers), use_threads=False)
-                yield from (fit_rows(rows, pa.schema(kinds, schema.metadata)) for rows in many)
+                for rows in found.iter_batches(size, row_groups=list(numbers), use_threads=False):
+                    yield fit_rows(rows, wanted)
 
 
 # %% ../../nbs/formats/38_parquet.ipynb #3c7ca275

@@ -66,7 +66,15 @@ from dedup_nb.formats.blocks import (
     split_block,
 )
 from ..formats.enriched import CELLS, CSV, sure_events, with_line_ids
-from ..formats.parquet import RowGroups, arrow_type, parts_of_parquet, plain_type, rows_of_part
+from dedup_nb.formats.parquet import (
+    RowGroups,
+    arrow_type,
+    needs_arrow,
+    parts_of_parquet,
+    plain_type,
+    rows_of_part,
+    spark_columns,
+)
 from ..formats.reading import Source
 from ..formats.shred_blocks import TableRules, TablesOnce, shred_block, sum_types
 from .job import Job
@@ -101,21 +109,25 @@ _LOG = logging.getLogger(__name__)
 _IDS = (T.StringType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.BinaryType)
 
 
+def _without_zones(schema: T.StructType) -> T.StructType:
+    "The columns as Arrow finds them where Spark wrote times as INT96."
+    told = re.sub(r'(type|Type)":"timestamp"', r'\1":"timestamp_ntz"', schema.json())
+    return T.StructType.fromJson(json.loads(told))
+
+
 def _strange_column(source: Source, footers: Sequence[Footer]) -> str | None:
     "The first column that Arrow does not surely write as Spark would."
     kinds = {}
-    for field in source.schema:
+    for field, zoneless in zip(source.schema, _without_zones(source.schema)):
         with suppress(KeyError):
-            kinds[field.name] = arrow_type(field.dataType)
+            kinds[field.name] = arrow_type(field.dataType), arrow_type(zoneless.dataType)
     if odd := [name for name in source.columns if name not in kinds]:
         return f"the type of {odd[0]}"
     seen: list[pa.Schema] = []
     for footer in (f for f in footers if f.schema not in seen):
         seen.append(footer.schema)
         for found in footer.schema:
-            kind, wanted = plain_type(found.type), kinds.get(found.name)
-            # times of INT96 come without a zone
-            if kind != wanted and (kind, wanted) != (pa.timestamp("us"), arrow_type(T.TimestampType())):
+            if plain_type(found.type) not in kinds.get(found.name, ()):
                 return f"{found.name} is {found.type} in {footer.path}"
     return None
 
@@ -400,7 +412,7 @@ def _carry_rows(plan: ArrowPlan, part: RowGroups, suspects: np.ndarray, files: l
     for rows in rows_of_part(part, plan.schema, by_number=True):
         are_suspect = are_in(hash_texts(_id_texts(rows, plan)).to_numpy(), suspects)
         if are_suspect.any():
-            looked.add(rows.filter(pa.array(are_suspect)))
+            looked.add(rows.filter(pa.array(are_suspect)).cast(plan.schema))
             rows = rows.filter(pa.array(~are_suspect)) if sure else rows
         if sure:
             sure.add(_kept(rows, sure.schema))
@@ -516,11 +528,6 @@ def carry_by_arrow(
 _LARGE = 200_000  # rows
 
 
-def _lacks_text(column: pa.Array) -> pa.Array:
-    length = pc.binary_length(column.cast(pa.string()))
-    return pc.equal(pc.fill_null(length, 0), 0)
-
-
 def _rows_without(
     numbers: Iterator[pa.RecordBatch], plan: ArrowPlan, fingerprint: str
 ) -> Iterator[pa.RecordBatch]:
@@ -528,24 +535,35 @@ def _rows_without(
     for number in (n for batch in numbers for n in batch.column(0).to_pylist()):
         part: Any = plan.parts[number]
         for rows in rows_of_part(part, plan.schema, by_number=True):
-            few = rows.filter(_lacks_text(rows[fingerprint]))
-            yield few.cast(plan.schema)
+            length = pc.binary_length(rows[fingerprint].cast(pa.string()))
+            is_missing = pc.equal(pc.fill_null(length, 0), 0)
+            yield rows.filter(is_missing).cast(plan.schema)
 
 
-def split_by_fingerprint(spark: SparkSession, source: Source, keys: Keys, plan: ArrowPlan) -> Source:
-    "A large batch of rows, of which Arrow reads those that have no fingerprint."
-    name = keys.fingerprint or ""
-    is_text = name in source.columns and isinstance(source.schema[name].dataType, T.StringType)
-    is_large = (source.listed or 0) >= _LARGE
-    if not (is_large and is_text and keys.missing == "surrogate"):
+def _not_in_keys(source: Source, keys: Keys) -> dict[str, Any]:
+    "The columns that no key needs but a surrogate, as null."
+    paths = [keys.fingerprint, *keys.id, *(path for path, _ in keys.order)]
+    columns = {}
+    for field in source.schema:
+        if not any(f"{path}.".startswith(f"{field.name}.") for path in paths):
+            columns[field.name] = F.lit(None).cast(field.dataType)
+    return columns
+
+
+def split_by_fingerprint(job: Job, source: Source, keys: Keys, plan: ArrowPlan) -> Source:
+    "A large batch, of which Spark reads only the columns that keys need, and Arrow rows without a fingerprint."
+    name, footers = keys.fingerprint or "", source.footers or ()
+    kind = source.schema[name].dataType if name in source.columns else None
+    needs_all = job.places.input.entities or needs_arrow(footers)  # to know what is an event, or to read it
+    is_large = sum(footer.rows for footer in footers) >= _LARGE
+    others = _not_in_keys(source, keys)
+    if needs_all or not (is_large and others and isinstance(kind, T.StringType) and plan.schema):
         return source
-    needed = [f"{path}." for path in (name, *keys.id, *(path for path, _ in keys.order))]
-    others = (f for f in source.schema if not any(path.startswith(f"{f.name}.") for path in needed))
-    empty = {f.name: F.lit(None).cast(f.dataType) for f in others}
-    most = source.raw.where(F.col(quoted(name)) != "").withColumns(empty)
-    work = partial(_in_task, work=partial(_rows_without, plan=plan, fingerprint=name))
+    most = source.raw.where(F.length(quoted(name)) > 0).withColumns(others)
+    find = partial(_rows_without, plan=plan, fingerprint=name)
     number = len(plan.parts)
-    few = spark.range(0, number, 1, number).mapInArrow(work, source.schema)
+    tasks = job.spark.range(0, number, 1, number)
+    few = tasks.mapInArrow(partial(_in_task, work=find), spark_columns(plan.schema))
     return replace(source, judged=most.unionByName(with_ids(few, keys)))
 
 

@@ -290,8 +290,8 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         why = why_not_arrow(job, batch, attempt)
         source, keys = _open_batch(job, batch, by_arrow=why is None)
         carrier = choose_carrier(job, batch, source, keys, attempt, why)
-        if job.manifest and carrier.plan:
-            source = split_by_fingerprint(job.spark, source, keys, carrier.plan)
+        if job.manifest and carrier.plan and keys.missing == "surrogate":
+            source = split_by_fingerprint(job, source, keys, carrier.plan)
         progress.done("read", _read_words(batch, source))
         job = job.taking(keys.missing)
         scan, etl = scan_batch(job, source, keys, attempt)

@@ -50,6 +50,18 @@ def test_footers_tell_rows_and_old_calendars(tmp_path):
     assert [(f.rows, f.is_legacy) for f in found] == [(2, False), (2, True)]
 
 
+def test_no_file_waits_for_more_than_its_bytes(tmp_path, monkeypatch):
+    "A few rows of a large dictionary, or texts that another part of the file has by number."
+    monkeypatch.setattr("dedup_nb.base.arrow._ROW_GROUP", 1 << 20)
+    large = pa.array([f"{n:0200}" for n in range(5000)]).dictionary_encode()
+    for first in (large, large.cast(pa.string())):
+        file = ParquetOnce(f"{tmp_path}/a", f"{tmp_path}/x", pa.schema({"t": pa.string()}))
+        for column in (first[:1], *[large[:1]] * 20, pa.array([0] * 9000).cast(pa.string())):
+            file.add(pa.record_batch({"t": column}))
+            assert sum(rows.nbytes for rows in file._waiting) < 2 << 20
+        assert file.close() == 9021
+
+
 def test_texts_by_number_are_texts_of_the_file_and_only_those_of_its_rows(tmp_path, monkeypatch):
     given = [["a", "b", None, "secret"], ["c", "a"], [None, None], ["secret", "d"], ["b"]]
     batches = [pa.record_batch({"t": pa.array(texts, pa.string()).dictionary_encode()}) for texts in given]
