@@ -2281,6 +2281,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                          'dedup_nb.pipeline.carry._in_the_way': ( '06_pipeline/carry.html#_in_the_way',
                                                                                   'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._kept': ('06_pipeline/carry.html#_kept', 'dedup_nb/pipeline/carry.py'),
+                                         'dedup_nb.pipeline.carry._may_split': ( '06_pipeline/carry.html#_may_split',
+                                                                                 'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._not_in_keys': ( '06_pipeline/carry.html#_not_in_keys',
                                                                                    'dedup_nb/pipeline/carry.py'),
                                          'dedup_nb.pipeline.carry._old_arrow': ( '06_pipeline/carry.html#_old_arrow',

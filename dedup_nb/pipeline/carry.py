@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+# %% ../../nbs/06_pipeline/45_carry.ipynb #5a1df1cc
 from dedup_nb.base.arrow import (
     SPARK_COLUMNS,
     Footer,
@@ -550,20 +551,32 @@ def _not_in_keys(source: Source, keys: Keys) -> dict[str, Any]:
     return columns
 
 
-def split_by_fingerprint(job: Job, source: Source, keys: Keys, plan: ArrowPlan) -> Source:
-    "A large batch, of which Spark reads only the columns that keys need, and Arrow rows without a fingerprint."
-    name, footers = keys.fingerprint or "", source.footers or ()
-    kind = source.schema[name].dataType if name in source.columns else None
-    needs_all = job.places.input.entities or needs_arrow(footers)  # to know what is an event, or to read it
-    is_large = sum(footer.rows for footer in footers) >= _LARGE
-    others = _not_in_keys(source, keys)
-    if needs_all or not (is_large and others and isinstance(kind, T.StringType) and plan.schema):
+def _may_split(job: Job, source: Source, keys: Keys) -> bool:
+    "Is it a large batch, and are most columns for those rows alone that have no fingerprint?"
+    name, footers = keys.fingerprint, source.footers or ()
+    return (
+        job.manifest is not None
+        and keys.missing == "surrogate"
+        and not job.places.input.entities  # they tell what is an event
+        and not needs_arrow(footers)  # which reads all columns of any row
+        and sum(footer.rows for footer in footers) >= _LARGE
+        and name in source.columns
+        and isinstance(source.schema[name].dataType, T.StringType)
+    )
+
+
+def split_by_fingerprint(job: Job, source: Source, keys: Keys, plan: ArrowPlan | None) -> Source:
+    "The rows of a batch, of which Spark reads the columns of keys, and Arrow rows without a fingerprint."
+    if plan is None or plan.schema is None or not _may_split(job, source, keys):
         return source
-    most = source.raw.where(F.length(quoted(name)) > 0).withColumns(others)
+    name = str(keys.fingerprint)
     find = partial(_rows_without, plan=plan, fingerprint=name)
     number = len(plan.parts)
     tasks = job.spark.range(0, number, 1, number)
     few = tasks.mapInArrow(partial(_in_task, work=find), spark_columns(plan.schema))
+    most = source.raw.where(F.length(quoted(name)) > 0)
+    if unused := _not_in_keys(source, keys):
+        most = most.withColumns(unused)
     return replace(source, judged=most.unionByName(with_ids(few, keys)))
 
 

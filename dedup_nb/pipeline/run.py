@@ -290,11 +290,9 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         why = why_not_arrow(job, batch, attempt)
         source, keys = _open_batch(job, batch, by_arrow=why is None)
         carrier = choose_carrier(job, batch, source, keys, attempt, why)
-        if job.manifest and carrier.plan and keys.missing == "surrogate":
-            source = split_by_fingerprint(job, source, keys, carrier.plan)
         progress.done("read", _read_words(batch, source))
         job = job.taking(keys.missing)
-        scan, etl = scan_batch(job, source, keys, attempt)
+        scan, etl = scan_batch(job, split_by_fingerprint(job, source, keys, carrier.plan), keys, attempt)
         erased = find_erased(job.spark, job.output, batch.batch_id, job.ledger)
         if erased is not None:
             scan = with_erased_ids(scan, source, keys, erased, attempt)
