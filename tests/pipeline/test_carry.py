@@ -243,7 +243,7 @@ def test_rows_without_a_fingerprint_have_the_same_keys_whoever_reads_them(
         known = spark.read.format("delta").load(f"{output}/manifest").where("kind = 'key'")
         keys[how] += sorted(map(str, known.select("hi", "lo", "packed", "pair", "fate").collect()))
     assert keys["arrow"] == keys["spark"] and len(keys["arrow"]) > 2900
-    assert [batch.judged is batch.raw for batch in taken] == [False]
+    assert [batch.judged is batch.raw for batch in taken] == [True, False]  # by Spark, by Arrow
 
 
 @SLOW
