@@ -251,10 +251,11 @@ def test_entities_are_judged_before_a_manifest_knows_their_events(spark, tmp_pat
     write_lines(tmp_path / "lines/run=1/a", *(line(page_title=t) for t in "abc"))
     [made] = run(Config(input=f"{tmp_path}/lines", output=f"{tmp_path}/rows", manifest="none"), spark).batches
     rows = spark.read.parquet(f"{tmp_path}/rows/events/*/*")
-    broken = F.expr("if(page_title = 'b', '{', contexts) as contexts")
-    rows.select(
-        *(broken if c == "contexts" else c for c in rows.columns if c != "original_event_id")
-    ).write.parquet(f"{tmp_path}/in")
+    broken = F.expr("if(page_title = 'b', '{', contexts)")
+    rows = rows.drop("original_event_id").withColumns(
+        {"contexts": broken, "event_fingerprint": F.col("page_title")}
+    )
+    rows.write.parquet(f"{tmp_path}/in")
     monkeypatch.setattr(carry, "_LARGE", 1)
     settings = dict(input=f"{tmp_path}/in", output=f"{tmp_path}/out", output_format="shredded")
     [done] = run(Config(**settings, input_format="parquet", manifest="lake"), spark).batches
