@@ -10,6 +10,7 @@ __all__ = [
     "are_in",
     "naming",
     "open_parquet",
+    "rows_at",
     "Footer",
     "read_footers",
     "ParquetOnce",
@@ -151,6 +152,17 @@ def open_parquet(
     # a column is read piece by piece from a disk; from a store all of a row group comes at once
     how = {"buffer_size": 1 << 16} if isinstance(fs, pafs.LocalFileSystem) else {"pre_buffer": True}
     return pq.ParquetFile(inner, filesystem=fs, coerce_int96_timestamp_unit="us", **how, **options)
+
+
+def rows_at(
+    place: pa.Table | Sequence[str],  # the rows themselves, or the paths of Parquet files
+) -> Iterator[pa.RecordBatch]:
+    "The rows of a table or of files, batch by batch."
+    if isinstance(place, pa.Table):
+        yield from place.to_batches()
+        return
+    for path in place:
+        yield from open_parquet(path).iter_batches()
 
 
 # %% ../../nbs/base/60_arrow.ipynb #9a1e8f9f

@@ -167,6 +167,7 @@ def _fill_batch(job: Job, batch: Batch) -> Iterator[dict[str, Any]]:
         job = job.taking(keys.missing)
         check_columns(source.schema, job.recipe, keys)
         try:
+            attempt = attempt.sized(source.listed, batch.bytes)
             scan = scan_keys(source, keys, attempt, texts=True)
         except Exception as wrong:
             raise explain_read_error(wrong, batch) or wrong from wrong

@@ -21,9 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +39,7 @@ from dedup_nb.base.arrow import (
     are_in,
     hash_texts,
     open_parquet,
+    rows_at,
 )
 from ..base.config import Output, is_on_databricks
 from ..base.errors import ConfigError, first_line
@@ -54,7 +53,7 @@ from dedup_nb.base.spark import (
     reading,
     setting_of,
 )
-from ..base.storage import check_writable, escaped, filesystem, names_in, path_below
+from ..base.storage import check_writable, escaped, filesystem, names_in
 from ..formats.batches import Batch
 from dedup_nb.formats.blocks import (
     TextPart,
@@ -79,7 +78,7 @@ from dedup_nb.formats.parquet import (
 from ..formats.reading import Source
 from ..formats.shred_blocks import TableRules, TablesOnce, shred_block, sum_types
 from .job import Job
-from .write import Attempt, Carried, Kept, attempt_name, write_rows
+from .write import Attempt, Carried, Kept, Staged, attempt_name, write_rows
 from ..rules.keys import Keys, rows_of, with_ids
 
 
@@ -454,10 +453,10 @@ def _carry_part(plan: ArrowPlan, number: int, suspects: np.ndarray) -> list[Any]
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #d6727ca2
 def _carry_parts(
-    numbers: Iterator[pa.RecordBatch], plan: ArrowPlan, hashes: Sequence[str]
+    numbers: Iterator[pa.RecordBatch], plan: ArrowPlan, hashes: pa.Table | Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     "Carry the parts of these numbers."
-    known = [open_parquet(path).read(["_dd_hash"])["_dd_hash"].to_numpy() for path in hashes]
+    known = [rows["_dd_hash"].to_numpy() for rows in rows_at(hashes)]
     suspects = np.sort(np.concatenate([np.empty(0, np.int64), *known]))
     for number in (n for batch in numbers for n in batch.column(0).to_pylist()):
         found = [[n] for n in _carry_part(plan, number, suspects)]
@@ -484,22 +483,16 @@ def _in_tasks(
     return [row.asDict() for row in rows]
 
 
-def _paths_of(staged: DataFrame, attempt: Attempt) -> list[str]:
-    below = (path_below(attempt.output, unquote(path)) for path in staged.inputFiles())
-    return [f"{attempt.output}/{path}" for path in below]
-
-
 # %% ../../nbs/06_pipeline/45_carry.ipynb #b89cf2ee
 def carry_by_arrow(
     spark: SparkSession,
     plan: ArrowPlan,
     source: Source,
     keys: Keys,
-    hashes: DataFrame,  # `_dd_hash` of the suspect ids, staged
-    attempt: Attempt,
+    hashes: Staged,  # `_dd_hash` of the suspect ids
 ) -> Carried:
     "Set the suspect rows of a batch aside, and write the others if the plan says so, in one pass."
-    work = partial(_carry_parts, plan=plan, hashes=_paths_of(hashes, attempt))
+    work = partial(_carry_parts, plan=plan, hashes=hashes.place)
     told = "sure long, suspects long, left long, types string"
     done = _in_tasks(spark, len(plan.parts), work, told)  # a row a part
     sure, suspects, left = (sum(row[name] for row in done) for name in ("sure", "suspects", "left"))
@@ -515,7 +508,7 @@ def carry_by_arrow(
         looked = with_ids(looked, keys)
     # where Spark writes the others it takes them by their ids, and lines that are no events are among them
     if plan.sure is None:
-        looked = rows_of(looked, hashes, broadcast=True)
+        looked = rows_of(looked, hashes.frame, broadcast=True)
     events = None
     if left and plan.tables:
         events = reading(spark).text(escaped(plan.left))
@@ -581,10 +574,10 @@ def split_by_fingerprint(job: Job, source: Source, keys: Keys, plan: ArrowPlan |
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #acae54e37e7d407bbb7b55eff062a284
-def _read_values(paths: Sequence[str], name: str) -> pa.Table:
+def _read_values(staged: pa.Table | Sequence[str], name: str) -> pa.Table:
     "The values for the rows of the file of this name, in the order of its rows."
     found = []
-    for rows in chain.from_iterable(open_parquet(path).iter_batches() for path in paths):
+    for rows in rows_at(staged):
         place = rows.column(PLACE)
         rows = rows.append_column("_dd_row", place.field("row_index"))
         found.append(rows.filter(pc.equal(place.field("file_name"), name)))
@@ -628,7 +621,7 @@ def _write_parts(
     numbers: Iterator[pa.RecordBatch],
     plan: ArrowPlan,
     names: Sequence[str],  # of the files that were set aside
-    values: Sequence[str],  # paths
+    values: pa.Table | Sequence[str],
     folders: Mapping[str, pa.Schema],  # for those that stay, and those that go
 ) -> Iterator[pa.RecordBatch]:
     "Write what was decided of the rows of each file to two of its own."
@@ -658,8 +651,8 @@ def write_by_arrow(
     more = {"events": _ORIGINAL, "dropped": values.schema["dedup"]}
     schemas = {area: _with_columns(columns, [field]) for area, field in more.items()}
     folders = {f"{attempt.folder(area)}/{attempt.token}": schema for area, schema in schemas.items()}
-    names = names_in(plan.suspects) if attempt.staged_rows(staged) else []
-    work = partial(_write_parts, plan=plan, names=names, values=_paths_of(staged, attempt), folders=folders)
+    names = names_in(plan.suspects) if staged.rows else []
+    work = partial(_write_parts, plan=plan, names=names, values=staged.place, folders=folders)
     done = _in_tasks(spark, len(names), work, "events long, dropped long") if names else []
     for area, schema in schemas.items():
         if not any(row[area] for row in done):  # a file without rows says the columns

@@ -286,7 +286,7 @@ def _count_written(
     bad = count_rows(spark, attempt, files["bad"], "text")
     dropped = count_rows(spark, attempt, files["dropped"], "parquet")
     if kept.staged is not None:
-        events = attempt.staged_rows(kept.staged)
+        events = kept.staged.rows
     elif output.format == "shredded":
         lines = count_by_folder(spark, attempt, files["events"])
         events = lines.pop(events_folder(output.layout), 0)
@@ -547,7 +547,7 @@ def finish(
     counts = _check_counts(job, b, written.kept, files)
     check_alone(attempt, files, b.before.get("attempt"), areas)
     if written.kept.staged is not None:
-        files["events"] = _move_into_table(job, b, written.kept.staged)
+        files["events"] = _move_into_table(job, b, written.kept.staged.frame)
     progress.done("commit", sum_in_words(counts))
     metrics = _measure(job, b, written, counts, files, progress)
     _write_metrics(attempt, metrics)

@@ -33,7 +33,7 @@ __all__ = [
 # %% ../../nbs/06_pipeline/40_decide.ipynb #f653e523
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -53,7 +53,7 @@ from ..manifest.protocol import Manifest, check_rerun
 from .carry import Carrier
 from .erased import erased_ids, mark_erased, without_forgotten
 from .job import Job
-from .write import Attempt, Carried
+from .write import Attempt, Carried, Staged
 from ..rules.cross_batch import KEY, id_key, pair_key
 from ..rules.deduplicate import decide
 from dedup_nb.rules.keys import (
@@ -136,8 +136,7 @@ class Tally:
 class Scan:
     "What the narrow scan gives."
 
-    ids: DataFrame  # `_dd_hash` of the ids that need a look because of this batch alone
-    found: int  # how many those are
+    ids: Staged  # `_dd_hash` of the ids that need a look because of this batch alone
     hours: tuple[int | None, ...]  # median hours, see `time_of_batch`
     read: int  # rows
 
@@ -187,7 +186,7 @@ def scan_ids(
     one = rows.sparkSession.range(1).selectExpr("'' as _dd_id", "false as _dd_look")
     staged = attempt.stage(suspect_ids(counted.unionByName(one), natural), "ids")
     counts = _seen_by(watch, rows, numbers)
-    return Scan(staged, attempt.staged_rows(staged), _median_hours(counts), counts["rows"])
+    return Scan(staged, _median_hours(counts), counts["rows"])
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #844a1a3a
@@ -219,7 +218,7 @@ def _stage_keys(
     checksum = F.expr(f"coalesce(bit_xor(if(_dd_good, {_PAIR_HASH}, 0)), 0) as checksum")
     watch = Observation("keys")
     counts = [*_row_counts(), real, checksum, *_medians(hours, source)]
-    staged = attempt.stage(keyed.observe(watch, *counts), "keys")
+    staged = attempt.stage(keyed.observe(watch, *counts), "keys").frame
     return staged, ["_dd_hash", *columns], _seen_by(watch, keyed, counts)
 
 
@@ -252,8 +251,7 @@ def scan_keys(
     repeated = attempt.stage(by_id.where("several or look"), "repeated")
     good = in_one_partition_if_small(staged.where("_dd_good").select(*columns), tally.good)
     scan = KeyScan(
-        repeated.select("_dd_hash"),
-        attempt.staged_rows(repeated),
+        repeated,
         _median_hours(counts),
         tally.read,
         tally,
@@ -263,15 +261,15 @@ def scan_keys(
         counts["checksum"],
         _kind_of_fingerprints(keys, counts),
     )
-    if scan.found:
-        return _with_distinct_pairs(scan, repeated, columns)
+    if repeated.rows:
+        return _with_distinct_pairs(scan, columns)
     return scan
 
 
-def _with_distinct_pairs(scan: KeyScan, repeated: DataFrame, columns: Sequence[str]) -> KeyScan:
+def _with_distinct_pairs(scan: KeyScan, columns: Sequence[str]) -> KeyScan:
     "One row per pair. Most ids have one row, which is one: only the others are brought together."
-    several = repeated.where("several").select("_dd_hash")
-    several = in_one_partition_if_small(several, scan.found)
+    several = scan.ids.frame.where("several").select("_dd_hash")
+    several = in_one_partition_if_small(several, scan.ids.rows)
     alone = scan.pairs.join(several, "_dd_hash", "left_anti")
     rows = scan.keys.join(several, "_dd_hash", "left_semi")
     of_row = [c for c in ("own", "hour", "place") if c in columns]
@@ -366,8 +364,9 @@ def look_back(
     if job.applies and before:
         now = {"settings": job.deciding, "pairs": scan.number, "checksum": scan.checksum}
         check_rerun(claim, before, now, manifest.store.exclusive)
-    known = attempt.stage(manifest.known(claim, scan.pairs, scan.number).keys, "known")
-    found = attempt.staged_rows(known)
+    # of an id that a robot took there may be many
+    staged = attempt.stage_unless_many(manifest.known(claim, scan.pairs, scan.number).keys, "known")
+    known, found = staged.frame, staged.rows
     # joins with what is surely empty cost nothing
     known = in_one_partition_if_small(known, found) if found else known.limit(0)
     newer: list[str] = []
@@ -385,9 +384,17 @@ def look_back(
 class SuspectIds:
     "The ids that need a look."
 
-    hashes: DataFrame  # `_dd_hash`
-    number: int
-    broadcast: bool  # are they few enough to be sent to every worker?
+    hashes: Staged  # `_dd_hash`
+
+    @property
+    def number(self) -> int:
+        "How many there are."
+        return self.hashes.rows
+
+    @property
+    def broadcast(self) -> bool:
+        "Are they few enough to be sent to every worker?"
+        return self.number <= BROADCAST_LIMIT
 
     @property
     def words(self) -> str:
@@ -398,10 +405,9 @@ class SuspectIds:
 
 def with_erased_ids(scan: Scan, source: Source, keys: Keys, erased: DataFrame, attempt: Attempt) -> Scan:
     "The scan with a look at what was erased; what left the manifest for it does not come back."
-    named = attempt.stage(erased_ids(source, keys, erased), "erased")
-    ids = scan.ids.unionAll(named.select("_dd_hash"))
-    ids = attempt.stage(ids.distinct(), "looked_at")
-    scan = replace(scan, ids=ids, found=attempt.staged_rows(ids))
+    named = attempt.stage(erased_ids(source, keys, erased), "erased").frame
+    ids = scan.ids.frame.select("_dd_hash").unionAll(named.select("_dd_hash"))
+    scan = replace(scan, ids=attempt.stage(ids.distinct(), "looked_at"))
     if isinstance(scan, KeyScan):
         return replace(scan, pairs=without_forgotten(scan.pairs, named))
     return scan
@@ -413,22 +419,23 @@ def ids_to_look_at(
     attempt: Attempt,
 ) -> SuspectIds:
     "Find the ids that repeat here, or that earlier batches had."
-    ids, number = scan.ids, scan.found
-    if earlier and earlier.found:
-        others = earlier.scan.keys.join(ids, "_dd_hash", "left_anti")  # each of these ids has one row
-        seen = others.join(earlier.known.select(*KEY), KEY, "left_semi").select("_dd_hash")
-        ids = attempt.stage(ids.unionAll(seen), "ids")
-        number = attempt.staged_rows(ids)
-    return SuspectIds(ids, number, number <= BROADCAST_LIMIT)
+    if not (earlier and earlier.found):
+        return SuspectIds(scan.ids)
+    ids = scan.ids.frame.select("_dd_hash")
+    others = earlier.scan.keys.join(ids, "_dd_hash", "left_anti")  # each of these ids has one row
+    seen = others.join(earlier.known.select(*KEY), KEY, "left_semi").select("_dd_hash")
+    return SuspectIds(attempt.stage(ids.unionAll(seen), "ids"))
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #e4fb4dd8
-def _stage_wide(rows: DataFrame, name: str, attempt: Attempt, width: int) -> DataFrame:
+def _stage_hashes(
+    rows: DataFrame, width: int, stage: Callable[[DataFrame, str], Staged], name: str
+) -> Staged:
     "Stage rows for which so many columns are hashed."
     # of wide rows this is more code than Java compiles in one piece: Spark would try in vain at each batch
     in_pieces = {"spark.sql.codegen.wholeStage": "false"} if width > 100 else {}
     with held(rows.sparkSession, in_pieces):
-        return attempt.stage(rows, name)
+        return stage(rows, name)
 
 
 def _hash_ties(staged: DataFrame, columns: DataFrame, attempt: Attempt) -> DataFrame:
@@ -439,12 +446,12 @@ def _hash_ties(staged: DataFrame, columns: DataFrame, attempt: Attempt) -> DataF
     rows = columns.join(tied, PLACE, "left_semi")
     whole = hash_of(rows.drop(PLACE)).alias("_dd_hash")
     hashes = rows.select(PLACE, whole)
-    hashes = _stage_wide(hashes, "ties", attempt, len(columns.columns))
-    if not attempt.staged_rows(hashes):
+    ties = _stage_hashes(hashes, len(columns.columns), attempt.stage, "ties")
+    if not ties.rows:
         return staged
     row = F.coalesce("_dd_hash", "_dd_at.row")
     at = F.col("_dd_at").withField("row", row)
-    return staged.join(hashes, PLACE, "left").withColumn("_dd_at", at).drop("_dd_hash")
+    return staged.join(ties.frame, PLACE, "left").withColumn("_dd_at", at).drop("_dd_hash")
 
 
 def _in_place(staged: DataFrame, number: int) -> DataFrame:
@@ -490,7 +497,10 @@ def stage_suspects(
 ) -> Suspects:
     "Stage the rows of the suspect ids: the good ones, with their keys, and those that are no events."
     watch = Observation("suspects")
-    rows = rows_of(source.raw, ids.hashes, broadcast=ids.broadcast) if carried is None else carried.suspects
+    if carried is None:
+        rows = rows_of(source.raw, ids.hashes.frame, broadcast=ids.broadcast)
+    else:
+        rows = carried.suspects
     decoded = source.decode(rows).drop("_dd_look")
     observed = decoded.observe(watch, *_row_counts())
     columns = None
@@ -499,22 +509,22 @@ def stage_suspects(
     if PLACE in decoded.columns and not numbered:
         columns = decoded.select(*map(quoted, source.columns), PLACE)
         keyed = with_keys_alone(observed, keys).select(*_KEYS, PLACE)
-        staged = _stage_wide(keyed, "suspects", attempt, len(source.columns))
-        ordered = _hash_ties(staged, columns, attempt)
+        staged = _stage_hashes(keyed, len(source.columns), attempt.stage, "suspects")
+        ordered = _hash_ties(staged.frame, columns, attempt)
     else:
         keyed = with_keys(observed, keys)
         keyed = keyed if job.applies else keyed.select(*_KEYS)  # where nothing moves these are enough
-        ordered = staged = _stage_wide(keyed, "suspects", attempt, len(source.columns))
-    number = attempt.staged_rows(staged)
-    bad = number - _seen_by(watch, decoded, _row_counts())["good"]
+        staged = _stage_hashes(keyed, len(source.columns), attempt.stage_in_files, "suspects")
+        ordered = staged.frame
+    bad = staged.rows - _seen_by(watch, decoded, _row_counts())["good"]
     good = ordered.where("_dd_good").drop("_dd_good")
     if numbered:
-        good = distinct_with_counts(in_one_partition_if_small(good, number))
+        good = distinct_with_counts(in_one_partition_if_small(good, staged.rows))
     else:
-        good = _in_place(good, number)
+        good = _in_place(good, staged.rows)
     tally = Tally(scan.read, scan.read - bad)
     check_some_good(job, source, tally, attempt.batch_id)
-    return Suspects(good, staged.where("not _dd_good"), tally, columns)
+    return Suspects(good, staged.frame.where("not _dd_good"), tally, columns)
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #529db46e
@@ -605,8 +615,8 @@ class Decisions:
 
 def _stage_decisions(decisions: DataFrame, attempt: Attempt, name: str) -> Decisions:
     staged = attempt.stage(decisions, name)
-    staged = in_one_partition_if_small(staged, attempt.staged_rows(staged))
-    return Decisions(staged, _count_decisions(staged))
+    pairs = in_one_partition_if_small(staged.frame, staged.rows)
+    return Decisions(pairs, _count_decisions(pairs))
 
 
 def decide_suspects(

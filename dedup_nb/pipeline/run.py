@@ -142,7 +142,7 @@ def _works_of_spark(job: Job, b: DecidedBatch) -> _Works:
         stay = all_but_decided(b.suspects.whole(rows), pairs, b.source, output)
     else:
         stay = rows_that_stay(decided, b.source, b.keys, output)
-    sure = b.source, b.ids.hashes, b.ids.broadcast
+    sure = b.source, b.ids.hashes.frame, b.ids.broadcast
     wide = b.before.get("wide_columns")
     carried = b.carried if b.carrier.is_arrow else None
     return {
@@ -269,14 +269,14 @@ def _read_commit(job: Job, batch_id: str) -> dict[str, Any]:  # empty without on
 
 
 def _carry(
-    job: Job, carrier: Carrier, source: Source, keys: Keys, ids: SuspectIds, attempt: Attempt
+    job: Job, carrier: Carrier, source: Source, keys: Keys, ids: SuspectIds
 ) -> tuple[Carrier, Carried | None]:  # who does, after all; what Arrow set aside
     "Let Arrow write what is sure, if it may, and set the suspects aside."
     if carrier.plan is None or not (carrier.is_arrow or ids.number):
         return carrier, None
     if not ids.broadcast:
         return Carrier(why="too many suspects" if carrier.is_arrow else carrier.why), None
-    return carrier, carry_by_arrow(job.spark, carrier.plan, source, keys, ids.hashes, attempt)
+    return carrier, carry_by_arrow(job.spark, carrier.plan, source, keys, ids.hashes)
 
 
 def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
@@ -289,10 +289,12 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         before = _read_commit(job, batch.batch_id)
         why = why_not_arrow(job, batch, attempt)
         source, keys = _open_batch(job, batch, by_arrow=why is None)
+        attempt = attempt.sized(source.listed, batch.bytes)
         carrier = choose_carrier(job, batch, source, keys, attempt, why)
         progress.done("read", _read_words(batch, source))
         job = job.taking(keys.missing)
         scan, etl = scan_batch(job, split_by_fingerprint(job, source, keys, carrier.plan), keys, attempt)
+        attempt = attempt.sized(scan.read, batch.bytes)
         erased = find_erased(job.spark, job.output, batch.batch_id, job.ledger)
         if erased is not None:
             scan = with_erased_ids(scan, source, keys, erased, attempt)
@@ -302,7 +304,7 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         known = earlier.known if earlier and earlier.found else None
         ids = ids_to_look_at(scan, earlier, attempt)
         progress.done("suspects", ids.words)
-        carrier, carried = _carry(job, carrier, source, keys, ids, attempt)
+        carrier, carried = _carry(job, carrier, source, keys, ids)
         suspects = stage_suspects(job, source, keys, scan, ids, attempt, carried)
         decisions = decide_suspects(job, suspects.rows, keys, attempt, known, erased)
         words = decision_words(decisions.counts, suspects.tally)

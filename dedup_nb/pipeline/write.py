@@ -9,6 +9,7 @@ __all__ = [
     "EventsTable",
     "replace_in_table",
     "own_areas",
+    "Staged",
     "Attempt",
     "attempt_folder",
     "folder_in_attempt",
@@ -47,6 +48,7 @@ from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, DataFrameWriterV2, SparkSession
 from pyspark.sql import functions as F
@@ -299,11 +301,36 @@ def _make_clustered(table: EventsTable, rows: DataFrame) -> None:
 # %% ../../nbs/06_pipeline/30_write.ipynb #c0f33bcb
 AREAS = ("events", "dropped", "bad", "verdicts", "retractions")
 _ATTEMPT = "attempt"  # a column more, where the folders of an attempt are partitions
+_FEW_ROWS, _FEW_BYTES = 20_000, 64 << 20  # of a batch whose keys stay in memory
 
 
 def own_areas(output_format: str) -> list[str]:
     "The areas in which files are ours to list and to remove: a table looks after its own."
     return [area for area in AREAS if area != "events" or output_format not in ("delta", "table")]
+
+
+@dataclass(frozen=True)
+class Staged:
+    "Rows that were computed once, for the steps after it."
+
+    frame: DataFrame
+    output: str  # the run's output folder, absolute
+    table: pa.Table | None = None  # the rows, if they are few; None: they lie in files
+
+    @cached_property
+    def rows(self) -> int:
+        "Their number; of files, the footers say it."
+        if self.table is not None:
+            return self.table.num_rows
+        return rows_in_parquet(self.output, self._files())
+
+    @property
+    def place(self) -> pa.Table | list[str]:
+        "Where Arrow finds them, see `rows_at`."
+        return [f"{self.output}/{path}" for path in self._files()] if self.table is None else self.table
+
+    def _files(self) -> list[str]:
+        return [path_below(self.output, unquote(path)) for path in self.frame.inputFiles()]
 
 
 @dataclass(frozen=True)
@@ -313,11 +340,20 @@ class Attempt:
     output: str  # the run's output folder, absolute
     batch_id: str
     token: str  # unique to this attempt; never part of the data
+    is_small: bool = False  # has the batch few rows? Their keys stay in memory between two steps
 
     @classmethod
     def new(cls, output: str, batch_id: str) -> "Attempt":
         "Begin an attempt with a token nobody else has."
         return cls(output, batch_id, uuid.uuid4().hex[:12])
+
+    def sized(
+        self,
+        rows: int | None,  # of the batch; None: nobody counted them yet
+        size: int,  # bytes
+    ) -> "Attempt":
+        "The attempt, with what is known now of its batch."
+        return replace(self, is_small=rows is not None and rows <= _FEW_ROWS and size <= _FEW_BYTES)
 
     def folder(self, area: str) -> str:
         "The folder of one kind of output for this batch: of all attempts at it."
@@ -333,18 +369,29 @@ class Attempt:
         "The folder of the run's record: metrics, report, commit."
         return f"{self.output}/runs/{self.batch_id}"
 
-    def stage(self, frame: DataFrame, name: str) -> DataFrame:
-        "Write a frame beside the output and read it back, so that it is computed once."
-        return stage_parquet(frame, f"{self.staging}/{name}")
-
-    def staged_rows(
+    def stage(
         self,
-        staged: DataFrame,  # from `stage`
-    ) -> int:
-        "The number of its rows, by the footers of its files."
-        return rows_in_parquet(
-            self.output, (path_below(self.output, unquote(path)) for path in staged.inputFiles())
-        )
+        frame: DataFrame,  # keys: at most as many rows as the batch has, and few columns
+        name: str,
+    ) -> Staged:
+        "Compute a frame once: in memory if the batch is small, else in files beside the output."
+        return self._held(frame, frame.toArrow()) if self.is_small else self.stage_in_files(frame, name)
+
+    def stage_unless_many(self, frame: DataFrame, name: str) -> Staged:
+        "The same for rows that a small batch may have many of, too: those go to files."
+        if self.is_small:
+            table = frame.limit(_FEW_ROWS + 1).toArrow()
+            if table.num_rows <= _FEW_ROWS:
+                return self._held(frame, table)
+        return self.stage_in_files(frame, name)
+
+    def _held(self, frame: DataFrame, table: pa.Table) -> Staged:
+        held = frame.sparkSession.createDataFrame(table, frame.schema.toNullable())
+        return Staged(held, self.output, table)
+
+    def stage_in_files(self, frame: DataFrame, name: str) -> Staged:
+        "Write a frame beside the output and read it back, whatever its size."
+        return Staged(stage_parquet(frame, f"{self.staging}/{name}"), self.output)
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #24c8a3e8
@@ -704,7 +751,7 @@ class Carried:
 class Kept:
     "What became of the kept rows of a batch."
 
-    staged: DataFrame | None = None  # set aside, for the one transaction of a table
+    staged: Staged | None = None  # set aside, for the one transaction of a table
     types: Sequence[TypeRow] = ()  # of the entities
     wide: _WideColumns | None = None
 
@@ -764,7 +811,7 @@ def write_kept(
     clean = sure.select("value") if lines else clean_rows(sure, source.columns)
     rows = clean.unionAll(stay)
     if output.format in ("delta", "table"):
-        return Kept(attempt.stage(rows, "kept"))
+        return Kept(attempt.stage_in_files(rows, "kept"))
     if output.has_entities:
         return _write_entities(rows, rows if lines else enriched_lines(rows), attempt, output, committed)
     stored = "text" if lines else output.format

@@ -19,7 +19,7 @@ from runs import SAMPLES
 from dedup_nb import Config, run
 from dedup_nb.base.errors import ConfigError, InputError
 from dedup_nb.formats import parquet
-from dedup_nb.pipeline import carry
+from dedup_nb.pipeline import carry, write
 from dedup_nb.pipeline import run as run_of
 
 SLOW = pytest.mark.slow
@@ -106,7 +106,8 @@ def lines_of_tables(folder):
 
 
 def check_both_ways(spark, tmp_path, source, **more):
-    by_spark, _ = carried(spark, source, f"{tmp_path}/spark", "spark", **more)
+    with mock.patch.object(write, "_FEW_ROWS", -1):  # where keys lie changes nothing either
+        by_spark, _ = carried(spark, source, f"{tmp_path}/spark", "spark", **more)
     by_arrow, said = carried(spark, source, f"{tmp_path}/arrow", "arrow", **more)
     assert said == "arrow"
     for area, found in by_spark.items():
