@@ -279,6 +279,7 @@ def _carry(
     return carrier, carry_by_arrow(job.spark, carrier.plan, source, keys, ids.hashes)
 
 
+# %% ../../nbs/06_pipeline/70_run.ipynb #2d3e17a0
 def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     "Take one batch through all stages, and commit it."
     attempt = Attempt.new(job.output, batch.batch_id)

@@ -8,9 +8,9 @@ __all__ = [
     "NOTED_COLUMNS",
     "EventsTable",
     "replace_in_table",
-    "own_areas",
     "Staged",
     "Attempt",
+    "own_areas",
     "attempt_folder",
     "folder_in_attempt",
     "attempt_name",
@@ -299,16 +299,6 @@ def _make_clustered(table: EventsTable, rows: DataFrame) -> None:
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #c0f33bcb
-AREAS = ("events", "dropped", "bad", "verdicts", "retractions")
-_ATTEMPT = "attempt"  # a column more, where the folders of an attempt are partitions
-_FEW_ROWS, _FEW_BYTES = 20_000, 64 << 20  # of a batch whose keys stay in memory
-
-
-def own_areas(output_format: str) -> list[str]:
-    "The areas in which files are ours to list and to remove: a table looks after its own."
-    return [area for area in AREAS if area != "events" or output_format not in ("delta", "table")]
-
-
 @dataclass(frozen=True)
 class Staged:
     "Rows that were computed once, for the steps after it."
@@ -333,6 +323,10 @@ class Staged:
         return [path_below(self.output, unquote(path)) for path in self.frame.inputFiles()]
 
 
+# %% ../../nbs/06_pipeline/30_write.ipynb #6a8cb16f
+_FEW_ROWS, _FEW_BYTES = 20_000, 64 << 20  # of a batch whose keys stay in memory
+
+
 @dataclass(frozen=True)
 class Attempt:
     "One try at writing one batch. All that it writes lies in folders of its own, named by its token."
@@ -347,12 +341,8 @@ class Attempt:
         "Begin an attempt with a token nobody else has."
         return cls(output, batch_id, uuid.uuid4().hex[:12])
 
-    def sized(
-        self,
-        rows: int | None,  # of the batch; None: nobody counted them yet
-        size: int,  # bytes
-    ) -> "Attempt":
-        "The attempt, with what is known now of its batch."
+    def sized(self, rows: int | None, size: int) -> "Attempt":
+        "The attempt at a batch of so many rows, if somebody knows that, and bytes."
         return replace(self, is_small=rows is not None and rows <= _FEW_ROWS and size <= _FEW_BYTES)
 
     def folder(self, area: str) -> str:
@@ -395,6 +385,15 @@ class Attempt:
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #24c8a3e8
+AREAS = ("events", "dropped", "bad", "verdicts", "retractions")
+_ATTEMPT = "attempt"  # a column more, where the folders of an attempt are partitions
+
+
+def own_areas(output_format: str) -> list[str]:
+    "The areas in which files are ours to list and to remove: a table looks after its own."
+    return [area for area in AREAS if area != "events" or output_format not in ("delta", "table")]
+
+
 _TABLES = ("atomic-events", "shredded-types")  # folders of a batch that are no attempt's
 _HIDDEN = re.compile(r"[.].*|_[^=]*")
 
