@@ -368,6 +368,7 @@ _WIDE = {"spark.sql.codegen.maxFields": "300", "spark.sql.codegen.hugeMethodLimi
 _PARSING = {"spark.sql.timestampType": "TIMESTAMP_LTZ", "spark.sql.parser.escapedStringLiterals": "false"}
 WHOLE_FILES = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}  # options of readers
 _WHOLE = {f"spark.sql.files.{name}": value for name, value in WHOLE_FILES.items()}
+_ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10000"}  # PyArrow takes no 0, which means all
 # INT96, the default, holds nanoseconds: far years overflow in other readers
 WRITING = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
@@ -413,7 +414,7 @@ def temporary_conf(
             notes.append(
                 f"wide events cost up to twice as much in this session; add {lines} to its configuration"
             )
-        stack.enter_context(held(spark, {**_PARSING, **_WHOLE, **WRITING, **more}))
+        stack.enter_context(held(spark, {**_PARSING, **_WHOLE, **_ARROW, **WRITING, **more}))
         _check_settings(spark, {**_PARSING, **_WHOLE})
         notes += [f"{found}: other readers show far years wrong" for found in _unlike(spark, WRITING)]
         yield "; ".join(notes) or None

@@ -365,7 +365,8 @@ def look_back(
         now = {"settings": job.deciding, "pairs": scan.number, "checksum": scan.checksum}
         check_rerun(claim, before, now, manifest.store.exclusive)
     # of an id that a robot took there may be many
-    staged = attempt.stage_unless_many(manifest.known(claim, scan.pairs, scan.number).keys, "known")
+    found_keys = manifest.known(claim, scan.pairs, scan.number).keys
+    staged = attempt.stage(found_keys, "known", may_be_many=True)
     known, found = staged.frame, staged.rows
     # joins with what is surely empty cost nothing
     known = in_one_partition_if_small(known, found) if found else known.limit(0)

@@ -324,7 +324,7 @@ class Staged:
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #6a8cb16f
-_FEW_ROWS, _FEW_BYTES = 20_000, 64 << 20  # of a batch whose keys stay in memory
+_FEW_ROWS, _FEW_BYTES = 20_000, 64 << 20  # of a batch, and of a frame, that is small
 
 
 @dataclass(frozen=True)
@@ -359,25 +359,14 @@ class Attempt:
         "The folder of the run's record: metrics, report, commit."
         return f"{self.output}/runs/{self.batch_id}"
 
-    def stage(
-        self,
-        frame: DataFrame,  # keys: at most as many rows as the batch has, and few columns
-        name: str,
-    ) -> Staged:
-        "Compute a frame once: in memory if the batch is small, else in files beside the output."
-        return self._held(frame, frame.toArrow()) if self.is_small else self.stage_in_files(frame, name)
-
-    def stage_unless_many(self, frame: DataFrame, name: str) -> Staged:
-        "The same for rows that a small batch may have many of, too: those go to files."
+    def stage(self, frame: DataFrame, name: str, may_be_many: bool = False) -> Staged:
+        "Compute a frame of few columns once: in memory if it is small, else in files beside the output."
         if self.is_small:
-            table = frame.limit(_FEW_ROWS + 1).toArrow()
-            if table.num_rows <= _FEW_ROWS:
-                return self._held(frame, table)
+            table = (frame.limit(_FEW_ROWS + 1) if may_be_many else frame).toArrow()
+            if table.num_rows <= _FEW_ROWS and table.nbytes <= _FEW_BYTES:
+                held = frame.sparkSession.createDataFrame(table, frame.schema.toNullable())
+                return Staged(held, self.output, table)
         return self.stage_in_files(frame, name)
-
-    def _held(self, frame: DataFrame, table: pa.Table) -> Staged:
-        held = frame.sparkSession.createDataFrame(table, frame.schema.toNullable())
-        return Staged(held, self.output, table)
 
     def stage_in_files(self, frame: DataFrame, name: str) -> Staged:
         "Write a frame beside the output and read it back, whatever its size."

@@ -1,10 +1,14 @@
-"What is written: columns that an output can hold."
+"What is written: columns that an output can hold, and what lies where between two steps."
 
 import pytest
+from spread import configured
 
+from dedup_nb.base.arrow import rows_at
 from dedup_nb.base.config import Output
 from dedup_nb.base.errors import InputError
-from dedup_nb.pipeline.write import check_columns_fit
+from dedup_nb.base.spark import temporary_conf
+from dedup_nb.pipeline import write
+from dedup_nb.pipeline.write import Attempt, check_columns_fit
 
 
 @pytest.mark.parametrize("output_format", ["parquet", "json", "delta", "enriched_tsv"])
@@ -13,3 +17,38 @@ def test_a_column_that_the_folders_of_the_output_would_hide_is_refused(spark, na
     schema = spark.createDataFrame([], f"event_id string, {name} string").schema
     with pytest.raises(InputError, match=f"column {name}, which the folder batch_id=.* would hide"):
         check_columns_fit(spark, schema, Output("/nowhere", output_format))
+
+
+# --- between two steps
+
+KEYED = "named_struct('at', timestamp_seconds(id), 'none', null) as at", "binary('\\xff') as odd", "id"
+CASES = {  # rows and bytes of the batch, rows of the frame -> is it in memory?
+    (3, 0, 3): True,
+    (4, 0, 3): False,
+    (None, 0, 3): False,
+    (3, 1 << 30, 3): False,
+    (3, 0, 4): False,  # known keys: more than the batch has rows
+    (0, 0, 0): True,
+}
+
+
+@pytest.mark.parametrize("rows, size, number", CASES)
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_rows_are_the_same_in_memory_and_in_files(spark, tmp_path, monkeypatch, rows, size, number, zone):
+    monkeypatch.setattr(write, "_FEW_ROWS", 3)
+    no_limit = {"spark.sql.execution.arrow.maxRecordsPerBatch": "0", "spark.sql.session.timeZone": zone}
+    with configured(spark, no_limit), temporary_conf(spark):
+        frame = spark.range(number).selectExpr(*KEYED)
+        staged = Attempt(str(tmp_path), "b", "t").sized(rows, size).stage(frame, "keys", may_be_many=True)
+        assert (staged.table is not None) == CASES[rows, size, number] and staged.rows == number
+        assert staged.frame.schema == frame.schema.toNullable()
+        assert sorted(staged.frame.collect()) == sorted(frame.collect())
+        assert sum(found.num_rows for found in rows_at(staged.place)) == number
+
+
+def test_a_frame_of_much_text_is_not_kept_in_memory(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "_FEW_ROWS", 3)
+    monkeypatch.setattr(write, "_FEW_BYTES", 1000)
+    attempt = Attempt(str(tmp_path), "b", "t").sized(1, 10)
+    assert attempt.stage(spark.range(1), "few").table is not None
+    assert attempt.stage(spark.sql("select repeat('x', 2000) as text"), "much").table is None

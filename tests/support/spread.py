@@ -91,6 +91,13 @@ def rows_of(spark, events, *, partitions=2, frames=FRAMES):
         return sorted(list(row) for row in reduce(lambda a, b: a.union(b), parts).collect())
 
 
+def keep_keys_in_files():
+    "As of large batches: tasks are told where they lie."
+    from dedup_nb.pipeline import write
+
+    write._FEW_ROWS = -1
+
+
 def through_connect(manifest, folder):
     from runs import TWO, config, on_dynamodb, stayed, write
 
@@ -107,6 +114,8 @@ def through_connect(manifest, folder):
         lambda builder, item: builder.config(*item), settings.items(), SparkSession.builder.remote("local[2]")
     ).getOrCreate()
     write(spark, folder / "in", TWO)
+    if manifest == "none":
+        keep_keys_in_files()
     memory = on_dynamodb(manifest, "connect") if ":" in manifest else {"manifest": manifest}
     if manifest == "none":  # rows that are counted as they are decoded
         for name in TWO:
@@ -136,6 +145,7 @@ def carried(spark, folder):
     from dedup_nb import Config, run
     from dedup_nb.pipeline import carry
 
+    keep_keys_in_files()
     real = carry._carry_parts
 
     def fail_first(*given, **more):  # workers do not know this module: they are sent the function itself
