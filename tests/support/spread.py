@@ -91,11 +91,11 @@ def rows_of(spark, events, *, partitions=2, frames=FRAMES):
         return sorted(list(row) for row in reduce(lambda a, b: a.union(b), parts).collect())
 
 
-def keep_keys_in_files():
-    "As of large batches: tasks are told where they lie."
+def keep_keys_in_files(beyond):
+    "Of batches with more rows than that: tasks are told where they lie."
     from dedup_nb.pipeline import write
 
-    write._FEW_ROWS = -1
+    write._FEW_ROWS = beyond
 
 
 def through_connect(manifest, folder):
@@ -114,8 +114,7 @@ def through_connect(manifest, folder):
         lambda builder, item: builder.config(*item), settings.items(), SparkSession.builder.remote("local[2]")
     ).getOrCreate()
     write(spark, folder / "in", TWO)
-    if manifest == "none":
-        keep_keys_in_files()
+    keep_keys_in_files(beyond=2)  # of the second batch
     memory = on_dynamodb(manifest, "connect") if ":" in manifest else {"manifest": manifest}
     if manifest == "none":  # rows that are counted as they are decoded
         for name in TWO:
@@ -145,7 +144,7 @@ def carried(spark, folder):
     from dedup_nb import Config, run
     from dedup_nb.pipeline import carry
 
-    keep_keys_in_files()
+    keep_keys_in_files(beyond=0)
     real = carry._carry_parts
 
     def fail_first(*given, **more):  # workers do not know this module: they are sent the function itself
