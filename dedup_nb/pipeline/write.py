@@ -362,9 +362,11 @@ class Attempt:
     def stage(self, frame: DataFrame, name: str, may_be_many: bool = False) -> Staged:
         "Compute a frame of few columns once: in memory if it is small, else in files beside the output."
         if self.is_small:
-            table = (frame.limit(_FEW_ROWS + 1) if may_be_many else frame).toArrow()
+            schema = frame.schema.toNullable()
+            rows = frame.to(schema)  # PyArrow takes no null for a struct whose fields are never null
+            table = (rows.limit(_FEW_ROWS + 1) if may_be_many else rows).toArrow()
             if table.num_rows <= _FEW_ROWS and table.nbytes <= _FEW_BYTES:
-                held = frame.sparkSession.createDataFrame(table, frame.schema.toNullable())
+                held = frame.sparkSession.createDataFrame(table, schema)
                 return Staged(held, self.output, table)
         return self.stage_in_files(frame, name)
 

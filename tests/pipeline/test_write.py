@@ -21,7 +21,7 @@ def test_a_column_that_the_folders_of_the_output_would_hide_is_refused(spark, na
 
 # --- between two steps
 
-KEYED = "named_struct('at', timestamp_seconds(id), 'none', null) as at", "binary('\\xff') as odd", "id"
+KEYED = "id", "if(id > 0, named_struct('at', timestamp_seconds(id), 'never', 0), null) as at", "x'ff' as odd"
 CASES = {  # rows and bytes of the batch, rows of the frame -> is it in memory?
     (3, 0, 3): True,
     (4, 0, 3): False,
