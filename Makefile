@@ -8,8 +8,6 @@ KILLS ?= 200
 DIR ?= samples_output
 DEMO := demo_output/runs/run_dedup
 TOOLS := .venv-recipes/bin
-# jars come once, before several workers want them at the same time
-FETCH := -c "from dedup_nb import get_spark; get_spark(delta=True).stop()"
 SPARK40 := 4.0.5
 SPARK42 := 4.2.1
 CORE := tests/rules tests/laws tests/manifest tests/formats tests/pipeline/test_run.py tests/streams/test_stream.py
@@ -27,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt .ci/check_java.sh
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
-	@ls ~/.ivy2*/jars/io.delta_delta-spark_4.1* >/dev/null 2>&1 || $(BIN)/python $(FETCH) >/dev/null 2>&1 || true
+	@$(BIN)/dedup prepare >/dev/null 2>&1 || true  # jars come once, before several workers want them at the same time
 	@touch $@
 
 demo: setup  ## run the job notebook on the sample batches, end with a summary
@@ -55,7 +53,7 @@ test-spark40 test-spark42: test-spark%: setup  ## the core of the tests with ano
 	@test -x .venv$*/bin/python || $(PYTHON) -m venv .venv$*
 	@sed 's/^pyspark==.*/pyspark==$(SPARK$*)/' constraints.txt > .venv$*/constraints.txt
 	@$(BIN)/uv pip install --quiet --python .venv$*/bin/python -c .venv$*/constraints.txt -e '.[dev]'
-	@.venv$*/bin/python $(FETCH) >/dev/null 2>&1 || true
+	@.venv$*/bin/dedup prepare >/dev/null 2>&1 || true
 	@.venv$*/bin/python -m pytest $(CORE)
 
 recipes: setup  ## the recipes with the schedulers' own tools, in an environment beside ours

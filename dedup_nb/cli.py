@@ -594,9 +594,18 @@ def _iam(args: argparse.Namespace) -> int:
     return 0
 
 
+@_command("dedup prepare", settings=None)
+def _prepare(args: argparse.Namespace) -> int:
+    "Fetch what Spark needs and write Java's classes down, once: later starts are quick."
+    from dedup_nb.tools.prepare import prepare
+
+    print(prepare())
+    return 0
+
+
 # %% ../nbs/90_cli.ipynb #40a5c11e
 _AS_LISTED = (  # by --help
-    "run stream repair profile backfill plan explain runs abandon forget expire compare sql erase iam"
+    "run stream repair profile backfill plan explain runs abandon forget expire compare sql erase iam prepare"
 ).split()
 
 

@@ -62,6 +62,7 @@ COMMANDS = {  # options that it has, and one that would do nothing for it
     "sql": ("--dialect --entity --order-by", "--natural"),
     "erase": ("--id --ids --where --forget", "--input"),
     "iam": ("--for --output", "--synthetic"),
+    "prepare": ("", "--synthetic"),
 }
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "start_with_delta",
     "has_delta",
     "get_spark",
+    "class_archive",
     "setting_of",
     "can_hold",
     "held",
@@ -51,6 +52,7 @@ import signal
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
@@ -292,12 +294,7 @@ def get_spark(
         return active
     if is_on_databricks() or "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ:
         return SparkSession.builder.getOrCreate()
-    parts = [_LOCAL]
-    for word, option in _FOR_JAVA.items():
-        if not _is_said(word):
-            parts.append({"spark.driver.extraJavaOptions": option})
-    if short_lived and not _is_said("Tiered"):
-        parts.append({"spark.driver.extraJavaOptions": _SHORT_LIVED})
+    parts = [_LOCAL, {"spark.driver.extraJavaOptions": _options_of_java(short_lived)}]
     if delta:
         wanted = delta_settings()
         # jars of somebody's own would stand in the way of ours; packages become one list
@@ -310,6 +307,30 @@ def get_spark(
 
         parts.append(s3_settings(addresses))
     return _start(_join_settings(*parts, settings), delta)
+
+
+# %% ../../nbs/base/40_spark.ipynb #0a4f93c7
+def class_archive() -> Path:
+    """The file of Java's classes that `dedup prepare` writes: sessions of ours begin with it, where it is.
+
+    It lies in this Python environment. Another Java or Spark has another one.
+    """
+    java = Path(shutil.which(_java_here()) or "java").resolve()
+    changed = java.stat().st_mtime_ns if java.exists() else 0
+    made_of = f"{java} {changed} {os.environ.get('SPARK_HOME', '')}"
+    name = f"java-classes-{pyspark.__version__}-{zlib.crc32(made_of.encode()):08x}.jsa"
+    return Path(sys.prefix) / "share" / "dedup_nb" / name
+
+
+def _options_of_java(short_lived: bool) -> str:
+    "What our sessions ask of Java, and the environment says nothing of."
+    wanted = dict(_FOR_JAVA)
+    if short_lived:
+        wanted["Tiered"] = _SHORT_LIVED
+    if (archive := class_archive()).exists():
+        # one that Java no longer takes is passed by, without a word
+        wanted["Archive"] = f'"-XX:SharedArchiveFile={archive}" -Xlog:cds*=off'
+    return " ".join(option for word, option in wanted.items() if not _is_said(word))
 
 
 # %% ../../nbs/base/40_spark.ipynb #66302e58
