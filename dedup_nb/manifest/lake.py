@@ -14,17 +14,19 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ..base.errors import first_line
 from ..base.spark import has_delta, literal, quoted, setting_of, start_with_delta, temporary_conf
-from ..base.storage import absolute, filesystem, is_table_name, names_in, remove_markers
+from ..base.storage import filesystem, is_table_name, names_in, remove_markers
 from ..formats.delta import is_broken_log, is_conflict, is_no_delta, is_no_delta_table
 from .ledger import Claim, Entry, Ledger, ManifestError, Marker, this_process
-from .lock import Lock, check_one_host, places_of_manifest
+from .lock import Lock, LockFiles, check_one_host, places_of_manifest
 from .protocol import Lookup
+from .table import append_once, find_rows, read_rows
 from ..rules.cross_batch import KEY, id_key, id_key_of
 
 # %% ../../nbs/03_manifest/40_lake.ipynb #7ae51661
@@ -33,6 +35,8 @@ _SCHEMA = (
     "seq bigint, etl bigint, origin string, origin_seq bigint, marker string, info string"
 )
 _COLUMNS = [column.split()[0] for column in _SCHEMA.split(", ")]
+_IN_ARROW = dict(string=pa.string(), int=pa.int32(), bigint=pa.int64(), boolean=pa.bool_(), tinyint=pa.int8())
+_ARROW = pa.schema([(name, _IN_ARROW[kind]) for name, kind in map(str.split, _SCHEMA.split(", "))])
 _PLACES = 128  # of an era: a batch takes two, its claim and its commit
 
 
@@ -54,12 +58,18 @@ def _as_table_row(*same: str, **other: str) -> list[str]:
     return [f"cast({given.get(name, 'null')} as {kind}) as {name}" for name, kind in columns]
 
 
+def _row_of(m: Marker) -> dict[str, Any]:
+    "What the table has of a marker."
+    row = {"batch_id": m.batch_id, "seq": m.seq, "era": era_of(m.seq), "marker": m.kind}
+    return {**row, "info": json.dumps(m.info)}
+
+
 def _marker_row(spark: SparkSession, m: Marker) -> DataFrame:
     "A marker as a row of the table."
-    row = {"batch_id": m.batch_id, "seq": m.seq, "era": era_of(m.seq), "marker": m.kind}
-    row["info"] = json.dumps(m.info)
-    narrow = _frame_of(spark, [row], "batch_id string, seq bigint, era int, marker string, info string")
-    return narrow.selectExpr(*_as_table_row(*narrow.columns, kind="'marker'"))
+    names = "batch_id string, seq bigint, era int, marker string, info string"
+    return _frame_of(spark, [_row_of(m)], names).selectExpr(
+        *_as_table_row("batch_id", "seq", "era", "marker", "info", kind="'marker'")
+    )
 
 
 def _key_rows(claim: Claim, keys: DataFrame) -> DataFrame:
@@ -142,6 +152,11 @@ class _LakeStore:
         return is_table_name(self.path)
 
     @property
+    def is_near(self) -> bool:
+        "Is it on a disk of this machine, where few rows are written and found without Spark?"
+        return isinstance(self.puts, LockFiles)
+
+    @property
     def _sql(self) -> str:
         "The table in a statement."
         return self.path if self.is_named else f"delta.{quoted(self.path)}"
@@ -174,18 +189,10 @@ class _LakeStore:
 _VERSION = re.compile(r"\d{20}\.json")  # in the log of a Delta table
 
 
-def _read_rows(path: str, columns: Sequence[str], where: pc.Expression) -> list[dict[str, Any]]:
-    "Read rows of a lake manifest without Spark. Raises what that reader raises, or `ImportError`."
-    from deltalake import DeltaTable
-
-    table = DeltaTable(absolute(path)).to_pyarrow_dataset()
-    return table.to_table(columns=list(columns), filter=where).to_pylist()
-
-
 def read_markers(path: str) -> list[Marker] | None:
     "Read the markers of a lake manifest without Spark; None where that reader or the table is missing."
     try:
-        rows = _read_rows(path, ["seq", "marker", "batch_id", "info"], pc.field("kind") == "marker")
+        rows = read_rows(path, ["seq", "marker", "batch_id", "info"], pc.field("kind") == "marker")
     except Exception:  # not installed, or a table that it cannot read: Spark is asked, and says what is wrong
         return None
     listed = sorted(rows, key=lambda r: r["seq"])
@@ -198,7 +205,7 @@ def read_held(path: str, event_ids: Sequence[str]) -> list[dict[str, Any]]:
     is_asked = pc.field("hi").isin([hi for hi, _, _ in keys])
     columns = [*KEY, "pair", "origin", "batch_id", "fate"]
     found = []
-    for row in _read_rows(path, columns, is_asked & (pc.field("kind") == "key")):
+    for row in read_rows(path, columns, is_asked & (pc.field("kind") == "key")):
         hi, lo, packed, pair, origin = (row.pop(name) for name in columns[:5])
         if event_id := keys.get((hi, lo, packed)):
             row |= {"only_id": pair is None, "keeps_alive_of": origin, "open": False}
@@ -263,7 +270,8 @@ def _markers(store: _LakeStore) -> list[Marker]:
     if newest is not None and newest == store._version:
         return _in_order(store)
     # another reader of Delta tables is there sooner than Spark
-    is_quick = store.spark is None or not (store._read or "://" in store.path or store.is_named)
+    is_far = "://" in store.path or store.is_named
+    is_quick = store.spark is None or store.is_near or not (store._read or is_far)
     read = read_markers(store.path) if is_quick else None
     store._is_there |= bool(read)
     store._read |= {m.seq: m for m in read or _read_by_spark(store)}
@@ -297,7 +305,7 @@ def _is_ours(store: _LakeStore, marker: Marker) -> bool:
 
 
 def _write(store: _LakeStore, rows: DataFrame, marker: Marker, mode: str, **options: str) -> bool:
-    "Write in one transaction; True if this marker is at its place then. Another run may have been quicker."
+    "Write in one transaction; True if this marker is at its place then."
     options |= {"txnAppId": _APP, "txnVersion": str(marker.seq), "userMetadata": _digest(marker)}
     writer = rows.write.format("delta").mode(mode).partitionBy("kind", "era").options(**options)
     try:
@@ -309,6 +317,11 @@ def _write(store: _LakeStore, rows: DataFrame, marker: Marker, mode: str, **opti
             raise _in_our_words(wrong, store.path) from wrong
     if marker.seq == 0 and not store.is_named:
         remove_markers(f"{store.path}/_delta_log")
+    return _is_at_its_place(store, marker)
+
+
+def _is_at_its_place(store: _LakeStore, marker: Marker) -> bool:
+    "Does the table have this marker, now that it was written? Another run may have been quicker."
     if (version := _version_of(store, marker)) is not None:
         store._version = version
         store._read[marker.seq] = marker
@@ -343,19 +356,42 @@ def _version_of(store: _LakeStore, marker: Marker) -> int | None:
     return None
 
 
+def _append_near(
+    store: _LakeStore, marker: Marker, claim: Claim | None = None, keys: DataFrame | None = None
+) -> bool | None:
+    "Append a marker, with few keys, without Spark; None where Spark must do it, or say what is wrong."
+    if not store.is_near:
+        return None
+    with suppress(Exception):
+        rows = pa.Table.from_pylist([{"kind": "marker", **_row_of(marker)}], _ARROW)
+        if claim and keys is not None:
+            rows = pa.concat_tables([_key_rows(claim, keys).toArrow().cast(_ARROW), rows])
+        append_once(store.path, rows, ("kind", "era"), (_APP, marker.seq), _digest(marker))
+        return _is_at_its_place(store, marker)
+    return None
+
+
 def _append(store: _LakeStore, marker: Marker) -> bool:
     "Put a marker at its place; the first one makes the table."
-    return _is_ours(store, marker) and _write(store, _marker_row(store.spark, marker), marker, "append")
+    if not _is_ours(store, marker):
+        return False
+    if (is_there := _append_near(store, marker)) is not None:
+        return is_there
+    return _write(store, _marker_row(store.spark, marker), marker, "append")
 
 
 def _replace(store: _LakeStore, marker: Marker, claim: Claim | None, keys: DataFrame | None) -> bool:
     "Put a marker and make `keys` all that the batch has, in one transaction."
     if not _is_ours(store, marker):
         return False
+    is_small = marker.info.get("pairs", _SMALL) < _SMALL
+    if claim and not claim.rerun and is_small:
+        if (is_there := _append_near(store, marker, claim, keys)) is not None:
+            return is_there
     rows = _marker_row(store.spark, marker)
     if claim and keys is not None:
         rows = _key_rows(claim, keys).unionByName(rows)
-        rows = rows.coalesce(1) if marker.info.get("pairs", _SMALL) < _SMALL else rows
+        rows = rows.coalesce(1) if is_small else rows
     if claim and not claim.rerun:
         return _write(store, rows, marker, "append")
     batch = literal(marker.batch_id)
@@ -382,20 +418,50 @@ def _live_entries(claim: Claim, retention_s: int) -> list[Entry]:
     return [e for e in earlier if e.etl is None or e.etl >= oldest]
 
 
-def _seen_keys(store: _LakeStore, claim: Claim, live: Sequence[Entry], retention_s: int) -> DataFrame:
+# %% ../../nbs/03_manifest/40_lake.ipynb #7a9d44e6
+@dataclass(frozen=True)
+class _Seen:
     "The keys that a batch sees. Every key is tested, so a test that no committed batch fails is left out."
+
+    eras: tuple[int, int]  # first and last
+    before: int  # the place of its claim
+    but_of: str | None  # its own ones of an earlier commit
+    oldest: int | None  # time, seconds since 1970
+
+    def as_sql(self) -> str:
+        "A condition for Spark."
+        first, last = self.eras
+        tests = [f"kind = 'key' and era between {first} and {last} and seq < {self.before}"]
+        if self.but_of is not None:
+            tests.append(f"batch_id <> {literal(self.but_of)}")
+        if self.oldest is not None:
+            tests.append(f"(etl is null or etl >= {self.oldest})")
+        return " and ".join(tests)
+
+    def as_filter(self) -> pc.Expression:
+        "The same for Arrow."
+        first, last = self.eras
+        era, etl = pc.field("era"), pc.field("etl")
+        tests = (pc.field("kind") == "key") & (era >= first) & (era <= last) & (pc.field("seq") < self.before)
+        if self.but_of is not None:
+            tests &= pc.field("batch_id") != self.but_of
+        if self.oldest is not None:
+            tests &= etl.is_null() | (etl >= self.oldest)
+        return tests
+
+
+def _seen_by(claim: Claim, live: Sequence[Entry], retention_s: int) -> _Seen:
+    "What a batch sees of the commits that live."
     # eras that were merged have the number of the first of them
     first = era_of(min(e.first_seq for e in live)) // _ERAS * _ERAS
-    keys = store.keys().where(f"era between {first} and {era_of(claim.sees)}").where(f"seq < {claim.sees}")
-    entries = claim.ledger.entries
-    if claim.batch_id in entries and entries[claim.batch_id].committed:
-        keys = keys.where(f"batch_id <> {literal(claim.batch_id)}")
+    mine = claim.ledger.entries.get(claim.batch_id)
+    but_of = claim.batch_id if mine and mine.committed else None
+    oldest = None
     if claim.etl is not None:
-        oldest = claim.etl - retention_s
-        times = claim.ledger.times().values()
-        if any(etl < oldest for etl in times):
-            keys = keys.where(f"etl is null or etl >= {oldest}")
-    return keys
+        lives_from = claim.etl - retention_s
+        if any(etl < lives_from for etl in claim.ledger.times().values()):
+            oldest = lives_from
+    return _Seen((first, era_of(claim.sees)), claim.sees, but_of, oldest)
 
 
 def _in_met_eras(keys: DataFrame, ids: DataFrame) -> DataFrame:
@@ -413,6 +479,26 @@ def _mix(hi: str, lo: str) -> Column:
     return F.col(hi).bitwiseXOR(turned)
 
 
+_KNOWN = (*KEY, "pair", "fate")
+_MOST = 1_000_000  # keys that the driver holds
+
+
+def _known_near(store: _LakeStore, pairs: DataFrame, seen: _Seen) -> Lookup | None:
+    "Find the keys of few ids without Spark; None if they are too many, as of an id that has many pairs."
+    ids = pairs.select(*KEY).toArrow()
+    columns = [*_KNOWN, "batch_id", "seq", "origin", "origin_seq"]
+    where = seen.as_filter() & pc.field("hi").isin(ids["hi"].combine_chunks())
+    found = find_rows(store.path, columns, where, _MOST)
+    if found is None:
+        return None
+    found = found.join(ids, [*KEY], join_type="left semi")
+    known = {name: found[name] for name in _KNOWN}
+    known["batch_id"] = pc.coalesce(found["origin"], found["batch_id"])
+    known["seq"] = pc.coalesce(found["origin_seq"], found["seq"])
+    known["of_id"] = pa.repeat(True, found.num_rows)
+    return Lookup(store.spark.createDataFrame(pa.table(known)))
+
+
 def _known(
     store: _LakeStore, claim: Claim, pairs: DataFrame, retention_s: int, pair_count: int | None = None
 ) -> Lookup:
@@ -422,10 +508,16 @@ def _known(
         key = "hi bigint, lo bigint, packed boolean, pair bigint, fate tinyint"
         return Lookup(store.spark.createDataFrame([], f"{key}, batch_id string, seq bigint, of_id boolean"))
     pair_count = pairs.count() if pair_count is None else pair_count
+    seen, is_small = _seen_by(claim, live, retention_s), pair_count <= _SMALL
+    number = sum(e.committed.get("pairs", 0) for e in live)
+    if store.is_near and is_small and number <= _MANY:
+        with suppress(Exception):  # Spark says what is wrong
+            if (near := _known_near(store, pairs, seen)) is not None:
+                return near
     ids = pairs.select(*(F.col(c).alias(f"_{c}") for c in KEY))
     ids = F.broadcast(ids) if pair_count <= BROADCAST_IDS else ids
-    keys = _seen_keys(store, claim, live, retention_s)
-    if pair_count <= _SMALL and sum(e.committed.get("pairs", 0) for e in live) > _MANY:
+    keys = store.table().where(seen.as_sql())
+    if is_small and number > _MANY:
         keys = _in_met_eras(keys, ids)
     # not as equations: Spark would hash all of them, where one number is looked up twice as fast
     exactly = F.expr("((hi ^ _hi) | (lo ^ _lo) | (bigint(packed) ^ bigint(_packed))) = 0")

@@ -1,6 +1,7 @@
 """The lake manifest as a table: what the rules of `test_protocol` stand on, strange tables."""
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -14,7 +15,9 @@ from runs import config
 
 from dedup_nb.manifest.lake import LakeStore, read_markers
 from dedup_nb.manifest.ledger import FORMAT, ManifestError, Marker
+from dedup_nb.manifest.lock import LockFiles
 from dedup_nb.manifest.protocol import Manifest
+from dedup_nb.manifest.table import append_once
 from dedup_nb.operate.history import forget
 from dedup_nb.rules.cross_batch import Fate, id_key, pair_key
 
@@ -48,11 +51,18 @@ def name(spark):
     spark.sql(f"drop table if exists {found}")
 
 
-@pytest.fixture(params=["folder", "table"])
+@pytest.fixture
+def open_near(spark, tmp_path):
+    "The same, where few rows are written and found without Spark."
+    path = str(tmp_path / "manifest")
+    return lambda: Manifest(LakeStore(spark, path, puts=LockFiles(path)), RECIPE)
+
+
+@pytest.fixture(params=["folder", "near", "table"])
 def open_lake(spark, request):
-    "The same, in a folder and in a table of the catalog."
-    if request.param == "folder":
-        return request.getfixturevalue("open_folder")
+    "The same, in a folder, by Spark and near, and in a table of the catalog."
+    if request.param != "table":
+        return request.getfixturevalue(f"open_{request.param}")
     name = request.getfixturevalue("name")
     return lambda: Manifest(LakeStore(spark, name), RECIPE)
 
@@ -229,3 +239,73 @@ def test_a_table_that_takes_no_rows_is_said(spark, name):
         Manifest(LakeStore(spark, name), RECIPE).begin("two", T, {"token": "t"})
     with pytest.raises(ManifestError, match="no_such_schema.manifest cannot be used"):
         Manifest(LakeStore(spark, "no_such_schema.manifest"), RECIPE).begin("two", T, {"token": "t"})
+
+
+@pytest.fixture
+def no_spark(monkeypatch):
+    "Spark neither writes nor reads the table."
+    for name in ("save", "table"):
+        monkeypatch.setattr(LakeStore, name, lambda *_: pytest.fail("Spark is asked"))
+
+
+def test_few_rows_are_written_and_found_without_spark(open_near, no_spark):
+    m = open_near()
+    commit_rows(m, "one", T, ("a", "f", FIRST), ("b", "f", FIRST))
+    commit_rows(m, "two", T + DAY, ("a", "f", FIRST, "one", 1), ("c", "g", Fate.RENAMED))
+    assert known_fates(m, T + 2 * DAY, "a", "c", "new") == [
+        ("one", FIRST),
+        ("one", FIRST),
+        ("two", Fate.RENAMED),
+    ]
+    assert states_of(open_near()) == {"one": "committed", "two": "committed"}
+
+
+def _write_then_fail(*args):
+    append_once(*args)
+    raise OSError("the disk is gone")
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(lambda *_: (_ for _ in ()).throw(ImportError("deltalake")), id="not installed"),
+        pytest.param(_write_then_fail, id="fails once it is written"),
+    ],
+)
+def test_spark_does_what_cannot_be_done_without_it(open_near, monkeypatch, way):
+    monkeypatch.setattr("dedup_nb.manifest.lake.append_once", way)
+    m = open_near()
+    commit_rows(m, "one", T, ("a", "f", FIRST))
+    assert stored(m) == ["one"] and known_fates(m, T + DAY, "a") == [("one", FIRST)]
+    markers = m.store.table().where("kind = 'marker'").collect()
+    assert sorted((r.seq, r.marker) for r in markers) == [(0, "recipe"), (1, "claim"), (2, "commit")]
+
+
+def test_keys_that_are_many_are_found_by_spark(open_near, monkeypatch):
+    m = open_near()
+    commit_rows(m, "one", T, *(("robot", f"f{n}", FIRST) for n in range(5)))
+    monkeypatch.setattr("dedup_nb.manifest.lake._MOST", 4)
+    assert known_fates(m, T + DAY, "robot") == 5 * [("one", FIRST)]
+
+
+def test_both_ways_find_the_same_keys(open_near, spark):
+    m, pick = open_near(), random.Random(7)
+    for n in range(8):
+        rows = [(f"id {pick.randrange(12)}", f"f{pick.randrange(3)}", FIRST) for _ in range(6)]
+        if n:
+            rows[0] = (*rows[0], f"b{pick.randrange(n)}", 1)
+        commit_rows(m, f"b{n}", T + n * DAY, *rows)
+    m.forget("b3")
+    path = m.store.path
+    by_spark = Manifest(LakeStore(spark, path), RECIPE)
+    asked = keys(spark, *((f"id {n}", "f1", 0) for n in range(12)))
+    number = 0
+    for etl in (None, T, T + 4 * DAY, T + 11 * DAY, T + 15 * DAY):
+        found = []
+        for way in (m, by_spark):
+            claim = way.look("another", etl, {"token": "t"})
+            frame = way.known(claim, asked).keys
+            found.append((sorted(map(str, frame.collect())), dict(frame.dtypes)))
+        assert found[0] == found[1]
+        number += len(found[0][0])
+    assert number > 50
