@@ -1952,6 +1952,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                             'dedup_nb.manifest.protocol.check_rerun': ( '03_manifest/protocol.html#check_rerun',
                                                                                         'dedup_nb/manifest/protocol.py')},
             'dedup_nb.manifest.table': { 'dedup_nb.manifest.table._open': ('03_manifest/table.html#_open', 'dedup_nb/manifest/table.py'),
+                                         'dedup_nb.manifest.table._panics_as_errors': ( '03_manifest/table.html#_panics_as_errors',
+                                                                                        'dedup_nb/manifest/table.py'),
                                          'dedup_nb.manifest.table._tidy_log': ( '03_manifest/table.html#_tidy_log',
                                                                                 'dedup_nb/manifest/table.py'),
                                          'dedup_nb.manifest.table.append_once': ( '03_manifest/table.html#append_once',

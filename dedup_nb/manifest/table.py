@@ -6,8 +6,8 @@
 __all__ = ["read_rows", "find_rows", "append_once"]
 
 # %% ../../nbs/03_manifest/35_table.ipynb #44c72a3c
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +19,17 @@ from ..base.storage import absolute, filesystem, remove_file
 _BATCHES = 4  # of rows, and files, that are read ahead
 
 
+@contextmanager
+def _panics_as_errors() -> Iterator[None]:
+    "That reader and writer panics at some paths, which is no `Exception`."
+    try:
+        yield
+    except BaseException as wrong:
+        if type(wrong).__name__ != "PanicException":
+            raise
+        raise OSError(str(wrong)) from wrong
+
+
 def _open(path: str) -> Any:
     "The table. Raises what that reader raises, or `ImportError`."
     from deltalake import DeltaTable
@@ -26,11 +37,13 @@ def _open(path: str) -> Any:
     return DeltaTable(absolute(path))
 
 
+@_panics_as_errors()
 def read_rows(path: str, columns: Sequence[str], where: pc.Expression) -> list[dict[str, Any]]:
     "Read few rows of a table. Raises what that reader raises, or `ImportError`."
     return _open(path).to_pyarrow_dataset().to_table(columns=list(columns), filter=where).to_pylist()
 
 
+@_panics_as_errors()
 def find_rows(path: str, columns: Sequence[str], where: pc.Expression, most: int) -> pa.Table | None:
     "Find rows in a table of any size, without holding more of it; None if there are more than `most`."
     scanner = (
@@ -62,6 +75,7 @@ def _tidy_log(path: str) -> None:
         table.cleanup_metadata()
 
 
+@_panics_as_errors()
 def append_once(
     path: str,  # of the table, which is made if it is not there
     rows: pa.Table,

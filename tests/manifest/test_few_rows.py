@@ -85,3 +85,15 @@ def test_more_rows_than_wanted_are_not_held(path):
     append_once(path, rows, ["day"], (APP, 0), "")
     assert find_rows(path, ["number"], pc.field("number") < 10, most=10).num_rows == 10
     assert find_rows(path, ["number"], pc.field("number") < 11, most=10) is None
+
+
+def test_a_panic_is_an_error(path, monkeypatch):
+    class PanicException(BaseException):
+        "As that of Rust."
+
+    def panic(*_, **__):
+        raise PanicException("Invalid object store url")
+
+    monkeypatch.setattr("deltalake.write_deltalake", panic)
+    with pytest.raises(OSError, match="Invalid object store url"):
+        append(path, 0)
