@@ -16,6 +16,7 @@ __all__ = [
     "check_workers",
     "check_streams",
     "delta_settings",
+    "are_jars_here",
     "start_with_delta",
     "has_delta",
     "get_spark",
@@ -179,6 +180,11 @@ def _jars_here(settings: Mapping[str, str]) -> dict[str, str]:
     return dict(settings)
 
 
+def are_jars_here() -> bool:
+    "Has Spark fetched Delta's jars?"
+    return "spark.jars" in _jars_here(delta_settings())
+
+
 def start_with_delta(otherwise: str = "") -> str:
     "Say how to start a session that has Delta, `otherwise` what else to do, as the end of an error message."
     return start_with(delta_settings(), otherwise)
@@ -316,7 +322,7 @@ def class_archive() -> Path:
     It lies in this Python environment. Another Java or Spark has another one.
     """
     java = Path(shutil.which(_java_here()) or "java").resolve()
-    changed = java.stat().st_mtime_ns if java.exists() else 0
+    changed = int(java.stat().st_mtime) if java.exists() else 0
     made_of = f"{java} {changed} {os.environ.get('SPARK_HOME', '')}"
     name = f"java-classes-{pyspark.__version__}-{zlib.crc32(made_of.encode()):08x}.jsa"
     return Path(sys.prefix) / "share" / "dedup_nb" / name
@@ -328,7 +334,7 @@ def _options_of_java(short_lived: bool) -> str:
     if short_lived:
         wanted["Tiered"] = _SHORT_LIVED
     if (archive := class_archive()).exists():
-        # one that Java no longer takes is passed by, without a word
+        # one of another Java or other jars is passed by, without a word
         wanted["Archive"] = f'"-XX:SharedArchiveFile={archive}" -Xlog:cds*=off'
     return " ".join(option for word, option in wanted.items() if not _is_said(word))
 

@@ -9,8 +9,9 @@ __all__ = ["BROADCAST_IDS", "era_of", "lake_exists", "read_markers", "read_held"
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
@@ -287,6 +288,7 @@ def _markers(store: _LakeStore) -> list[Marker]:
 # %% ../../nbs/03_manifest/40_lake.ipynb #b768eaf4
 _APP = "dedup_nb manifest"
 _SMALL = 100_000  # keys that go into one file
+_WRITING = threading.Lock()  # Spark does not look again before it writes a version of a local table
 
 
 def _digest(marker: Marker) -> str:
@@ -311,7 +313,8 @@ def _write(store: _LakeStore, rows: DataFrame, marker: Marker, mode: str, **opti
     try:
         if store.is_named and not store._is_there:
             _make_table(store, rows)
-        store.save(writer)
+        with _WRITING if store.is_near else nullcontext():
+            store.save(writer)
     except Exception as wrong:
         if not is_conflict(wrong):
             raise _in_our_words(wrong, store.path) from wrong
@@ -362,10 +365,10 @@ def _append_near(
     "Append a marker, with few keys, without Spark; None where Spark must do it, or say what is wrong."
     if not store.is_near:
         return None
-    with suppress(Exception):
-        rows = pa.Table.from_pylist([{"kind": "marker", **_row_of(marker)}], _ARROW)
-        if claim and keys is not None:
-            rows = pa.concat_tables([_key_rows(claim, keys).toArrow().cast(_ARROW), rows])
+    rows = pa.Table.from_pylist([{"kind": "marker", **_row_of(marker)}], _ARROW)
+    if claim and keys is not None:
+        rows = pa.concat_tables([_key_rows(claim, keys).toArrow().cast(_ARROW), rows])
+    with suppress(Exception), _WRITING:
         append_once(store.path, rows, ("kind", "era"), (_APP, marker.seq), _digest(marker))
         return _is_at_its_place(store, marker)
     return None
@@ -483,9 +486,8 @@ _KNOWN = (*KEY, "pair", "fate")
 _MOST = 1_000_000  # keys that the driver holds
 
 
-def _known_near(store: _LakeStore, pairs: DataFrame, seen: _Seen) -> Lookup | None:
+def _known_near(store: _LakeStore, ids: pa.Table, seen: _Seen) -> Lookup | None:
     "Find the keys of few ids without Spark; None if they are too many, as of an id that has many pairs."
-    ids = pairs.select(*KEY).toArrow()
     columns = [*_KNOWN, "batch_id", "seq", "origin", "origin_seq"]
     where = seen.as_filter() & pc.field("hi").isin(ids["hi"].combine_chunks())
     found = find_rows(store.path, columns, where, _MOST)
@@ -511,8 +513,9 @@ def _known(
     seen, is_small = _seen_by(claim, live, retention_s), pair_count <= _SMALL
     number = sum(e.committed.get("pairs", 0) for e in live)
     if store.is_near and is_small and number <= _MANY:
+        few = pairs.select(*KEY).toArrow()
         with suppress(Exception):  # Spark says what is wrong
-            if (near := _known_near(store, pairs, seen)) is not None:
+            if (near := _known_near(store, few, seen)) is not None:
                 return near
     ids = pairs.select(*(F.col(c).alias(f"_{c}") for c in KEY))
     ids = F.broadcast(ids) if pair_count <= BROADCAST_IDS else ids

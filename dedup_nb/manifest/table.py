@@ -6,12 +6,15 @@
 __all__ = ["read_rows", "find_rows", "append_once"]
 
 # %% ../../nbs/03_manifest/35_table.ipynb #44c72a3c
+import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as pafs
 
 from ..base.storage import absolute, filesystem, remove_file
 
@@ -30,27 +33,47 @@ def _panics_as_errors() -> Iterator[None]:
         raise OSError(str(wrong)) from wrong
 
 
+_ODD = re.compile(r"[%\\\[\]^|\x00-\x1f\x7f]")
+
+
+def _place_of(path: str) -> str:
+    "A path as deltalake takes it. Raises `OSError` for a local one that it would take for another folder."
+    files, inner = filesystem(path)
+    if not isinstance(files, pafs.LocalFileSystem):
+        return absolute(path)
+    if _ODD.search(inner):
+        raise OSError(f"{inner} has characters that stand for others in an address")
+    return os.path.abspath(inner)  # never as an address
+
+
 def _open(path: str) -> Any:
     "The table. Raises what that reader raises, or `ImportError`."
     from deltalake import DeltaTable
 
-    return DeltaTable(absolute(path))
+    return DeltaTable(_place_of(path))
 
 
+def _rows_of(path: str) -> Any:
+    "Its rows, as a dataset."
+    files, inner = filesystem(path)
+    if not isinstance(files, pafs.LocalFileSystem):
+        return _open(path).to_pyarrow_dataset()
+    # else Arrow's threads call Python for each read, also while Python ends
+    return _open(path).to_pyarrow_dataset(filesystem=pafs.SubTreeFileSystem(inner, files))
+
+
+# %% ../../nbs/03_manifest/35_table.ipynb #3c1c466e
 @_panics_as_errors()
 def read_rows(path: str, columns: Sequence[str], where: pc.Expression) -> list[dict[str, Any]]:
     "Read few rows of a table. Raises what that reader raises, or `ImportError`."
-    return _open(path).to_pyarrow_dataset().to_table(columns=list(columns), filter=where).to_pylist()
+    return _rows_of(path).to_table(columns=list(columns), filter=where).to_pylist()
 
 
 @_panics_as_errors()
 def find_rows(path: str, columns: Sequence[str], where: pc.Expression, most: int) -> pa.Table | None:
     "Find rows in a table of any size, without holding more of it; None if there are more than `most`."
-    scanner = (
-        _open(path)
-        .to_pyarrow_dataset()
-        .scanner(columns=list(columns), filter=where, batch_readahead=_BATCHES, fragment_readahead=_BATCHES)
-    )
+    ahead = {"batch_readahead": _BATCHES, "fragment_readahead": _BATCHES}
+    scanner = _rows_of(path).scanner(columns=list(columns), filter=where, **ahead)
     found, rows = [], 0
     for batch in scanner.to_batches():
         rows += batch.num_rows
@@ -88,9 +111,9 @@ def append_once(
     Raises what that writer raises, or `ImportError`: nothing is said then of whether it was written.
     """
     from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
-    from deltalake.exceptions import CommitFailedError
+    from deltalake.exceptions import DeltaError
 
-    place, version = absolute(path), -1
+    place, version = _place_of(path), -1
     table: Any = place
     if DeltaTable.is_deltatable(place):
         table = DeltaTable(place)
@@ -101,15 +124,16 @@ def append_once(
         write_deltalake(
             table,
             rows,
-            mode="append",
+            mode="append" if version >= 0 else "error",  # nobody else may have made it meanwhile
             partition_by=list(partitions),
             commit_properties=CommitProperties({"userMetadata": note}, 0, [Transaction(*transaction)]),
             post_commithook_properties=PostCommitHookProperties(False, False),
         )
-    except CommitFailedError:
-        if DeltaTable(place).version() == version:
+    except DeltaError:
+        now = DeltaTable(place).version() if DeltaTable.is_deltatable(place) else -1
+        if now == version:
             raise  # nobody else wrote
         return False
-    if (version + 1) % _CHECKPOINT == 0 and version > 0:
+    if (version + 1) % _CHECKPOINT == 0 and version >= 0:
         _tidy_log(path)
     return True

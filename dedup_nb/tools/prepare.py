@@ -6,13 +6,15 @@
 __all__ = ["load_classes", "prepare"]
 
 # %% ../../nbs/tools/20_prepare.ipynb #19b3c99c
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from ..base.config import is_on_databricks
 from ..base.errors import ConfigError
-from ..base.spark import class_archive, get_spark
+from ..base.spark import are_jars_here, class_archive, get_spark
 
 
 # %% ../../nbs/tools/20_prepare.ipynb #37c4005d
@@ -34,16 +36,24 @@ def load_classes(
 
 
 # %% ../../nbs/tools/20_prepare.ipynb #860614ca
-def _record(folder: Path) -> Path:
-    "Start Python and Java, wait until both have ended, and return the file that Java wrote."
-    (folder / "work").mkdir()
-    made = folder / "classes.jsa"
+def _load(folder: str, *archive: str) -> None:
+    "Load classes in another Python and Java, and wait until both have ended."
     code = "import sys; from dedup_nb.tools.prepare import load_classes; load_classes(*sys.argv[1:])"
-    command = [sys.executable, "-c", code, f"{folder}/work", str(made)]
-    ended = subprocess.run(command, capture_output=True, text=True)  # Java holds its ends, too
+    own = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Dsaid=Archive"  # it begins with none
+    settings = {**os.environ, "SPARK_MASTER": "local[*]", "SPARK_SUBMIT_OPTS": own}
+    command = [sys.executable, "-c", code, folder, *archive]
+    # Java holds the ends of what is captured, too
+    ended = subprocess.run(command, capture_output=True, text=True, env=settings)
     if ended.returncode:
         said = ended.stderr.strip().splitlines() or [f"it ended with {ended.returncode}"]
         raise ConfigError(f"Spark did not do its work: {said[-1]}")
+
+
+def _record(folder: Path) -> Path:
+    "Have Java write the file."
+    (folder / "work").mkdir()
+    made = folder / "classes.jsa"
+    _load(f"{folder}/work", str(made))
     if not made.exists():
         raise ConfigError(
             "Java wrote no file of its classes: this one may not know how. Runs work all the same."
@@ -56,8 +66,13 @@ def prepare() -> str:
 
     Raises `ConfigError` where Spark does not start, or nothing may be written into this environment.
     """
+    if is_on_databricks() or {"SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"} & os.environ.keys():
+        raise ConfigError("Sessions are given here: dedup prepare is for those that dedup starts itself.")
     archive = class_archive()
     if archive.exists():
+        if not are_jars_here():
+            with tempfile.TemporaryDirectory() as folder:
+                _load(folder)
         return f"Java's classes are in {archive}. Remove the file to have them written again."
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)

@@ -32,14 +32,37 @@ def test_a_number_is_used_once_and_none_before_it(path):
     assert numbers(path) == [0, 3, 4]
 
 
-def test_of_threads_one_gets_each_number(path):
-    assert append(path, 0)
-    with ThreadPoolExecutor(8) as threads:
-        for number in range(1, 6):
-            taken = list(threads.map(lambda _: append(path, number), range(8)))
-            assert taken.count(True) <= 1
-            assert taken.count(True) == numbers(path).count(number) == 1
-    assert numbers(path) == [0, 1, 2, 3, 4, 5]
+def test_of_threads_one_gets_each_number_the_first_too(tmp_path):
+    with ThreadPoolExecutor(6) as threads:
+        for turn in range(10):
+            path = str(tmp_path / f"table {turn}")
+            for number in range(3):
+                taken = list(threads.map(lambda _: append(path, number), range(6)))
+                assert taken.count(True) == numbers(path).count(number) == 1
+
+
+def test_who_was_late_with_the_first_rows_is_told(path, monkeypatch):
+    def late(place):  # somebody else makes the table between our look and our write
+        monkeypatch.undo()
+        assert append(path, 0)
+        return False
+
+    monkeypatch.setattr(DeltaTable, "is_deltatable", late)
+    assert not append(path, 0) and numbers(path) == [0]
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "a+b#c?d", "ä:{}*&=;,'\"~!$()@`<>", "a%20b", "a[1]", "x^y|z", "a\\b"]
+)
+def test_a_folder_is_that_folder_or_is_refused(tmp_path, name):
+    for place in (f"{tmp_path}/{name}", f"file://{tmp_path}/{name}"):
+        if set("%[]^|\\") & set(name):
+            with pytest.raises(OSError, match="characters that stand for others"):
+                append(place, 0)
+        else:
+            append(place, 0)
+            assert numbers(place) == [0]
+    assert {found.name for found in tmp_path.iterdir()} <= {name}
 
 
 def test_who_wrote_meanwhile_is_told_from_a_log_that_takes_nothing(path, monkeypatch):

@@ -16,13 +16,11 @@ def archive(monkeypatch, tmp_path):
     place = tmp_path / "a folder" / "classes.jsa"
     for module in (sessions, preparing):
         monkeypatch.setattr(module, "class_archive", lambda: place)
-    # nor does the process that loads take that one
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dsaid=Archive")
     return place
 
 
 def test_a_session_begins_with_the_file_where_it_is(archive, monkeypatch):
-    monkeypatch.delenv("SPARK_SUBMIT_OPTS")
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
     assert "SharedArchiveFile" not in sessions._options_of_java(short_lived=True)
     archive.parent.mkdir()
     archive.touch()
@@ -57,12 +55,29 @@ def test_an_environment_that_takes_no_file_is_named(archive):
         preparing.prepare()
 
 
+def test_where_the_file_is_and_the_jars_are_not_these_are_fetched(archive, monkeypatch):
+    archive.parent.mkdir()
+    archive.touch()
+    loaded = []
+    monkeypatch.setattr(preparing, "_load", lambda *words: loaded.append(words))
+    for is_here, number in ((True, 0), (False, 1)):
+        monkeypatch.setattr(preparing, "are_jars_here", lambda is_here=is_here: is_here)
+        assert "Remove the file" in preparing.prepare() and len(loaded) == number
+
+
+def test_a_session_that_is_given_is_left_alone(archive, monkeypatch):
+    monkeypatch.setenv("SPARK_REMOTE", "sc://there")
+    with pytest.raises(ConfigError, match="Sessions are given here"):
+        preparing.prepare()
+
+
 @pytest.mark.slow
-def test_java_takes_its_classes_from_the_file(archive, tmp_path):
+def test_java_takes_its_classes_from_the_file(archive, monkeypatch, tmp_path):
     assert "sessions begin with them now" in preparing.prepare()
     assert list(archive.parent.iterdir()) == [archive]
     assert "Remove the file" in preparing.prepare()
     log = tmp_path / "loaded"
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dsaid=Archive")  # not that of this environment
     options = f'"-XX:SharedArchiveFile={archive}" -Xlog:class+load:file={log}'
     code = (
         "import sys; from dedup_nb.base.spark import get_spark; "
