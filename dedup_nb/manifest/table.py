@@ -62,7 +62,7 @@ def _rows_of(path: str) -> Any:
     return _open(path).to_pyarrow_dataset(filesystem=pafs.SubTreeFileSystem(inner, files))
 
 
-# %% ../../nbs/03_manifest/35_table.ipynb #3c1c466e
+# %% ../../nbs/03_manifest/35_table.ipynb #9aad222a
 @_panics_as_errors()
 def read_rows(path: str, columns: Sequence[str], where: pc.Expression) -> list[dict[str, Any]]:
     "Read few rows of a table. Raises what that reader raises, or `ImportError`."
