@@ -45,7 +45,34 @@ FIRST = (
     "store",
     "row_by_row",
 )
-# of tests with many slow cases, so many belong to `make test-slow`; the others to `make soak`
+# of tests with several cases, so many belong to `make test`; the others to `make test-slow`
+QUICK = {
+    "test_lines_are_carried_alike": 1,
+    "test_where_spark_writes_arrow_picks_the_suspects": 1,
+    "test_what_arrow_does_not_surely_know_is_left_to_spark": 2,
+    "test_tables_whose_files_do_not_say_their_rows": 1,
+    "test_times_as_writers_store_them": 1,
+    "test_the_number_of_parts_changes_nothing": 0,
+    "test_any_files_are_carried_alike": 1,
+    "test_frames_mean_the_same_in_every_session": 1,
+    "test_a_damaged_file_is_said_whatever_the_session_passes_by": 1,
+    "test_without_a_manifest": 1,
+    "test_the_error_proposes_the_command_to_paste": 2,
+    "test_recorded_events_become_the_recorded_tables": 2,
+    "test_tables_of_sure_lines_are_those_of_spark": 2,
+    "test_recorded_events": 1,
+    "test_every_output_format_holds_the_same_rows": 1,
+    "test_every_input_format_gives_the_same_rows": 1,
+    "test_results_are_those_of_the_engine": 3,
+    "test_every_strategy_agrees_with_the_reference": 3,
+    "test_a_kill_leaves_each_batch_whole_and_the_same_command_finishes": 1,
+    "test_what_others_write_is_read_in_both_ways": 1,
+    "test_a_pair_of_a_run_that_is_over_is_taken_over_once": 1,
+    "test_a_claim_that_is_taken_for_dead_and_is_not_commits_nothing": 1,
+    "test_any_cut_along_the_total_order_keeps_the_same_events_with_the_same_ids": 1,
+    "test_a_row_is_the_same_in_any_batch_with_any_types_and_columns": 1,
+}
+# of tests with many slow cases, so many belong to it; the others to `make soak`
 FEW = {
     "test_a_killed_run_is_repaired_by_running_again": 3,
     "test_spark_connect_gives_the_same_rows_as_a_classic_session": 1,
@@ -135,20 +162,25 @@ def pytest_unconfigure(config):
     shutil.rmtree(getattr(config, "own_folder", ""), ignore_errors=True)
 
 
-@pytest.hookimpl(tryfirst=True)  # before the marks are asked for
-def pytest_collection_modifyitems(items):
-    "The longest files first; of tests with many slow cases, a few stay that."
-    place = {f"test_{name}": n for n, name in enumerate(FIRST)}
-    items.sort(key=lambda item: place.get(item.path.stem, len(FIRST)))
+def mark_most(items, few, which, mark):
+    "Of tests with more cases than `few` says, of those that `which` takes, mark the others, evenly."
     cases = defaultdict(list)
     for item in items:
-        kinds = {mark.name for mark in item.iter_markers()}
-        if item.originalname in FEW and "slow" in kinds and "soak" not in kinds:
+        if item.originalname in few and which({mark.name for mark in item.iter_markers()}):
             cases[item.path, item.originalname].append(item)
-    for (_, name), slow in cases.items():
-        kept = {len(slow) * n // FEW[name] for n in range(FEW[name])}  # evenly, from the first on
-        for item in (item for n, item in enumerate(slow) if n not in kept):
-            item.add_marker("soak")
+    for (_, name), found in cases.items():
+        kept = {len(found) * n // few[name] for n in range(few[name])}  # from the first on
+        for item in (item for n, item in enumerate(found) if n not in kept):
+            item.add_marker(mark)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the marks are asked for
+def pytest_collection_modifyitems(items):
+    "The longest files first; of tests with many cases, a few are for every day."
+    place = {f"test_{name}": n for n, name in enumerate(FIRST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(FIRST)))
+    mark_most(items, FEW, lambda marks: "slow" in marks and "soak" not in marks, "soak")
+    mark_most(items, QUICK, lambda marks: not marks & {"slow", "soak"}, "slow")
 
 
 @pytest.fixture(autouse=True)

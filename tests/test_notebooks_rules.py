@@ -3,8 +3,8 @@
 import pytest
 from runs import notebooks, runs_through
 
-FIRST = notebooks("base/*", "report/*", "02_rules/*", "05_costs/*")
-LONGER = notebooks("formats/*", "03_manifest/*", "04_dynamodb/*")
+FIRST = notebooks("base/*", "report/*", "02_rules/[12]*", "05_costs/*")
+LONGER = notebooks("02_rules/[345]*", "formats/*", "03_manifest/*", "04_dynamodb/*")
 PATHS = [*FIRST, *(pytest.param(path, marks=pytest.mark.slow) for path in LONGER)]
 
 

@@ -22,15 +22,27 @@ __all__ = [
 # %% ../../nbs/01_distribution/10_copies.ipynb #mv000056
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, partial, reduce
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ..base.canonical import as_text, canonical_form, find_field, micros_of
-from ..base.config import Recipe
+from ..base.config import Recipe, is_on_databricks
 from ..base.spark import ORIGINAL
+from dedup_nb.formats.arrow_tasks import (
+    have_ids,
+    old_arrow,
+    pick_rows,
+    reads_times_oddly,
+    why_no_parquet,
+    why_not_there,
+)
+from ..formats.blocks import size_of_parts
+from ..formats.parquet import arrow_type, parts_of_parquet
 from ..formats.reading import Source
 from dedup_nb.rules.keys import (
     BROADCAST_LIMIT,
@@ -55,6 +67,7 @@ class OneBatch:
     decode: Callable[[DataFrame], DataFrame]  # rows of raw -> events, with `_dd_id` and `_dd_good`
     keys: Keys  # fitted to its columns
     folders: tuple[str, ...] = ()  # columns that come from names of folders
+    source: Source | None = None  # of a batch of files
 
     @property
     def columns(self) -> list[str]:
@@ -76,7 +89,7 @@ def open_source(
     "Fit the keys to a batch. Raises `MissingColumnError` or `InputError` if the columns do not fit."
     keys = _fit_keys(recipe, source.schema, source.folders)
     check_columns(source.schema, replace(recipe, synthetic="off"), keys)
-    return OneBatch(name, source.raw, source.schema, source.decode, keys, source.folders)
+    return OneBatch(name, source.raw, source.schema, source.decode, keys, source.folders, source)
 
 
 def open_frame(
@@ -180,7 +193,7 @@ _UNTAGGED = {  # `1/a` -> batch 1, id a
 
 def _decode_batches(
     batches: Sequence[OneBatch],
-    choose: Callable[[DataFrame], DataFrame],  # takes rows of a batch's raw frame
+    choose: Callable[[OneBatch], DataFrame],  # takes rows of a batch's raw frame
 ) -> Iterator[tuple[DataFrame, Keys]]:
     "The chosen rows of all batches, with `_dd_batch`, the number of their batch; equal columns together."
     alike: dict[T.StructType, list[tuple[int, OneBatch]]] = {}
@@ -189,13 +202,13 @@ def _decode_batches(
     for members in alike.values():
         number, first = members[0]
         if len(members) == 1:  # nobody needs to read the number in each id
-            rows = first.decode(choose(first.raw))
+            rows = first.decode(choose(first))
             yield rows.withColumn("_dd_batch", F.lit(number)), first.keys
             continue
         chosen = []
         for number, batch in members:
             tag = F.expr(f"concat('{number}/', _dd_id)")
-            chosen.append(choose(batch.raw).withColumn("_dd_id", tag))
+            chosen.append(choose(batch).withColumn("_dd_id", tag))
         decoded = first.decode(reduce(DataFrame.unionAll, chosen))
         untagged = {name: F.expr(sql) for name, sql in _UNTAGGED.items()}
         yield decoded.withColumns(untagged), first.keys
@@ -215,7 +228,7 @@ def count_ids(
     `marks` and `day`. Bad rows have none of the three. `from_at`, `to_at`: the first and the last arrival.
     """
     marked = []
-    for rows, keys in _decode_batches(batches, lambda raw: raw):
+    for rows, keys in _decode_batches(batches, lambda batch: batch.raw):
         # one number, as it is shuffled: the batch, has it no fingerprint?, is the id random?
         marks = f"_dd_batch * 4 + 2 * int({_is_missing(rows, keys)}) + int({_IS_RANDOM})"
         known = {"hash": "xxhash64(_dd_id)", "marks": marks, "at": _arrival(rows, keys)}
@@ -327,13 +340,51 @@ def copies(
 
 
 # %% ../../nbs/01_distribution/10_copies.ipynb #4e89a505
+_LARGE = 200_000  # rows of a batch
+_FEW = 1_000_000  # ids; 8 MB that go to each task
+
+
+def _by_arrow(batch: OneBatch) -> pa.Schema | None:
+    "The columns of a large batch of which Arrow picks rows; None: Spark does."
+    source, spark = batch.source, batch.raw.sparkSession
+    footers = source and source.footers
+    if not source or not footers or (source.listed or 0) < _LARGE or is_on_databricks() or old_arrow():
+        return None
+    if why_no_parquet(source, batch.keys.id) or reads_times_oddly(spark):
+        return None
+    if why_not_there(spark, [footer.path for footer in footers]):
+        return None
+    return pa.schema([pa.field(f.name, arrow_type(f.dataType)) for f in source.schema])
+
+
+def _pick(batch: OneBatch, schema: pa.Schema, hashes: np.ndarray) -> DataFrame:
+    "The rows of a batch with these ids, picked by Arrow."
+    footers = batch.source.footers if batch.source else None
+    assert footers is not None, "asked before"
+    spark, keys = batch.raw.sparkSession, batch.keys
+    parts = parts_of_parquet(footers, size_of_parts(spark, sum(f.bytes for f in footers)))
+    which = partial(have_ids, id=keys.id, null_in_id=keys.null_in_id, hashes=hashes)
+    return with_ids(pick_rows(spark, parts, schema, which), keys)
+
+
 def repeated_rows(
     look: Subject,
     ids: Ids,  # from the first scan
 ) -> DataFrame:  # as `copies`
     "Read the rows of the ids that repeat: the second scan."
     hashes = ids.counts.where("hash is not null").selectExpr("hash as _dd_hash")
-    broadcast = ids.repeated("hashes") <= BROADCAST_LIMIT
-    parts = _decode_batches(look.batches, lambda raw: rows_of(raw, hashes, broadcast=broadcast))
+    number = ids.repeated("hashes")
+
+    @cache
+    def known() -> np.ndarray:
+        return np.sort(hashes.toArrow()["_dd_hash"].to_numpy())
+
+    def choose(batch: OneBatch) -> DataFrame:
+        schema = _by_arrow(batch) if number <= _FEW else None
+        if schema is None:
+            return rows_of(batch.raw, hashes, broadcast=number <= BROADCAST_LIMIT)
+        return _pick(batch, schema, known())
+
+    parts = _decode_batches(look.batches, choose)
     narrow = [copies(rows.where("_dd_good"), keys, look.compared) for rows, keys in parts]
     return reduce(DataFrame.unionAll, narrow)

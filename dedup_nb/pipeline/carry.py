@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = [
     "ArrowPlan",
+    "why_not_arrow",
     "Carrier",
     "choose_carrier",
-    "why_not_arrow",
     "carry_by_arrow",
     "split_by_fingerprint",
     "write_by_arrow",
@@ -16,9 +16,7 @@ __all__ = [
 # %% ../../nbs/06_pipeline/45_carry.ipynb #1e2417a1
 import json
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -33,16 +31,14 @@ from pyspark.sql import types as T
 # %% ../../nbs/06_pipeline/45_carry.ipynb #5a1df1cc
 from dedup_nb.base.arrow import (
     SPARK_COLUMNS,
-    Footer,
     LinesOnce,
     ParquetOnce,
-    are_in,
     hash_texts,
     open_parquet,
     rows_at,
 )
 from ..base.config import Output, is_on_databricks
-from ..base.errors import ConfigError, first_line
+from ..base.errors import ConfigError
 from dedup_nb.base.spark import (
     ORIGINAL,
     PLACE,
@@ -53,7 +49,16 @@ from dedup_nb.base.spark import (
     reading,
     setting_of,
 )
-from ..base.storage import check_writable, escaped, filesystem, names_in
+from ..base.storage import escaped, names_in
+from dedup_nb.formats.arrow_tasks import (
+    have_ids,
+    old_arrow,
+    on_one_core,
+    pick_rows,
+    reads_times_oddly,
+    why_no_parquet,
+    why_not_there,
+)
 from ..formats.batches import Batch
 from dedup_nb.formats.blocks import (
     TextPart,
@@ -71,9 +76,7 @@ from dedup_nb.formats.parquet import (
     arrow_type,
     needs_arrow,
     parts_of_parquet,
-    plain_type,
     rows_of_part,
-    spark_columns,
 )
 from ..formats.reading import Source
 from ..formats.shred_blocks import TableRules, TablesOnce, shred_block, sum_types
@@ -104,68 +107,45 @@ class ArrowPlan:
         return f"{self.left}_or_not_yet"
 
 
-# %% ../../nbs/06_pipeline/45_carry.ipynb #b4a15fd0
-_LOG = logging.getLogger(__name__)
-_IDS = (T.StringType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.BinaryType)
+# %% ../../nbs/06_pipeline/45_carry.ipynb #1d0c34fd
+_TABLES = ("delta", "table")  # formats of which the files are known when they are opened
+_COMMITTER = "SQLHadoopMapReduceCommitProtocol"  # others may leave markers of the files that count
+_BY_HADOOP = (".deflate", ".snappy", ".lz4", ".zst")  # ends of names of text that it unpacks
 
 
-def _without_zones(schema: T.StructType) -> T.StructType:
-    "The columns as Arrow finds them where Spark wrote times as INT96."
-    told = re.sub(r'(type|Type)":"timestamp"', r'\1":"timestamp_ntz"', schema.json())
-    return T.StructType.fromJson(json.loads(told))
-
-
-def _strange_column(source: Source, footers: Sequence[Footer]) -> str | None:
-    "The first column that Arrow does not surely write as Spark would."
-    kinds = {}
-    for field, zoneless in zip(source.schema, _without_zones(source.schema)):
-        with suppress(KeyError):
-            kinds[field.name] = arrow_type(field.dataType), arrow_type(zoneless.dataType)
-    if odd := [name for name in source.columns if name not in kinds]:
-        return f"the type of {odd[0]}"
-    seen: list[pa.Schema] = []
-    for footer in (f for f in footers if f.schema not in seen):
-        seen.append(footer.schema)
-        for found in footer.schema:
-            if plain_type(found.type) not in kinds.get(found.name, ()):
-                return f"{found.name} is {found.type} in {footer.path}"
-    return None
+def why_not_arrow(job: Job, batch: Batch, attempt: Attempt) -> str | None:
+    "Why Arrow takes no part in a batch, before it is opened; None: it may."
+    place = job.places.input
+    files = [f.path for f in batch.files if f.size]
+    is_text = place.format == "enriched_tsv"
+    is_table = place.format in _TABLES
+    committer = setting_of(job.spark, "spark.sql.sources.commitProtocolClass", _COMMITTER)
+    reasons = {
+        "carry=spark": job.places.output.carry == "spark",
+        "Databricks' own engine does the same": is_on_databricks(),
+        f"input_format={place.format}": place.format not in ("enriched_tsv", "parquet", *_TABLES),
+        "the session commits files in its own way": not committer.endswith(_COMMITTER),
+        "no files": not (files or is_table),
+        "files that Hadoop unpacks": is_text and any(path.endswith(_BY_HADOOP) for path in files),
+        f"minimum_timestamp={place.minimum_timestamp}": not is_usual_time(place.minimum_timestamp),
+    }
+    why = next((words for words, is_so in reasons.items() if is_so), None) or old_arrow()
+    return why if why or is_table else why_not_there(job.spark, files, attempt.staging)
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #64862fdc
-def _why_no_parquet(source: Source, keys: Keys) -> str | None:
-    "Why Arrow does not carry these rows; None: it can."
-    ids = [source.schema[name].dataType for name in keys.id if name in source.columns]
-    is_known = len(ids) == len(keys.id) and all(isinstance(kind, _IDS) for kind in ids)
-    reasons = {
-        "columns from names of folders": bool(source.folders),
-        f"the input has {ORIGINAL}": ORIGINAL in source.columns,
-        "no rows": source.listed == 0,
-        f"the type of {', '.join(keys.id)}": not is_known,
-        source.no_files or "a file whose footer nobody reads here": not source.footers,
-        "a calendar of Spark 2": any(f.is_legacy for f in source.footers or ()),
-    }
-    why = next((words for words, is_so in reasons.items() if is_so), None)
-    return why or _strange_column(source, source.footers or ())
-
-
-_TIMES = {  # how a session reads times of writers that do not say how they mean them
-    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.int96TimestampConversion": "false",
-}
+_LOG = logging.getLogger(__name__)
 
 
 def _why_not_read(job: Job, source: Source, keys: Keys) -> str | None:
     "Why Arrow does not read a batch; None: it can."
-    is_odd = any(setting_of(job.spark, name, usual) != usual for name, usual in _TIMES.items())
     if job.places.input.where:
         return "input_where"
-    if is_odd:
+    if reads_times_oddly(job.spark):
         return "how the session reads times"
     if job.places.input.format == "enriched_tsv":
         return None
-    return _why_no_parquet(source, keys)
+    return why_no_parquet(source, keys.id)
 
 
 _OF_ROWS = ("parquet",)  # output formats that Arrow writes
@@ -217,7 +197,7 @@ def choose_carrier(
     "Choose who carries a batch. Raises `ConfigError` for `carry=arrow` where Arrow cannot."
     unread = why or _why_not_read(job, source, keys)
     if unread is None and job.places.input.format in _TABLES:
-        unread = _why_not_there(job, [f.path for f in source.footers or ()], attempt)
+        unread = why_not_there(job.spark, [f.path for f in source.footers or ()], attempt.staging)
     by_spark = why or _why_not_written(job) or unread
     plan = None
     if unread is None:
@@ -259,113 +239,6 @@ def _rules_of(output: Output) -> TableRules:
 def _as_spark(spark: SparkSession, schema: T.StructType) -> dict[bytes, bytes]:
     "What Spark notes in the footers of its files, and reads there."
     return {b"org.apache.spark.version": spark.version.encode(), SPARK_COLUMNS: schema.json().encode()}
-
-
-# %% ../../nbs/06_pipeline/45_carry.ipynb #859ae704
-def _try(numbers: Iterator[pa.RecordBatch], files: Sequence[str], output: str) -> Iterator[pa.RecordBatch]:
-    "In a task: may it read and write here? Gives words for what is in the way."
-    for _ in numbers:
-        words = _old_arrow()
-        try:
-            for path in files:
-                fs, inner = filesystem(path)
-                fs.open_input_file(inner).close()
-            check_writable(output)
-        except Exception as wrong:
-            words = first_line(wrong)
-        yield pa.record_batch({"words": pa.array([words], pa.string())})
-
-
-def _old_arrow() -> str | None:
-    "Words for a release of PyArrow with which nobody tried this."
-    if int(pa.__version__.split(".")[0]) < 18:
-        return f"PyArrow {pa.__version__} is older than 18"
-    return None
-
-
-def _in_the_way(spark: SparkSession, files: Sequence[str], output: str) -> str | None:
-    "What keeps a worker from reading and writing here; None: nothing."
-    if re.match(r"local(\[|$)", setting_of(spark, "spark.master")) and not is_remote(spark):
-        return None
-    work = partial(_try, files=files, output=output)
-    try:
-        words = spark.range(0, 1, 1, 1).mapInArrow(work, "words string").collect()[0].words
-    except Exception as wrong:  # such as a worker without this package
-        words = first_line(wrong)
-    return words and f"a worker cannot: {words}"
-
-
-# %% ../../nbs/06_pipeline/45_carry.ipynb #1d0c34fd
-_TABLES = ("delta", "table")  # formats of which the files are known when they are opened
-_COMMITTER = "SQLHadoopMapReduceCommitProtocol"  # others may leave markers of the files that count
-_OTHER_STORES = re.compile(r"(?!s3[an]?:|file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)
-_BY_HADOOP = (".deflate", ".snappy", ".lz4", ".zst")  # ends of names of text that it unpacks
-
-
-def _why_not_there(job: Job, files: Sequence[str], attempt: Attempt) -> str | None:
-    "Why Arrow cannot take these files from where they are to where the output is; None: it can."
-    if any(map(_OTHER_STORES.match, (files[0], job.output))):
-        return "neither on a local disk nor on S3"
-    return _in_the_way(job.spark, [files[0], files[-1]], attempt.staging)
-
-
-def why_not_arrow(job: Job, batch: Batch, attempt: Attempt) -> str | None:
-    "Why Arrow takes no part in a batch, before it is opened; None: it may."
-    place = job.places.input
-    files = [f.path for f in batch.files if f.size]
-    is_text = place.format == "enriched_tsv"
-    is_table = place.format in _TABLES
-    committer = setting_of(job.spark, "spark.sql.sources.commitProtocolClass", _COMMITTER)
-    reasons = {
-        "carry=spark": job.places.output.carry == "spark",
-        "Databricks' own engine does the same": is_on_databricks(),
-        f"input_format={place.format}": place.format not in ("enriched_tsv", "parquet", *_TABLES),
-        "the session commits files in its own way": not committer.endswith(_COMMITTER),
-        "no files": not (files or is_table),
-        "files that Hadoop unpacks": is_text and any(path.endswith(_BY_HADOOP) for path in files),
-        f"minimum_timestamp={place.minimum_timestamp}": not is_usual_time(place.minimum_timestamp),
-    }
-    why = next((words for words, is_so in reasons.items() if is_so), None) or _old_arrow()
-    return why if why or is_table else _why_not_there(job, files, attempt)
-
-
-# %% ../../nbs/06_pipeline/45_carry.ipynb #16d58789
-def _readable(text: bytes | None) -> str | None:
-    if text is None:
-        return None
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
-        return f"\0{text.hex().upper()}"
-
-
-def _text_of(column: pa.Array) -> pa.Array:
-    "The values of a column of the id as text; null for null and for empty text."
-    if pa.types.is_binary(column.type):
-        text = pa.array((x and x.hex() for x in column.to_pylist()), pa.string())
-    else:
-        text = column.cast(pa.string())
-    try:
-        text.validate(full=True)
-    except pa.ArrowInvalid:
-        text = pa.array(map(_readable, text.cast(pa.binary()).to_pylist()), pa.string())
-    is_empty = pc.equal(pc.binary_length(text), 0)
-    if pc.any(is_empty).as_py():
-        return pc.if_else(is_empty, None, text)
-    return text
-
-
-def _id_texts(rows: pa.RecordBatch, plan: ArrowPlan) -> pa.Array:
-    "The ids of rows, as `canonical.id_text` has them."
-    parts = [_text_of(rows.column(name)) for name in plan.id]
-    if len(parts) == 1:
-        return parts[0]
-    safe = [pc.replace_substring(pc.replace_substring(part, "%", "%25"), "/", "%2F") for part in parts]
-    if plan.null_in_id == "bad":
-        return pc.binary_join_element_wise(*safe, "/")
-    nobody = pc.is_null(pc.coalesce(*safe))
-    joined = pc.binary_join_element_wise(*(pc.fill_null(part, "%") for part in safe), "/")
-    return pc.if_else(nobody, None, joined)
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #afe04a77
@@ -410,7 +283,7 @@ def _carry_rows(plan: ArrowPlan, part: RowGroups, suspects: np.ndarray, files: l
     "Carry rows of Parquet files."
     sure, looked, _ = files
     for rows in rows_of_part(part, plan.schema, by_number=True):
-        are_suspect = are_in(hash_texts(_id_texts(rows, plan)).to_numpy(), suspects)
+        are_suspect = have_ids(rows, plan.id, plan.null_in_id, suspects)
         if are_suspect.any():
             looked.add(rows.filter(pa.array(are_suspect)).cast(plan.schema))
             rows = rows.filter(pa.array(~are_suspect)) if sure else rows
@@ -466,12 +339,6 @@ def _carry_parts(
 _FIRST = pa.record_batch({"id": [0]})  # the number of the first part
 
 
-def _in_task(numbers: Iterator[pa.RecordBatch], work: Callable[..., Any]) -> Iterator[pa.RecordBatch]:
-    "A task has one core."
-    pa.set_cpu_count(1)
-    return work(numbers)
-
-
 def _in_tasks(
     spark: SparkSession, number: int, work: Callable[[Iterator[pa.RecordBatch]], Any], told: str
 ) -> list[Mapping[str, Any]]:
@@ -479,7 +346,7 @@ def _in_tasks(
     if number == 1 and not is_remote(spark):  # done sooner than a task begins
         return [row for rows in work(iter([_FIRST])) for row in rows.to_pylist()]
     parts = spark.range(0, number, 1, number)
-    rows = parts.mapInArrow(partial(_in_task, work=work), told).collect()
+    rows = parts.mapInArrow(partial(on_one_core, work=work), told).collect()
     return [row.asDict() for row in rows]
 
 
@@ -522,16 +389,10 @@ def carry_by_arrow(
 _LARGE = 200_000  # rows
 
 
-def _rows_without(
-    numbers: Iterator[pa.RecordBatch], plan: ArrowPlan, fingerprint: str
-) -> Iterator[pa.RecordBatch]:
-    "In a task: the rows of the parts of these numbers that have no fingerprint."
-    for number in (n for batch in numbers for n in batch.column(0).to_pylist()):
-        part: Any = plan.parts[number]
-        for rows in rows_of_part(part, plan.schema, by_number=True):
-            length = pc.binary_length(rows[fingerprint].cast(pa.string()))
-            is_missing = pc.equal(pc.fill_null(length, 0), 0)
-            yield rows.filter(is_missing).cast(plan.schema)
+def _lack(rows: pa.RecordBatch, fingerprint: str) -> np.ndarray:
+    "Which rows have no fingerprint?"
+    length = pc.binary_length(rows[fingerprint].cast(pa.string()))
+    return pc.equal(pc.fill_null(length, 0), 0).to_numpy(zero_copy_only=False)
 
 
 def _not_in_keys(source: Source, keys: Keys) -> dict[str, Any]:
@@ -563,10 +424,8 @@ def split_by_fingerprint(job: Job, source: Source, keys: Keys, plan: ArrowPlan |
     if plan is None or plan.schema is None or not _may_split(job, source, keys):
         return source
     name = str(keys.fingerprint)
-    find = partial(_rows_without, plan=plan, fingerprint=name)
-    number = len(plan.parts)
-    tasks = job.spark.range(0, number, 1, number)
-    few = tasks.mapInArrow(partial(_in_task, work=find), spark_columns(plan.schema))
+    parts: Any = plan.parts
+    few = pick_rows(job.spark, parts, plan.schema, partial(_lack, fingerprint=name))
     most = source.raw.where(F.length(quoted(name)) > 0)
     if unused := _not_in_keys(source, keys):
         most = most.withColumns(unused)

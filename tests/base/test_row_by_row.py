@@ -268,6 +268,7 @@ def test_null_may_be_a_value_of_one_of_several_columns_of_an_id(spark, null_in_i
     assert sorted(r.n for r in result.bad.collect()) == bad
 
 
+@pytest.mark.slow
 def test_an_original_id_of_the_input_is_a_column_like_any_other(spark):
     rows = [("r", "f", "p", 1), ("p", "f", None, 2), ("s", "f", "p", 3)]
     frame = spark.createDataFrame(

@@ -74,6 +74,7 @@ def test_a_damaged_file_is_said_whatever_the_session_passes_by(spark, tmp_path, 
     assert not [f for f in files(tmp_path / "out") if f.startswith("events/")]
 
 
+@pytest.mark.slow
 def test_a_manifest_that_lost_a_file_is_no_smaller_manifest(spark, tmp_path):
     write(spark, tmp_path / "in", TWO)
     go(spark, tmp_path, batch_id="1")
@@ -292,6 +293,7 @@ def test_a_session_that_keeps_its_settings_is_refused_or_said(refused):
         pass
 
 
+@pytest.mark.slow
 def test_an_original_id_with_a_collation_is_carried_on(spark):
     ids = [("a", "f", None), ("a", "f", None), ("b", "f", None)]
     events = spark.createDataFrame(ids, "event_id string, event_fingerprint string, original_event_id string")

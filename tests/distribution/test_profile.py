@@ -16,9 +16,11 @@ from runs import heard
 
 from dedup_nb.base.config import Config
 from dedup_nb.base.errors import ConfigError, MissingColumnError, MissingInputError
+from dedup_nb.distribution import copies as profile_copies
 from dedup_nb.distribution.copies import Subject
 from dedup_nb.distribution.measures import REASONS, WINDOWS, Measures, knee, numbers_of
 from dedup_nb.distribution.profile import Profile, _draw_distribution, conclusions, profile, profile_events
+from dedup_nb.formats.enriched import ENRICHED
 from dedup_nb.rules.deduplicate import deduplicate
 from dedup_nb.rules.keys import NAMESPACE, Keys
 
@@ -527,3 +529,30 @@ def test_a_column_that_was_named_must_be_there(spark, column):
 def test_batches_that_are_not_there_are_named(spark, wrong, words):
     with pytest.raises(ConfigError, match=words):
         profile(Config(input=str(ROOT / "data_samples"), output="out", **wrong), spark)
+
+
+@pytest.mark.slow
+def test_whoever_picks_the_rows_of_repeated_ids_the_profile_is_the_same(spark, tmp_path, monkeypatch):
+    cells = ", ".join(f"{name} {kind if kind == 'timestamp' else 'string'}" for name, kind in ENRICHED)
+    samples = spark.read.schema(cells).csv(f"{ROOT}/data_samples/run=*", sep="\t", quote="", escape="")
+    ids = {"event_id": F.expr("if(event_id < '1', null, if(event_id < '2', '', event_id))")}
+    for name, number in (("1", 0), ("2", 1)):
+        part = samples.withColumns(ids).where(f"pmod(hash(domain_userid), 2) = {number}")
+        part.withColumn("txn_id", F.expr("cast(txn_id as long)")).write.parquet(
+            str(tmp_path / f"in/run={name}")
+        )
+
+    def numbers(output):
+        config = Config(input=str(tmp_path / "in"), output=str(tmp_path / output), input_format="parquet")
+        return {name: told for name, told in profile(config, spark).numbers.items() if name != "settings"}
+
+    by_spark = numbers("by_spark")
+    picked = []
+    monkeypatch.setattr(profile_copies, "_LARGE", 0)
+    pick = profile_copies._pick
+    monkeypatch.setattr(profile_copies, "_pick", lambda *told: picked.append(told) or pick(*told))
+    assert numbers("by_arrow") == by_spark and len(picked) == 2
+    assert by_spark["natural_excess"] and by_spark["synthetic_excess"] and by_spark["bad"]
+    # more ids than a task is sent are Spark's again
+    monkeypatch.setattr(profile_copies, "_FEW", 0)
+    assert numbers("again") == by_spark and len(picked) == 2

@@ -27,6 +27,7 @@ def test_what_arrow_calls_an_event_is_one(spark):
     assert 0 < sure_ones(spark, [*odd, *odd_lines(1500)]) < 1500
 
 
+@pytest.mark.slow
 def test_a_line_that_is_none_makes_few_others_doubtful():
     good, odd = [line(page_title=str(n)) for n in range(2000)], odd_lines(20)
     mixed = [*good[:1000], *odd, *good[1000:]]

@@ -213,6 +213,7 @@ def test_what_the_files_say_is_checked_like_what_people_say(tmp_path):
         find_input(Config(input=str(tmp_path), event_id="order"))
 
 
+@pytest.mark.slow
 def test_an_output_keeps_to_the_format_of_its_batches(spark, tmp_path, capsys):
     source, rows = tmp_path / "in", [{"event_id": i, "n": 1} for i in "aab"]
     write_lines(source / "run=1" / "a", "\n".join(map(json.dumps, rows)))

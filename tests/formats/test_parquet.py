@@ -103,6 +103,7 @@ def test_a_part_of_such_rows_is_taken_by_a_condition(spark, tmp_path):
     assert [r.event_id for r in kept.collect()] == ["b"] and metrics["counts"]["read"] == 1
 
 
+@pytest.mark.slow
 def test_row_groups_are_read_once_each(spark, tmp_path):
     source = tmp_path / "in"
     source.mkdir()
@@ -154,6 +155,7 @@ def test_types_of_files_are_those_that_spark_has(spark, tmp_path):
         spark_columns(pa.schema([("t", pa.time64("ns"))]))
 
 
+@pytest.mark.slow
 def test_a_frame_of_such_files_keeps_its_second_batch(spark, tmp_path):
     "The ids of a UUID column are the same as those of text, batch after batch."
     written(

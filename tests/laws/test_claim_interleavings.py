@@ -240,6 +240,7 @@ SAME = ("one", ["af"], False), ("one", ["af"], False)
 BOTH = pytest.mark.parametrize("layout", ["heads", "pairs"])
 
 
+@pytest.mark.slow
 def test_two_runs_keep_a_pair_once_whoever_is_when_and_whatever_fails():
     assert all_schedules(PAIR) > 6000
 

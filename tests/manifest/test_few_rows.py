@@ -84,6 +84,7 @@ def test_who_wrote_meanwhile_is_told_from_a_log_that_takes_nothing(path, monkeyp
         append(path, 3)
 
 
+@pytest.mark.slow
 def test_spark_and_this_write_to_one_table_for_long(spark, path, capfd):
     written = []
     for number in range(0, 24, 4):

@@ -232,6 +232,7 @@ def test_a_name_of_something_else_is_refused(spark, name, made, words):
         spark.sql(f"drop {made.split()[1]} {name}")
 
 
+@pytest.mark.slow
 def test_a_table_that_takes_no_rows_is_said(spark, name):
     commit_rows(Manifest(LakeStore(spark, name), RECIPE), "one", T, ("a", "f", FIRST))
     spark.sql(f"alter table {name} add constraint shut check (seq < 3)")
@@ -288,6 +289,7 @@ def test_keys_that_are_many_are_found_by_spark(open_near, monkeypatch):
     assert known_fates(m, T + DAY, "robot") == 5 * [("one", FIRST)]
 
 
+@pytest.mark.slow
 def test_both_ways_find_the_same_keys(open_near, spark):
     m, pick = open_near(), random.Random(7)
     for n in range(8):

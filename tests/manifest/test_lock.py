@@ -143,6 +143,7 @@ def race_on_disk(path, ready, rounds, won):
     won.put(mine)
 
 
+@pytest.mark.slow
 def test_of_eight_processes_on_one_disk_one_gets_each_place(tmp_path):
     path, started = str(tmp_path), multiprocessing.get_context("spawn")
     (tmp_path / "_places").mkdir()

@@ -534,6 +534,7 @@ def test_optimizing_forgets_no_insert_and_another_table_is_refused(spark, tmp_pa
         MergeTable(str(tmp_path / "other"), Replacing("k", "ver"), spark=spark).rows()
 
 
+@pytest.mark.slow
 def test_what_would_change_the_answer_is_not_merged(spark, tmp_path):
     schema = "k string, seq int, sign int, p int"
     log = MergeTable(str(tmp_path / "t"), Collapsing("k", "sign", "seq"), "p", spark=spark)

@@ -51,6 +51,7 @@ def test_forget_abandon_and_expire_say_what_they_would_do_first(spark, two, caps
     ]
 
 
+@pytest.mark.slow
 def test_a_story_is_told_without_spark_as_with_it(spark, two, monkeypatch):
     config = Config(output=str(two / "out"))
     told = {event_id: explain(event_id, config, spark) for event_id in ("a", "b", "nobody")}

@@ -151,6 +151,7 @@ def source(spark, tmp_path_factory):
     return folder
 
 
+@SLOW
 def test_an_id_that_is_no_text_repeats_like_any_other(spark, tmp_path):
     Path(tmp_path, "in").mkdir()
     ids = pa.array([b"\xff", b"a", b"\xff", b"\xfe"], pa.binary()).view(pa.string())
@@ -158,6 +159,7 @@ def test_an_id_that_is_no_text_repeats_like_any_other(spark, tmp_path):
     check_both_ways(spark, tmp_path, f"{tmp_path}/in")
 
 
+@SLOW
 def test_rows_with_one_place_in_the_order_are_told_apart_alike(spark, tmp_path):
     Path(tmp_path, "in").mkdir()
     r = random.Random(1)
@@ -197,6 +199,7 @@ def test_the_number_of_parts_changes_nothing(spark, source, tmp_path, parts, mon
     assert len(list(Path(tmp_path, "arrow/events").rglob("part-?????.parquet"))) == min(parts, 6)
 
 
+@SLOW
 def test_texts_of_rows_that_go_are_in_no_file_of_those_that_stay(spark, tmp_path):
     rows = spark.range(0, 4000, 1, 2).selectExpr(
         "string(id % 3900) as event_id",
@@ -274,6 +277,7 @@ def table(spark, tmp_path):
     return f"{tmp_path}/a b/table"
 
 
+@SLOW
 def test_a_table_and_what_it_got_later(spark, tmp_path, table):
     check_both_ways(spark, tmp_path, table, input_format="delta")
     settings = dict(input=table, output=f"{tmp_path}/out", input_format="delta", carry="arrow")

@@ -62,6 +62,7 @@ def test_any_cut_along_the_order_keeps_the_same_events_with_the_same_ids(spark, 
 # --- reruns ---
 
 
+@pytest.mark.slow
 def test_a_rerun_gives_the_same_output_and_is_refused_with_other_settings_or_pairs(spark, two):
     with pytest.raises(ManifestError, match="Batch 2 is committed already.*--rerun.*dedup forget 2"):
         go(spark, two, batch_id="2")

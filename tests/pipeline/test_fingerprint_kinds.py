@@ -109,6 +109,7 @@ def test_with_force_it_goes_on_and_is_recorded(spark, tmp_path):
     assert again["counts"]["kept"] == 2
 
 
+@pytest.mark.slow
 def test_a_backfill_notes_the_kind_too(spark, tmp_path):
     write_json_batch(tmp_path, "1", *WITH)
     backfill(config(tmp_path, input_format="json"), spark)

@@ -51,6 +51,7 @@ def test_a_table_is_made_and_batches_replace_their_own_rows(spark, shop):
         go(spark, shop, output_table="shop.others")
 
 
+@pytest.mark.slow
 def test_a_wide_table_is_clustered_by_its_batches_too(spark, shop):
     wide = spark.read.parquet(f"{shop}/in/run=1").withColumns({f"c{n}": F.lit(n) for n in range(40)})
     wide.write.parquet(f"{shop}/wide/run=1")

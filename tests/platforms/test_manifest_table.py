@@ -20,6 +20,7 @@ def name(spark):
     spark.sql("drop schema governed cascade")
 
 
+@pytest.mark.slow
 def test_all_commands_find_the_table_by_the_note_of_the_output(spark, tmp_path, name):
     write(spark, tmp_path / "in", TWO)
     go(spark, tmp_path, manifest_path=name)

@@ -134,6 +134,7 @@ def test_older_rows_protect_and_are_never_changed(spark, tmp_path):
     assert repaired(spark, path, from_date="2026-11-05").counts["left"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rows, more, stay",
     [
