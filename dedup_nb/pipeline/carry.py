@@ -8,6 +8,8 @@ __all__ = [
     "why_not_arrow",
     "Carrier",
     "choose_carrier",
+    "can_read_here",
+    "read_id_hashes",
     "carry_by_arrow",
     "split_by_fingerprint",
     "write_by_arrow",
@@ -52,6 +54,7 @@ from dedup_nb.base.spark import (
 from ..base.storage import escaped, names_in
 from dedup_nb.formats.arrow_tasks import (
     have_ids,
+    id_texts,
     old_arrow,
     on_one_core,
     pick_rows,
@@ -322,6 +325,27 @@ def _carry_part(plan: ArrowPlan, number: int, suspects: np.ndarray) -> list[Any]
         for file in filter(None, files):
             file.forget()
         raise
+
+
+# %% ../../nbs/06_pipeline/45_carry.ipynb #efc05b3d
+def can_read_here(spark: SparkSession, plan: ArrowPlan | None) -> bool:
+    "Is the batch one part of Parquet files, which this process may read as well as a task?"
+    return plan is not None and plan.schema is not None and len(plan.parts) == 1 and not is_remote(spark)
+
+
+def read_id_hashes(
+    plan: ArrowPlan,  # of one part
+    names: Sequence[str],  # of more columns
+) -> pa.Table:  # `_dd_hash`, `_dd_lacks`: is there no id?, and those columns
+    "Read the ids of all rows, as hashes."
+    part: Any = plan.parts[0]
+    assert plan.schema is not None, "asked before"
+    found = []
+    for rows in rows_of_part(part, plan.schema):
+        ids = id_texts(rows, plan.id, plan.null_in_id)
+        columns = {"_dd_hash": hash_texts(ids), "_dd_lacks": ids.is_null()}
+        found.append(pa.table(columns | {name: rows[name] for name in names}))
+    return pa.concat_tables(found)
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #d6727ca2

@@ -39,18 +39,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Observation, Row
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ..base.canonical import as_text, field_at, micros_of, values_of
 from ..base.errors import OF_ALL_COPIES, AlarmError, counted, grouped, share
-from ..base.spark import LINE, PLACE, PLAIN_JSON, held, place_in_files, quoted
+from ..base.spark import LINE, PLACE, PLAIN_JSON, held, place_in_files
 from ..formats.batches import Batch, spelled_time
 from ..formats.reading import Source
 from ..manifest.ledger import Claim
 from ..manifest.protocol import Manifest, check_rerun
-from .carry import Carrier
+from .carry import ArrowPlan, Carrier, can_read_here, read_id_hashes
 from .erased import erased_ids, mark_erased, without_forgotten
 from .job import Job
 from .write import Attempt, Carried, Staged
@@ -88,12 +91,18 @@ def time_of_batch(
     return next((3600 * h for h in hours if h is not None), None)
 
 
+_TIMES = (T.TimestampType, T.TimestampNTZType)
 _TIMELIKE = (T.TimestampType, T.TimestampNTZType, T.DateType, T.StringType)
 
 
 def _time_columns(schema: T.StructType, keys: Keys) -> list[str]:
     "The order columns that may hold a time."
     return [name for name, _ in keys.order if isinstance(field_at(schema, name).kind, _TIMELIKE)]
+
+
+def _is_time(schema: T.StructType, name: str) -> bool:
+    "Is a column a time, and no text that may be one or a field of another column?"
+    return name in schema.names and isinstance(schema[name].dataType, _TIMES)
 
 
 def _hours(rows: DataFrame, names: Sequence[str]) -> list[Column]:
@@ -187,6 +196,40 @@ def scan_ids(
     staged = attempt.stage(suspect_ids(counted.unionByName(one), natural), "ids")
     counts = _seen_by(watch, rows, numbers)
     return Scan(staged, _median_hours(counts), counts["rows"])
+
+
+# %% ../../nbs/06_pipeline/40_decide.ipynb #c9d3c82b
+def _median_hour(times: pa.ChunkedArray) -> int | None:
+    "As `_medians` has it."
+    micros = times.drop_null().cast(pa.int64())
+    hours = pc.divide(micros, 3_600_000_000).to_numpy()
+    return int(np.sort(hours)[(len(hours) - 1) // 2]) if len(hours) else None
+
+
+def _scan_here(
+    spark: SparkSession, plan: ArrowPlan, attempt: Attempt, natural: bool, names: list[str]
+) -> Scan:
+    "As `scan_ids`, for few rows: nothing has to be planned."
+    rows = read_id_hashes(plan, names)
+    hashes, lacks = (rows[name].to_numpy() for name in ("_dd_hash", "_dd_lacks"))
+    found, counts = np.unique(hashes, return_counts=True)
+    suspect = found[(natural & (counts > 1)) | np.isin(found, hashes[lacks])]
+    events = rows.filter(pa.array(~lacks))
+    staged = attempt.hold(spark, pa.table({"_dd_hash": suspect}), "_dd_hash bigint")
+    return Scan(staged, tuple(_median_hour(events[name]) for name in names), len(rows))
+
+
+def _scan_without_manifest(
+    job: Job, source: Source, keys: Keys, attempt: Attempt, plan: ArrowPlan | None, timed: bool
+) -> Scan:
+    "Find the ids that need a look: here, or by Spark."
+    natural = job.recipe.natural != "off"
+    names = _time_columns(source.schema, keys) if timed else []
+    are_times = all(_is_time(source.schema, name) for name in names)
+    is_plain = are_times and not (source.is_whole or job.places.input.entities)
+    if plan and attempt.is_small and is_plain and can_read_here(job.spark, plan):
+        return _scan_here(job.spark, plan, attempt, natural, names)
+    return scan_ids(source, keys, attempt, natural, timed)
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #844a1a3a
@@ -310,13 +353,13 @@ def check_some_good(job: Job, source: Source, tally: Tally, batch_id: str) -> No
 
 
 def scan_batch(
-    job: Job, source: Source, keys: Keys, attempt: Attempt
+    job: Job, source: Source, keys: Keys, attempt: Attempt, plan: ArrowPlan | None = None
 ) -> tuple[Scan, int | None]:  # and the time of the batch
     "Scan a batch, and find out when it was."
     given, name, manifest = job.limits.etl_s, attempt.batch_id, job.manifest
     if manifest is None:
         timed = given is None and spelled_time(name) is None
-        scan = scan_ids(source, keys, attempt, job.recipe.natural != "off", timed)
+        scan = _scan_without_manifest(job, source, keys, attempt, plan, timed)
     else:
         scan = keyed = scan_keys(source, keys, attempt, manifest.store.texts)
         check_some_good(job, source, keyed.tally, name)
@@ -508,10 +551,11 @@ def stage_suspects(
     # a row that may be a pair of its own has a number, by what all of it is
     numbered = keys.unique and job.recipe.natural != "off"
     if PLACE in decoded.columns and not numbered:
-        columns = decoded.select(*map(quoted, source.columns), PLACE)
-        keyed = with_keys_alone(observed, keys).select(*_KEYS, PLACE)
+        columns = decoded.drop("_dd_id", "_dd_good")
+        # few rows are hashed sooner than those that are alike are found
+        keyed = with_keys_alone(observed, keys, attempt.is_small)
         staged = _stage_hashes(keyed, len(source.columns), attempt.stage, "suspects")
-        ordered = _hash_ties(staged.frame, columns, attempt)
+        ordered = staged.frame if attempt.is_small else _hash_ties(staged.frame, columns, attempt)
     else:
         keyed = with_keys(observed, keys)
         keyed = keyed if job.applies else keyed.select(*_KEYS)  # where nothing moves these are enough

@@ -294,7 +294,8 @@ def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
         carrier = choose_carrier(job, batch, source, keys, attempt, why)
         progress.done("read", _read_words(batch, source))
         job = job.taking(keys.missing)
-        scan, etl = scan_batch(job, split_by_fingerprint(job, source, keys, carrier.plan), keys, attempt)
+        split = split_by_fingerprint(job, source, keys, carrier.plan)
+        scan, etl = scan_batch(job, split, keys, attempt, carrier.plan)
         attempt = attempt.sized(scan.read, batch.bytes)
         erased = find_erased(job.spark, job.output, batch.batch_id, job.ledger)
         if erased is not None:

@@ -366,9 +366,12 @@ class Attempt:
             rows = frame.to(schema)  # PyArrow takes no null for a struct whose fields are never null
             table = (rows.limit(_FEW_ROWS + 1) if may_be_many else rows).toArrow()
             if table.num_rows <= _FEW_ROWS and table.nbytes <= _FEW_BYTES:
-                held = frame.sparkSession.createDataFrame(table, schema)
-                return Staged(held, self.output, table)
+                return self.hold(frame.sparkSession, table, schema)
         return self.stage_in_files(frame, name)
+
+    def hold(self, spark: SparkSession, table: pa.Table, schema: T.StructType | str) -> Staged:
+        "Keep few rows in memory."
+        return Staged(spark.createDataFrame(table, schema), self.output, table)
 
     def stage_in_files(self, frame: DataFrame, name: str) -> Staged:
         "Write a frame beside the output and read it back, whatever its size."

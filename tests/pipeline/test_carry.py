@@ -19,7 +19,7 @@ from runs import SAMPLES
 from dedup_nb import Config, run
 from dedup_nb.base.errors import ConfigError, InputError
 from dedup_nb.formats import parquet
-from dedup_nb.pipeline import carry, write
+from dedup_nb.pipeline import carry, decide, write
 from dedup_nb.pipeline import run as run_of
 
 SLOW = pytest.mark.slow
@@ -428,3 +428,59 @@ def test_a_damaged_file_of_lines_is_named(spark, tmp_path):
         settings = dict(input=f"{tmp_path}/in", output=f"{tmp_path}/{how}", manifest="none", carry=how)
         with pytest.raises(InputError, match="a.gz cannot be read to its end"):
             run(Config(**settings), spark)
+
+
+# --- few rows, of which this process reads the ids ---
+
+
+def ids_and_times(seed, path):
+    "Rows with ids of two kinds, some of them empty, and times around 1970, with and without a zone."
+    r = random.Random(seed)
+    text, number = (values(r, kind, IDS[kind], 90) for kind in (pa.string(), pa.int64()))
+    utc, local = (
+        values(r, kind, KINDS[kind], 90) for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us"))
+    )
+    nobody = pa.nulls(90, pa.timestamp("us"))
+    rows = pa.table([text, number, utc, local, nobody], names=["id", "n", "utc", "local", "nobody"])
+    pq.write_table(rows, path, row_group_size=r.randint(10, 100))
+
+
+@pytest.mark.parametrize("id", ["id", "n", "id,n"])
+@pytest.mark.parametrize("natural", ["keep_first", "off"])
+def test_this_process_finds_the_ids_of_few_rows_that_spark_finds(spark, tmp_path, monkeypatch, id, natural):
+    monkeypatch.setattr(write, "_FEW_ROWS", 20_000)
+    source = tmp_path / "in/run=a"
+    source.mkdir(parents=True)
+    ids_and_times(len(id), source / "a.parquet")
+    scans, scan = [], decide._scan_without_manifest
+
+    def both(job, source, keys, attempt, plan, timed):
+        here, by_spark = (scan(job, source, keys, attempt, which, True) for which in (plan, None))
+        ids = [sorted(row._dd_hash for row in each.ids.frame.collect()) for each in (here, by_spark)]
+        assert ids[0] == ids[1] and (here.hours, here.read) == (by_spark.hours, by_spark.read)
+        scans.append((plan, here.hours, ids[0]))
+        return here
+
+    monkeypatch.setattr(decide, "_scan_without_manifest", both)
+    monkeypatch.setattr(decide, "_scan_here", spied := mock.Mock(wraps=decide._scan_here))
+    given = dict(input_format="parquet", event_id=id, order_by="utc,local,nobody", missing_fingerprint="id")
+    given |= dict(manifest="none", natural=natural, synthetic="off")
+    config = Config(input=f"{tmp_path}/in", output=f"{tmp_path}/out", **given)
+    run(config, spark)
+    [(plan, hours, ids)] = scans
+    assert spied.call_count == 1 and plan and ids and len(hours) == 3 and hours[2] is None
+    assert (len(ids) > 1) == (natural != "off")
+
+
+@pytest.mark.parametrize("more", [dict(carry="spark"), dict(order_by="sent"), dict(manifest="lake")], ids=str)
+def test_what_this_process_does_not_read_spark_reads(spark, tmp_path, monkeypatch, more):
+    monkeypatch.setattr(write, "_FEW_ROWS", 20_000)
+    monkeypatch.setattr(decide, "_scan_here", mock.Mock(side_effect=AssertionError("read here")))
+    rows = pa.table(
+        {"event_id": ["a", "a", "b"], "event_fingerprint": ["f", "g", "f"], "sent": ["1", "2", "3"]}
+    )
+    (tmp_path / "in").mkdir()
+    pq.write_table(rows, tmp_path / "in/a.parquet")
+    given = dict(manifest="none", input_format="parquet", order_by="") | more
+    done = run(Config(input=f"{tmp_path}/in", output=f"{tmp_path}/out", **given), spark)
+    assert done.counts["read"] == 3

@@ -67,7 +67,7 @@ def test_rows_that_a_lost_task_counted_twice_are_counted_again(spark, source, tm
     counted = decide.scan_ids
     twice = lambda *given: replace(scan := counted(*given), read=scan.read + 2)
     monkeypatch.setattr(decide, "scan_ids", twice)
-    assert one(spark, source, tmp_path).counts == COUNTS
+    assert one(spark, source, tmp_path, carry="spark").counts == COUNTS
 
 
 # --- formats ---
