@@ -51,8 +51,6 @@ QUICK = {
     "test_where_spark_writes_arrow_picks_the_suspects": 1,
     "test_what_arrow_does_not_surely_know_is_left_to_spark": 2,
     "test_tables_whose_files_do_not_say_their_rows": 1,
-    "test_times_as_writers_store_them": 1,
-    "test_the_number_of_parts_changes_nothing": 0,
     "test_any_files_are_carried_alike": 1,
     "test_frames_mean_the_same_in_every_session": 1,
     "test_a_damaged_file_is_said_whatever_the_session_passes_by": 1,
@@ -65,12 +63,9 @@ QUICK = {
     "test_every_input_format_gives_the_same_rows": 1,
     "test_results_are_those_of_the_engine": 3,
     "test_every_strategy_agrees_with_the_reference": 3,
-    "test_a_kill_leaves_each_batch_whole_and_the_same_command_finishes": 1,
     "test_what_others_write_is_read_in_both_ways": 1,
     "test_a_pair_of_a_run_that_is_over_is_taken_over_once": 1,
     "test_a_claim_that_is_taken_for_dead_and_is_not_commits_nothing": 1,
-    "test_any_cut_along_the_total_order_keeps_the_same_events_with_the_same_ids": 1,
-    "test_a_row_is_the_same_in_any_batch_with_any_types_and_columns": 1,
 }
 # of tests with many slow cases, so many belong to it; the others to `make soak`
 FEW = {

@@ -22,14 +22,14 @@ __all__ = [
 # %% ../../nbs/01_distribution/10_copies.ipynb #mv000056
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial, reduce
+from functools import partial, reduce
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ..base.arrow import Footer
 from ..base.canonical import as_text, canonical_form, find_field, micros_of
 from ..base.config import Recipe, is_on_databricks
 from ..base.spark import ORIGINAL
@@ -42,7 +42,7 @@ from dedup_nb.formats.arrow_tasks import (
     why_not_there,
 )
 from ..formats.blocks import size_of_parts
-from ..formats.parquet import arrow_type, parts_of_parquet
+from ..formats.parquet import arrow_schema, parts_of_parquet
 from ..formats.reading import Source
 from dedup_nb.rules.keys import (
     BROADCAST_LIMIT,
@@ -193,7 +193,7 @@ _UNTAGGED = {  # `1/a` -> batch 1, id a
 
 def _decode_batches(
     batches: Sequence[OneBatch],
-    choose: Callable[[OneBatch], DataFrame],  # takes rows of a batch's raw frame
+    choose: Callable[[OneBatch], DataFrame],  # takes rows of a batch, as they are in its raw frame
 ) -> Iterator[tuple[DataFrame, Keys]]:
     "The chosen rows of all batches, with `_dd_batch`, the number of their batch; equal columns together."
     alike: dict[T.StructType, list[tuple[int, OneBatch]]] = {}
@@ -341,30 +341,34 @@ def copies(
 
 # %% ../../nbs/01_distribution/10_copies.ipynb #4e89a505
 _LARGE = 200_000  # rows of a batch
-_FEW = 1_000_000  # ids; 8 MB that go to each task
+_FEW = 1_000_000  # ids, in all tasks together: 8 MB
 
 
-def _by_arrow(batch: OneBatch) -> pa.Schema | None:
-    "The columns of a large batch of which Arrow picks rows; None: Spark does."
-    source, spark = batch.source, batch.raw.sparkSession
-    footers = source and source.footers
-    if not source or not footers or (source.listed or 0) < _LARGE or is_on_databricks() or old_arrow():
-        return None
-    if why_no_parquet(source, batch.keys.id) or reads_times_oddly(spark):
-        return None
-    if why_not_there(spark, [footer.path for footer in footers]):
-        return None
-    return pa.schema([pa.field(f.name, arrow_type(f.dataType)) for f in source.schema])
+def _footers(batch: OneBatch) -> tuple[Footer, ...]:
+    "Those of a large batch of which Arrow surely knows the rows; none: Spark picks them."
+    source = batch.source
+    if source is None or (source.listed or 0) < _LARGE or why_no_parquet(source, batch.keys.id):
+        return ()
+    return source.footers or ()
 
 
-def _pick(batch: OneBatch, schema: pa.Schema, hashes: np.ndarray) -> DataFrame:
+def _may_pick(look: Subject, ids: Ids) -> bool:
+    "Are few rows wanted of all, and may Arrow pick them in tasks?"
+    wanted = ids.repeated("hashes") * len(look.batches)
+    is_rare = ids.repeated("rows") * 4 <= sum(r.rows for r in ids.known)
+    if not (0 < wanted <= _FEW and is_rare) or is_on_databricks() or old_arrow():
+        return False
+    spark = look.batches[0].raw.sparkSession
+    files = [footer.path for batch in look.batches for footer in _footers(batch)]
+    return bool(files) and not (reads_times_oddly(spark) or why_not_there(spark, files))
+
+
+def _pick(batch: OneBatch, footers: Sequence[Footer], hashes: np.ndarray) -> DataFrame:
     "The rows of a batch with these ids, picked by Arrow."
-    footers = batch.source.footers if batch.source else None
-    assert footers is not None, "asked before"
     spark, keys = batch.raw.sparkSession, batch.keys
     parts = parts_of_parquet(footers, size_of_parts(spark, sum(f.bytes for f in footers)))
     which = partial(have_ids, id=keys.id, null_in_id=keys.null_in_id, hashes=hashes)
-    return with_ids(pick_rows(spark, parts, schema, which), keys)
+    return with_ids(pick_rows(spark, parts, arrow_schema(batch.schema), which), keys)
 
 
 def repeated_rows(
@@ -373,17 +377,14 @@ def repeated_rows(
 ) -> DataFrame:  # as `copies`
     "Read the rows of the ids that repeat: the second scan."
     hashes = ids.counts.where("hash is not null").selectExpr("hash as _dd_hash")
-    number = ids.repeated("hashes")
-
-    @cache
-    def known() -> np.ndarray:
-        return np.sort(hashes.toArrow()["_dd_hash"].to_numpy())
+    broadcast = ids.repeated("hashes") <= BROADCAST_LIMIT
+    known = np.sort(hashes.toArrow()["_dd_hash"].to_numpy()) if _may_pick(look, ids) else None
 
     def choose(batch: OneBatch) -> DataFrame:
-        schema = _by_arrow(batch) if number <= _FEW else None
-        if schema is None:
-            return rows_of(batch.raw, hashes, broadcast=number <= BROADCAST_LIMIT)
-        return _pick(batch, schema, known())
+        footers = () if known is None else _footers(batch)
+        if known is None or not footers:
+            return rows_of(batch.raw, hashes, broadcast=broadcast)
+        return _pick(batch, footers, known)
 
     parts = _decode_batches(look.batches, choose)
     narrow = [copies(rows.where("_dd_good"), keys, look.compared) for rows, keys in parts]

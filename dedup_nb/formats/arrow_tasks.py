@@ -16,7 +16,10 @@ __all__ = [
 
 # %% ../../nbs/formats/45_arrow_tasks.ipynb #at000003
 import json
+import os
 import re
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -119,6 +122,12 @@ def old_arrow() -> str | None:
     return None
 
 
+def _have_our_python() -> bool:
+    "Do workers on this machine run the Python of this process?"
+    found = shutil.which(os.environ.get("PYSPARK_PYTHON", "python3"))
+    return found is not None and os.path.dirname(os.path.abspath(found)) == os.path.dirname(sys.executable)
+
+
 _OTHER_STORES = re.compile(r"(?!s3[an]?:|file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 
 
@@ -127,10 +136,11 @@ def why_not_there(
     files: Sequence[str],  # paths
     output: str | None = None,  # a folder that workers write to
 ) -> str | None:
-    "Why workers cannot take these files from where they are; None: they can."
+    "Why workers cannot take these files from where they are to where the output is; None: they can."
     if any(map(_OTHER_STORES.match, (files[0], output or ""))):
         return "neither on a local disk nor on S3"
-    if re.match(r"local(\[|$)", setting_of(spark, "spark.master")) and not is_remote(spark):
+    is_local = re.match(r"local(\[|$)", setting_of(spark, "spark.master")) and not is_remote(spark)
+    if is_local and _have_our_python():
         return None
     work = partial(_try, files=[files[0], files[-1]], output=output)
     try:

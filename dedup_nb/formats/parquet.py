@@ -6,6 +6,7 @@
 __all__ = [
     "RowGroups",
     "arrow_type",
+    "arrow_schema",
     "plain_type",
     "parts_of_parquet",
     "rows_of_part",
@@ -62,6 +63,11 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
     if type(kind) is T.StringType and not kind.isUTF8BinaryCollation():
         raise KeyError(kind)
     return _KINDS[type(kind)]
+
+
+def arrow_schema(columns: T.StructType) -> pa.Schema:
+    "The Arrow types of columns. Raises as `arrow_type`."
+    return pa.schema([pa.field(f.name, arrow_type(f.dataType)) for f in columns])
 
 
 # %% ../../nbs/formats/38_parquet.ipynb #7cdc8c89c7104fffa095e18ddfef8986
@@ -294,7 +300,7 @@ def read_by_arrow(
     size: int,  # bytes of a part
 ) -> DataFrame:  # those columns, and those of the folders
     "The rows of Parquet files, read by Arrow in Spark's tasks."
-    schema = pa.schema([pa.field(f.name, arrow_type(f.dataType)) for f in columns])
+    schema = arrow_schema(columns)
     asked = _Reading(parts_of_parquet(footers, size), schema, folders)
     names = dict.fromkeys(next(iter(folders.values()), {}), T.StringType())
     wanted = T.StructType([*columns.fields, *struct_of(names).fields])

@@ -76,6 +76,7 @@ from dedup_nb.formats.blocks import (
 from ..formats.enriched import CELLS, CSV, sure_events, with_line_ids
 from dedup_nb.formats.parquet import (
     RowGroups,
+    arrow_schema,
     arrow_type,
     needs_arrow,
     parts_of_parquet,
@@ -222,8 +223,7 @@ def _plan_of(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attemp
     parts = parts_of_parquet(footers, size) if footers else parts_of_text(batch.files, size)
     schema = None
     if source.footers or (writes and job.places.output.format == "parquet"):
-        schema = pa.schema([pa.field(f.name, arrow_type(f.dataType)) for f in source.schema])
-        schema = schema.with_metadata(_as_spark(job.spark, source.schema))
+        schema = arrow_schema(source.schema).with_metadata(_as_spark(job.spark, source.schema))
     tables = _rules_of(job.places.output) if writes and job.places.output.has_entities else None
     folders = (
         attempt.folder("events") if writes else None,

@@ -1,5 +1,7 @@
 "Copies: their gap, their age, their cause, and why ids are shared."
 
+from types import SimpleNamespace
+
 import pytest
 from profiles import COMPARED
 from pyspark.sql import Row
@@ -7,7 +9,8 @@ from pyspark.sql import functions as F
 from spread import configured
 
 from dedup_nb.base.config import Recipe
-from dedup_nb.distribution.copies import Compared, Ids, copies
+from dedup_nb.distribution import copies as copies_of
+from dedup_nb.distribution.copies import Compared, Ids, OneBatch, Subject, copies
 from dedup_nb.distribution.measures import find_collisions, rank_copies, sum_by_id
 from dedup_nb.rules.keys import fit
 
@@ -93,3 +96,14 @@ def test_an_id_is_shared_for_a_reason(spark):
 def test_ids_should_be_random_where_most_are(rows, random):
     known = [Row(batch=0, random=is_random, rows=n) for is_random, n in zip((True, False), rows)]
     assert Ids(None, known).are_random is random
+
+
+@pytest.mark.parametrize(
+    "rows, hashes, others, picks",
+    [(25, 10, 75, True), (26, 10, 75, False), (0, 0, 9, False), (10**6 + 2, 10**6 + 1, 10**9, False)],
+)
+def test_few_rows_are_picked(spark, monkeypatch, rows, hashes, others, picks):
+    monkeypatch.setattr(copies_of, "_footers", lambda batch: [SimpleNamespace(path="/in/a.parquet")])
+    look = Subject((OneBatch("1", spark.range(1), None, None, None),), (), None, COMPARED)
+    known = [Row(repeats=True, rows=rows, hashes=hashes), Row(repeats=False, rows=others, hashes=others)]
+    assert copies_of._may_pick(look, Ids(None, known)) == picks

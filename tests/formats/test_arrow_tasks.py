@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from dedup_nb.base.arrow import hash_texts, read_footers
 from dedup_nb.base.canonical import id_text, values_of
+from dedup_nb.formats import arrow_tasks
 from dedup_nb.formats.arrow_tasks import have_ids, id_texts, pick_rows, why_no_parquet, why_not_there
 from dedup_nb.formats.parquet import parts_of_parquet
 
@@ -75,3 +76,11 @@ def test_files_elsewhere_are_left_to_spark(spark, files):
     for path in ("hdfs://host/in/a.parquet", "abfss://c@account/in/a.parquet", "gs://bucket/in/a.parquet"):
         assert why_not_there(spark, [path]) == "neither on a local disk nor on S3"
     assert why_not_there(spark, files, "gs://bucket/out") == "neither on a local disk nor on S3"
+
+
+def test_workers_with_another_python_are_tried_first(spark, files, monkeypatch):
+    tried = []
+    monkeypatch.setattr(arrow_tasks, "_try", lambda numbers, files, output: tried.append(files))
+    assert why_not_there(spark, files) is None and not tried
+    monkeypatch.setenv("PYSPARK_PYTHON", "/bin/sh")
+    assert why_not_there(spark, files).startswith("a worker cannot: ")

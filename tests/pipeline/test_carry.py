@@ -192,6 +192,7 @@ def test_times_as_writers_store_them(spark, source, tmp_path, kind):
     check_both_ways(spark, tmp_path, f"{tmp_path}/in", synthetic="rename_later")
 
 
+@SLOW
 @pytest.mark.parametrize("parts", [7, *(pytest.param(n, marks=SLOW) for n in (1, 2))])
 def test_the_number_of_parts_changes_nothing(spark, source, tmp_path, parts, monkeypatch):
     monkeypatch.setattr(carry, "size_of_parts", lambda spark, size: size // parts)
