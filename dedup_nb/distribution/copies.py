@@ -355,20 +355,25 @@ def _footers(batch: OneBatch) -> tuple[Footer, ...]:
 def _may_pick(look: Subject, ids: Ids) -> bool:
     "Are few rows wanted of all, and may Arrow pick them in tasks?"
     wanted = ids.repeated("hashes") * len(look.batches)
-    is_rare = ids.repeated("rows") * 4 <= sum(r.rows for r in ids.known)
-    if not (0 < wanted <= _FEW and is_rare) or is_on_databricks() or old_arrow():
+    rows = sum(r.rows for r in ids.known)
+    is_rare = 0 < ids.repeated("rows") <= rows / 4
+    if not is_rare or wanted > _FEW or is_on_databricks() or old_arrow():
         return False
+    footers = [footer for batch in look.batches for footer in _footers(batch)]
     spark = look.batches[0].raw.sparkSession
-    files = [footer.path for batch in look.batches for footer in _footers(batch)]
-    return bool(files) and not (reads_times_oddly(spark) or why_not_there(spark, files))
+    if not footers or reads_times_oddly(spark):
+        return False
+    return why_not_there(spark, [footer.path for footer in footers]) is None
 
 
 def _pick(batch: OneBatch, footers: Sequence[Footer], hashes: np.ndarray) -> DataFrame:
     "The rows of a batch with these ids, picked by Arrow."
     spark, keys = batch.raw.sparkSession, batch.keys
-    parts = parts_of_parquet(footers, size_of_parts(spark, sum(f.bytes for f in footers)))
+    size = size_of_parts(spark, sum(f.bytes for f in footers))
+    parts = parts_of_parquet(footers, size)
     which = partial(have_ids, id=keys.id, null_in_id=keys.null_in_id, hashes=hashes)
-    return with_ids(pick_rows(spark, parts, arrow_schema(batch.schema), which), keys)
+    rows = pick_rows(spark, parts, arrow_schema(batch.schema), which)
+    return with_ids(rows, keys)
 
 
 def repeated_rows(
