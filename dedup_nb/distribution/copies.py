@@ -341,7 +341,7 @@ def copies(
 
 # %% ../../nbs/01_distribution/10_copies.ipynb #4e89a505
 _LARGE = 200_000  # rows of a batch
-_FEW = 1_000_000  # ids, in all tasks together: 8 MB
+_FEW = 1_000_000  # ids times batches: the tasks of each are told them, all together 8 MB
 
 
 def _footers(batch: OneBatch) -> tuple[Footer, ...]:

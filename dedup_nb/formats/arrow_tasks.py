@@ -125,7 +125,12 @@ def old_arrow() -> str | None:
 def _have_our_python() -> bool:
     "Do workers on this machine run the Python of this process?"
     found = shutil.which(os.environ.get("PYSPARK_PYTHON", "python3"))
-    return found is not None and os.path.dirname(os.path.abspath(found)) == os.path.dirname(sys.executable)
+    ours = sys.executable or ""
+    same = [os.path.realpath(path) for path in (found or "", ours)]
+    folders = [
+        os.path.dirname(os.path.abspath(path)) for path in (found or "", ours)
+    ]  # tell environments apart
+    return same[0] == same[1] and folders[0] == folders[1]
 
 
 _OTHER_STORES = re.compile(r"(?!s3[an]?:|file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)

@@ -177,6 +177,7 @@ def rows_of_part(
     part: RowGroups,
     schema: pa.Schema,
     by_number: bool = False,  # may texts be numbers of a dictionary, as they are in the files?
+    alone: bool = False,  # are other columns of the files to be left unread?
 ) -> Iterator[pa.RecordBatch]:
     "The rows of a part, in these columns."
     for path, numbers in part:
@@ -186,8 +187,9 @@ def rows_of_part(
             kinds = [(f.name, _NUMBERS if f.name in texts else f.type) for f in schema]
             wanted = pa.schema(kinds, schema.metadata)
             size = _rows_at_once(groups, texts)
+            columns = schema.names if alone else None
             with open_parquet(path, read_dictionary=list(texts), metadata=file.metadata) as found:
-                for rows in found.iter_batches(size, row_groups=list(numbers), use_threads=False):
+                for rows in found.iter_batches(size, list(numbers), columns, use_threads=False):
                     yield fit_rows(rows, wanted)
 
 

@@ -328,9 +328,15 @@ def _carry_part(plan: ArrowPlan, number: int, suspects: np.ndarray) -> list[Any]
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #efc05b3d
-def can_read_here(spark: SparkSession, plan: ArrowPlan | None) -> bool:
-    "Is the batch one part of Parquet files, which this process may read as well as a task?"
-    return plan is not None and plan.schema is not None and len(plan.parts) == 1 and not is_remote(spark)
+_FEW_FILES = 16  # that are opened one after the other
+
+
+def can_read_here(spark: SparkSession, plan: ArrowPlan) -> bool:
+    "Is the batch a few small Parquet files, which this process may read as well as a task?"
+    if len(plan.parts) != 1 or is_remote(spark):
+        return False
+    part: Any = plan.parts[0]
+    return len(part) <= _FEW_FILES and not isinstance(part[0], TextPart)
 
 
 def read_id_hashes(
@@ -340,8 +346,11 @@ def read_id_hashes(
     "Read the ids of all rows, as hashes."
     part: Any = plan.parts[0]
     assert plan.schema is not None, "asked before"
+    wanted = [*dict.fromkeys([*plan.id, *names])]
+    schema = pa.schema([plan.schema.field(name) for name in wanted])
+    is_plain = not any("." in name for name in wanted)  # else it says a field of a column
     found = []
-    for rows in rows_of_part(part, plan.schema):
+    for rows in rows_of_part(part, schema, alone=is_plain):
         ids = id_texts(rows, plan.id, plan.null_in_id)
         columns = {"_dd_hash": hash_texts(ids), "_dd_lacks": ids.is_null()}
         found.append(pa.table(columns | {name: rows[name] for name in names}))

@@ -92,7 +92,7 @@ def time_of_batch(
 
 
 _TIMES = (T.TimestampType, T.TimestampNTZType)
-_TIMELIKE = (T.TimestampType, T.TimestampNTZType, T.DateType, T.StringType)
+_TIMELIKE = (*_TIMES, T.DateType, T.StringType)
 
 
 def _time_columns(schema: T.StructType, keys: Keys) -> list[str]:

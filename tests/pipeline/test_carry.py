@@ -193,7 +193,7 @@ def test_times_as_writers_store_them(spark, source, tmp_path, kind):
 
 
 @SLOW
-@pytest.mark.parametrize("parts", [7, *(pytest.param(n, marks=SLOW) for n in (1, 2))])
+@pytest.mark.parametrize("parts", [7, 1, 2])
 def test_the_number_of_parts_changes_nothing(spark, source, tmp_path, parts, monkeypatch):
     monkeypatch.setattr(carry, "size_of_parts", lambda spark, size: size // parts)
     check_both_ways(spark, tmp_path, source, synthetic="rename_later")
@@ -443,7 +443,13 @@ def ids_and_times(seed, path):
     )
     nobody = pa.nulls(90, pa.timestamp("us"))
     rows = pa.table([text, number, utc, local, nobody], names=["id", "n", "utc", "local", "nobody"])
-    pq.write_table(rows, path, row_group_size=r.randint(10, 100))
+    pq.write_table(rows, path / "a.parquet", row_group_size=r.randint(10, 100))
+    pq.write_table(
+        rows.drop_columns(["utc"]),
+        path / "b.parquet",
+        coerce_timestamps="ms",
+        allow_truncated_timestamps=True,
+    )
 
 
 @pytest.mark.parametrize("id", ["id", "n", "id,n"])
@@ -452,7 +458,7 @@ def test_this_process_finds_the_ids_of_few_rows_that_spark_finds(spark, tmp_path
     monkeypatch.setattr(write, "_FEW_ROWS", 20_000)
     source = tmp_path / "in/run=a"
     source.mkdir(parents=True)
-    ids_and_times(len(id), source / "a.parquet")
+    ids_and_times(len(id), source)
     scans, scan = [], decide._scan_without_manifest
 
     def both(job, source, keys, attempt, plan, timed):
