@@ -418,19 +418,20 @@ def _which_fail(cells: pa.Array, find_odd: Callable[[pa.Array], range]) -> np.nd
 
 # %% ../../nbs/formats/35_blocks.ipynb #35aa0002
 def part_lines(
-    block: bytes,
+    block: bytes | np.ndarray,  # of bytes
     ends: np.ndarray,  # of its lines
     some: np.ndarray,  # which lines, best a few
 ) -> tuple[bytes, bytes]:  # the other lines, and those
     "Part the lines of a block."
     others, those, at = [], [], 0
+    view = memoryview(block)  # a slice of it is no copy
     lines = np.flatnonzero(some)
     starts = np.where(lines > 0, ends[lines - 1] + 1, 0)
     for start, end in zip(starts.tolist(), (ends[lines] + 1).tolist()):
-        others.append(block[at:start])
-        those.append(block[start:end])
+        others.append(view[at:start])
+        those.append(view[start:end])
         at = end
-    return b"".join([*others, block[at:]]) if those else block, b"".join(those)
+    return b"".join([*others, view[at:]]), b"".join(those)
 
 
 def surely_events(
@@ -616,12 +617,11 @@ def split_block(
     stay[lines] = are_uuids(ids) & ~are_in(hashes, suspects)
     for line in _lines_with(DUPLICATE.encode(), block, ends):
         stay[line] &= not _is_renamed(block[starts[line] : ends[line]])
-    clean, others = part_lines(block, ends, ~stay)
-    if is_capital.any():
-        written = data.copy()
-        written[places] = small
-        clean, _ = part_lines(written.tobytes(), ends, ~stay)
-    return clean, others
+    are_other = is_capital.any(axis=1) & stay[lines]
+    if are_other.any():
+        data = data.copy()
+        data[places[are_other]] = small[are_other]
+    return part_lines(data, ends, ~stay)
 
 
 # %% ../../nbs/formats/35_blocks.ipynb #4f8450c0
