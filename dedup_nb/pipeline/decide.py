@@ -482,15 +482,19 @@ def _stage_hashes(
         return stage(rows, name)
 
 
-def _hash_ties(staged: DataFrame, columns: DataFrame, attempt: Attempt) -> DataFrame:
+def _hash_ties(
+    staged: DataFrame,  # with PLACE
+    columns_of: Callable[[DataFrame], DataFrame],  # gives such rows as PLACE and the columns of events
+    attempt: Attempt,
+) -> DataFrame:
     "Hash whole rows, last in the order, where rows of an id are alike in all before it."
     good = staged.where("_dd_good")
     alike = good.groupBy("_dd_id", "_dd_at").count().where("count > 1").select("_dd_id")
     tied = good.join(alike, "_dd_id", "left_semi")
-    rows = columns.join(tied, PLACE, "left_semi")
+    rows = columns_of(tied)
     whole = hash_of(rows.drop(PLACE)).alias("_dd_hash")
     hashes = rows.select(PLACE, whole)
-    ties = _stage_hashes(hashes, len(columns.columns), attempt.stage, "ties")
+    ties = _stage_hashes(hashes, len(rows.columns), attempt.stage, "ties")
     if not ties.rows:
         return staged
     row = F.coalesce("_dd_hash", "_dd_at.row")
@@ -510,6 +514,50 @@ def _in_place(staged: DataFrame, number: int) -> DataFrame:
     return in_one_partition_if_small(numbered, number)
 
 
+# %% ../../nbs/06_pipeline/40_decide.ipynb #d058e595
+def _decode_lines(source: Source, rows: DataFrame) -> DataFrame:
+    "Rows with LINE, and with the columns of the events that those are: whether they are is known by now."
+    lines = rows.withColumns({"value": F.col(LINE), "_dd_judged": F.lit(True)}).drop(LINE, "_dd_good")
+    return source.decode(lines).drop("_dd_look", "_dd_good")
+
+
+def _columns_of(source: Source, columns: DataFrame | None, rows: DataFrame) -> DataFrame:
+    "PLACE and the columns of the events, for some of the suspects."
+    if columns is None:
+        return _decode_lines(source, rows).select(PLACE, *source.columns)
+    return columns.join(rows, PLACE, "left_semi")
+
+
+def _stage_keys_alone(
+    source: Source,
+    keys: Keys,
+    suspects: DataFrame,
+    columns: DataFrame | None,  # of all of them, by PLACE; None: they are read again from LINE
+    attempt: Attempt,
+) -> tuple[Staged, DataFrame]:  # and in their order, with PLACE
+    "Stage the keys of suspects, without their columns."
+    # few rows are hashed sooner than those that are alike are found
+    keyed = with_keys_alone(suspects, keys, attempt.is_small)
+    stage = attempt.stage_in_files if columns is None else attempt.stage
+    staged = _stage_hashes(keyed, len(source.columns), stage, "suspects")
+    ordered = staged.frame
+    if columns is None:
+        ordered = ordered.withColumn(PLACE, place_in_files(ordered))
+    if attempt.is_small:
+        return staged, ordered
+    return staged, _hash_ties(ordered, partial(_columns_of, source, columns), attempt)
+
+
+_KEYS = ("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_good")
+
+
+def _stage_whole(source: Source, keys: Keys, suspects: DataFrame, attempt: Attempt, moves: bool) -> Staged:
+    "Stage suspects with their keys and columns; where nothing moves the keys are enough."
+    keyed = with_keys(suspects, keys)
+    keyed = keyed if moves else keyed.select(*_KEYS)
+    return _stage_hashes(keyed, len(source.columns), attempt.stage_in_files, "suspects")
+
+
 # %% ../../nbs/06_pipeline/40_decide.ipynb #34589176
 @dataclass(frozen=True)
 class Suspects:
@@ -518,18 +566,20 @@ class Suspects:
     rows: DataFrame  # those that are events, with their keys (staged)
     unfit: DataFrame  # those that are none
     tally: Tally  # of all rows of the batch: whoever is not suspect is sure
-    columns: DataFrame | None = None  # of all of them, by PLACE; None: `rows` has them
+    # the columns of all of them: by PLACE, or of their lines; without both, `rows` has them
+    columns: DataFrame | None = None
+    decode: Callable[[DataFrame], DataFrame] | None = None  # see `_decode_lines`
 
     def whole(self, rows: DataFrame) -> DataFrame:
         "The same rows, of `rows` or `unfit`, with the columns of the events."
+        if self.decode is not None:
+            return self.decode(rows).drop(PLACE)
         if self.columns is None:
             return rows
         return rows.join(self.columns, PLACE).drop(PLACE)
 
 
-_KEYS = ("_dd_id", "_dd_own", "_dd_fp", "_dd_at", "_dd_good")
-
-
+# %% ../../nbs/06_pipeline/40_decide.ipynb #0fb01ad6
 def stage_suspects(
     job: Job,
     source: Source,
@@ -547,20 +597,18 @@ def stage_suspects(
         rows = carried.suspects
     decoded = source.decode(rows).drop("_dd_look")
     observed = decoded.observe(watch, *_row_counts())
-    columns = None
+    columns = decode = None
     # a row that may be a pair of its own has a number, by what all of it is
     numbered = keys.unique and job.recipe.natural != "off"
-    if PLACE in decoded.columns and not numbered:
-        columns = decoded.drop("_dd_id", "_dd_good")
-        # few rows are hashed sooner than those that are alike are found
-        keyed = with_keys_alone(observed, keys, attempt.is_small)
-        staged = _stage_hashes(keyed, len(source.columns), attempt.stage, "suspects")
-        ordered = staged.frame if attempt.is_small else _hash_ties(staged.frame, columns, attempt)
-    else:
-        keyed = with_keys(observed, keys)
-        keyed = keyed if job.applies else keyed.select(*_KEYS)  # where nothing moves these are enough
-        staged = _stage_hashes(keyed, len(source.columns), attempt.stage_in_files, "suspects")
+    if numbered or not (PLACE in decoded.columns or source.lines):
+        staged = _stage_whole(source, keys, observed, attempt, job.applies)
         ordered = staged.frame
+    else:
+        if PLACE in decoded.columns:
+            columns = decoded.drop("_dd_id", "_dd_good")
+        else:
+            decode = partial(_decode_lines, source)
+        staged, ordered = _stage_keys_alone(source, keys, observed, columns, attempt)
     bad = staged.rows - _seen_by(watch, decoded, _row_counts())["good"]
     good = ordered.where("_dd_good").drop("_dd_good")
     if numbered:
@@ -569,7 +617,7 @@ def stage_suspects(
         good = _in_place(good, staged.rows)
     tally = Tally(scan.read, scan.read - bad)
     check_some_good(job, source, tally, attempt.batch_id)
-    return Suspects(good, staged.frame.where("not _dd_good"), tally, columns)
+    return Suspects(good, staged.frame.where("not _dd_good"), tally, columns, decode)
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #529db46e
@@ -783,11 +831,13 @@ def _count_differing(
 # %% ../../nbs/06_pipeline/40_decide.ipynb #06b71043
 def without_id_words(
     unfit: DataFrame,  # the rows that are no events
+    whole: Callable[[DataFrame], DataFrame],  # gives them the columns of the events
     keys: Keys,
 ) -> str | None:  # None: no row has a part of an id, and lacks another
     "Say which of several columns of the id are empty in how many rows."
     if len(keys.id) == 1:
         return None
+    unfit = whole(unfit)
     parts = [as_text(values_of(unfit.schema)(name)) for name in keys.id]
     empty = [F.expr(f"count_if({part} is null)") for part in parts]
     some = unfit.where(f"_dd_id is null and coalesce({', '.join(parts)}) is not null")

@@ -137,17 +137,17 @@ def _works_of_spark(job: Job, b: DecidedBatch) -> _Works:
     "How Spark writes what was decided, and the sure rows that nobody wrote yet."
     pairs, rows = b.decisions.pairs, b.suspects.rows
     output = job.places.output
-    decided = b.suspects.whole(with_decisions(rows, pairs))
+    decided, whole = with_decisions(rows, pairs), b.suspects.whole
     if job.recipe.natural == "off":
-        stay = all_but_decided(b.suspects.whole(rows), pairs, b.source, output)
+        stay = all_but_decided(rows, pairs, whole, b.source, output)
     else:
-        stay = rows_that_stay(decided, b.source, b.keys, output)
+        stay = rows_that_stay(decided, whole, b.source, b.keys, output)
     sure = b.source, b.ids.hashes.frame, b.ids.broadcast
     wide = b.before.get("wide_columns")
     carried = b.carried if b.carrier.is_arrow else None
     return {
         "kept": partial(write_kept, *sure, stay, b.attempt, output, wide, carried),
-        "dropped": partial(write_dropped, decided, b.attempt, b.erased is not None),
+        "dropped": partial(write_dropped, whole(decided), b.attempt, b.erased is not None),
     }
 
 
@@ -170,7 +170,7 @@ def _works_of_arrow(b: DecidedBatch, plan: ArrowPlan, columns: DataFrame) -> _Wo
 def _write_batch(job: Job, b: DecidedBatch) -> Written:
     "Write what stays and what goes; a run that only decides writes its verdicts."
     pairs, rows = b.decisions.pairs, b.suspects.rows
-    attempt = b.attempt
+    attempt, whole = b.attempt, b.suspects.whole
     if not job.applies:
         write_verdicts(pairs, attempt)
         return Written(hot_ids=hottest_ids(pairs))
@@ -183,13 +183,13 @@ def _write_batch(job: Job, b: DecidedBatch) -> Written:
     works["verdicts"] = partial(write_verdicts, pairs, attempt)
     works["hot"] = partial(hottest_ids, pairs)
     if b.suspects.tally.bad:
-        unfit = b.suspects.whole(b.suspects.unfit)
-        works["without_id"] = partial(without_id_words, unfit, b.keys)
-        works["bad"] = partial(write_bad, b.source, unfit, attempt)
+        unfit = b.suspects.unfit
+        works["without_id"] = partial(without_id_words, unfit, whole, b.keys)
+        works["bad"] = partial(write_bad, b.source, unfit, whole, attempt)
     if b.earlier and b.earlier.found and job.recipe.synthetic == "delete_all":
         works["retractions"] = partial(write_retractions, pairs, b.earlier.known, attempt)
     if b.keys.missing == "id" and b.decisions.counts.reasons.get("natural"):
-        works["differing"] = partial(differing_words, b.suspects.whole(rows), pairs, b.keys.surrogate)
+        works["differing"] = partial(differing_words, whole(rows), pairs, b.keys.surrogate)
     results: dict[str, Any] = {}
 
     def keep_result(name: str) -> None:

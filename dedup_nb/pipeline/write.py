@@ -757,6 +757,7 @@ def _lines_of(source: Source, output: Output) -> Callable[[], DataFrame] | None:
 
 def rows_that_stay(
     rows: DataFrame,  # suspects, see `with_decisions`
+    whole: Callable[[DataFrame], DataFrame],  # gives them the columns of the events
     source: Source,
     keys: Keys,
     output: Output,
@@ -764,16 +765,22 @@ def rows_that_stay(
     "The suspect rows that stay, or their lines."
     if _lines_of(source, output):
         return kept_lines(rows)
-    return kept_rows(rows, source.columns, keys.id)
+    return kept_rows(whole(rows), source.columns, keys.id)
 
 
-def all_but_decided(suspects: DataFrame, decisions: DataFrame, source: Source, output: Output) -> DataFrame:
+def all_but_decided(
+    suspects: DataFrame,
+    decisions: DataFrame,
+    whole: Callable[[DataFrame], DataFrame],  # gives suspects the columns of the events
+    source: Source,
+    output: Output,
+) -> DataFrame:
     "All suspect rows of pairs that nothing was decided of, as they are: with `natural=off` no other goes."
     gone = decisions.selectExpr("event_id as _dd_gone", "_dd_fp as _dd_gone_fp")
     is_gone = F.expr("_dd_id = _dd_gone and _dd_fp = _dd_gone_fp")
     left = suspects.join(gone, is_gone, "left_anti")
     if _lines_of(source, output) is None:
-        return clean_rows(left, source.columns)
+        return clean_rows(whole(left), source.columns)
     return left.select(with_small_id(F.col(LINE)).alias("value"))
 
 
@@ -852,10 +859,17 @@ def write_dropped(
     write_rows(gone, attempt, "dropped")
 
 
-def write_bad(source: Source, unfit: DataFrame, attempt: Attempt) -> None:
+def write_bad(
+    source: Source,
+    unfit: DataFrame,
+    whole: Callable[[DataFrame], DataFrame],  # gives them the columns of the events
+    attempt: Attempt,
+) -> None:
     "Write the rows that are no events, each with what is wrong with it."
     if LINE in unfit.columns:  # beside columns that may have any name
         unfit = unfit.select(F.col(LINE).alias("value"), "_dd_id")
+    else:
+        unfit = whole(unfit)
     write_rows(source.bad(unfit), attempt, "bad", output_format="text")
 
 

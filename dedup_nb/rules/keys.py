@@ -468,13 +468,14 @@ def _keys_of(events: DataFrame, keys: Keys, last: Column) -> list[Column]:
 
 
 def with_keys_alone(
-    events: DataFrame,  # rows of files with `_dd_id`, which is not null
+    events: DataFrame,  # rows with `_dd_id`, which is not null; PLACE and LINE are carried on
     keys: Keys,
     hashed: bool,  # with the hash of the row? Else its text is empty
 ) -> DataFrame:
     "As `with_keys`, without the columns of the events."
     last = hash_of(events.drop(*_NOT_OF_EVENT)) if hashed else F.lit("")
-    return events.select("_dd_id", "_dd_good", PLACE, *_keys_of(events, keys, last))
+    carried = [name for name in ("_dd_id", "_dd_good", PLACE, LINE) if name in events.columns]
+    return events.select(*carried, *_keys_of(events, keys, last))
 
 
 def with_keys(
