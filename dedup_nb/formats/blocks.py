@@ -418,7 +418,7 @@ def _which_fail(cells: pa.Array, find_odd: Callable[[pa.Array], range]) -> np.nd
 
 # %% ../../nbs/formats/35_blocks.ipynb #35aa0002
 def part_lines(
-    block: bytes | np.ndarray,  # of bytes
+    block: bytes | memoryview,
     ends: np.ndarray,  # of its lines
     some: np.ndarray,  # which lines, best a few
 ) -> tuple[bytes, bytes]:  # the other lines, and those
@@ -621,7 +621,7 @@ def split_block(
     if are_other.any():
         data = data.copy()
         data[places[are_other]] = small[are_other]
-    return part_lines(data, ends, ~stay)
+    return part_lines(data.data, ends, ~stay)
 
 
 # %% ../../nbs/formats/35_blocks.ipynb #4f8450c0
