@@ -431,6 +431,8 @@ def part_lines(
         others.append(view[at:start])
         those.append(view[start:end])
         at = end
+    if not those:
+        return bytes(block), b""
     return b"".join([*others, view[at:]]), b"".join(those)
 
 

@@ -601,7 +601,7 @@ def stage_suspects(
     # a row that may be a pair of its own has a number, by what all of it is
     numbered = keys.unique and job.recipe.natural != "off"
     if numbered or not (PLACE in decoded.columns or source.lines):
-        staged = _stage_whole(source, keys, observed, attempt, job.applies)
+        staged = _stage_whole(source, keys, observed.drop(PLACE), attempt, job.applies)
         ordered = staged.frame
     else:
         if PLACE in decoded.columns:

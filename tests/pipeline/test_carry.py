@@ -1,5 +1,6 @@
 """Both ways to carry give the same rows: Arrow in tasks and Spark, whatever the types, files and ids."""
 
+import json
 import random
 import shutil
 from datetime import date, datetime, timedelta, timezone
@@ -170,6 +171,19 @@ def test_rows_with_one_place_in_the_order_are_told_apart_alike(spark, tmp_path):
     more = dict(order_by="at", synthetic="rename_later")
     check_both_ways(spark, tmp_path / "other", f"{tmp_path}/in", fingerprint_columns="n", **more)
     check_both_ways(spark, tmp_path / "same", f"{tmp_path}/in", missing_fingerprint="id", **more)
+
+
+def test_rows_that_are_pairs_of_their_own_are_told_apart_alike(spark, tmp_path):
+    Path(tmp_path, "in").mkdir()
+    columns = {"event_id": ["a", "a", "b", "b", "c"], "event_fingerprint": [None, None, "f", "f", None]}
+    pq.write_table(pa.table(columns | {"n": [1, 1, 2, 3, 4]}), f"{tmp_path}/in/1.parquet")
+    more = dict(missing_fingerprint="unique")
+    check_both_ways(spark, tmp_path, f"{tmp_path}/in", **more)
+    settings = dict(input=f"{tmp_path}/in", output=f"{tmp_path}/json", manifest="none", output_format="json")
+    [done] = run(Config(input_format="parquet", **settings, **more), spark).batches
+    assert done["counts"]["kept"] + done["counts"]["dropped"] == 5
+    rows = [json.loads(text) for _, text in lines_of_tables(tmp_path / "json/events")]
+    assert not any("_dd_place" in row for row in rows)
 
 
 def test_files_without_rows(spark, tmp_path):
@@ -410,6 +424,30 @@ def test_lines_are_carried_alike(spark, tmp_path, more):
     write_lines(tmp_path / "in/run=1/d", *(x.encode().replace(b"\tb\t", b"\t\xff\t") for x in other), named)
     settings = dict(input_format="enriched_tsv", synthetic="rename_later", minimum_timestamp="2010-01-01")
     check_both_ways(spark, tmp_path, f"{tmp_path}/in", **settings, **more)
+
+
+@SLOW
+def test_lines_with_one_place_in_the_order_are_told_apart_alike(spark, tmp_path):
+    "Which of them stays is of their values, then of how these are written, and never of where they lie."
+    r = random.Random(1)
+    lines = []
+    for _ in range(120):
+        name = f"{r.randint(0, 5):08x}-0000-4000-8000-000000000000"
+        cells = dict(
+            collector_tstamp=f"2026-11-20 10:00:0{r.randint(0, 1)}", event_fingerprint=r.choice("ab")
+        )
+        cells |= dict(page_title=r.choice("xy"), tr_total=r.choice(["1.5", "1.50"]))
+        lines.append(line(event_id=name, etl_tstamp="2026-11-20 11:00:00", **cells))
+    kept = []
+    for turn in range(2):
+        source = tmp_path / f"in{turn}"
+        write_lines(source / "run=1/a", *lines[:70])
+        write_lines(source / "run=1/b", *lines[70:])
+        settings = dict(input_format="enriched_tsv", output_format="enriched_tsv", synthetic="rename_later")
+        check_both_ways(spark, tmp_path / f"out{turn}", f"{source}", **settings)
+        kept.append(sorted(lines_of_tables(tmp_path / f"out{turn}/arrow/events")))
+        r.shuffle(lines)
+    assert [text for _, text in kept[0]] == [text for _, text in kept[1]]
 
 
 def test_lines_that_arrow_judges_and_spark_writes(spark, tmp_path):
