@@ -109,9 +109,11 @@ def asked_ids(
     fs, inner = filesystem(ids)
     try:
         with fs.open_input_stream(inner) as file:
-            lines = file.read().decode().splitlines()
+            lines = file.read().decode("utf-8-sig").splitlines()
     except FileNotFoundError:
         raise ConfigError(f"{ids} is not there: wanted a file of ids, one a line (--ids).") from None
+    except UnicodeDecodeError as wrong:
+        raise ConfigError(f"{ids}: wanted ids as UTF-8, one a line (--ids); found {wrong}.") from None
     found = [line.strip() for line in lines if line.strip()]
     if not found or len(found) > _MOST:
         raise ConfigError(
@@ -343,7 +345,8 @@ def _ids_where(output: Target, where: str) -> list[str]:
     rows = _with_cells(output, _read_rows(output, "events", paths))
     columns = [name for name in rows.columns if not name.startswith("_")]
     try:
-        ids = rows.where(where).select(F.expr(_id_of(output, rows)).alias("id")).distinct()
+        ids = rows.where(where).select(F.expr(_id_of(output, rows)).alias("id"))
+        ids = ids.where("id is not null").distinct()
     except Exception as wrong:
         raise ConfigError(
             f"--where {where}: {first_line(wrong)} Wanted a condition on the columns of events: "
@@ -358,7 +361,7 @@ def _ids_where(output: Target, where: str) -> list[str]:
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #485943f3
-_BESIDE = ("batch_id", "attempt", "value", "_metadata", "dedup")  # what is beside the columns of an event
+_BESIDE = ("batch_id", "attempt", "_metadata")  # what is beside the columns of an event
 
 
 def _made_ids(output: Target, where: str) -> set[str]:
@@ -376,8 +379,10 @@ def _made_ids(output: Target, where: str) -> set[str]:
         paths = output.files(area)
         if not paths and not (output.table and area == "events"):
             continue
-        rows = _with_cells(output, _read_rows(output, area, paths)).where(where)
-        rows = rows.select("_row.*") if "_row" in rows.columns else rows.drop(*_BESIDE)
+        stored = _read_rows(output, area, paths)
+        more = "value" if stored.columns == ["value", "_metadata"] else "dedup" if area == "dropped" else ""
+        rows = _with_cells(output, stored).where(where)
+        rows = rows.select("_row.*") if "_row" in rows.columns else rows.drop(*_BESIDE, more)
         keys = fit(recipe, rows.schema)
         rows = with_ids(rows, keys).where("_dd_id is not null")
         fingerprint = fingerprint_of(rows.drop("_dd_id"), keys)

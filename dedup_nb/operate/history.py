@@ -281,8 +281,9 @@ def _read_verdicts(
 ) -> list[dict[str, Any]]:
     "The verdicts of committed batches on these ids, or on events that got one of them, in order; no Spark."
     fs, inner = filesystem(output)
-    files = [f"{inner}/{f['path']}" for f in files_below(f"{output}/verdicts", output)]
-    files = [path for path in files if path.endswith(".parquet")]
+    below = [f["path"] for f in files_below(f"{output}/verdicts", output)]
+    below = [path for path in below if not re.search("/[._]", path)]  # nor what is not written to its end
+    files = [f"{inner}/{path}" for path in below if path.endswith(".parquet")]
     if not files:
         return []
     ids = pa.array(event_ids, pa.string())

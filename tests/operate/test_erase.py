@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 from emulator import a_table, items
+from inputs import parquet
 from runs import (
     WITH_COPIES,
     Killed,
@@ -27,7 +28,7 @@ from dedup_nb.base.errors import BusyError, ConfigError
 from dedup_nb.base.storage import read_json
 from dedup_nb.dynamodb.store import DynamoStore
 from dedup_nb.dynamodb.table import Table
-from dedup_nb.operate.erase import _rewrite_reports, erase
+from dedup_nb.operate.erase import _rewrite_reports, asked_ids, erase
 from dedup_nb.operate.history import explain, forget, runs
 from dedup_nb.pipeline.job import existing_manifest, memory_of
 
@@ -237,6 +238,21 @@ def test_bad_rows_go_by_their_text(spark, loaded, tmp_path):
     (tmp_path / "ids").write_text("8\n\n")
     told = erase(loaded, spark, ids=str(tmp_path / "ids"))
     assert told.data["rows"] == {"bad": 1}
+
+
+def test_ids_of_a_file_are_read_behind_a_mark(tmp_path):
+    (tmp_path / "ids").write_bytes("a\r\nb\r\n".encode("utf-8-sig"))
+    assert asked_ids(None, str(tmp_path / "ids"), None) == ["a", "b"]
+    (tmp_path / "ids").write_bytes("a\r\nb\r\n".encode("utf-16"))
+    with pytest.raises(ConfigError, match="wanted ids as UTF-8, one a line"):
+        asked_ids(None, str(tmp_path / "ids"), None)
+
+
+def test_a_column_of_an_event_may_be_called_value(spark, tmp_path):
+    parquet(tmp_path / "in/run=1/part.parquet", event_id=["a", "a", "b"], value=[1, 2, 3])
+    go(spark, tmp_path, missing_fingerprint="surrogate", fingerprint_columns="value")
+    asked = Config(output=str(tmp_path / "out"))
+    assert erase(asked, spark, where="value > 1", yes=True).data["rows"]["events"] == 2
 
 
 def test_what_cannot_be_done_is_said(spark, loaded, tmp_path):

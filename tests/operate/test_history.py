@@ -63,6 +63,13 @@ def test_a_story_is_told_without_spark_as_with_it(spark, two, monkeypatch):
     assert "its rows, what differs first" in str(told["a"])
 
 
+def test_a_story_is_told_beside_a_run_that_writes(two):
+    half = two / "out/verdicts/batch_id=3/token/_temporary/0/part-0.parquet"
+    half.parent.mkdir(parents=True)
+    half.touch()
+    assert "its rows" in str(explain("a", Config(output=str(two / "out"))))
+
+
 def test_what_a_command_would_do_is_said_without_spark_as_with_it(spark, two, monkeypatch):
     config = Config(output=str(two / "out"))
     manifest = manifest_of(spark, two)
