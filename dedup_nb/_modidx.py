@@ -217,6 +217,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                      'dedup_nb.base.spark._java_here': ('base/spark.html#_java_here', 'dedup_nb/base/spark.py'),
                                      'dedup_nb.base.spark._java_version': ('base/spark.html#_java_version', 'dedup_nb/base/spark.py'),
                                      'dedup_nb.base.spark._join_settings': ('base/spark.html#_join_settings', 'dedup_nb/base/spark.py'),
+                                     'dedup_nb.base.spark._no_java_left': ('base/spark.html#_no_java_left', 'dedup_nb/base/spark.py'),
                                      'dedup_nb.base.spark._options_of_java': ('base/spark.html#_options_of_java', 'dedup_nb/base/spark.py'),
                                      'dedup_nb.base.spark._own_stops': ('base/spark.html#_own_stops', 'dedup_nb/base/spark.py'),
                                      'dedup_nb.base.spark._start': ('base/spark.html#_start', 'dedup_nb/base/spark.py'),

@@ -53,6 +53,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -260,6 +261,20 @@ def _own_stops() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextmanager
+def _no_java_left() -> Iterator[None]:
+    "An interrupt while Java starts ends it too: with nowhere to say its port, it would wait for good."
+    try:
+        yield
+    except BaseException as wrong:
+        for frame, _ in traceback.walk_tb(wrong.__traceback__):
+            for java in map(frame.f_locals.get, ("proc", "self")):  # of PySpark, or of Popen itself
+                if isinstance(java, subprocess.Popen):
+                    java.kill()
+        raise
+
+
+# %% ../../nbs/base/40_spark.ipynb #960a9b5e
 def _start(settings: Mapping[str, str], delta: bool) -> SparkSession:
     "Start a local session. Raises `ConfigError` if there is no Java, or its packages cannot be had."
     if shutil.which(_java_here()) is None:
@@ -268,7 +283,7 @@ def _start(settings: Mapping[str, str], delta: bool) -> SparkSession:
     builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[*]")).appName("dedup_nb")
     packages = settings.get("spark.jars.packages")
     try:
-        with _own_stops():
+        with _own_stops(), _no_java_left():
             spark = builder.config(map={**settings}).getOrCreate()
     except Exception as wrong:
         _check_java(_java_version())

@@ -2,7 +2,9 @@
 
 import os
 import pty
+import select
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -34,14 +36,41 @@ def run_and_stop(output, seconds, how):
         os.write(terminal, b"\x03")
     else:
         os.kill(child, HOW[how])
+    part = said
     try:
-        while part := os.read(terminal, 65536):
+        while part and select.select([terminal], [], [], 120)[0]:
+            part = os.read(terminal, 65536)
             said += part
     except OSError:  # Linux says so that the other end is closed
-        pass
+        part = b""
+    assert not part, f"something holds the terminal: {said!r}"
     _, status = os.waitpid(child, 0)
     os.close(terminal)
     return said.decode(errors="replace"), os.waitstatus_to_exitcode(status)
+
+
+WHILE_JAVA_STARTS = """
+import psutil
+import pyspark.java_gateway
+from dedup_nb import get_spark
+
+def interrupt(seconds):
+    raise KeyboardInterrupt
+
+pyspark.java_gateway.time.sleep = interrupt
+try:
+    get_spark()
+except KeyboardInterrupt:
+    _, left = psutil.wait_procs(psutil.Process().children(), timeout=20)
+    print("left", len(left))
+"""
+
+
+def test_no_java_is_left_by_who_is_stopped_while_it_starts():
+    told = subprocess.run(
+        [sys.executable, "-c", WHILE_JAVA_STARTS], capture_output=True, text=True, timeout=60
+    )
+    assert told.stdout == "left 0\n", told.stderr
 
 
 @pytest.mark.slow
