@@ -1452,6 +1452,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                             'dedup_nb/formats/reading.py'),
                                           'dedup_nb.formats.reading._check_folders': ( 'formats/reading.html#_check_folders',
                                                                                        'dedup_nb/formats/reading.py'),
+                                          'dedup_nb.formats.reading._check_headers': ( 'formats/reading.html#_check_headers',
+                                                                                       'dedup_nb/formats/reading.py'),
                                           'dedup_nb.formats.reading._columns_in': ( 'formats/reading.html#_columns_in',
                                                                                     'dedup_nb/formats/reading.py'),
                                           'dedup_nb.formats.reading._columns_without_files': ( 'formats/reading.html#_columns_without_files',

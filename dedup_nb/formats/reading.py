@@ -51,7 +51,7 @@ from ..base.spark import JSON, LINE, PLAIN_JSON, literal, merge_columns, quoted,
 from ..base.storage import escaped, filesystem
 from .batches import Batch, InputFile
 from .blocks import lines_by_arrow, parts_of_text, size_of_parts, some_values_by_arrow
-from .csv_rows import csv_columns, csv_rows
+from .csv_rows import CsvFile, csv_columns, csv_rows
 from .delta import AsOf, table_rows
 from .detect import check_format
 from dedup_nb.formats.enriched import (
@@ -515,12 +515,24 @@ def _read_json(asked: _Request) -> Source:
 _NO_HEADER = "CSV, whose first line names the columns (or input_schema does),"
 
 
+def _check_headers(files: Sequence[CsvFile], wanted: Sequence[str]) -> None:
+    "Raise `InputError` for a file without the id that others have: its first record is perhaps no header."
+    known = {name for file in files for name in file.columns}
+    for file in files:
+        if lacking := [name for name in wanted if name in known and name not in file.columns]:
+            raise InputError(
+                f"{file.path} has no {lacking[0]} in its first line, which other files have. Put the header "
+                "into each file, or into none and name all columns in input_schema; nothing was written."
+            )
+
+
 def _read_csv(asked: _Request) -> Source:
     "CSV files: text, but for the columns to which input_schema gives types."
     spark, place, wanted = asked.spark, asked.place, asked.recipe.event_id
     given = columns_of(place.schema) if place.schema else T.StructType([])
     paths = [f.path for f in asked.batch.files if f.size]
     files = csv_columns(paths, place.delimiter, given.fieldNames())
+    _check_headers(files, wanted)
     if files:
         rows = csv_rows(spark, files, place.delimiter, given)
     else:

@@ -112,3 +112,13 @@ def test_another_delimiter_and_a_filter(spark, tmp_path):
     assert [r.id for r in kept.collect()] == ["2"] and len(bad) == 1
     with pytest.raises(Exception, match="csv_delimiter is one character, or tab; found 'ab'"):
         Config(input="a", output="b", csv_delimiter="ab")
+
+
+@pytest.mark.parametrize("more", [{}, {"input_schema": "event_id string, n int"}], ids=str)
+def test_a_file_without_the_header_of_the_others_is_refused(spark, tmp_path, more):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/1.csv").write_text("event_id,n\na,1\n")
+    (tmp_path / "in/2.csv").write_text("c,3\nd,4\n")
+    settings = dict(input=f"{tmp_path}/in", output=f"{tmp_path}/out", input_format="csv", manifest="none")
+    with pytest.raises(InputError, match="2.csv has no event_id in its first line, which other files have"):
+        run(Config(**settings, **more), spark)
