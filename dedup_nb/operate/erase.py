@@ -361,7 +361,7 @@ def _ids_where(output: Target, where: str) -> list[str]:
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #485943f3
-_BESIDE = ("batch_id", "attempt", "_metadata")  # what is beside the columns of an event
+_BESIDE = ("batch_id", "attempt", "_metadata", "dedup")  # what is beside the columns of an event
 
 
 def _made_ids(output: Target, where: str) -> set[str]:
@@ -380,9 +380,9 @@ def _made_ids(output: Target, where: str) -> set[str]:
         if not paths and not (output.table and area == "events"):
             continue
         stored = _read_rows(output, area, paths)
-        more = "value" if stored.columns == ["value", "_metadata"] else "dedup" if area == "dropped" else ""
+        line = ["value"] if stored.columns == ["value", "_metadata"] else []
         rows = _with_cells(output, stored).where(where)
-        rows = rows.select("_row.*") if "_row" in rows.columns else rows.drop(*_BESIDE, more)
+        rows = rows.select("_row.*") if "_row" in rows.columns else rows.drop(*_BESIDE, *line)
         keys = fit(recipe, rows.schema)
         rows = with_ids(rows, keys).where("_dd_id is not null")
         fingerprint = fingerprint_of(rows.drop("_dd_id"), keys)
