@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/base/50_canonical.ipynb #mv00001a
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -417,9 +417,14 @@ def id_of_line(
     columns: Sequence[str],  # of the id
     null_in_id: str = "bad",  # or value
     schema: T.StructType = _UNKNOWN,  # of the lines: a name in it may have dots
+    beside: Collection[str] = (),  # those of them that are columns of text beside the line
 ) -> str:  # SQL for text; null where there is no id
     "SQL for the id in a line of JSON."
-    at = values_of(T.StructType([*schema.fields, T.StructField(JSON, T.VariantType())]))
+    of_line = values_of(T.StructType([*schema.fields, T.StructField(JSON, T.VariantType())]))
+
+    def at(name: str) -> Value:
+        return Value(quoted(name), T.StringType()) if name in beside else of_line(name)
+
     return _bound(parsed_line(line), JSON, id_text(at, columns, null_in_id))
 
 

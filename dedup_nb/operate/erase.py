@@ -15,12 +15,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from itertools import starmap
 from typing import Any
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from ..base.canonical import id_of_line, id_text, values_of
 from ..base.config import Config, Output, Recipe, needs_delta
@@ -34,7 +34,7 @@ from dedup_nb.base.errors import (
     some_of,
     utc,
 )
-from ..base.spark import ORIGINAL, get_spark, literal, named, quoted, reading, temporary_conf
+from ..base.spark import LINE, ORIGINAL, get_spark, literal, named, quoted, reading, temporary_conf
 from dedup_nb.base.storage import (
     absolute,
     escaped,
@@ -92,6 +92,7 @@ class Wanted:
 
     ids: tuple[str, ...]  # under which events are kept; without a condition, also those that they came under
     where: str | None = None  # a condition on events
+    columns: T.StructType = field(default_factory=T.StructType)  # which it may name: of all batches
 
 
 def asked_ids(
@@ -141,13 +142,13 @@ def _has_id_in_text(ids: Iterable[str]) -> str:
     plain = sorted(i for i in small if re.fullmatch(_WORD, i))
     odd = small.difference(plain)
     odd |= {json.dumps(i, ensure_ascii=False)[1:-1] for i in odd}  # as JSON writes it
-    text = r"lower(regexp_replace(value, '\\\\+[a-z]', ' '))"  # a tab of a line is written as \t
+    text = rf"lower(regexp_replace({LINE}, '\\\\+[a-z]', ' '))"  # a tab of a line is written as \t
     words = f"regexp_extract_all({text}, '{_WORD}', 0)"
     found = f"exists({words}, x -> {_is_among('x', plain)})"
     if not odd:
         return found
     listed = ", ".join(map(literal, sorted(odd)))
-    return f"{found} or exists(array({listed}), x -> instr(lower(value), x) > 0)"
+    return f"{found} or exists(array({listed}), x -> instr(lower({LINE}), x) > 0)"
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #8bfcc66a
@@ -236,44 +237,69 @@ def _storage_of(output: Target, area: str) -> str:
     return "text"
 
 
-def _for_union(rows: DataFrame, folders: Sequence[str]) -> DataFrame:
-    "Rows with their metadata, which a union would lose; as text what folders say: 1 and late are two types."
-    return rows.select("*", "_metadata").withColumns({name: named(name).cast("string") for name in folders})
+_FOLDERS_AS_TEXT = {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}  # 007 is no 7
 
 
-def _read_rows(output: Target, area: str, paths: Sequence[str], base: str | None = None) -> DataFrame:
-    "The rows of files of an area. Folders below the base become columns."
-    if area == "events" and output.table:
-        return output.spark.table(output.table)
-    folder = f"{output.path}/{base or area}"
-    reader = reading(output.spark).option("basePath", folder)
+def _folders_of(path: str) -> tuple[str, ...]:
+    "The columns that the folders of a file name."
+    return tuple(re.findall("([^/=]+)=[^/]*/", path))
+
+
+def _batch_of(path: str) -> str:
+    return path.partition("batch_id=")[2].partition("/")[0]
+
+
+# %% ../../nbs/07_operate/20_erase.ipynb #9f864d2c
+def _read_files(output: Target, area: str, paths: Sequence[str]) -> DataFrame:
+    "The rows of some files, or their lines in `LINE`; what folders say; `_metadata`."
+    reader = reading(output.spark).option("basePath", f"{output.path}/{area}")
     # Spark reads no folders together whose names give other columns, as those of an earlier release do
     groups: dict[tuple[str, ...], list[str]] = {}
     for path in paths:
-        columns = tuple(re.findall("([^/=]+)=[^/]*/", path))
-        groups.setdefault(columns, []).append(escaped(f"{output.path}/{path}"))
+        groups.setdefault(_folders_of(path), []).append(escaped(f"{output.path}/{path}"))
     if _storage_of(output, area) == "parquet":
         reader = reader.option("mergeSchema", "true")
-        rows = [(reader.parquet(*listed), columns) for columns, listed in groups.items()]
-        if len(rows) == 1:
-            return rows[0][0]
-        return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), starmap(_for_union, rows))
-    reader = reader.option("lineSep", "\n")
-    lines = [reader.text(listed).select("value", "_metadata") for listed in groups.values()]
-    return reduce(DataFrame.unionAll, lines)
+        frames = [reader.parquet(*listed).select("*", "_metadata") for listed in groups.values()]
+    else:
+        reader = reader.option("lineSep", "\n")
+        lines = (reader.text(listed).select("*", "_metadata") for listed in groups.values())
+        frames = [rows.withColumnRenamed("value", LINE) for rows in lines]
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
 
 
+def _read_rows(
+    output: Target,
+    area: str,
+    paths: Sequence[str],
+    apart: bool = False,  # each batch for itself
+) -> list[DataFrame]:
+    "The rows of an area, together; apart where batches have a column in two types."
+    if area == "events" and output.table:
+        return [output.spark.table(output.table)]
+    try:
+        if not apart:
+            return [_read_files(output, area, paths)]
+    except Exception as wrong:
+        if "CANNOT_MERGE" not in str(wrong):
+            raise
+    of_batch: dict[str, list[str]] = {}
+    for path in paths:
+        of_batch.setdefault(_batch_of(path), []).append(path)
+    return [_read_files(output, area, own) for own in of_batch.values()]
+
+
+# %% ../../nbs/07_operate/20_erase.ipynb #38e850b5
 def _with_cells(output: Target, rows: DataFrame) -> DataFrame:
     "Lines of events with their cells, or members, as columns. Raises `ConfigError` where they have none."
-    if rows.columns != ["value", "_metadata"]:
+    if _storage_of(output, "events") != "text":
         return rows
     if output.format == "enriched_tsv":
-        cells = [f"split(value, '\t')[{n}] as {name}" for n, name in enumerate(NAMES)]
+        cells = [f"split({LINE}, '\t')[{n}] as {name}" for n, name in enumerate(NAMES)]
         return rows.selectExpr("*", *cells)
     if output.format == "json":
         paths = [escaped(f"{output.path}/{path}") for path in output.files("events")]
         schema = reading(output.spark).json(paths).schema
-        return rows.withColumn("_row", F.from_json("value", schema)).select("*", "_row.*")
+        return rows.withColumn("_row", F.from_json(LINE, schema)).select("*", "_row.*")
     raise ConfigError(
         f"--where needs the columns of events, which output_format={output.format} keeps in several files. "
         "Find the ids elsewhere, and give --ids FILE."
@@ -285,16 +311,20 @@ def _id_of(output: Target, rows: DataFrame) -> str:
     "SQL for the id of an event: of a row, of its line, or of the event that a line belongs to."
     columns = tuple(output.note["event_id"])
     null_in_id = output.note.get("null_in_id", "bad")
-    if rows.columns != ["value", "_metadata"]:
+    if LINE not in rows.columns:
         return id_text(values_of(rows.schema), columns, null_in_id)
     if output.format == "enriched_tsv":
-        return f"split(value, '\t')[{NAMES.index('event_id')}]"
+        return f"split({LINE}, '\t')[{NAMES.index('event_id')}]"
     if output.format == "shredded":
-        cell = f"split(value, '\t')[{[name for name, _ in ATOMIC].index('event_id')}]"
+        cell = f"split({LINE}, '\t')[{[name for name, _ in ATOMIC].index('event_id')}]"
         folder = literal(f"/{events_folder(output.note['shred_layout'])}/")
         is_event = f"contains(url_decode(_metadata.file_path), {folder})"
-        return f"if({is_event}, {cell}, get_json_object(value, '$.hierarchy.rootId'))"
-    return id_of_line("value", columns, null_in_id)
+        return f"if({is_event}, {cell}, get_json_object({LINE}, '$.hierarchy.rootId'))"
+    beside = [name for name in columns if name in rows.columns]  # partition_by
+    of_line = partial(id_of_line, LINE, columns, null_in_id, beside=beside)
+    dotted = T.StructType([T.StructField(name, T.StringType()) for name in columns if "." in name])
+    # a name with a dot is that of a member, or the way to one
+    return f"coalesce({of_line(dotted)}, {of_line()})" if dotted else of_line()
 
 
 def _goes(output: Target, area: str, rows: DataFrame, wanted: Wanted) -> str:
@@ -309,7 +339,7 @@ def _goes(output: Target, area: str, rows: DataFrame, wanted: Wanted) -> str:
         return f"({_is_among('event_id', ids)}{own}) or {_is_among('new_event_id', ids)}"
     original = quoted(ORIGINAL) if ORIGINAL in rows.columns else None
     if area == "events" and output.format == "json":
-        original = f"get_json_object(value, '$.{ORIGINAL}')"
+        original = f"get_json_object({LINE}, '$.{ORIGINAL}')"
     goes = _is_among(_id_of(output, rows), ids)
     if original and not where:
         goes += f" or {_is_among(original, ids)}"
@@ -327,44 +357,61 @@ def find_wanted(
 ) -> Wanted:
     "Find the ids that a request means. Raises `ConfigError` for a condition that cannot be asked."
     if where:
-        return Wanted(tuple(_ids_where(output, where)), f"({where})")
+        return _wanted_where(output, where)
     wanted = set(ids)
     if output.note.get("input_format") == "enriched_tsv":
         wanted |= {i.lower() for i in ids}
     if paths := output.files("verdicts"):
-        renamed = _read_rows(output, "verdicts", paths).where(_is_among("event_id", wanted))
+        renamed = _read_files(output, "verdicts", paths).where(_is_among("event_id", wanted))
         wanted |= {r.new_event_id for r in renamed.select("new_event_id").distinct().collect()} - {None}
     return Wanted(tuple(sorted(wanted)))
 
 
-def _ids_where(output: Target, where: str) -> list[str]:
-    "The ids of the kept events for which a condition holds."
+# %% ../../nbs/07_operate/20_erase.ipynb #b258e99f
+def _with_columns(rows: DataFrame, columns: T.StructType) -> DataFrame:
+    "Rows with null in those columns that other batches have."
+    known = {name.lower() for name in rows.columns}
+    missing = {f.name: F.lit(None).cast(f.dataType) for f in columns if f.name.lower() not in known}
+    return rows.withColumns(missing) if missing else rows
+
+
+def _wanted_where(output: Target, where: str) -> Wanted:
+    "The kept events for which a condition holds."
     paths = output.files("events")
     if not paths and not output.table:
-        return []
-    rows = _with_cells(output, _read_rows(output, "events", paths))
-    columns = [name for name in rows.columns if not name.startswith("_")]
+        return Wanted((), f"({where})")
+    stored = _read_rows(output, "events", paths)
+    rows = [_with_cells(output, r.withColumn("_dd_id", F.expr(_id_of(output, r)))) for r in stored]
+    fields = {f.name.lower(): f for r in rows for f in r.schema if not f.name.startswith("_")}
+    columns = T.StructType([*fields.values()])
     try:
-        ids = rows.where(where).select(F.expr(_id_of(output, rows)).alias("id"))
-        ids = ids.where("id is not null").distinct()
+        found = [_with_columns(r, columns).where(where).selectExpr("_dd_id as id") for r in rows]
+        ids = reduce(DataFrame.unionAll, found).where("id is not null").distinct()
     except Exception as wrong:
         raise ConfigError(
             f"--where {where}: {first_line(wrong)} Wanted a condition on the columns of events: "
-            f"{some_of(columns, 20)}."
+            f"{some_of(columns.names, 20)}."
         ) from None
-    found = [r.id for r in ids.limit(_MOST + 1).collect()]
-    if len(found) > _MOST:
+    first = [r.id for r in ids.limit(_MOST + 1).collect()]
+    if len(first) > _MOST:
         raise ConfigError(
             f"--where holds for more than {grouped(_MOST)} events: take a part of them at a time."
         )
-    return sorted(found)
+    return Wanted(tuple(sorted(first)), f"({where})", columns)
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #485943f3
-_BESIDE = ("batch_id", "attempt", "_metadata", "dedup")  # what is beside the columns of an event
+_BESIDE = (
+    "batch_id",
+    "attempt",
+    "_metadata",
+    "dedup",
+    LINE,
+    "_row",
+)  # what is beside the columns of an event
 
 
-def _made_ids(output: Target, where: str) -> set[str]:
+def _made_ids(output: Target, wanted: Wanted) -> set[str]:
     "The ids that the events of a condition were given, or would be."
     record: Mapping[str, Any] = {}
     if output.manifest:
@@ -377,17 +424,15 @@ def _made_ids(output: Target, where: str) -> set[str]:
     made: set[str] = set()
     for area in ("events", "dropped"):
         paths = output.files(area)
-        if not paths and not (output.table and area == "events"):
-            continue
-        stored = _read_rows(output, area, paths)
-        line = ["value"] if stored.columns == ["value", "_metadata"] else []
-        rows = _with_cells(output, stored).where(where)
-        rows = rows.select("_row.*") if "_row" in rows.columns else rows.drop(*_BESIDE, *line)
-        keys = fit(recipe, rows.schema)
-        rows = with_ids(rows, keys).where("_dd_id is not null")
-        fingerprint = fingerprint_of(rows.drop("_dd_id"), keys)
-        new_id = new_event_id(F.col("_dd_id"), fingerprint).alias("id")
-        made |= {r.id for r in rows.select(new_id).distinct().collect()}
+        in_table = output.table and area == "events"
+        for stored in _read_rows(output, area, paths, apart=True) if paths or in_table else ():
+            rows = _with_cells(output, stored) if area == "events" else stored
+            rows = _with_columns(rows, wanted.columns).where(wanted.where or "false").drop(*_BESIDE)
+            keys = fit(recipe, rows.schema)
+            rows = with_ids(rows, keys).where("_dd_id is not null")
+            fingerprint = fingerprint_of(rows.drop("_dd_id"), keys)
+            new_id = new_event_id(F.col("_dd_id"), fingerprint).alias("id")
+            made |= {r.id for r in rows.select(new_id).distinct().collect()}
     return made
 
 
@@ -417,7 +462,7 @@ def find_traces(output: Target, wanted: Wanted) -> Traces:
     events = events_folder(output.note["shred_layout"]) if output.format == "shredded" else ""
     for area in AREAS:
         for path, number, new in _count_in(output, area, wanted):
-            batch_id = path.partition("batch_id=")[2].partition("/")[0]
+            batch_id = _batch_of(path)
             if batch_id not in output.records:  # a table may have rows of others
                 continue
             rows[area, path] = number
@@ -428,19 +473,33 @@ def find_traces(output: Target, wanted: Wanted) -> Traces:
     return Traces(rows, of_batch, renamed)
 
 
+# %% ../../nbs/07_operate/20_erase.ipynb #7ad210bc
+def _ask(
+    output: Target,
+    area: str,
+    paths: Sequence[str],
+    wanted: Wanted,
+) -> Iterator[DataFrame]:
+    "The rows of files of an area, with `_dd_goes`."
+    of_condition = wanted.columns if area == "dropped" else T.StructType()
+    for rows in _read_rows(output, area, paths, apart=bool(of_condition)):
+        asked = _with_columns(rows, of_condition)
+        goes = F.expr(_goes(output, area, rows, wanted))
+        yield asked.select(*map(named, rows.columns), goes.alias("_dd_goes"))
+
+
 def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int, int]]:
     "File, or folder of a batch in a table; rows that go; how many of those are verdicts that renamed."
     paths = output.files(area)
     in_table = _storage_of(output, area) == "table"
     if not paths and not in_table:
         return []
-    rows = _read_rows(output, area, paths)
     place = F.col("batch_id" if in_table else "_metadata.file_path").alias("place")
     new = "count_if(verdict = 'rename')" if area == "verdicts" else "0L"
     counts = F.expr("count(1) as number"), F.expr(f"{new} as new")
     try:
-        goes = rows.where(_goes(output, area, rows, wanted))
-        found = goes.groupBy(place).agg(*counts).collect()
+        going = (rows.where("_dd_goes") for rows in _ask(output, area, paths, wanted))
+        found = reduce(DataFrame.unionAll, (rows.groupBy(place).agg(*counts) for rows in going)).collect()
     except Exception as wrong:
         # the classes of SQLSTATE for statements and values that are wrong
         if not wanted.where or not re.search("SQLSTATE: (42|22)|PARSE_", str(wrong)):
@@ -477,9 +536,8 @@ def _rewrite_files(
     folders = sorted({posixpath.dirname(path) for path in paths})
     for number, folder in enumerate(folders):
         own = [path for path in paths if posixpath.dirname(path) == folder]
-        rows = _read_rows(output, area, own, base=folder)  # columns of folder names stay in those
-        goes = _goes(output, area, rows, wanted)
-        stay = rows.where(f"not ({goes})").drop("_metadata")
+        [rows] = _ask(output, area, own, wanted)
+        stay = rows.where("not _dd_goes").drop("_dd_goes", "_metadata", *_folders_of(own[0]))
         writer = stay.coalesce(1).write.mode("overwrite")
         staging = f"{attempt.staging}/{area}-{number}"
         if _storage_of(output, area) == "parquet":
@@ -641,6 +699,13 @@ def _write_proof(output: Target, proof: _Proof) -> _Proof:
     return proof
 
 
+def _asked_in(proof: _Proof) -> Wanted:
+    "What a request that is not finished wants."
+    request = proof[_OPEN]
+    columns = T.StructType.fromJson(request["columns"])
+    return Wanted(tuple(request["ids"]), request["where"], columns)
+
+
 def _state_of(record: Mapping[str, Any] | None) -> list[Any]:
     "What changes when rows are taken out of a batch, or when it is run again."
     return [record["attempt"], record["counts"]] if record else []
@@ -650,12 +715,13 @@ def _note_request(output: Target, request: str, wanted: Wanted, found: Traces, f
     "The proof of a request, noted before anything changes, with all that is needed to finish it."
     number = 1 + max((proof["number"] for proof in erasures(output.path)), default=0)
     proof = {"number": number, "request": request, "at": utc(int(time.time()))}
-    made = _made_ids(output, wanted.where) if wanted.where else set()
+    made = _made_ids(output, wanted) if wanted.where else set()
     proof["made_sha256"] = sorted(map(sha256_of, made))
     proof |= {"done": False, **_proof_of(wanted, found)}
     proof[_OPEN] = {
         "ids": list(wanted.ids),
         "where": wanted.where,
+        "columns": wanted.columns.jsonValue(),
         "forget": forget,
         "by": this_process(),
         "batches": {batch_id: _state_of(output.records[batch_id]) for batch_id in sorted(found.of_batch)},
@@ -667,7 +733,7 @@ def _note_request(output: Target, request: str, wanted: Wanted, found: Traces, f
 def _delete_in_table(output: Target, found: Traces, wanted: Wanted) -> None:
     "Delete kept events of a table, in one transaction."
     if output.table and found.by_area.get("events"):
-        goes = _goes(output, "events", _read_rows(output, "events", []), wanted)
+        goes = _goes(output, "events", output.spark.table(output.table), wanted)
         batches = ", ".join(map(literal, sorted(found.of_batch)))
         output.spark.sql(f"delete from {output.table} where ({goes}) and batch_id in ({batches})")
 
@@ -687,7 +753,7 @@ def _take_out(output: Target, found: Traces, wanted: Wanted) -> None:
 def _carry_out(output: Target, proof: _Proof, found: Traces) -> _Proof:
     "Do what a proof announces; no id is in it any more then."
     request, manifest = proof[_OPEN], output.manifest
-    wanted = Wanted(tuple(request["ids"]), request["where"])
+    wanted = _asked_in(proof)
     if request["forget"] and manifest is None:
         raise _nothing_to_forget()
     _take_out(output, found, wanted)
@@ -705,7 +771,7 @@ def _finish_killed(output: Target, proof: _Proof, forget: bool) -> _Proof:
     request["forget"] |= forget
     request["by"] = this_process()
     _write_proof(output, proof)
-    found = find_traces(output, Wanted(tuple(request["ids"]), request["where"]))
+    found = find_traces(output, _asked_in(proof))
     if output.table:
         # events that it has deleted from a table already, where their batches still count them
         of_batch = {batch_id: dict(areas) for batch_id, areas in found.of_batch.items()}
@@ -827,7 +893,7 @@ def erase(
     asked = asked_ids(event_id, ids, where)
     request = sha256_of(json.dumps([sorted(asked), where]))
     output = open_output(config, spark, forget)
-    with temporary_conf(output.spark, TUNED.get(output.format, {})):
+    with temporary_conf(output.spark, {**TUNED.get(output.format, {}), **_FOLDERS_AS_TEXT}):
         if yes:
             _check_alone(output)
         killed = [proof for proof in erasures(output.path) if _OPEN in proof]

@@ -255,6 +255,54 @@ def test_a_column_of_an_event_may_be_called_value(spark, tmp_path):
     assert erase(asked, spark, where="value > 1", yes=True).data["rows"]["events"] == 2
 
 
+def erased(spark, output, **asked):
+    "What goes from each area."
+    config = Config(output=str(output))
+    told = erase(config, spark, **asked)
+    done = erase(config, spark, yes=True, **asked)
+    assert done.data["rows"] == told.data["rows"] and erase(config, spark, **asked).data["rows"] == {}
+    return done.data["rows"]
+
+
+@pytest.mark.slow
+def test_batches_may_have_a_column_in_two_types(spark, tmp_path):
+    parquet(tmp_path / "in/run=1/part.parquet", event_id=["a", "a", "b"], n=[1, 1, 3])
+    parquet(tmp_path / "in/run=2/part.parquet", event_id=["a", "a", "c"], n=["1", "2", "5"])
+    go(spark, tmp_path, missing_fingerprint="surrogate", fingerprint_columns="n")
+    assert erased(spark, tmp_path / "out", event_id="a") == {"events": 2, "dropped": 2, "verdicts": 3}
+    kept = [committed(spark, tmp_path / "out", batch).drop("original_event_id") for batch in "12"]
+    assert [tuple(rows.first()) for rows in kept] == [("b", 3), ("c", "5")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["more = 'y'", "batch_id = '2' and n = 5"])
+def test_a_condition_may_name_what_some_batches_have(spark, tmp_path, where):
+    parquet(tmp_path / "in/run=1/part.parquet", event_id=["a", "a", "b"], n=[1, 1, 5])
+    parquet(tmp_path / "in/run=2/part.parquet", event_id=["a", "c", "c"], n=[1, 5, 5], more=["x", "y", "y"])
+    go(spark, tmp_path, missing_fingerprint="surrogate", fingerprint_columns="n")
+    assert erased(spark, tmp_path / "out", where=where) == {"events": 1, "dropped": 1, "verdicts": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output_format", ["parquet", "json"])
+def test_a_part_of_an_id_may_be_in_the_folder(spark, tmp_path, output_format):
+    columns = dict(event_id=["a", "a", "b"], day=["007", "007", "8"])
+    parquet(tmp_path / "in/run=1/part.parquet", **columns, event_fingerprint=["f", "f", "g"])
+    more = dict(output_format=output_format, synthetic="quarantine")
+    go(spark, tmp_path, event_id="event_id,day", partition_by="day", **more)
+    rows = erased(spark, tmp_path / "out", event_id="a/007")
+    assert rows == {"events": 1, "dropped": 1, "verdicts": 1}
+
+
+@pytest.mark.slow
+def test_a_member_of_json_may_have_a_dot_in_its_name(spark, tmp_path):
+    columns = {"event.id": ["a", "a", "b"], "event_fingerprint": ["f", "f", "g"], "value": [1, 1, 2]}
+    parquet(tmp_path / "in/run=1/part.parquet", **columns)
+    go(spark, tmp_path, event_id="event.id", output_format="json")
+    assert erased(spark, tmp_path / "out", event_id="a")["events"] == 1
+    assert erased(spark, tmp_path / "out", where="value = 2")["events"] == 1
+
+
 def test_what_cannot_be_done_is_said(spark, loaded, tmp_path):
     for asked in ({}, {"event_id": "a", "where": "n = 1"}):
         with pytest.raises(ConfigError, match="wants one of --id ID, --ids FILE and --where SQL"):
