@@ -43,6 +43,7 @@ from dedup_nb.base.storage import (
     s3_refusal,
 )
 from ..formats.batches import Batch, Found, is_asked_for
+from ..formats.detect import is_empty
 from ..formats.reading import Source, explain_read_error, read_batch
 from .job import stages_of
 
@@ -337,13 +338,17 @@ def _without_empty(job: Job, found: Found) -> Found:
 
     The first batch decides by its columns what stands in for missing fingerprints, for all that follow.
     """
-    empty = [b.batch_id for b in found.batches if not b.bytes]
     is_known = not job.manifest or job.recipe.missing_fingerprint or job.stream
     has_columns = not is_known and job.places.input.format in ("json", "csv", "parquet")
-    if not empty or not (has_columns or job.places.input.format == "auto"):
+    if not (has_columns or job.places.input.format == "auto"):
+        return found
+    empty = [b.batch_id for b in found.batches if is_empty(b)]
+    if not empty:
         return found
     note = f"without files, or with empty ones, left for a later run: {some_of(empty)}"
-    return replace(found, batches=tuple(b for b in found.batches if b.bytes), notes=(*found.notes, note))
+    return replace(
+        found, batches=tuple(b for b in found.batches if b.batch_id not in empty), notes=(*found.notes, note)
+    )
 
 
 def _find_todo(job: Job, found: Found, ledger: Ledger) -> _Todo:

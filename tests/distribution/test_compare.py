@@ -2,13 +2,16 @@
 
 import json
 import re
+from datetime import datetime
 
 import pytest
+from inputs import parquet
 from warehouses import SCHEMA, TENANTS
 
+from dedup_nb import Config
 from dedup_nb.base.errors import ConfigError, MissingColumnError
 from dedup_nb.cli import main
-from dedup_nb.distribution.compare import compare
+from dedup_nb.distribution.compare import compare, compare_input
 from dedup_nb.rules.deduplicate import deduplicate
 
 CASES = [
@@ -26,6 +29,7 @@ CASES = [
     (None, "f", 1, "/home"),
     ("", "f", 1, "/home"),
 ]
+TIME_OF = {"1": {"etl_tstamp": [datetime(2026, 11, 18)] * 3}, "2": {}}
 TIMES = "event_id string, event_fingerprint string, etl_tstamp int, page string"
 
 
@@ -50,6 +54,19 @@ def test_other_ways_side_by_side(spark):
     with_id = events.where("event_id <> ''")
     assert with_id.dropDuplicates(["event_id"]).count() == told["drop_duplicates"].kept
     assert deduplicate(events).kept.count() == told["dedup_nb"].kept
+
+
+@pytest.mark.slow
+def test_batches_are_compared_as_a_run_takes_them(spark, tmp_path):
+    "A column in two types, one of a folder, a time that only one batch has."
+    for batch, values in {"1": [7, 7, 8], "2": ["007", "x", "8"]}.items():
+        folder = tmp_path / f"in/run={batch}/site={batch}"
+        parquet(folder / "part.parquet", event_id=["a", "b", "c"], n=values, **TIME_OF[batch])
+    config = Config(input=str(tmp_path / "in"), missing_fingerprint="surrogate")
+    told = {row["way"]: row for row in compare_input(config, spark=spark).rows}
+    # c stands in both folders, and is one event; 007 is no 7
+    assert (told["dedup_nb"]["rows"], told["dedup_nb"]["kept"]) == (6, 5)
+    assert told["drop_duplicates"]["lost_ids"] == ["a", "b"]
 
 
 LONG = pytest.mark.slow

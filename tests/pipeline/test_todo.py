@@ -1,5 +1,6 @@
 "Which batches are to do: committed folders that changed, late files, limits."
 
+import gzip
 import re
 import shutil
 import time
@@ -76,11 +77,14 @@ def test_a_first_folder_without_files_binds_nobody(spark, tmp_path, said):
 
 @pytest.mark.slow
 def test_a_first_file_without_a_line_binds_nobody(spark, tmp_path, said):
-    for hour, text in (("00", ""), ("01", '{"event_id": "a", "n": 1}\n{"event_id": "a", "n": 2}\n')):
+    for hour, text in (("00", ""), ("03", '{"event_id": "a", "n": 1}\n{"event_id": "a", "n": 2}\n')):
         (tmp_path / f"in/run={hour}").mkdir(parents=True)
         (tmp_path / f"in/run={hour}/a.json").write_text(text)
+    for hour, content in (("001", b" \n\n"), ("002", gzip.compress(b"\n"))):
+        (tmp_path / f"in/run={hour}").mkdir(parents=True)
+        (tmp_path / f"in/run={hour}/a.json{'.gz' * (content[0] == 31)}").write_bytes(content)
     assert go(spark, tmp_path, input_format="json").counts["kept"] == 1
-    assert "without files, or with empty ones, left for a later run: 00" in said
+    assert "without files, or with empty ones, left for a later run: 00, 001, 002" in said
 
 
 def test_what_does_not_fit_the_manifest_is_refused_and_changes_nothing(spark, two):
