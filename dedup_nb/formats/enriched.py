@@ -35,19 +35,21 @@ __all__ = [
     "utc_text",
     "decimal_text",
     "field_text",
+    "check_types",
     "check_enriched",
     "enriched_lines",
 ]
 
 # %% ../../nbs/formats/30_enriched.ipynb #mv000026
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ..base.canonical import Value, micros_of
 from ..base.errors import OutputError, did_you_mean
 from ..base.spark import literal, types_of
 
@@ -655,24 +657,67 @@ def field_text(value: Column, kind: T.DataType) -> Column:
 
 
 # %% ../../nbs/formats/30_enriched.ipynb #cb0ed91c
-def check_enriched(columns: Sequence[str]) -> None:
+_KINDS = dict(ENRICHED)
+_TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
+_HELD = {  # types of a column whose values a cell can hold
+    "string": (T.StringType, T.BooleanType, T.NumericType, *_TIMES),
+    "timestamp": (T.StringType, *_TIMES),
+    "int": (T.StringType, T.IntegralType),
+    "double": (T.StringType, T.NumericType),
+    "boolean": (T.StringType, T.BooleanType),
+}
+
+
+def check_types(
+    schema: T.StructType,
+    fitting: Mapping[str, tuple[type[T.DataType], ...]],  # by type of the enriched event
+    of_what: str,  # is made of the columns
+) -> None:
+    "Raise `OutputError` for a column of an enriched event whose type is another."
+    for field in schema.fields:
+        wanted = _KINDS.get(field.name)
+        if wanted and not isinstance(field.dataType, fitting[wanted]):
+            is_json = field.name in ("contexts", "derived_contexts", "unstruct_event")
+            raise OutputError(
+                f"The column {field.name} is {field.dataType.simpleString()}, and {of_what} want "
+                f"{wanted}{' (JSON text)' if is_json else ''}. Cast it upstream "
+                "(JSON events: input_schema), or choose another output_format."
+            )
+
+
+def check_enriched(schema: T.StructType) -> None:
     "Raise `OutputError` for columns that have no place in enriched TSV."
-    strangers = [c for c in columns if c not in NAMES and c != "original_event_id"]
+    strangers = [c for c in schema.fieldNames() if c not in NAMES and c != "original_event_id"]
     if strangers:
         raise OutputError(
             f"Enriched TSV has no column for {', '.join(strangers[:5])}.{did_you_mean(strangers[0], NAMES)} "
             "Choose output_format=parquet, delta or json, or select fewer columns."
         )
+    check_types(schema, _HELD, "enriched lines")
+
+
+# %% ../../nbs/formats/30_enriched.ipynb #3aba2b25
+def _cell(name: str, kind: T.DataType) -> Column:
+    "The cell of a column; text that says a time, or true, is written as a line has those."
+    value, wanted = F.col(name), _KINDS[name]
+    text = field_text(value, kind)
+    if wanted == "timestamp" and isinstance(kind, (T.StringType, T.DateType)):
+        time = F.timestamp_micros(F.expr(micros_of(Value(name, kind))))
+        return F.coalesce(utc_text(time), text)
+    if wanted == "boolean" and isinstance(kind, T.StringType):
+        lower = F.lower(value)
+        return F.when(lower == "true", "1").when(lower == "false", "0").otherwise(text)
+    return text
 
 
 def enriched_lines(
     events: DataFrame,  # columns among the 131 of an enriched event, and `original_event_id`
 ) -> DataFrame:  # `value`: one line per event
     "Write events as enriched TSV. Raises `OutputError` for columns that have no place in it."
-    check_enriched(events.columns)
+    check_enriched(events.schema)
     empty = F.lit("")
     cells = dict.fromkeys(NAMES, empty)
     for name, kind in types_of(events.schema).items():
         if name in cells:
-            cells[name] = F.coalesce(field_text(F.col(name), kind), empty)
+            cells[name] = F.coalesce(_cell(name, kind), empty)
     return events.select(F.concat_ws("\t", *cells.values()).alias("value"))

@@ -38,13 +38,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ..base.errors import ConfigError, MissingColumnError, OutputError, did_you_mean, require_columns
+from ..base.errors import ConfigError, MissingColumnError, did_you_mean, require_columns
 from ..base.spark import literal, quoted, read_ddl, types_of
 from dedup_nb.formats.enriched import (
     ENRICHED,
     IGLU_URI,
     NAMES,
     cell_of,
+    check_types,
     cut_at_point,
     decimal_text,
     envelope,
@@ -149,15 +150,7 @@ _FITTING = {  # types of a column in a frame
 def check_shreddable(schema: T.StructType) -> None:
     "Raise `MissingColumnError` or `OutputError` for columns that no tables can be made of."
     require_columns(schema.fieldNames(), _JOINED_BY, "Tables of entities")
-    kinds = dict(ENRICHED)
-    for field in schema.fields:
-        wanted = kinds.get(field.name, "string")
-        if field.name in kinds and not isinstance(field.dataType, _FITTING[wanted]):
-            raise OutputError(
-                f"The column {field.name} is {field.dataType.simpleString()}, and tables of entities want "
-                f"{wanted}{' (JSON text)' if field.name in ENTITY_KINDS else ''}. Cast it upstream "
-                "(JSON events: input_schema), or choose another output_format."
-            )
+    check_types(schema, _FITTING, "tables of entities")
 
 
 def _entity_texts(events: DataFrame) -> dict[str, Column]:

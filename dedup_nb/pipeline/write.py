@@ -719,10 +719,10 @@ def check_columns_fit(
         more = [] if is_known else [T.StructField(ORIGINAL, T.StringType())]
         table = EventsTable(spark, output.table, output.may_grow)
         _check_table(table, T.StructType([*schema, *more]))
-    if output.format == "enriched_tsv" or output.has_entities:
-        check_enriched(schema.names)
     if output.has_entities:
         check_shreddable(schema)
+    if output.format == "enriched_tsv" or output.has_entities:
+        check_enriched(schema)
     if output.wide_schema:
         given_columns(output.wide_schema)
     if output.partition_by:

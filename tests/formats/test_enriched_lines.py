@@ -214,3 +214,28 @@ def test_times_are_written_in_utc_with_three_or_six_digits(spark, time, text):
 def test_columns_that_have_no_place_in_a_line_are_refused(spark):
     with pytest.raises(OutputError, match="no column for app_ids. Did you mean app_id"):
         enriched_lines(spark.sql("select 1 as app_ids"))
+    for sql, words in {
+        "array('{}') as contexts": "contexts is array<string>, and enriched lines want string .JSON text",
+        "1.5 as txn_id": "txn_id is decimal.2,1., and enriched lines want int",
+        "1 as etl_tstamp": "etl_tstamp is int, and enriched lines want timestamp",
+    }.items():
+        with pytest.raises(OutputError, match=words):
+            enriched_lines(spark.sql(f"select {sql}"))
+
+
+@pytest.mark.parametrize(
+    "name, text, cell",
+    [
+        ("etl_tstamp", "2026-11-20T10:00:00.5+02:00", "2026-11-20 08:00:00.500"),
+        ("etl_tstamp", "2026-11-20", "2026-11-20 00:00:00.000"),
+        ("etl_tstamp", "yesterday", "yesterday"),
+        ("br_cookies", "False", "0"),
+        ("br_cookies", "1", "1"),
+        ("txn_id", "12", "12"),
+        ("app_id", "true", "true"),
+    ],
+)
+def test_a_text_is_written_as_its_column_has_it(spark, name, text, cell):
+    with configured(spark, {"spark.sql.session.timeZone": "Asia/Kolkata"}):
+        written = enriched_lines(spark.createDataFrame([(text,)], f"{name} string")).first().value
+    assert written.split("\t")[NAMES.index(name)] == cell
