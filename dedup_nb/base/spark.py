@@ -33,6 +33,7 @@ __all__ = [
     "named",
     "without_helper_columns",
     "is_text",
+    "check_column_names",
     "read_ddl",
     "types_of",
     "struct_of",
@@ -55,7 +56,8 @@ import sys
 import threading
 import traceback
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.resources import files
@@ -63,7 +65,7 @@ from pathlib import Path
 from threading import Lock
 
 from .config import is_on_databricks
-from .errors import ConfigError, start_with
+from .errors import ConfigError, InputError, start_with
 
 # %% ../../nbs/base/40_spark.ipynb #7904c8e9
 try:
@@ -519,6 +521,26 @@ def without_helper_columns(frame: DataFrame) -> DataFrame:
 def is_text(frame: DataFrame, column: str) -> bool:
     "Is the column a string?"
     return isinstance(frame.schema[column].dataType, T.StringType)
+
+
+# %% ../../nbs/base/40_spark.ipynb #b034f01a
+def check_column_names(
+    columns: Sequence[str],
+    of: str = "The input",  # whose they are
+) -> None:
+    "Raise `InputError` for names that this package adds itself, and for names that differ only in case."
+    lower = Counter(c.lower() for c in columns)  # Spark compares names without case
+    if twins := sorted(c for c in columns if lower[c.lower()] > 1):
+        raise InputError(
+            f"{of} has columns that differ only in case: {', '.join(twins)}. Rename one upstream."
+        )
+    reserved = {"dedup", ORIGINAL}
+    ours = [c for c in columns if c != ORIGINAL and (c.lower() in reserved or c.lower().startswith("_dd"))]
+    if ours:
+        raise InputError(
+            f"{of} has {', '.join(ours)}, a name this package adds itself. "
+            "Rename it upstream, or select without it."
+        )
 
 
 # %% ../../nbs/base/40_spark.ipynb #82ce109f

@@ -60,7 +60,8 @@ def _strange_column(source: Source, footers: Sequence[Footer]) -> str | None:
     for footer in (f for f in footers if f.schema not in seen):
         seen.append(footer.schema)
         for found in footer.schema:
-            if plain_type(found.type) not in kinds.get(found.name, ()):
+            is_null = pa.types.is_null(found.type)  # fits any type
+            if not is_null and plain_type(found.type) not in kinds.get(found.name, ()):
                 return f"{found.name} is {found.type} in {footer.path}"
     return None
 

@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 
 from ..base.arrow import naming
 from ..base.errors import InputError, did_you_mean, some_of
-from ..base.spark import quoted
+from ..base.spark import check_column_names, quoted
 from ..base.storage import filesystem
 
 # %% ../../nbs/formats/38_csv_rows.ipynb #38000006
@@ -139,6 +139,7 @@ def csv_columns(
         return [_without_header(path, first, given) for path, first in firsts.items()]
     files = [_with_header(path, first) for path, first in firsts.items()]
     names = [*dict.fromkeys(name for file in files for name in file.columns)]
+    check_column_names(names)
     if files and (lacking := [name for name in given if name not in names]):
         hint = did_you_mean(lacking[0], names)
         raise InputError(

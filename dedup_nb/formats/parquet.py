@@ -11,6 +11,7 @@ __all__ = [
     "parts_of_parquet",
     "rows_of_part",
     "fit_rows",
+    "typed_elsewhere",
     "needs_arrow",
     "spark_columns",
     "read_by_arrow",
@@ -18,7 +19,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/formats/38_parquet.ipynb #8dd0d8092fe74a7c96281538738b07e2
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -224,6 +225,8 @@ def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return _uuid_texts(column)
     if _is_fine_time(column.type):
         return _cut_times(column).cast(kind)
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), kind)
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     return column if column.type == kind else column.cast(kind)
@@ -242,22 +245,34 @@ def fit_rows(
 
 
 # %% ../../nbs/formats/38_parquet.ipynb #8309879909854d7188b41380fd92a7c3
+def typed_elsewhere(footers: Sequence[Footer]) -> set[str]:
+    "The columns that have a type in some files only: pandas writes none where it found no value."
+    typed: set[str] = set()
+    null: set[str] = set()
+    for field in (field for footer in footers for field in footer.schema):
+        of_kind = null if pa.types.is_null(field.type) else typed
+        of_kind.add(field.name)
+    return null & typed
+
+
 def needs_arrow(
     footers: Sequence[Footer],
 ) -> bool:
     "Has a file a type that Arrow reads, and Spark does not?"
     kinds = {field.type for footer in footers for field in footer.schema}
-    return any(_is_uuid(kind) or _is_fine_time(kind) for kind in kinds)
+    return any(_is_uuid(kind) or _is_fine_time(kind) for kind in kinds) or bool(typed_elsewhere(footers))
 
 
 def spark_columns(
     schema: pa.Schema,  # of a file
+    known: Collection[str] = (),  # columns that have their type from other files, if none here
 ) -> T.StructType:
     "The columns of a file as Spark has them. Raises `TypeError` for a type that neither of them reads."
     from pyspark.sql.pandas.types import from_arrow_type
 
     try:
-        plain = {f.name: plain_type(f.type) for f in schema}
+        typed = (f for f in schema if not (f.name in known and pa.types.is_null(f.type)))
+        plain = {f.name: plain_type(f.type) for f in typed}
         kinds = {name: from_arrow_type(kind, True) for name, kind in plain.items()}
         changed = [name for name, kind in kinds.items() if arrow_type(kind) != plain[name]]
         if changed:  # such as nanoseconds in a list

@@ -69,7 +69,13 @@ from dedup_nb.formats.enriched import (
     with_line_ids,
 )
 from .likely import likely_columns
-from .parquet import count_cut_rows, needs_arrow, read_by_arrow, spark_columns
+from dedup_nb.formats.parquet import (
+    count_cut_rows,
+    needs_arrow,
+    read_by_arrow,
+    spark_columns,
+    typed_elsewhere,
+)
 
 # %% ../../nbs/formats/40_reading.ipynb #e990986b
 _Part = Callable[[DataFrame], DataFrame]
@@ -703,7 +709,8 @@ def _foreign_columns(asked: _Request, footers: Sequence[Footer]) -> T.StructType
         if twins := [name for name, number in lower.items() if number > 1]:
             raise InputError(_FAULTS["COLUMN_ALREADY_EXISTS"].format(such=f", such as {twins[0]}"))
     try:
-        schemas = [(footer.path, spark_columns(footer.schema)) for footer in footers]
+        elsewhere = typed_elsewhere(footers)
+        schemas = [(footer.path, spark_columns(footer.schema, elsewhere)) for footer in footers]
     except TypeError as wrong:
         raise _strange_column(batch, wrong) from None
     return _merge_by_file(schemas, _no_type_of_both, _WRITE_AGAIN)
@@ -713,6 +720,18 @@ def _folder_values(path: str) -> dict[str, str | None]:
     "The columns that the folders of a path give, as text."
     values = {name: unquote(folder.partition("=")[2]) for name, folder in _named_folders(path).items()}
     return {name: None if value == "__HIVE_DEFAULT_PARTITION__" else value for name, value in values.items()}
+
+
+def _check_values(spark: SparkSession, folders: Sequence[dict[str, str | None]], given: T.StructType) -> None:
+    "Raise `InputError` for a folder whose value is not of its type."
+    for field in given:
+        kind = field.dataType
+        texts = sorted({text for values in folders if (text := values[field.name]) is not None})
+        rows = spark.createDataFrame([(text,) for text in texts], "value string")
+        is_other = F.col("value").try_cast(kind).isNull()
+        if found := rows.where(is_other).head():
+            why = f"{field.name}={found.value} is no {kind.simpleString()}."
+            raise InputError(_FAULTS["INVALID_PARTITION_VALUE"].format(why=why))
 
 
 def _foreign_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
@@ -725,6 +744,7 @@ def _foreign_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
         _folder_columns(batch), given.fieldNames(), "input_schema gives types of folder columns; it"
     )
     folders = {f.path: _folder_values(path) for path, f in batch.by_path().items() if f.size}
+    _check_values(spark, [*folders.values()], given)
     size = size_of_parts(spark, sum(f.bytes for f in footers))
     rows = read_by_arrow(spark, footers, own, folders, size)
     typed = {f.name: F.col(quoted(f.name)).cast(f.dataType) for f in given}

@@ -10,7 +10,6 @@ __all__ = [
     "fit",
     "notes_on_keys",
     "check_columns",
-    "check_column_names",
     "hash_of",
     "fingerprint_of",
     "claimed_fingerprint",
@@ -34,7 +33,6 @@ __all__ = [
 ]
 
 # %% ../../nbs/02_rules/10_keys.ipynb #mv000042
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -57,7 +55,7 @@ from dedup_nb.base.canonical import (
 )
 from ..base.config import Recipe, order_parts
 from ..base.errors import InputError, require_columns
-from ..base.spark import JSON, LINE, ORIGINAL, PLACE
+from ..base.spark import JSON, LINE, ORIGINAL, PLACE, check_column_names
 
 # %% ../../nbs/02_rules/10_keys.ipynb #9f19edbc
 _CLIENT_SENT = """
@@ -226,25 +224,6 @@ def check_columns(
         raise InputError(
             f"synthetic={recipe.synthetic} writes UUIDs into {keys.id[0]}, which is "
             f"{event_id.kind.simpleString()}. Cast it to string upstream, or set synthetic=quarantine or off."
-        )
-
-
-def check_column_names(
-    columns: Sequence[str],
-    of: str = "The input",  # whose they are
-) -> None:
-    "Raise `InputError` for names that this package adds itself, and for names that differ only in case."
-    lower = Counter(c.lower() for c in columns)  # Spark compares names without case
-    if twins := sorted(c for c in columns if lower[c.lower()] > 1):
-        raise InputError(
-            f"{of} has columns that differ only in case: {', '.join(twins)}. Rename one upstream."
-        )
-    reserved = {"dedup", ORIGINAL}
-    ours = [c for c in columns if c != ORIGINAL and (c.lower() in reserved or c.lower().startswith("_dd"))]
-    if ours:
-        raise InputError(
-            f"{of} has {', '.join(ours)}, a name this package adds itself. "
-            "Rename it upstream, or select without it."
         )
 
 

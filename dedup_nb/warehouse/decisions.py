@@ -31,7 +31,7 @@ from pyspark.sql import types as T
 from ..base.canonical import as_text, field_at, micros_of
 from ..base.config import Config, recipe_of
 from ..base.errors import ConfigError, InputError, MissingInputError, did_you_mean, require_columns
-from ..base.spark import persisted, quoted, reading
+from ..base.spark import check_column_names, persisted, quoted, reading
 from ..base.storage import absolute, names_in
 from ..formats.delta import Delta
 from ..pipeline.commit import committed_files
@@ -40,7 +40,6 @@ from ..rules.deduplicate import decide, dropped_rows, kept_rows, with_decisions
 from dedup_nb.rules.keys import (
     Keys,
     can_broadcast,
-    check_column_names,
     check_columns,
     fit,
     hash_of,

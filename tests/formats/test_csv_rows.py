@@ -89,6 +89,8 @@ WRONG = {  # a file -> settings, the error, its words
         "whose first line names the columns.* needs id; the input has 1, 2",
     ),
     "id,id\n": ({}, InputError, "two columns named id"),
+    "id,n,ID\n": ({}, InputError, "differ only in case: ID, id"),
+    "id,_dd_wrong\n": ({}, InputError, "_dd_wrong, a name this package adds itself"),
     "id;n\n1;2\n": ({}, InputError, "one column, 'id;n'. Set --csv-delimiter ';'"),
     "1,2,3\n": (dict(input_schema="id string, n int"), InputError, "first line of .* has 3 cells"),
     "id,n\n": (dict(input_schema="m int, id string"), InputError, "input_schema names m.*Found: id, n"),
@@ -103,6 +105,12 @@ def test_what_is_no_csv_is_said(spark, tmp_path, text):
     with pytest.raises(error, match=words):
         ran(spark, source, tmp_path / "out", **more)
     assert not [*(tmp_path / "out").rglob("*.parquet")]
+
+
+def test_headers_that_differ_only_in_case_are_said(spark, tmp_path):
+    source = write(tmp_path / "in", a="id,n\n1,2\n", b="ID,n\n1,2\n")
+    with pytest.raises(InputError, match="differ only in case: ID, id. Rename one upstream"):
+        ran(spark, source, tmp_path / "out")
 
 
 def test_another_delimiter_and_a_filter(spark, tmp_path):

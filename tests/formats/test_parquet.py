@@ -94,6 +94,24 @@ def test_files_may_differ_and_folders_give_columns(spark, tmp_path):
     assert metrics["counts"] | {"read": 3, "bad": 0} == metrics["counts"]
     found = {(r.country, r.day, r["at"] is None) for r in kept.collect()}
     assert found == {("FR", None, True), ("/", 2, False)}
+    with pytest.raises(InputError, match="country=/ is no int. Correct input_schema"):
+        told(spark, str(tmp_path / "in"), tmp_path / "other", input_schema="country int")
+
+
+@pytest.mark.parametrize("carry", ["arrow", "spark"])
+def test_a_column_without_a_value_fits_any_type(spark, tmp_path, carry):
+    "Such as None throughout a file of pandas."
+    nothing, tags = pa.nulls(2), pa.array([["x"], None])
+    written(tmp_path / "in", "1", event_id=["a", "b"], note=nothing, tags=nothing, never=nothing)
+    source = written(tmp_path / "in", "2", event_id=["c", "c"], note=["p", "p"], tags=tags, never=nothing)
+    kept, metrics = told(spark, source, tmp_path / "out", carry=carry)
+    assert metrics["counts"]["dropped"] == 1 and metrics["carried_by"].startswith(carry)
+    rows = {(r.event_id, r.note, r.never) for r in kept.collect()}
+    assert rows == {("a", None, None), ("b", None, None), ("c", "p", None)}
+    assert dict(kept.dtypes) == {
+        **{"event_id": "string", "note": "string", "tags": "array<string>", "never": "int"},
+        "original_event_id": "string",
+    }
 
 
 def test_a_part_of_such_rows_is_taken_by_a_condition(spark, tmp_path):
