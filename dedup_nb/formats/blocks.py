@@ -76,8 +76,9 @@ def size_of_parts(
     size: int,  # bytes of the input
 ) -> int:
     "The bytes of a part: as many parts as Spark would shuffle into, but neither small nor large ones."
-    wanted = int(setting_of(spark, "spark.sql.shuffle.partitions", "200"))
-    return min(max(size // wanted, _LEAST), _MOST)
+    wanted = setting_of(spark, "spark.sql.shuffle.partitions", "200")
+    number = int(wanted) if wanted.isdecimal() else 200  # Databricks has auto
+    return min(max(size // number, _LEAST), _MOST)
 
 
 def parts_of_text(

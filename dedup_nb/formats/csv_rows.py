@@ -16,17 +16,18 @@ from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ..base.arrow import naming
+from ..base.canonical import Value, micros_of
 from ..base.errors import InputError, did_you_mean, some_of
-from ..base.spark import check_column_names, quoted
+from ..base.spark import check_column_names, literal, quoted, types_of
 from ..base.storage import filesystem
 
 # %% ../../nbs/formats/38_csv_rows.ipynb #38000006
-_LONGEST = 1 << 20  # characters of a cell: what is longer is a quote that nobody closed
+_LONGEST = 16 << 20  # characters of a cell: what is longer is a quote that nobody closed
 
 
 class Record(NamedTuple):
@@ -134,8 +135,9 @@ def csv_columns(
     with ThreadPoolExecutor(16) as pool:
         found = zip(paths, pool.map(partial(_first_record, delimiter=delimiter), paths))
         firsts = {path: first for path, first in found if first}
-    named = {name for first in firsts.values() for name in first.cells or ()}
-    if given and named.isdisjoint(given):
+    named = {name.lower() for first in firsts.values() for name in first.cells or ()}
+    check_column_names(given)
+    if given and named.isdisjoint(map(str.lower, given)):
         return [_without_header(path, first, given) for path, first in firsts.items()]
     files = [_with_header(path, first) for path, first in firsts.items()]
     names = [*dict.fromkeys(name for file in files for name in file.columns)]
@@ -197,6 +199,20 @@ def _read_files(
 
 
 # %% ../../nbs/formats/38_csv_rows.ipynb #cu588610
+_NESTED = (T.ArrayType, T.MapType, T.StructType)
+_DAY = r"^\s*[0-9]+-[0-9]+-[0-9]+([ T][0-9:.]+)?\s*$"  # and a clock, or none; without a zone
+
+
+def _typed(name: str, kind: T.DataType) -> Column:
+    "A cell as a value of a type; null for what is none. A time without a zone is one of UTC."
+    cell = quoted(name)
+    if not isinstance(kind, T.TimestampType):
+        return F.expr(cell).try_cast(kind)
+    local = f"if({cell} rlike {literal(_DAY)}, try_cast({cell} as timestamp_ntz), null)"
+    ways = micros_of(Value(cell, T.StringType())), micros_of(Value(local, T.TimestampNTZType()))
+    return F.timestamp_micros(F.expr(f"coalesce({', '.join(ways)})"))
+
+
 def csv_rows(
     spark: SparkSession,
     files: Sequence[CsvFile],
@@ -208,12 +224,17 @@ def csv_rows(
     work = partial(_read_files, files=files, delimiter=delimiter, names=names)
     schema = T.StructType([T.StructField(n, T.StringType()) for n in (*names, "_dd_wrong", "_dd_text")])
     rows = spark.range(0, len(files), 1, max(len(files), 1)).mapInArrow(work, schema)
-    kinds = {f.name: f.dataType for f in given}
+    kinds = types_of(given)
+    if nested := [name for name, kind in kinds.items() if isinstance(kind, _NESTED)]:
+        raise InputError(
+            f"input_schema: {nested[0]} is {kinds[nested[0]].simpleString()}, and a cell of CSV is one "
+            "value. Leave it out: then it is text."
+        )
     values, faults = [], []
     for name in names:
         cell = F.col(quoted(name))
         if name in kinds:
-            value = cell.try_cast(kinds[name])
+            value = _typed(name, kinds[name])
             words = F.concat(F.lit(f"{name} is no {kinds[name].simpleString()}: "), cell)
             faults.append(F.when(cell.isNotNull() & value.isNull(), words))
             cell = value.alias(name)

@@ -114,7 +114,9 @@ def _inner_type(kind: pa.DataType) -> pa.DataType:
         return pa.timestamp("us", kind.tz and "UTC")
     if is_a.is_map(kind):
         return pa.map_(_inner_type(kind.key_type), _inner_type(kind.item_type))
-    if is_a.is_list(kind) or is_a.is_large_list(kind):
+    if is_a.is_decimal(kind):
+        return pa.decimal128(kind.precision, kind.scale) if kind.precision <= 38 else kind
+    if is_a.is_list(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind):
         return pa.list_(pa.field("element", _inner_type(kind.value_type)))
     if is_a.is_struct(kind):
         return pa.struct([pa.field(f.name, _inner_type(f.type)) for f in kind])

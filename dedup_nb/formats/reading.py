@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -70,8 +71,10 @@ from dedup_nb.formats.enriched import (
 )
 from .likely import likely_columns
 from dedup_nb.formats.parquet import (
+    arrow_type,
     count_cut_rows,
     needs_arrow,
+    plain_type,
     read_by_arrow,
     spark_columns,
     typed_elsewhere,
@@ -459,6 +462,17 @@ _TWICE = f"json_array_length(concat('[', {LINE}, ']')) = 1 and {JSON} is null"
 _NO_TEXT = r'^-?[0-9][0-9.eE+-]*$|^[{\["]'  # as Spark's parser writes a value that was none
 
 
+def _has_clock(schema: T.StructType) -> str:
+    "SQL: is one of the times of a line a clock alone? Spark would make it one of today."
+    member = values_of(T.StructType([*schema.fields, T.StructField(JSON, T.VariantType())]))
+    clocks = []
+    for path in paths_in(schema):
+        if isinstance(field_at(schema, path).kind, T.TimestampType):
+            text = as_text(member(path))
+            clocks.append(f"coalesce({text} rlike '^T?[0-9]+:', false)")
+    return " or ".join(clocks) or "false"
+
+
 def _parse_lines(
     lines: DataFrame,  # `value` and `_dd_id`
     schema: T.StructType,
@@ -475,6 +489,7 @@ def _parse_lines(
     corrupt = F.expr(f"if({_ALONE}, _dd_parts.event._dd_corrupt, {LINE}) as _dd_corrupt")
     variant = F.expr(parsed_line(LINE, "_dd_parts.quick")).alias(JSON)
     rows = parsed.select(LINE, "_dd_id", *columns, corrupt, variant)
+    rows = rows.withColumn("_dd_corrupt", F.expr(f"if({_has_clock(schema)}, {LINE}, _dd_corrupt)"))
     for name in texts:
         found = find_field(schema, name)
         if found and isinstance(found.kind, T.StringType):
@@ -664,8 +679,36 @@ def _explain_parquet(spark: SparkSession, batch: Batch, wrong: Exception) -> Inp
 
 
 # %% ../../nbs/formats/40_reading.ipynb #eb3a30f9
+_SURE = (T.IntegralType, T.FractionalType, T.StringType, T.BooleanType, T.DateType, T.BinaryType)
+
+
+def _is_outdated(footer: Footer) -> bool:
+    "Does the note of Spark tell of other columns than the file has? Who adds one with Arrow copies the note."
+    if not footer.told:
+        return False
+    told = T.StructType.fromJson(json.loads(footer.told))
+    found = {f.name: plain_type(f.type) for f in footer.schema}
+    sure = [f for f in told if isinstance(f.dataType, _SURE)]
+    return [*found] != told.names or any(arrow_type(f.dataType) != found[f.name] for f in sure)
+
+
+def _has_outdated(footers: Sequence[Footer]) -> bool:
+    seen: list[tuple[str | None, pa.Schema]] = []
+    for footer in footers:
+        if (footer.told, footer.schema) in seen:
+            continue
+        seen.append((footer.told, footer.schema))
+        with suppress(Exception):  # noted by a release with other types
+            if _is_outdated(footer):
+                return True
+    return False
+
+
+# %% ../../nbs/formats/40_reading.ipynb #fc2f00cf
 def _columns_in(asked: _Request, footers: Sequence[Footer]) -> T.StructType:
     "The columns of the files, merged by name. Where Spark wrote them all alike, it noted them."
+    if _has_outdated(footers):
+        return _foreign_columns(asked, footers)
     told = {footer.told for footer in footers}
     if len(told) == 1 and (columns := told.pop()):
         with suppress(
@@ -688,6 +731,7 @@ def _parquet_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
         require_columns(kinds, given.fieldNames(), "input_schema gives types of folder columns; it")
         folders = struct_of(kinds | types_of(given))
         reader = reading(spark).schema(T.StructType([*own.fields, *folders.fields]))
+        reader = reader.option("timeZone", "UTC")  # of times in names of folders
         if any(f.path != batch.source for f in batch.files):
             reader = reader.option("basePath", batch.source)
         rows = reader.parquet(*paths)

@@ -543,7 +543,7 @@ def _rewrite_files(
         if _storage_of(output, area) == "parquet":
             writer.option("compression", "zstd").parquet(staging)
         else:
-            writer.text(staging)
+            writer.option("compression", "none").text(staging)
         kind = posixpath.basename(own[0]).partition(".")[2]
         target = folder_in_attempt(own[0], attempt.token)
         written = list_written(output.spark, output.path, staging)

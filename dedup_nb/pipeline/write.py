@@ -487,11 +487,12 @@ def write_rows(
         folder = f"{folder}/{_ATTEMPT}={token}" if folders else f"{folder}/{token}"
     writer = rows.write.mode("append").partitionBy(*folders)
     if output_format == "json":
-        writer.options(**PLAIN_JSON).json(folder)
+        writer.options(**PLAIN_JSON, compression="none").json(folder)
     elif output_format == "parquet":
-        writer.option("compression", "zstd").parquet(folder)
+        # times in names of folders are of UTC
+        writer.options(compression="zstd", timeZone="UTC").parquet(folder)
     else:
-        writer.text(folder)
+        writer.option("compression", "none").text(folder)
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #dae2fbc1

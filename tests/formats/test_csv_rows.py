@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spread import configured
 
 from dedup_nb import Config, run
 from dedup_nb.base.errors import FormatError, InputError, MissingColumnError
@@ -91,6 +92,13 @@ WRONG = {  # a file -> settings, the error, its words
     "id,id\n": ({}, InputError, "two columns named id"),
     "id,n,ID\n": ({}, InputError, "differ only in case: ID, id"),
     "id,_dd_wrong\n": ({}, InputError, "_dd_wrong, a name this package adds itself"),
+    "event_id,n\n1,2\n": (
+        dict(input_schema="ID int, N int", event_id="ID"),
+        InputError,
+        "names ID, N, which no file has. Found: event_id, n",
+    ),
+    "1,2\n": (dict(input_schema="id int, id int"), InputError, "differ only in case: id, id"),
+    "id,tags\n": (dict(input_schema="tags array<int>"), InputError, "tags is array<int>, and a cell of CSV"),
     "id;n\n1;2\n": ({}, InputError, "one column, 'id;n'. Set --csv-delimiter ';'"),
     "1,2,3\n": (dict(input_schema="id string, n int"), InputError, "first line of .* has 3 cells"),
     "id,n\n": (dict(input_schema="m int, id string"), InputError, "input_schema names m.*Found: id, n"),
@@ -105,6 +113,23 @@ def test_what_is_no_csv_is_said(spark, tmp_path, text):
     with pytest.raises(error, match=words):
         ran(spark, source, tmp_path / "out", **more)
     assert not [*(tmp_path / "out").rglob("*.parquet")]
+
+
+def test_a_time_is_the_same_in_every_session(spark, tmp_path):
+    "One without a zone is of UTC, and a clock alone is none: it would be one of today."
+    cells = ["2026-11-20 10:00:00", "2026-11-20T11:00+01:00", "2026-11-20 10:0:0.0", "10:00", "2026-11-20+05"]
+    source = write(tmp_path / "in", a="\n".join(["id,t", *(f"{n},{cell}" for n, cell in enumerate(cells))]))
+    with configured(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
+        kept, bad, _ = ran(spark, source, tmp_path / "out", input_schema="t timestamp")
+        assert {r[0] for r in kept.selectExpr("unix_seconds(t)").collect()} == {1795168800}
+    assert kept.count() == 3 and len(bad) == 2
+
+
+def test_a_long_cell_is_one(spark, tmp_path):
+    body = "\n".join(["7,forged"] * 150_000)
+    source = write(tmp_path / "in", a=f'id,body\n1,"{body}"\n2,x\n')
+    kept, bad, _ = ran(spark, source, tmp_path / "out")
+    assert not bad and {r.id: len(r.body) for r in kept.collect()} == {"1": len(body), "2": 1}
 
 
 def test_headers_that_differ_only_in_case_are_said(spark, tmp_path):

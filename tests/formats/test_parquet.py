@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from spread import configured
 
 from dedup_nb import Config, deduplicate, run
 from dedup_nb.base.arrow import read_footers
@@ -99,9 +100,23 @@ def test_files_may_differ_and_folders_give_columns(spark, tmp_path):
 
 
 @pytest.mark.parametrize("carry", ["arrow", "spark"])
+def test_a_column_that_spark_did_not_note_is_read(spark, tmp_path, carry):
+    "Who reads a file of Spark by Arrow, and writes it with more columns, writes the note of Spark again."
+    spark.sql("select 'a' as event_id, 1 as n").coalesce(1).write.parquet(str(tmp_path / "own"))
+    [path] = (tmp_path / "own").glob("*.parquet")
+    table = pq.read_table(path)
+    more = table.append_column("country", pa.array(["FR"])).set_column(1, "n", pa.array([2**40]))
+    (tmp_path / "in").mkdir()
+    pq.write_table(more.replace_schema_metadata(table.schema.metadata), tmp_path / "in/1.parquet")
+    kept, metrics = told(spark, str(tmp_path / "in"), tmp_path / "out", carry=carry)
+    assert [tuple(r)[:3] for r in kept.collect()] == [("a", 2**40, "FR")]
+    assert metrics["carried_by"].startswith(carry)
+
+
+@pytest.mark.parametrize("carry", ["arrow", "spark"])
 def test_a_column_without_a_value_fits_any_type(spark, tmp_path, carry):
     "Such as None throughout a file of pandas."
-    nothing, tags = pa.nulls(2), pa.array([["x"], None])
+    nothing, tags = pa.nulls(2), pa.array([["x"], ["x"]], pa.list_(pa.string(), 1))
     written(tmp_path / "in", "1", event_id=["a", "b"], note=nothing, tags=nothing, never=nothing)
     source = written(tmp_path / "in", "2", event_id=["c", "c"], note=["p", "p"], tags=tags, never=nothing)
     kept, metrics = told(spark, source, tmp_path / "out", carry=carry)
@@ -112,6 +127,19 @@ def test_a_column_without_a_value_fits_any_type(spark, tmp_path, carry):
         **{"event_id": "string", "note": "string", "tags": "array<string>", "never": "int"},
         "original_event_id": "string",
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [dict(input_schema="day timestamp"), dict(partition_by="at")], ids=str)
+def test_times_in_names_of_folders_are_of_utc(spark, tmp_path, more):
+    at = pa.array([dt.datetime(2026, 11, 20, 10)], pa.timestamp("us", "UTC"))
+    written(tmp_path / "in/day=2026-11-20 10%3A00%3A00", event_id=["a"], at=at)
+    with configured(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
+        told(spark, str(tmp_path / "in"), tmp_path / "out", input_format="parquet", **more)
+    with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
+        name = "day" if "input_schema" in more else "at"
+        kept = spark.read.parquet(f"{tmp_path}/out/events").selectExpr(f"string(timestamp({name}))")
+        assert kept.collect()[0][0] == "2026-11-20 10:00:00"
 
 
 def test_a_part_of_such_rows_is_taken_by_a_condition(spark, tmp_path):

@@ -32,6 +32,7 @@ JSON_LINES = [  # line -> the row, or what is wrong with it; None: an empty line
     ('{"event_id":"","tags":null}', NO_ID),
     ('{"tags":["y"]}', NO_ID),
     ('{"event_id":"b"', NO_JSON),
+    ('{"event_id":"clock","at":"10:00:00"}', NO_JSON),
     ("[1]", ARRAY),
     ('"text"', NO_JSON),
     ("nothing at all", NO_JSON),
