@@ -14,6 +14,7 @@ __all__ = [
     "typed_elsewhere",
     "needs_arrow",
     "spark_columns",
+    "first_parquet_rows",
     "read_by_arrow",
     "count_cut_rows",
 ]
@@ -285,6 +286,17 @@ def spark_columns(
 
 
 # %% ../../nbs/formats/38_parquet.ipynb #b6155d3d
+def first_parquet_rows(
+    path: str,
+    columns: T.StructType,  # some of the file
+    number: int,
+) -> pa.RecordBatch:
+    "The first rows of a file, or of its first row group. Raises `StopIteration` if it has none."
+    with open_parquet(path) as file:
+        rows = next(file.iter_batches(number, columns=columns.names))
+        return fit_rows(rows, arrow_schema(columns))
+
+
 @dataclass(frozen=True)
 class _Reading:
     "What the tasks read."

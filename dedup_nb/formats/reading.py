@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import unquote
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,7 +53,7 @@ from ..base.spark import JSON, LINE, PLAIN_JSON, literal, merge_columns, quoted,
 from ..base.storage import escaped, filesystem
 from .batches import Batch, InputFile
 from .blocks import lines_by_arrow, parts_of_text, size_of_parts, some_values_by_arrow
-from .csv_rows import CsvFile, csv_columns, csv_rows
+from .csv_rows import CsvFile, csv_columns, csv_rows, first_csv_rows
 from .delta import AsOf, table_rows
 from .detect import check_format
 from dedup_nb.formats.enriched import (
@@ -73,6 +74,7 @@ from .likely import likely_columns
 from dedup_nb.formats.parquet import (
     arrow_type,
     count_cut_rows,
+    first_parquet_rows,
     needs_arrow,
     plain_type,
     read_by_arrow,
@@ -892,22 +894,25 @@ def _shortened(field: T.StructField) -> Column:
     return (F.substring(column, 1, _SHORT) if is_text else column).alias(field.name)
 
 
-def _few_rows(asked: _Request) -> DataFrame:
+def _few_rows(asked: _Request) -> pd.DataFrame:
     "Some rows of a batch, whatever its columns are called, with the columns that may be an id or a time."
     batch, place = asked.batch, asked.place
     one = [f for f in batch.files if f.size][:1]
+    if place.format == "csv":
+        [file] = csv_columns([f.path for f in one], place.delimiter)
+        return first_csv_rows(file, place.delimiter, _FEW).to_pandas()
     if place.format == "json":
         rows = reading(asked.spark).json(_paths(one))
-    elif place.format == "csv":
-        files = csv_columns([f.path for f in one], place.delimiter, ())
-        rows = csv_rows(asked.spark, files, place.delimiter, T.StructType([])).drop("_dd_wrong", "_dd_text")
     elif place.format == "parquet":
-        footers = read_footers(f.path for f in batch.files if f.size)
-        rows = (_foreign_rows if needs_arrow(footers) else _parquet_rows)(asked, footers)
+        footers = read_footers(f.path for f in one)
+        if needs_arrow(footers):
+            plain = [f for f in spark_columns(footers[0].schema) if not isinstance(f.dataType, _WHOLE)]
+            return first_parquet_rows(footers[0].path, T.StructType(plain), _FEW).to_pandas()
+        rows = _parquet_rows(asked, footers)
     else:
         rows = table_rows(asked.spark, batch, place.format).rows
     plain = [f for f in rows.schema if not isinstance(f.dataType, _WHOLE)]
-    return rows.select(*map(_shortened, plain)).limit(_FEW)
+    return rows.select(*map(_shortened, plain)).limit(_FEW).toPandas()
 
 
 def _with_likely_columns(wrong: MissingColumnError, asked: _Request) -> MissingColumnError:
@@ -915,7 +920,7 @@ def _with_likely_columns(wrong: MissingColumnError, asked: _Request) -> MissingC
     likely: dict[str, str] = {}
     if "event_id" not in asked.recipe.given and not asked.place.schema:
         with suppress(Exception):  # without a hint it is an error all the same
-            likely = likely_columns(_few_rows(asked).toPandas())
+            likely = likely_columns(_few_rows(asked))
         likely = {name: column for name, column in likely.items() if name not in asked.recipe.given}
     if "event_id" not in likely:
         return wrong
