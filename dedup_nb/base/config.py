@@ -59,7 +59,8 @@ GROUPS = ("input", "batches", "decisions", "manifest", "output", "limits")  # ho
 
 def _parse(kind: type, value: Any) -> Any:
     "Turn `value` into the setting's type; None or () for a blank. Raises `ValueError` with what was wanted."
-    text = "" if value is None else str(value).strip()
+    text = "" if value is None else str(value)
+    text = text.strip() or text.strip(" \r\n")  # a tab may be meant
     if kind is tuple:
         parts = value if isinstance(value, (list, tuple, set)) else text.split(",")
         return tuple(str(part).strip() for part in parts if str(part).strip())
@@ -576,6 +577,8 @@ def _from_file(profile: str | None, settings_file: str | None) -> _Found:
         parser.read_string(path.read_text(encoding="utf-8"), source=path.name)
     except (configparser.Error, UnicodeDecodeError) as wrong:
         raise ConfigError(f"{path.name} is not a settings file: {wrong}. Fix that line.") from None
+    except OSError as wrong:
+        raise ConfigError(f"The settings file {path} cannot be read: {wrong}. Name another.") from None
     if profile and profile not in parser.sections():
         raise ConfigError(
             f"{path.name} has no profile {profile!r}; it has {', '.join(parser.sections()) or 'none'}."

@@ -311,6 +311,12 @@ def _rows_by_sample(files: Sequence[InputFile]) -> tuple[float, str]:
     "The same of files of lines, by the lines at the start of a few of them."
     some = [*map(_lines_at_start, _some(files))]
     lines, used = map(sum, zip(*some))
+    if not lines:
+        raise InputError(
+            f"No line ends in the first {megabytes(used)} of {counted(len(some), 'file')}, such as "
+            f"{files[0].path}: "
+            "wanted one event a line."
+        )
     rows = lines * _size(files) / used
     number = counted(len(files), "file")
     if used == _size(files):

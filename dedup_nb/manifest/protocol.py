@@ -133,6 +133,7 @@ class _Asked:
     etl: int | None
     info: Mapping[str, Any]  # `token`, `fingerprints`, `stream`, and whatever else is to be recorded
     rerun: bool = False
+    time_is_given: bool = False  # by a person, who may correct it until something is committed
     notes: list[str] = field(default_factory=list)  # what had to be done, for the summary
 
 
@@ -197,7 +198,8 @@ def _next_claim(ledger: Ledger, asked: _Asked) -> Claim:
     "The claim that the next place would give."
     mine = ledger.entries.get(asked.batch_id)
     etl, first, seq = asked.etl, None, max(ledger.next, 1)
-    if mine and mine.state != "forgotten" and (mine.committed or mine.etl is not None):
+    may_change = asked.time_is_given and not (mine and mine.committed)
+    if mine and mine.state != "forgotten" and not may_change and (mine.committed or mine.etl is not None):
         etl = mine.etl
     if mine and mine.committed:
         first = mine.first_seq
@@ -261,13 +263,14 @@ def _begin(
     info: Mapping[str, Any],  # `token`, `fingerprints` (see `ledger.other_kind`), and what else to record
     *,
     rerun: bool = False,
+    time_is_given: bool = False,  # does it replace that of an attempt which committed nothing?
 ) -> Claim:
     """Claim a batch: after it, this attempt alone may commit it.
 
     Waits up to `wait_minutes` for another run, then raises `BusyError` that names it. Raises `ManifestError`
     for a committed batch without `rerun`.
     """
-    asked, last_held = _Asked(batch_id, etl, info, rerun), None
+    asked, last_held = _Asked(batch_id, etl, info, rerun, time_is_given), None
     tried: Counter[int] = Counter()
     end = time.monotonic() + 60 * run.limits.wait_minutes
     while True:
@@ -402,8 +405,9 @@ def _expire(run: _Manifest, before: int) -> list[str]:
     """
     old = _expirable(run, before)
     ledger = run.ledger()
-    if old:
+    if run.store.exclusive:
         _check_idle(run, ledger)
+    if old:
         if not run.store.append(Marker(ledger.next, "expire", "", {**this_process(), "batches": old})):
             raise changed_meanwhile(run.store.name)
     ledger = run.ledger()
@@ -485,7 +489,9 @@ def check_rerun(
 ) -> None:
     "Raise `ManifestError` unless a rerun has the settings and the pairs of before, and sees what was seen."
     seqs = {e.batch_id: e.first_seq for e in claim.ledger.committed()}
-    for batch in was.get("dropped_for", {}):
+    yielded, collided = was.get("dropped_for", {}), was.get("collided_with", {})
+    for batch in [*yielded, *collided]:
+        what = "dropped rows" if batch in yielded else "gave ids up"
         if batch in seqs and seqs[batch] >= claim.sees:
             since = "forgotten and loaded again since: both would have them"
         elif batch not in seqs and exclusive:
@@ -493,7 +499,7 @@ def check_rerun(
         else:
             continue
         raise ManifestError(
-            f"Batch {claim.batch_id} dropped rows because batch {batch} had them, which was {since}, "
+            f"Batch {claim.batch_id} {what} because batch {batch} had them, which was {since}, "
             "and a rerun would not see it. Take this one out too, so that it comes after: "
             f"dedup forget {claim.batch_id}, then run it."
         )

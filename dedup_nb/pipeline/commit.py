@@ -334,7 +334,8 @@ class BatchMetrics:
     sequence: int | None  # order of first commits; None without a manifest
     # with a manifest: `pairs`; `known_keys` of the ids at hand; rows dropped for `natural_cross_batch`, for
     # which batch (`dropped_for`), how far back (`looked_back`); `known_pairs`; pairs with the reason
-    # `synthetic_cross_batch`, of those `renamed`; of a late batch `newer_batches`, rows `dropped_for_newer`
+    # `synthetic_cross_batch`, with which batch (`collided_with`), of those `renamed`; of a late batch
+    # `newer_batches`, rows `dropped_for_newer`
     cross_batch: dict[str, Any] | None
     used: dict[str, float]  # what DynamoDB took: units and requests, by name
     entities: dict[str, int] | None  # of the kept events, by type; None where they are not written apart
@@ -516,7 +517,7 @@ def commit_keys(
         "pairs": scan.number,
         "checksum": scan.checksum,
         "fingerprints": scan.fingerprints,
-        "dropped_for": b.decisions.counts.cross["dropped_for"],
+        **{name: b.decisions.counts.cross[name] for name in ("dropped_for", "collided_with")},
         "input": record_input(job.output, b.batch),
         "source": b.batch.source,
         "version": b.source.version,

@@ -400,7 +400,8 @@ def look_back(
     if job.stream:
         info["stream"] = job.stream.id
     if job.applies:
-        claim = manifest.begin(batch_id, etl, info, rerun=job.limits.rerun)
+        time_is_given = job.limits.etl_s is not None
+        claim = manifest.begin(batch_id, etl, info, rerun=job.limits.rerun, time_is_given=time_is_given)
     else:
         claim = manifest.look(batch_id, etl, info)
     before = claim.ledger.entries[batch_id].committed if claim.rerun else None
@@ -666,7 +667,7 @@ def _count_decisions(
         "sum(if(stays, copies - 1, copies)) as going",
         "sum(if(stays, 0, 1)) as firsts",
     )
-    by = decisions.groupBy("verdict", "reason", "stays", "seen_in_batch")
+    by = decisions.groupBy("verdict", "reason", "stays", "seen_in_batch", "id_seen_in_batch")
     rows = by.agg(*map(F.expr, counts)).collect()
     # what earlier batches changed: rows that went for each of them, and pairs whose id one of them had
     copies = [r for r in rows if r.reason == "natural_cross_batch"]
@@ -678,6 +679,7 @@ def _count_decisions(
         "synthetic_cross_batch": sum(r.pairs for r in collided),
         "renamed": sum(r.pairs for r in collided if r.verdict == "rename"),
         "dropped_for": dropped_for,
+        "collided_with": _sums((r.id_seen_in_batch, r.pairs) for r in collided),
     }
     verdicts = _sums((r.verdict, r.pairs) for r in rows)
     # the first of a pair goes for the pair's reason, its copies as natural duplicates

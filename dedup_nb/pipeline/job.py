@@ -340,7 +340,7 @@ def read_note(
         endpoint = at.endpoint and re.sub(r"(?<=://)[^/\s]*@", "", at.endpoint)  # no user, no password
         where |= {"table": at.table, "region": at.region, "endpoint": endpoint}
     if memory.path:
-        where["manifest_path"] = memory.path
+        where["manifest_path"] = manifest_path(memory, output)  # from wherever it is asked for
     after = _as_json({**made_with, **where})
     if before is None or before == after:  # mostly: else all batches are listed
         return OutputNote(output, before, after, False)

@@ -102,6 +102,11 @@ def test_a_settings_file_that_does_not_fit(text, profile, words):
     assert words in mistakes(profile)
 
 
+def test_a_folder_is_no_settings_file_and_a_tab_is_a_value(tmp_path):
+    assert f"{tmp_path} cannot be read: " in mistakes(settings_file=str(tmp_path))
+    assert Config(csv_delimiter="\t").csv_delimiter == "\t" and Config(input=" \n").input is None
+
+
 def test_a_named_settings_file_must_be_there_and_signs_in_values_are_values():
     assert "nowhere.ini is not there" in mistakes(settings_file="nowhere.ini")
     ini("[DEFAULT]\ninput_format = json\ninput_where = a like '%x' and b = '#1'\n")

@@ -336,6 +336,15 @@ def test_a_plan_of_one_batch():
         plan_input(Input("in"), batch_id="3")
 
 
+def test_a_file_without_an_end_of_a_line_is_said():
+    Path("in").mkdir()
+    Path("in/a.json").write_bytes(b"[" + b'{"event_id": 1},' * 600_000)
+    with pytest.raises(
+        InputError, match="No line ends in the first .* MB of 1 file.*wanted one event a line"
+    ):
+        plan_input(Input("in", "json"))
+
+
 def test_a_profile_tells_rows_and_share():
     counts = {"events": 40_000, "ids": 39_000, "batches": 2, "natural_excess": 800, "synthetic_excess": 200}
     Path("profile.json").write_text(json.dumps(counts))

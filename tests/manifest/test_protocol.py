@@ -225,6 +225,8 @@ NOW = {"settings": {"synthetic": "off", "event_id": ["id"]}, "pairs": 3, "checks
         ({"dropped_for": {"one": 1}}, {}, None),
         ({"dropped_for": {"late": 1}}, {}, "because batch late had them, .* forgotten and loaded again"),
         ({"dropped_for": {"gone": 1}}, {}, "because batch gone had them, .* forgotten since"),
+        ({"collided_with": {"one": 1}}, {}, None),
+        ({"collided_with": {"gone": 1}}, {}, "gave ids up because batch gone had them, .* forgotten since"),
     ],
 )  # fmt: skip
 def test_a_rerun_must_be_the_same_batch(open_manifest, was, now, words):
@@ -240,6 +242,20 @@ def test_a_rerun_must_be_the_same_batch(open_manifest, was, now, words):
 
 
 # --- forget, abandon
+
+
+def test_a_time_that_was_wrong_is_corrected_until_something_is_committed(open_manifest):
+    m = open_manifest()
+    for given, etl, expected in (
+        (True, 36 * 365 * DAY, 36 * 365 * DAY),
+        (False, 5, 36 * 365 * DAY),
+        (True, 7, 7),
+    ):
+        claim = m.begin("one", etl, {"token": f"t{etl}", "fingerprints": "own"}, time_is_given=given)
+        assert claim.etl == expected
+        m.give_up("one", f"t{etl}")
+    commit_keys(m, "one", 9, "a")
+    assert m.begin("one", 8, {"token": "u", "fingerprints": "own"}, rerun=True, time_is_given=True).etl == 7
 
 
 def test_forget_takes_a_batch_out_and_says_who_relied_on_it(open_manifest):
@@ -342,6 +358,8 @@ def test_expire_removes_what_nobody_can_see_and_refuses_batches_that_could_have(
     with pytest.raises(BusyError):
         begin(m, "open", 90 * DAY)
         m.expire(90 * DAY)
+    with pytest.raises(BusyError):  # though nothing is to go: the table would be put in order
+        m.expire(0)
 
 
 def test_an_expire_that_was_killed_is_finished_by_the_next(open_manifest, store):

@@ -98,6 +98,15 @@ def test_a_rerun_that_would_no_longer_see_a_batch_for_which_it_dropped_rows_is_r
         go(spark, two, batch_id="2", rerun=True)
 
 
+@pytest.mark.slow
+def test_a_rerun_that_would_no_longer_see_whose_id_it_gave_up_is_refused(spark, tmp_path):
+    write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1)], "2": [("a", "g", 2, 3)]})
+    assert go(spark, tmp_path).batches[1]["cross_batch"]["collided_with"] == {"1": 1}
+    forget("1", config(tmp_path), spark, yes=True)
+    with pytest.raises(ManifestError, match="gave ids up because batch 1 had them, which was forgotten"):
+        go(spark, tmp_path, batch_id="2", rerun=True)
+
+
 # --- strategies, retention ---
 
 

@@ -90,6 +90,13 @@ def test_an_output_knows_its_manifest_unless_somebody_names_one(noted, given, ex
     assert job_settings(Config(input="in", output="out", **given), "run").places.memory == expected
 
 
+def test_a_manifest_is_noted_from_wherever_it_is_asked_for(own_folder, monkeypatch):
+    record_output("out", {}, ManifestSettings("lake", "keys"))
+    here = os.getcwd()
+    monkeypatch.chdir("out")
+    assert noted_memory(f"{here}/out").path == f"{here}/keys"
+
+
 def test_a_password_in_the_endpoint_stays_out_of_files():
     record_output("out", {}, ManifestSettings("dynamodb", None, "events", "http://me:pass@host:8000"))
     text = Path("out/runs/recipe.json").read_text()
