@@ -31,6 +31,7 @@ from dedup_nb.merges.change_log import (
     Latest,
     Names,
     Spec,
+    VersionedCollapsing,
     check_frame,
     check_log,
     check_names,
@@ -120,7 +121,7 @@ class MergeTable(_MergeTable):
         cleanup: bool = False,  # let marks of deleted keys go, too
         tombstones_older_than: Any = None,  # only those of a lower version: no older row comes after them
         deduplicate: bool | Sequence[str] = False,  # keep the first row that has these columns; True: all
-        force: bool = False,  # collapse a log that is not well formed
+        force: bool = False,  # merge what may say something else then
     ) -> tuple[int, int]:  # rows before and after
         """Merge each partition, in one transaction. What a well-formed log says does not change by it.
 
@@ -361,6 +362,13 @@ def _merge_partitions(table: MergeTable, rows: DataFrame, force: bool) -> DataFr
         raise InputError(
             "Merged rows of Coalescing have one place for values of several: a row that comes late may "
             "count less then. optimize(force=True) merges anyway."
+        )
+    apart = [c for c in table.partition_by if c not in names_of(table.spec.keys)]
+    if isinstance(spec, (Coalescing, VersionedCollapsing)) and apart and not force:
+        raise InputError(
+            f"The partition column {apart[0]} is no key, so a key may lie in several partitions: merged in "
+            f"each, its rows may say something else by {type(spec).__name__}. Make {apart[0]} one of the keys "
+            "of a new table; optimize(force=True) merges anyway."
         )
     return ENGINES[type(spec)](with_checks(rows, table.ordered), spec, "merge")
 
