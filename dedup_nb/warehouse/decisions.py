@@ -291,15 +291,17 @@ _RETRACTION = "event_id string, loaded_in_batch string, reason string"
 
 
 def _read_retractions(loaded: Loaded, retractions: str) -> DataFrame:
-    "The committed retractions of an output, each once."
+    "The retractions of an output's commits that are in force, each once."
     output = absolute(retractions)
-    commits = [committed_files(output, name) or {} for name in names_in(f"{output}/runs")]
+    commits = {name: committed_files(output, name) or {} for name in names_in(f"{output}/runs")}
     if not commits:
         raise MissingInputError(
             f"Wanted the output of a run with synthetic=delete_all; {retractions} has no runs. Name the "
             "folder that dedup run wrote."
         )
-    paths = [f"{output}/{f['path']}" for commit in commits for f in commit.get("retractions") or ()]
+    in_force = {*names_in(f"{output}/metrics")}  # a batch that was forgotten has no row there
+    committed = [commit for name, commit in commits.items() if f"{name}.json" in in_force]
+    paths = [f"{output}/{f['path']}" for commit in committed for f in commit.get("retractions") or ()]
     spark = loaded.rows.sparkSession
     rows = spark.createDataFrame([], _RETRACTION)
     if paths:

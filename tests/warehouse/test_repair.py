@@ -27,6 +27,7 @@ from dedup_nb.base.errors import ConfigError, FormatError, InputError, MissingCo
 from dedup_nb.cli import main
 from dedup_nb.formats.delta import Delta
 from dedup_nb.formats.enriched import NAMES
+from dedup_nb.operate.history import forget
 from dedup_nb.warehouse.repair import repair
 
 
@@ -320,6 +321,24 @@ def test_retractions_of_a_run_are_applied(spark, tmp_path):
     assert numbers_in(spark, f"{out}/events") == [2, 4] and done.counts["left"] == 1
     assert rows_that_left(spark, f"{tmp_path}/gone") == [(1, "synthetic_cross_batch", None)]
     assert repaired(spark, None, f"{tmp_path}/gone", retractions=out).counts["left"] == 0
+
+
+@pytest.mark.slow
+def test_retractions_of_a_forgotten_batch_wait_until_it_is_run_again(spark, tmp_path):
+    config = Config(input=f"{tmp_path}/in", output=f"{tmp_path}/out", synthetic="delete_all")
+    for name, rows in {"1": [("a", "f", 1)], "2": [("a", "g", 2)]}.items():
+        batch = spark.createDataFrame(rows, "event_id string, event_fingerprint string, n int")
+        batch = batch.withColumn("etl_tstamp", F.expr("timestamp'2026-11-01 00:00:00Z'"))
+        batch.coalesce(1).write.parquet(f"{tmp_path}/in/run={name}")
+    run(config, spark)
+    loaded = spark.read.parquet(f"{config.output}/events").drop("batch_id")
+    loaded.write.format("delta").save(f"{tmp_path}/loaded")
+    asked = dict(mode="decide", retractions=config.output)
+    assert repaired(spark, f"{tmp_path}/loaded", **asked).counts["left"] == 1
+    forget("2", config, spark, yes=True)
+    assert repaired(spark, f"{tmp_path}/loaded", **asked).counts["left"] == 0
+    run(config, spark)
+    assert repaired(spark, f"{tmp_path}/loaded", **asked).counts["left"] == 1
 
 
 # --- what cannot be
