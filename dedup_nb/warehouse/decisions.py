@@ -85,10 +85,13 @@ def check_request(
     if idle := sorted(set(request.settings) - set(TABLE_SETTINGS)):
         hint = did_you_mean(idle[0], TABLE_SETTINGS)
         raise ConfigError(f"A repair takes {', '.join(TABLE_SETTINGS)}, not {', '.join(idle)}.{hint}")
+    day = request.from_date or "2026-01-01"
     try:
-        date.fromisoformat(request.from_date or "2026-01-01")
+        is_day = date.fromisoformat(day).isoformat() == day  # Python takes forms that Spark does not
     except ValueError:
-        raise ConfigError(f"from_date is a day such as 2026-11-01; found {request.from_date!r}.") from None
+        is_day = False
+    if not is_day:
+        raise ConfigError(f"from_date is a day such as 2026-11-01; found {day!r}.")
     id_columns = request.config.event_id
     if request.strategy == "rename" and len(id_columns) > 1:
         raise ConfigError(

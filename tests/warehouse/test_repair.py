@@ -355,6 +355,7 @@ def test_what_cannot_be_repaired_is_named(spark, tmp_path):
         (ConfigError, "apply, decide; found 'now'", path, {"mode": "now"}),
         (ConfigError, "not natural", path, {"natural": "off"}),
         (ConfigError, "a day such as 2026-11-01; found 'yesterday'", path, {"from_date": "yesterday"}),
+        (ConfigError, "a day such as 2026-11-01; found '20261101'", path, {"from_date": "20261101"}),
         (
             ConfigError,
             "needs a time among the order columns",
