@@ -335,7 +335,7 @@ def _rows_inside(table: MergeTable, rows: DataFrame, partitions: str) -> DataFra
     try:
         # by a frame that has no others: a selection would find them below it
         only = T.StructType([rows.schema[c] for c in table.partition_by])
-        table.spark.createDataFrame([], only).where(partitions)
+        table.spark.createDataFrame([], only).where(partitions).schema  # Connect looks only when asked
     except Exception as error:
         known = ", ".join(table.partition_by) or "none"
         raise ConfigError(
