@@ -2140,6 +2140,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                    'dedup_nb/merges/merge_table.py'),
                                              'dedup_nb.merges.merge_table._check_columns': ( '09_merges/merge_table.html#_check_columns',
                                                                                              'dedup_nb/merges/merge_table.py'),
+                                             'dedup_nb.merges.merge_table._check_partitions': ( '09_merges/merge_table.html#_check_partitions',
+                                                                                                'dedup_nb/merges/merge_table.py'),
                                              'dedup_nb.merges.merge_table._drop_tombstones': ( '09_merges/merge_table.html#_drop_tombstones',
                                                                                                'dedup_nb/merges/merge_table.py'),
                                              'dedup_nb.merges.merge_table._find_new': ( '09_merges/merge_table.html#_find_new',

@@ -296,6 +296,16 @@ def _slices_of(table: MergeTable, df: DataFrame) -> tuple[dict[str, int], str]:
     return {row.part: row.n for row in found}, content[:32]
 
 
+def _check_partitions(table: MergeTable, slices: Mapping[str, int]) -> None:
+    "Raise `InputError` for an empty text, which Delta keeps as null: rows of two keys would become one."
+    values = [json.loads(part) for part in slices]
+    if empty := [c for c in table.partition_by if any(value[c] == "" for value in values)]:
+        raise InputError(
+            f"The partition column {empty[0]} has an empty text, which Delta stores as null. Give it a "
+            "value, or null, before the insert."
+        )
+
+
 # %% ../../nbs/09_merges/30_merge_table.ipynb #5e1c40ac
 @dataclass(frozen=True)
 class Inserted:
@@ -316,6 +326,7 @@ def _insert(table: MergeTable, df: DataFrame, token: str | None) -> Inserted:
     if notes:
         _check_columns(table, df)
     slices, content = _slices_of(table, df)
+    _check_partitions(table, slices)
     new = _find_new(slices, content, token, notes, table.window)
     written = sum(slices[part] for part in new)
     repeated = sum(slices.values()) - written

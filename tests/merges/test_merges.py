@@ -570,6 +570,15 @@ def test_keys_in_several_partitions_are_not_merged_where_rows_are_put_together_o
 
 
 @pytest.mark.slow
+def test_an_empty_text_makes_no_partition(spark, tmp_path):
+    table = MergeTable(str(tmp_path / "t"), Latest(["k", "v"], "ver"), "v", spark=spark)
+    table.insert(frame_of(spark, ("a", 1, None), ("b", 1, "x")))
+    with pytest.raises(InputError, match="partition column v has an empty text, which Delta stores as null"):
+        table.insert(frame_of(spark, ("a", 1, ""), ("c", 1, "x")))
+    assert table.rows().count() == 2
+
+
+@pytest.mark.slow
 def test_ties_that_are_errors_are_so_between_inserts(spark, tmp_path):
     table = MergeTable(str(tmp_path / "t"), Replacing("k", "ver", ties="error"), spark=spark)
     table.insert(frame_of(spark, ("a", 1, "x"), ("b", 1, "y")))
