@@ -2078,6 +2078,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                      'dedup_nb/merges/change_log.py'),
                                             'dedup_nb.merges.change_log.stop_where': ( '09_merges/change_log.html#stop_where',
                                                                                        'dedup_nb/merges/change_log.py'),
+                                            'dedup_nb.merges.change_log.unlike': ( '09_merges/change_log.html#unlike',
+                                                                                   'dedup_nb/merges/change_log.py'),
                                             'dedup_nb.merges.change_log.with_checks': ( '09_merges/change_log.html#with_checks',
                                                                                         'dedup_nb/merges/change_log.py'),
                                             'dedup_nb.merges.change_log.with_stays': ( '09_merges/change_log.html#with_stays',
