@@ -346,7 +346,7 @@ def _rows_inside(table: MergeTable, rows: DataFrame, partitions: str) -> DataFra
     try:
         # by a frame that has no others: a selection would find them below it
         only = T.StructType([rows.schema[c] for c in table.partition_by])
-        table.spark.createDataFrame([], only).where(partitions).schema  # Connect looks only when asked
+        table.spark.createDataFrame([], only).where(partitions).schema  # Connect looks late
     except Exception as error:
         known = ", ".join(table.partition_by) or "none"
         raise ConfigError(
@@ -378,8 +378,8 @@ def _merge_partitions(table: MergeTable, rows: DataFrame, force: bool) -> DataFr
     if isinstance(spec, (Coalescing, VersionedCollapsing)) and apart and not force:
         raise InputError(
             f"The partition column {apart[0]} is no key, so a key may lie in several partitions: merged in "
-            f"each, its rows may say something else by {type(spec).__name__}. Make {apart[0]} one of the keys "
-            "of a new table; optimize(force=True) merges anyway."
+            f"each, its rows may say something else by {type(spec).__name__}. Make {apart[0]} a key of a new "
+            "table; optimize(force=True) merges anyway."
         )
     return ENGINES[type(spec)](with_checks(rows, table.ordered), spec, "merge")
 

@@ -565,32 +565,6 @@ def test_what_would_change_the_answer_is_not_merged(spark, tmp_path):
 
 
 @pytest.mark.slow
-def test_keys_in_several_partitions_are_not_merged_where_rows_are_put_together_or_paired(spark, tmp_path):
-    specs = {"coalesced": Coalescing("k"), "paired": VersionedCollapsing("k", "sign", "ver")}
-    for name, spec in specs.items():
-        table = MergeTable(str(tmp_path / name), spec, "p", spark=spark)
-        schema = "k string, ver int, sign int, v string, p int"
-        # of the first partition the merged row would be later than that of the second, and its pair gone
-        for row in [("a", 1, 1, "x", 1), ("a", 1, 1, "y", 2), ("a", 1, -1, None, 1)]:
-            table.insert(spark.createDataFrame([row], schema))
-        with pytest.raises(InputError, match="The partition column p is no key.*force=True"):
-            table.optimize()
-        assert table.rows().count() == 3 and table.optimize(force=True) == (
-            3,
-            2 if name == "coalesced" else 1,
-        )
-
-
-@pytest.mark.slow
-def test_an_empty_text_makes_no_partition(spark, tmp_path):
-    table = MergeTable(str(tmp_path / "t"), Latest(["k", "v"], "ver"), "v", spark=spark)
-    table.insert(frame_of(spark, ("a", 1, None), ("b", 1, "x")))
-    with pytest.raises(InputError, match="partition column v has an empty text, which Delta stores as null"):
-        table.insert(frame_of(spark, ("a", 1, ""), ("c", 1, "x")))
-    assert table.rows().count() == 2
-
-
-@pytest.mark.slow
 def test_ties_that_are_errors_are_so_between_inserts(spark, tmp_path):
     table = MergeTable(str(tmp_path / "t"), Replacing("k", "ver", ties="error"), spark=spark)
     table.insert(frame_of(spark, ("a", 1, "x"), ("b", 1, "y")))
