@@ -510,7 +510,7 @@ def described(
             found = table.ask("describe_table", *absent)["Table"]
         except ClientError:
             found = {"TableStatus": "CREATING"}
-        if found["TableStatus"] == "ACTIVE":
+        if found["TableStatus"] in ("ACTIVE", "UPDATING"):  # one that is being changed serves as well
             return found
         if found["TableStatus"] == "DELETING" or time.monotonic() > end:
             raise ManifestError(

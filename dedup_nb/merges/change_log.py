@@ -21,6 +21,7 @@ __all__ = [
     "stop_where",
     "with_checks",
     "place_in",
+    "unlike",
     "content_of",
     "with_stays",
     "check_log",
@@ -269,13 +270,22 @@ def place_in(df: DataFrame, spec: Spec) -> list[Column]:
     return place
 
 
+def unlike(
+    df: DataFrame,
+    names: Sequence[str],  # columns
+) -> list[Column]:
+    "What tells values of these columns apart that a collation takes for equal, as a and A; often nothing."
+    collated = [name for name in names if "collate" in df.schema[name].dataType.simpleString()]
+    return [hash_of(df, collated)] if collated else []
+
+
 def content_of(
     df: DataFrame,
     names: Sequence[str],  # columns
 ) -> Column:
     "A value that is equal where these columns are, and has an order: what decides between rows at one place."
     if all(is_orderable(df.schema[name].dataType) for name in names):
-        return F.struct(*map(named, names))
+        return F.struct(*map(named, names), *unlike(df, names))
     return hash_of(df, names)
 
 

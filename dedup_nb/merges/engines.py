@@ -41,6 +41,7 @@ from dedup_nb.merges.change_log import (
     names_of,
     place_in,
     stop_where,
+    unlike,
     with_checks,
     with_stays,
 )
@@ -49,11 +50,13 @@ from ..rules.keys import hash_of
 
 # %% ../../nbs/09_merges/20_engines.ipynb #8d7bc8e5
 def _has_point(kind: T.DataType) -> bool:
-    "Can two equal values differ, as 0.0 and -0.0 do?"
+    "Can two equal values differ, as 0.0 and -0.0 do, or texts of a collation?"
     if isinstance(kind, T.StructType):
         return any(_has_point(f.dataType) for f in kind.fields)
     if isinstance(kind, T.ArrayType):
         return _has_point(kind.elementType)
+    if isinstance(kind, T.StringType):
+        return not kind.isUTF8BinaryCollation()
     return isinstance(kind, (T.FloatType, T.DoubleType))
 
 
@@ -76,7 +79,7 @@ class _KeyedRows:
         row = F.struct(*map(named, self.inner))
         by_hash = not all(is_orderable(self.df.schema[c].dataType) for c in self.inner)
         content = hash_of(self.df, self.df.columns) if by_hash else row.alias("_dd_row")
-        ordered = F.struct(*self.place, content)
+        ordered = F.struct(*self.place, content, *unlike(self.df, self.inner))
         if among is not None:
             ordered = F.when(among, ordered)
         if by_hash:

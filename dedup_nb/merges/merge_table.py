@@ -31,6 +31,7 @@ from dedup_nb.merges.change_log import (
     Latest,
     Names,
     Spec,
+    VersionedCollapsing,
     check_frame,
     check_log,
     check_names,
@@ -120,7 +121,7 @@ class MergeTable(_MergeTable):
         cleanup: bool = False,  # let marks of deleted keys go, too
         tombstones_older_than: Any = None,  # only those of a lower version: no older row comes after them
         deduplicate: bool | Sequence[str] = False,  # keep the first row that has these columns; True: all
-        force: bool = False,  # collapse a log that is not well formed
+        force: bool = False,  # merge what may say something else then
     ) -> tuple[int, int]:  # rows before and after
         """Merge each partition, in one transaction. What a well-formed log says does not change by it.
 
@@ -295,6 +296,16 @@ def _slices_of(table: MergeTable, df: DataFrame) -> tuple[dict[str, int], str]:
     return {row.part: row.n for row in found}, content[:32]
 
 
+def _check_partitions(table: MergeTable, slices: Mapping[str, int]) -> None:
+    "Raise `InputError` for an empty text, which Delta keeps as null: rows of two keys would become one."
+    values = [json.loads(part) for part in slices]
+    if empty := [c for c in table.partition_by if any(value[c] == "" for value in values)]:
+        raise InputError(
+            f"The partition column {empty[0]} has an empty text, which Delta stores as null. Give it a "
+            "value, or null, before the insert."
+        )
+
+
 # %% ../../nbs/09_merges/30_merge_table.ipynb #5e1c40ac
 @dataclass(frozen=True)
 class Inserted:
@@ -315,6 +326,7 @@ def _insert(table: MergeTable, df: DataFrame, token: str | None) -> Inserted:
     if notes:
         _check_columns(table, df)
     slices, content = _slices_of(table, df)
+    _check_partitions(table, slices)
     new = _find_new(slices, content, token, notes, table.window)
     written = sum(slices[part] for part in new)
     repeated = sum(slices.values()) - written
@@ -334,7 +346,7 @@ def _rows_inside(table: MergeTable, rows: DataFrame, partitions: str) -> DataFra
     try:
         # by a frame that has no others: a selection would find them below it
         only = T.StructType([rows.schema[c] for c in table.partition_by])
-        table.spark.createDataFrame([], only).where(partitions)
+        table.spark.createDataFrame([], only).where(partitions).schema  # Connect looks late
     except Exception as error:
         known = ", ".join(table.partition_by) or "none"
         raise ConfigError(
@@ -361,6 +373,13 @@ def _merge_partitions(table: MergeTable, rows: DataFrame, force: bool) -> DataFr
         raise InputError(
             "Merged rows of Coalescing have one place for values of several: a row that comes late may "
             "count less then. optimize(force=True) merges anyway."
+        )
+    apart = [c for c in table.partition_by if c not in names_of(table.spec.keys)]
+    if isinstance(spec, (Coalescing, VersionedCollapsing)) and apart and not force:
+        raise InputError(
+            f"The partition column {apart[0]} is no key, so a key may lie in several partitions: merged in "
+            f"each, its rows may say something else by {type(spec).__name__}. Make {apart[0]} a key of a new "
+            "table; optimize(force=True) merges anyway."
         )
     return ENGINES[type(spec)](with_checks(rows, table.ordered), spec, "merge")
 

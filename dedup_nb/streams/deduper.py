@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import cache, cached_property, partial
-from itertools import combinations
+from itertools import combinations, count
 from typing import Any
 from warnings import warn
 
@@ -251,6 +251,7 @@ def _add_key(rows: DataFrame, key: Sequence[Any]) -> DataFrame:
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #4d53d6f8
 _PLACE = "struct(_dd_part, _dd_nth)"
+_SPLITS = count()  # Spark keeps equal frames once, and one split would let go of another's rows
 
 
 def _add_order(rows: DataFrame, order_by: Any) -> tuple[DataFrame, list[Column]]:
@@ -281,6 +282,7 @@ def _put_in_ranges(rows: DataFrame, order: Sequence[Column], held: list[DataFram
     ranges = ranges.withColumn("_dd_part", F.spark_partition_id())
     ranges = ranges.withColumn("_dd_nth", F.row_number().over(in_range))
     ranges = ranges.drop(*(name for name in rows.columns if name.startswith("_dd_by")))
+    ranges = ranges.withColumn("_dd_split", F.lit(next(_SPLITS)))
     try:
         held.append(ranges.persist())
     except Exception as error:

@@ -85,10 +85,13 @@ def check_request(
     if idle := sorted(set(request.settings) - set(TABLE_SETTINGS)):
         hint = did_you_mean(idle[0], TABLE_SETTINGS)
         raise ConfigError(f"A repair takes {', '.join(TABLE_SETTINGS)}, not {', '.join(idle)}.{hint}")
+    day = request.from_date or "2026-01-01"
     try:
-        date.fromisoformat(request.from_date or "2026-01-01")
+        is_day = date.fromisoformat(day).isoformat() == day  # Python takes forms that Spark does not
     except ValueError:
-        raise ConfigError(f"from_date is a day such as 2026-11-01; found {request.from_date!r}.") from None
+        is_day = False
+    if not is_day:
+        raise ConfigError(f"from_date is a day such as 2026-11-01; found {day!r}.")
     id_columns = request.config.event_id
     if request.strategy == "rename" and len(id_columns) > 1:
         raise ConfigError(
@@ -291,15 +294,17 @@ _RETRACTION = "event_id string, loaded_in_batch string, reason string"
 
 
 def _read_retractions(loaded: Loaded, retractions: str) -> DataFrame:
-    "The committed retractions of an output, each once."
+    "The retractions of an output's commits that are in force, each once."
     output = absolute(retractions)
-    commits = [committed_files(output, name) or {} for name in names_in(f"{output}/runs")]
+    commits = {name: committed_files(output, name) or {} for name in names_in(f"{output}/runs")}
     if not commits:
         raise MissingInputError(
             f"Wanted the output of a run with synthetic=delete_all; {retractions} has no runs. Name the "
             "folder that dedup run wrote."
         )
-    paths = [f"{output}/{f['path']}" for commit in commits for f in commit.get("retractions") or ()]
+    in_force = {*names_in(f"{output}/metrics")}  # a batch that was forgotten has no row there
+    committed = [commit for name, commit in commits.items() if f"{name}.json" in in_force]
+    paths = [f"{output}/{f['path']}" for commit in committed for f in commit.get("retractions") or ()]
     spark = loaded.rows.sparkSession
     rows = spark.createDataFrame([], _RETRACTION)
     if paths:

@@ -110,7 +110,10 @@ class Dialect:
 
 
 # the same text in every session
-_JSON = "TO_JSON(STRUCT({}), MAP('timeZone', 'UTC', 'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\"))"
+_JSON = (
+    "TO_JSON(STRUCT({}), MAP('timeZone', 'UTC', 'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
+    "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\"))"
+)
 
 DIALECTS = {
     "redshift": Dialect("Amazon Redshift", "JSON_SERIALIZE({})", like=True),

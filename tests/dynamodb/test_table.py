@@ -235,6 +235,12 @@ def test_a_table_is_made_once_by_whoever_comes_and_found_by_the_rest(dynamodb):
     assert one.ask("describe_time_to_live")["TimeToLiveDescription"]["AttributeName"] == "ttl"
 
 
+def test_a_table_that_is_being_changed_is_used(table):
+    asked = table.ask
+    table.ask = lambda *what: {"Table": {**asked(*what)["Table"], "TableStatus": "UPDATING"}}
+    assert described(table, minutes=0)["TableStatus"] == "UPDATING"
+
+
 def test_a_table_of_somebody_else_is_refused_and_left_as_it_is(dynamodb):
     other = a_table(dynamodb)
     keys = [{"AttributeName": "id", "KeyType": "HASH"}]

@@ -386,6 +386,18 @@ def test_no_order_of_rows_or_partitions_changes_a_result_and_merges_may_run_twic
     assert merged == again
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", [Latest("k", "n"), Coalescing("k", "n"), Collapsing("k", "sign", "n")])
+def test_texts_that_a_collation_takes_for_equal_are_chosen_in_any_order(spark, spec):
+    rows = [("a", 1, 1, "x"), ("A", 1, 1, "X"), ("b", 2, 1, "y"), ("B", 2, 1, "Y")]
+    kept = []
+    for given in (rows, rows[::-1]):
+        frame = spark.createDataFrame(given, "k string, n int, sign int, v string").coalesce(1)
+        frame = frame.withColumns({c: F.expr(f"collate({c}, 'UTF8_LCASE')") for c in ("k", "v")})
+        kept.append(sorted(map(tuple, final(frame, spec).collect())))
+    assert kept[0] == kept[1] and len(kept[0]) == 2
+
+
 # -- the log --
 
 

@@ -18,3 +18,5 @@ def test_spark_connect_gives_the_same_rows_as_a_classic_session(request, spark, 
     expected = alone if manifest == "none" else STAYED
     assert {batch: [tuple(row) for row in rows] for batch, rows in found["stayed"].items()} == expected
     assert found.get("repaired", [1, 2, 5]) == [1, 2, 5]
+    words = "partitions='n = 1' is no condition on partition columns (p)."
+    assert found.get("refused", words) == words

@@ -52,6 +52,16 @@ def test_recorded_cases(spark, name):
     assert outcomes_by_seq(deduper.split(spark.createDataFrame(rows, SCHEMA))) == expected
 
 
+@pytest.mark.slow
+def test_a_split_that_is_released_leaves_the_rows_of_an_equal_one(spark):
+    rows = spark.createDataFrame([(1, "a", 5), (2, "a", 6)], SCHEMA).coalesce(1)
+    one, two = (Deduper(key="key").split(rows) for _ in range(2))
+    one.release()
+    assert two._held[0].storageLevel.useMemory and not one._held[0].storageLevel.useMemory
+    assert two.unique.columns == two.duplicate.columns == rows.columns
+    two.release()
+
+
 @pytest.mark.skipif(not CASES, reason="the recorded cases are not there")
 def test_the_model_of_these_tests_follows_the_recorded_cases():
     for name in CASES:

@@ -124,7 +124,9 @@ def through_connect(manifest, folder):
     done = run(config(folder, **memory), spark)
     found = {"carried_by": [m["carried_by"] for m in done.batches]}
     found |= {"rows": rows_of(spark, 60), "stayed": stayed(spark, folder)}
-    return spark, found | ({"repaired": repaired(spark, folder)} if manifest == "lake" else {})
+    if manifest == "lake":
+        found |= {"repaired": repaired(spark, folder), "refused": refused(spark, folder)}
+    return spark, found
 
 
 def repaired(spark, folder):
@@ -135,6 +137,20 @@ def repaired(spark, folder):
     loaded.write.format("delta").save(f"{folder}/loaded")
     repair(f"{folder}/loaded", spark=spark)
     return sorted(r.n for r in spark.read.format("delta").load(f"{folder}/loaded").collect())
+
+
+def refused(spark, folder):
+    "What a merge table says of a condition on a column that is no partition's."
+    from dedup_nb.base.errors import ConfigError
+    from dedup_nb.merges.change_log import Latest
+    from dedup_nb.merges.merge_table import MergeTable
+
+    table = MergeTable(f"{folder}/merged", Latest("k", "n"), "p", spark=spark)
+    table.insert(spark.range(1).selectExpr("'a' as k", "id as n", "1 as p"))
+    try:
+        return table.optimize("n = 1")
+    except ConfigError as told:
+        return str(told)
 
 
 def carried(spark, folder):

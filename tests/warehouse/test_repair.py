@@ -27,6 +27,7 @@ from dedup_nb.base.errors import ConfigError, FormatError, InputError, MissingCo
 from dedup_nb.cli import main
 from dedup_nb.formats.delta import Delta
 from dedup_nb.formats.enriched import NAMES
+from dedup_nb.operate.history import forget
 from dedup_nb.warehouse.repair import repair
 
 
@@ -322,6 +323,24 @@ def test_retractions_of_a_run_are_applied(spark, tmp_path):
     assert repaired(spark, None, f"{tmp_path}/gone", retractions=out).counts["left"] == 0
 
 
+@pytest.mark.slow
+def test_retractions_of_a_forgotten_batch_wait_until_it_is_run_again(spark, tmp_path):
+    config = Config(input=f"{tmp_path}/in", output=f"{tmp_path}/out", synthetic="delete_all")
+    for name, rows in {"1": [("a", "f", 1)], "2": [("a", "g", 2)]}.items():
+        batch = spark.createDataFrame(rows, "event_id string, event_fingerprint string, n int")
+        batch = batch.withColumn("etl_tstamp", F.expr("timestamp'2026-11-01 00:00:00Z'"))
+        batch.coalesce(1).write.parquet(f"{tmp_path}/in/run={name}")
+    run(config, spark)
+    loaded = spark.read.parquet(f"{config.output}/events").drop("batch_id")
+    loaded.write.format("delta").save(f"{tmp_path}/loaded")
+    asked = dict(mode="decide", retractions=config.output)
+    assert repaired(spark, f"{tmp_path}/loaded", **asked).counts["left"] == 1
+    forget("2", config, spark, yes=True)
+    assert repaired(spark, f"{tmp_path}/loaded", **asked).counts["left"] == 0
+    run(config, spark)
+    assert repaired(spark, f"{tmp_path}/loaded", **asked).counts["left"] == 1
+
+
 # --- what cannot be
 
 
@@ -336,6 +355,7 @@ def test_what_cannot_be_repaired_is_named(spark, tmp_path):
         (ConfigError, "apply, decide; found 'now'", path, {"mode": "now"}),
         (ConfigError, "not natural", path, {"natural": "off"}),
         (ConfigError, "a day such as 2026-11-01; found 'yesterday'", path, {"from_date": "yesterday"}),
+        (ConfigError, "a day such as 2026-11-01; found '20261101'", path, {"from_date": "20261101"}),
         (
             ConfigError,
             "needs a time among the order columns",

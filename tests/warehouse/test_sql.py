@@ -29,6 +29,7 @@ from warehouses import (
 from dedup_nb.base.errors import ConfigError, MissingColumnError
 from dedup_nb.cli import main
 from dedup_nb.warehouse.repair import repair
+from dedup_nb.warehouse.sql import DIALECTS as SQL_DIALECTS
 from dedup_nb.warehouse.sql import split_events, warehouse_sql
 
 EIGHT = [
@@ -556,6 +557,13 @@ def test_the_databricks_script_runs_on_delta_and_can_be_cut_off_anywhere(delta_l
     for part in parts:
         delta_lake.run(part)
     assert cleaned(delta_lake) == (wanted[0][0], before + before)
+
+
+def test_rows_that_are_microseconds_apart_are_two_on_databricks(spark):
+    at = "timestamp_ntz'2026-11-01 10:00:00.00000{}'"
+    times = f"values {at.format(1)}, {at.format(2)} as t(at)"
+    row = SQL_DIALECTS["databricks"].row.format("at")
+    assert len({r.row for r in spark.sql(f"select {row} as row from {times}").collect()}) == 2
 
 
 @pytest.mark.slow
