@@ -91,7 +91,7 @@ _OF_BATCHES = (
     "since until skip_batches"
 ).split()
 _OF_TABLES = "event_id event_fingerprint order_by missing_fingerprint fingerprint_columns".split()
-_OF_DECISIONS = [*_OF_TABLES, "compat"]
+_OF_DECISIONS = [*_OF_TABLES, "null_in_id", "compat"]
 _SOURCES = [
     ("--profile", dict(help="section of settings.ini to use")),
     _option("--settings-file", "FILE", "instead of settings.ini in the working directory"),

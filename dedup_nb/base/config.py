@@ -171,7 +171,8 @@ class _Decisions(_Batches):
     )
     event_fingerprint: str | None = _decisions("column of the payload's fingerprint", "event_fingerprint")
     order_by: Words = _decisions(
-        "columns that decide which copy is first (NAME desc: the largest); else the *_tstamp below", ()
+        "which copy is first: columns (NAME desc: the largest); else etl_tstamp, collector_tstamp",
+        (),
     )
     missing_fingerprint: str | None = _decisions(
         "rows without one: hash the client's fields, take each as unique, or the id alone",

@@ -6,7 +6,7 @@
 __all__ = ["WAYS", "compare", "Comparison", "compare_input"]
 
 # %% ../../nbs/01_distribution/40_compare.ipynb #mv000062
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -25,7 +25,7 @@ from dedup_nb.base.config import (
     recipe_of,
 )
 from ..base.errors import ConfigError, counted, did_you_mean, grouped, text_table
-from ..base.spark import get_spark, named, temporary_conf
+from ..base.spark import PLAIN_JSON, get_spark, named, temporary_conf
 from ..formats.batches import asked_batches
 from ..formats.detect import find_input, known_format
 from ..formats.reading import read_batch
@@ -97,6 +97,18 @@ def _open(events: DataFrame, recipe: Recipe, folders: Sequence[str] = ()) -> _Ba
     return _Batch(with_ids(events, keys).where("_dd_id is not null"), keys)
 
 
+def _together(batches: Iterable[_Batch]) -> list[_Batch]:
+    "Those with the same columns as one."
+    groups: list[_Batch] = []
+    for batch in batches:
+        same = [g for g in groups if (g.keys, g.good.schema) == (batch.keys, batch.good.schema)]
+        if same:
+            groups[groups.index(same[0])] = _Batch(same[0].good.unionByName(batch.good), batch.keys)
+        else:
+            groups.append(batch)
+    return groups
+
+
 def _narrow(batch: _Batch, ids: DataFrame) -> DataFrame:
     "Of the rows of some ids: `id`, `fp`, `row`, `etl`, `place`."
     good = batch.good
@@ -118,7 +130,7 @@ def _distinct_rows(batches: Sequence[_Batch]) -> DataFrame:
     # times of two types have no order but that of their text
     for name in ("etl", "place"):
         if len({narrow.schema[name].dataType for narrow in rows}) > 1:
-            rows = [narrow.withColumn(name, F.to_json(name)) for narrow in rows]
+            rows = [narrow.withColumn(name, F.to_json(name, PLAIN_JSON)) for narrow in rows]
     return (
         reduce(DataFrame.unionAll, rows)
         .groupBy("id", "fp", "place", "etl", "row")
@@ -301,4 +313,4 @@ def compare_input(
     config = known_format(config)
     spark = spark or get_spark(needs_delta(places_of(config).input), addresses=[config.input])
     with temporary_conf(spark):
-        return Comparison(_compare([*_read_batches(spark, config)], ways, recipe), note)
+        return Comparison(_compare(_together(_read_batches(spark, config)), ways, recipe), note)

@@ -54,6 +54,7 @@ from dedup_nb.report.page import (
     bars,
     canvas,
     has_charts,
+    has_pages,
     render,
 )
 from ..rules.keys import ids_of
@@ -722,6 +723,11 @@ def profile(
         found = _profile_batches(opened, recipe, config.chosen(), stage, unfit)
     say("profile", found.headline())
     write_text(f"{output}/profile.json", json.dumps(found.numbers, indent=1))
-    write_text(f"{output}/profile.html", found.html())
-    say("report", f"profile.json and profile.html are in {config.output}")
+    if has_pages():
+        write_text(f"{output}/profile.html", found.html())
+        say("report", f"profile.json and profile.html are in {config.output}")
+    else:
+        say(
+            "report", f"profile.json is in {config.output}; profile.html needs pip install 'dedup_nb[report]'"
+        )
     return found

@@ -661,10 +661,10 @@ _KINDS = dict(ENRICHED)
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _HELD = {  # types of a column whose values a cell can hold
     "string": (T.StringType, T.BooleanType, T.NumericType, *_TIMES),
-    "timestamp": (T.StringType, *_TIMES),
-    "int": (T.StringType, T.IntegralType),
+    "timestamp": (T.StringType, *_TIMES, T.IntegerType),  # pandas' columns without a value are int
+    "int": (T.StringType, T.NumericType),
     "double": (T.StringType, T.NumericType),
-    "boolean": (T.StringType, T.BooleanType),
+    "boolean": (T.StringType, T.NumericType, T.BooleanType),
 }
 
 
@@ -707,6 +707,11 @@ def _cell(name: str, kind: T.DataType) -> Column:
     if wanted == "boolean" and isinstance(kind, T.StringType):
         lower = F.lower(value)
         return F.when(lower == "true", "1").when(lower == "false", "0").otherwise(text)
+    if wanted in ("int", "boolean") and isinstance(
+        kind, T.FractionalType
+    ):  # pandas' whole numbers beside null
+        whole = value.try_cast("decimal(38, 0)")
+        return F.when(value == whole, whole.cast("string")).otherwise(text)
     return text
 
 

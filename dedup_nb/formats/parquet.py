@@ -250,11 +250,12 @@ def fit_rows(
 # %% ../../nbs/formats/38_parquet.ipynb #8309879909854d7188b41380fd92a7c3
 def typed_elsewhere(footers: Sequence[Footer]) -> set[str]:
     "The columns that have a type in some files only: pandas writes none where it found no value."
-    typed: set[str] = set()
-    null: set[str] = set()
+    null, typed = set(), set()
     for field in (field for footer in footers for field in footer.schema):
-        of_kind = null if pa.types.is_null(field.type) else typed
-        of_kind.add(field.name)
+        if pa.types.is_null(field.type):
+            null.add(field.name)
+        elif plain_type(field.type) != pa.int32():  # as which Spark reads a column without a type
+            typed.add(field.name)
     return null & typed
 
 

@@ -9,7 +9,7 @@ __all__ = ["Source", "columns_of", "wrong_line", "check_no_array", "explain_read
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -53,7 +53,7 @@ from ..base.spark import JSON, LINE, PLAIN_JSON, literal, merge_columns, quoted,
 from ..base.storage import escaped, filesystem
 from .batches import Batch, InputFile
 from .blocks import lines_by_arrow, parts_of_text, size_of_parts, some_values_by_arrow
-from .csv_rows import CsvFile, csv_columns, csv_rows, first_csv_rows
+from .csv_rows import CsvFile, csv_columns, csv_rows, first_csv_rows, typed_cell
 from .delta import AsOf, table_rows
 from .detect import check_format
 from dedup_nb.formats.enriched import (
@@ -706,11 +706,32 @@ def _has_outdated(footers: Sequence[Footer]) -> bool:
     return False
 
 
+# %% ../../nbs/formats/40_reading.ipynb #370ef771
+def _folder_values(path: str) -> dict[str, str | None]:
+    "The columns that the folders of a path give, as text."
+    values = {name: unquote(folder.partition("=")[2]) for name, folder in _named_folders(path).items()}
+    return {name: None if value == "__HIVE_DEFAULT_PARTITION__" else value for name, value in values.items()}
+
+
+def _with_types(rows: DataFrame, batch: Batch, given: T.StructType) -> DataFrame:
+    "Rows whose folder columns are text, with the types that `input_schema` gives. Raises `InputError`."
+    folders = [_folder_values(path) for path in batch.by_path()]
+    for field in given:
+        kind = field.dataType
+        texts = sorted({text for values in folders if (text := values[field.name]) is not None})
+        values = rows.sparkSession.createDataFrame([(text,) for text in texts], "value string")
+        if found := values.where(typed_cell("value", kind).isNull()).head():
+            why = f"{field.name}={found.value} is no {kind.simpleString()}."
+            raise InputError(_FAULTS["INVALID_PARTITION_VALUE"].format(why=why))
+    typed = {f.name: typed_cell(f.name, f.dataType) for f in given}
+    return rows.withColumns(typed) if typed else rows
+
+
 # %% ../../nbs/formats/40_reading.ipynb #fc2f00cf
 def _columns_in(asked: _Request, footers: Sequence[Footer]) -> T.StructType:
     "The columns of the files, merged by name. Where Spark wrote them all alike, it noted them."
     if _has_outdated(footers):
-        return _foreign_columns(asked, footers)
+        return _foreign_columns(asked, footers, as_noted=True)
     told = {footer.told for footer in footers}
     if len(told) == 1 and (columns := told.pop()):
         with suppress(
@@ -731,14 +752,13 @@ def _parquet_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
         _check_folders(batch, own.fieldNames())
         kinds: dict[str, T.DataType] = dict.fromkeys(_folder_columns(batch), T.StringType())
         require_columns(kinds, given.fieldNames(), "input_schema gives types of folder columns; it")
-        folders = struct_of(kinds | types_of(given))
+        folders = struct_of(kinds)
         reader = reading(spark).schema(T.StructType([*own.fields, *folders.fields]))
-        reader = reader.option("timeZone", "UTC")  # of times in names of folders
         if any(f.path != batch.source for f in batch.files):
             reader = reader.option("basePath", batch.source)
         rows = reader.parquet(*paths)
         rows.schema  # Connect finds errors only now
-        return rows
+        return _with_types(rows, batch, given)
     except InputError:
         raise
     except Exception as wrong:
@@ -746,8 +766,21 @@ def _parquet_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
 
 
 # %% ../../nbs/formats/40_reading.ipynb #acae54e37e7d407bbb7b55eff062a284
-def _foreign_columns(asked: _Request, footers: Sequence[Footer]) -> T.StructType:
-    "The columns of files that Arrow reads. Raises `InputError` for what neither Arrow nor Spark can have."
+def _own_columns(footer: Footer, elsewhere: Collection[str], as_noted: bool) -> T.StructType:
+    "The columns of a file; as Spark noted them where Arrow sees less in a type, such as a variant."
+    kinds = types_of(spark_columns(footer.schema, elsewhere))
+    if as_noted and footer.told:
+        noted = T.StructType.fromJson(json.loads(footer.told))
+        kinds |= {f.name: f.dataType for f in noted if f.name in kinds and not isinstance(f.dataType, _SURE)}
+    return struct_of(kinds)
+
+
+def _foreign_columns(
+    asked: _Request,
+    footers: Sequence[Footer],
+    as_noted: bool = False,
+) -> T.StructType:
+    "The columns of files as Arrow sees them. Raises `InputError` for what neither Arrow nor Spark can have."
     batch = asked.batch
     known = dict.fromkeys(name for footer in footers for name in footer.schema.names)
     for names in (known, *(footer.schema.names for footer in footers)):
@@ -756,28 +789,11 @@ def _foreign_columns(asked: _Request, footers: Sequence[Footer]) -> T.StructType
             raise InputError(_FAULTS["COLUMN_ALREADY_EXISTS"].format(such=f", such as {twins[0]}"))
     try:
         elsewhere = typed_elsewhere(footers)
-        schemas = [(footer.path, spark_columns(footer.schema, elsewhere)) for footer in footers]
+        schemas = [(footer.path, _own_columns(footer, elsewhere, as_noted)) for footer in footers]
     except TypeError as wrong:
         raise _strange_column(batch, wrong) from None
-    return _merge_by_file(schemas, _no_type_of_both, _WRITE_AGAIN)
-
-
-def _folder_values(path: str) -> dict[str, str | None]:
-    "The columns that the folders of a path give, as text."
-    values = {name: unquote(folder.partition("=")[2]) for name, folder in _named_folders(path).items()}
-    return {name: None if value == "__HIVE_DEFAULT_PARTITION__" else value for name, value in values.items()}
-
-
-def _check_values(spark: SparkSession, folders: Sequence[dict[str, str | None]], given: T.StructType) -> None:
-    "Raise `InputError` for a folder whose value is not of its type."
-    for field in given:
-        kind = field.dataType
-        texts = sorted({text for values in folders if (text := values[field.name]) is not None})
-        rows = spark.createDataFrame([(text,) for text in texts], "value string")
-        is_other = F.col("value").try_cast(kind).isNull()
-        if found := rows.where(is_other).head():
-            why = f"{field.name}={found.value} is no {kind.simpleString()}."
-            raise InputError(_FAULTS["INVALID_PARTITION_VALUE"].format(why=why))
+    merged = types_of(_merge_by_file(schemas, _no_type_of_both, _WRITE_AGAIN))
+    return struct_of({name: merged[name] for name in known})
 
 
 def _foreign_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
@@ -790,11 +806,9 @@ def _foreign_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
         _folder_columns(batch), given.fieldNames(), "input_schema gives types of folder columns; it"
     )
     folders = {f.path: _folder_values(path) for path, f in batch.by_path().items() if f.size}
-    _check_values(spark, [*folders.values()], given)
     size = size_of_parts(spark, sum(f.bytes for f in footers))
     rows = read_by_arrow(spark, footers, own, folders, size)
-    typed = {f.name: F.col(quoted(f.name)).cast(f.dataType) for f in given}
-    return rows.withColumns(typed) if typed else rows
+    return _with_types(rows, batch, given)
 
 
 # %% ../../nbs/formats/40_reading.ipynb #f5b5da16
@@ -901,6 +915,7 @@ def _few_rows(asked: _Request) -> pd.DataFrame:
     if place.format == "csv":
         [file] = csv_columns([f.path for f in one], place.delimiter)
         return first_csv_rows(file, place.delimiter, _FEW).to_pandas()
+    asked = replace(asked, batch=replace(batch, files=tuple(one)))
     if place.format == "json":
         rows = reading(asked.spark).json(_paths(one))
     elif place.format == "parquet":

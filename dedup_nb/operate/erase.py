@@ -257,13 +257,15 @@ def _read_files(output: Target, area: str, paths: Sequence[str]) -> DataFrame:
     groups: dict[tuple[str, ...], list[str]] = {}
     for path in paths:
         groups.setdefault(_folders_of(path), []).append(escaped(f"{output.path}/{path}"))
-    if _storage_of(output, area) == "parquet":
-        reader = reader.option("mergeSchema", "true")
-        frames = [reader.parquet(*listed).select("*", "_metadata") for listed in groups.values()]
-    else:
-        reader = reader.option("lineSep", "\n")
-        lines = (reader.text(listed).select("*", "_metadata") for listed in groups.values())
-        frames = [rows.withColumnRenamed("value", LINE) for rows in lines]
+    frames = []
+    for folders, listed in groups.items():
+        if _storage_of(output, area) == "parquet":
+            rows = reader.option("mergeSchema", "true").parquet(*listed)
+        else:
+            rows = reader.option("lineSep", "\n").text(listed).withColumnRenamed("value", LINE)
+        # where the session keeps its settings to itself, 1 and late are of two types
+        texts = {name: named(name).cast("string") for name in folders}
+        frames.append(rows.select("*", "_metadata").withColumns(texts))
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
 
 
@@ -382,7 +384,8 @@ def _wanted_where(output: Target, where: str) -> Wanted:
         return Wanted((), f"({where})")
     stored = _read_rows(output, "events", paths)
     rows = [_with_cells(output, r.withColumn("_dd_id", F.expr(_id_of(output, r)))) for r in stored]
-    fields = {f.name.lower(): f for r in rows for f in r.schema if not f.name.startswith("_")}
+    ours = ("_metadata", "_row", "_dd_id", LINE)
+    fields = {f.name.lower(): f for r in rows for f in r.schema if f.name not in ours}
     columns = T.StructType([*fields.values()])
     try:
         found = [_with_columns(r, columns).where(where).selectExpr("_dd_id as id") for r in rows]
@@ -401,14 +404,7 @@ def _wanted_where(output: Target, where: str) -> Wanted:
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #485943f3
-_BESIDE = (
-    "batch_id",
-    "attempt",
-    "_metadata",
-    "dedup",
-    LINE,
-    "_row",
-)  # what is beside the columns of an event
+_BESIDE = (*"batch_id attempt _metadata dedup _row".split(), LINE)  # what is beside the columns of an event
 
 
 def _made_ids(output: Target, wanted: Wanted) -> set[str]:
@@ -425,7 +421,7 @@ def _made_ids(output: Target, wanted: Wanted) -> set[str]:
     for area in ("events", "dropped"):
         paths = output.files(area)
         in_table = output.table and area == "events"
-        for stored in _read_rows(output, area, paths, apart=True) if paths or in_table else ():
+        for stored in _read_rows(output, area, paths) if paths or in_table else ():
             rows = _with_cells(output, stored) if area == "events" else stored
             rows = _with_columns(rows, wanted.columns).where(wanted.where or "false").drop(*_BESIDE)
             keys = fit(recipe, rows.schema)
@@ -482,7 +478,9 @@ def _ask(
 ) -> Iterator[DataFrame]:
     "The rows of files of an area, with `_dd_goes`."
     of_condition = wanted.columns if area == "dropped" else T.StructType()
-    for rows in _read_rows(output, area, paths, apart=bool(of_condition)):
+    # together, fields of others would be there, which the files of a batch lack when they are written anew
+    has_fields = any(not isinstance(f.dataType, T.AtomicType) for f in of_condition)
+    for rows in _read_rows(output, area, paths, apart=has_fields):
         asked = _with_columns(rows, of_condition)
         goes = F.expr(_goes(output, area, rows, wanted))
         yield asked.select(*map(named, rows.columns), goes.alias("_dd_goes"))

@@ -167,7 +167,7 @@ def _stream_of(events: DataFrame, config: Config, checkpoint: str | None, name: 
         raise ConfigError("A stream needs an output. Give --output DIR, or output=...")
     check_renames(recipe_of(config))
     _check_format(events, config)
-    wait = config.wait_minutes if "wait_minutes" in chosen else _WAIT_MINUTES
+    wait = config.wait_minutes if "wait_minutes" in config.sources else _WAIT_MINUTES
     output = absolute(config.output)
     config = config.replace(output=output, wait_minutes=wait)
     checkpoint = absolute(checkpoint or f"{output}/checkpoints/{name}")

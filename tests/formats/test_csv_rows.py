@@ -117,12 +117,18 @@ def test_what_is_no_csv_is_said(spark, tmp_path, text):
 
 def test_a_time_is_the_same_in_every_session(spark, tmp_path):
     "One without a zone is of UTC, and a clock alone is none: it would be one of today."
-    cells = ["2026-11-20 10:00:00", "2026-11-20T11:00+01:00", "2026-11-20 10:0:0.0", "10:00", "2026-11-20+05"]
+    cells = [
+        "2026-11-20 10:00:00",
+        "2026-11-20T11:00+01:00",
+        "2026-11-20 10:0:0.0",
+        "2026-11-20 10:00:00 UTC",
+    ]
+    cells += ["2026-11-20 11:00 Europe/Paris", "10:00", "2026-11-20+05"]
     source = write(tmp_path / "in", a="\n".join(["id,t", *(f"{n},{cell}" for n, cell in enumerate(cells))]))
     with configured(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
         kept, bad, _ = ran(spark, source, tmp_path / "out", input_schema="t timestamp")
         assert {r[0] for r in kept.selectExpr("unix_seconds(t)").collect()} == {1795168800}
-    assert kept.count() == 3 and len(bad) == 2
+    assert kept.count() == 5 and len(bad) == 2
 
 
 def test_a_long_cell_is_one(spark, tmp_path):

@@ -216,8 +216,8 @@ def test_columns_that_have_no_place_in_a_line_are_refused(spark):
         enriched_lines(spark.sql("select 1 as app_ids"))
     for sql, words in {
         "array('{}') as contexts": "contexts is array<string>, and enriched lines want string .JSON text",
-        "1.5 as txn_id": "txn_id is decimal.2,1., and enriched lines want int",
-        "1 as etl_tstamp": "etl_tstamp is int, and enriched lines want timestamp",
+        "true as txn_id": "txn_id is boolean, and enriched lines want int",
+        "1L as etl_tstamp": "etl_tstamp is bigint, and enriched lines want timestamp",
     }.items():
         with pytest.raises(OutputError, match=words):
             enriched_lines(spark.sql(f"select {sql}"))
@@ -233,9 +233,13 @@ def test_columns_that_have_no_place_in_a_line_are_refused(spark):
         ("br_cookies", "1", "1"),
         ("txn_id", "12", "12"),
         ("app_id", "true", "true"),
+        ("txn_id", 12.0, "12"),  # as pandas has whole numbers beside null
+        ("txn_id", 1.5, "1.5"),
+        ("br_cookies", 1, "1"),
     ],
 )
-def test_a_text_is_written_as_its_column_has_it(spark, name, text, cell):
+def test_a_value_is_written_as_its_column_has_it(spark, name, text, cell):
     with configured(spark, {"spark.sql.session.timeZone": "Asia/Kolkata"}):
-        written = enriched_lines(spark.createDataFrame([(text,)], f"{name} string")).first().value
+        frame = spark.createDataFrame([(text,)], [name])
+        written = enriched_lines(frame).first().value
     assert written.split("\t")[NAMES.index(name)] == cell

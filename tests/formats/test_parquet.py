@@ -102,14 +102,18 @@ def test_files_may_differ_and_folders_give_columns(spark, tmp_path):
 @pytest.mark.parametrize("carry", ["arrow", "spark"])
 def test_a_column_that_spark_did_not_note_is_read(spark, tmp_path, carry):
     "Who reads a file of Spark by Arrow, and writes it with more columns, writes the note of Spark again."
-    spark.sql("select 'a' as event_id, 1 as n").coalesce(1).write.parquet(str(tmp_path / "own"))
+    rows = spark.sql("select 'a' as event_id, 1 as n, timestamp'2026-11-20 10:00:00Z' as at").coalesce(1)
+    with configured(spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
+        rows.write.parquet(str(tmp_path / "own"))
     [path] = (tmp_path / "own").glob("*.parquet")
     table = pq.read_table(path)
     more = table.append_column("country", pa.array(["FR"])).set_column(1, "n", pa.array([2**40]))
     (tmp_path / "in").mkdir()
-    pq.write_table(more.replace_schema_metadata(table.schema.metadata), tmp_path / "in/1.parquet")
+    more = more.replace_schema_metadata(table.schema.metadata)
+    pq.write_table(more, tmp_path / "in/1.parquet", use_deprecated_int96_timestamps=True)
     kept, metrics = told(spark, str(tmp_path / "in"), tmp_path / "out", carry=carry)
-    assert [tuple(r)[:3] for r in kept.collect()] == [("a", 2**40, "FR")]
+    assert [(r.event_id, r.n, r.country) for r in kept.collect()] == [("a", 2**40, "FR")]
+    assert dict(kept.dtypes)["at"] == "timestamp"
     assert metrics["carried_by"].startswith(carry)
 
 
@@ -130,9 +134,10 @@ def test_a_column_without_a_value_fits_any_type(spark, tmp_path, carry):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("unit", ["us", "ns"])  # which Spark reads, and Arrow
 @pytest.mark.parametrize("more", [dict(input_schema="day timestamp"), dict(partition_by="at")], ids=str)
-def test_times_in_names_of_folders_are_of_utc(spark, tmp_path, more):
-    at = pa.array([dt.datetime(2026, 11, 20, 10)], pa.timestamp("us", "UTC"))
+def test_times_in_names_of_folders_are_of_utc(spark, tmp_path, more, unit):
+    at = pa.array([dt.datetime(2026, 11, 20, 10)], pa.timestamp(unit, "UTC"))
     written(tmp_path / "in/day=2026-11-20 10%3A00%3A00", event_id=["a"], at=at)
     with configured(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
         told(spark, str(tmp_path / "in"), tmp_path / "out", input_format="parquet", **more)

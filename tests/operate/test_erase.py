@@ -275,10 +275,10 @@ def test_batches_may_have_a_column_in_two_types(spark, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["more = 'y'", "batch_id = '2' and n = 5"])
+@pytest.mark.parametrize("where", ["_more = 'y'", "batch_id = '2' and n = 5"])
 def test_a_condition_may_name_what_some_batches_have(spark, tmp_path, where):
     parquet(tmp_path / "in/run=1/part.parquet", event_id=["a", "a", "b"], n=[1, 1, 5])
-    parquet(tmp_path / "in/run=2/part.parquet", event_id=["a", "c", "c"], n=[1, 5, 5], more=["x", "y", "y"])
+    parquet(tmp_path / "in/run=2/part.parquet", event_id=["a", "c", "c"], n=[1, 5, 5], _more=["x", "y", "y"])
     go(spark, tmp_path, missing_fingerprint="surrogate", fingerprint_columns="n")
     assert erased(spark, tmp_path / "out", where=where) == {"events": 1, "dropped": 1, "verdicts": 1}
 

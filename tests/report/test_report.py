@@ -15,6 +15,7 @@ from dedup_nb.base import storage
 from dedup_nb.base.errors import ConfigError
 from dedup_nb.base.storage import names_in, write_text
 from dedup_nb.cli import main
+from dedup_nb.distribution.profile import profile
 from dedup_nb.operate.history import forget, runs
 from dedup_nb.report.page import BAD, DROPPED, waterfall
 from dedup_nb.report.pages import (
@@ -163,6 +164,16 @@ def test_pages_that_are_missing_are_drawn_as_they_were(drawn_pages, capsys):
     with pytest.raises(SystemExit) as end:
         main(["runs", "--output", str(output)])
     assert end.value.code == 0 and [page.read_text() for page in pages] == drawn
+
+
+@pytest.mark.slow
+def test_without_jinja_a_profile_leaves_its_numbers(spark, tmp_path, monkeypatch):
+    write(spark, tmp_path / "in", {"1": TWO["1"]})
+    with monkeypatch.context() as missing, heard() as lines:
+        missing.setitem(sys.modules, "jinja2", None)
+        profile(Config(input=str(tmp_path / "in"), output=str(tmp_path / "look")), spark)
+    assert (tmp_path / "look/profile.json").exists() and not (tmp_path / "look/profile.html").exists()
+    assert "profile.html needs pip install 'dedup_nb[report]'" in lines[-1]
 
 
 def test_without_jinja_a_run_commits_and_says_how_pages_are_drawn(spark, tmp_path, monkeypatch):
