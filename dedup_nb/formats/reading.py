@@ -721,7 +721,7 @@ def _with_types(rows: DataFrame, batch: Batch, given: T.StructType) -> DataFrame
         texts = sorted({text for values in folders if (text := values[field.name]) is not None})
         values = rows.sparkSession.createDataFrame([(text,) for text in texts], "value string")
         if found := values.where(typed_cell("value", kind).isNull()).head():
-            why = f"{field.name}={found.value} is no {kind.simpleString()}."
+            why = f"{found.value} of {field.name} is no {kind.simpleString()}."
             raise InputError(_FAULTS["INVALID_PARTITION_VALUE"].format(why=why))
     typed = {f.name: typed_cell(f.name, f.dataType) for f in given}
     return rows.withColumns(typed) if typed else rows

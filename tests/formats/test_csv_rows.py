@@ -123,7 +123,7 @@ def test_a_time_is_the_same_in_every_session(spark, tmp_path):
         "2026-11-20 10:0:0.0",
         "2026-11-20 10:00:00 UTC",
     ]
-    cells += ["2026-11-20 11:00 Europe/Paris", "10:00", "2026-11-20+05"]
+    cells += ["2026-11-20 11:00:00 Europe/Paris", "10:00", "2026-11-20+05"]
     source = write(tmp_path / "in", a="\n".join(["id,t", *(f"{n},{cell}" for n, cell in enumerate(cells))]))
     with configured(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
         kept, bad, _ = ran(spark, source, tmp_path / "out", input_schema="t timestamp")

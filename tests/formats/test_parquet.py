@@ -95,7 +95,7 @@ def test_files_may_differ_and_folders_give_columns(spark, tmp_path):
     assert metrics["counts"] | {"read": 3, "bad": 0} == metrics["counts"]
     found = {(r.country, r.day, r["at"] is None) for r in kept.collect()}
     assert found == {("FR", None, True), ("/", 2, False)}
-    with pytest.raises(InputError, match="country=/ is no int. Correct input_schema"):
+    with pytest.raises(InputError, match="/ of country is no int. Correct input_schema"):
         told(spark, str(tmp_path / "in"), tmp_path / "other", input_schema="country int")
 
 
