@@ -131,6 +131,7 @@ def test_a_time_is_the_same_in_every_session(spark, tmp_path):
     assert kept.count() == 5 and len(bad) == 2
 
 
+@pytest.mark.slow
 def test_a_long_cell_is_one(spark, tmp_path):
     body = "\n".join(["7,forged"] * 150_000)
     source = write(tmp_path / "in", a=f'id,body\n1,"{body}"\n2,x\n')

@@ -99,7 +99,7 @@ def test_files_may_differ_and_folders_give_columns(spark, tmp_path):
         told(spark, str(tmp_path / "in"), tmp_path / "other", input_schema="country int")
 
 
-@pytest.mark.parametrize("carry", ["arrow", "spark"])
+@pytest.mark.parametrize("carry", ["arrow", pytest.param("spark", marks=pytest.mark.slow)])
 def test_a_column_that_spark_did_not_note_is_read(spark, tmp_path, carry):
     "Who reads a file of Spark by Arrow, and writes it with more columns, writes the note of Spark again."
     rows = spark.sql("select 'a' as event_id, 1 as n, timestamp'2026-11-20 10:00:00Z' as at").coalesce(1)
@@ -117,7 +117,7 @@ def test_a_column_that_spark_did_not_note_is_read(spark, tmp_path, carry):
     assert metrics["carried_by"].startswith(carry)
 
 
-@pytest.mark.parametrize("carry", ["arrow", "spark"])
+@pytest.mark.parametrize("carry", ["arrow", pytest.param("spark", marks=pytest.mark.slow)])
 def test_a_column_without_a_value_fits_any_type(spark, tmp_path, carry):
     "Such as None throughout a file of pandas."
     nothing, tags = pa.nulls(2), pa.array([["x"], ["x"]], pa.list_(pa.string(), 1))
@@ -147,6 +147,7 @@ def test_times_in_names_of_folders_are_of_utc(spark, tmp_path, more, unit):
         assert kept.collect()[0][0] == "2026-11-20 10:00:00"
 
 
+@pytest.mark.slow
 def test_a_part_of_such_rows_is_taken_by_a_condition(spark, tmp_path):
     at = pa.array([1_000, 2_000], pa.timestamp("ns", "UTC"))
     source = written(tmp_path / "in", event_id=["a", "b"], at=at, n=[1, 2])

@@ -248,6 +248,7 @@ def test_ids_of_a_file_are_read_behind_a_mark(tmp_path):
         asked_ids(None, str(tmp_path / "ids"), None)
 
 
+@pytest.mark.slow
 def test_a_column_of_an_event_may_be_called_value(spark, tmp_path):
     parquet(tmp_path / "in/run=1/part.parquet", event_id=["a", "a", "b"], value=[1, 2, 3])
     go(spark, tmp_path, missing_fingerprint="surrogate", fingerprint_columns="value")
