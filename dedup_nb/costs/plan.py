@@ -312,11 +312,8 @@ def _rows_by_sample(files: Sequence[InputFile]) -> tuple[float, str]:
     some = [*map(_lines_at_start, _some(files))]
     lines, used = map(sum, zip(*some))
     if not lines:
-        raise InputError(
-            f"No line ends in the first {megabytes(used)} of {counted(len(some), 'file')}, such as "
-            f"{files[0].path}: "
-            "wanted one event a line."
-        )
+        looked_at = f"the first {megabytes(used)} of {counted(len(some), 'file')}"
+        raise InputError(f"No line ends in {looked_at}, such as {files[0].path}: wanted one event a line.")
     rows = lines * _size(files) / used
     number = counted(len(files), "file")
     if used == _size(files):

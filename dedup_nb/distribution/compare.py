@@ -99,13 +99,13 @@ def _open(events: DataFrame, recipe: Recipe, folders: Sequence[str] = ()) -> _Ba
 
 def _together(batches: Iterable[_Batch]) -> list[_Batch]:
     "Those with the same columns as one."
-    groups: list[_Batch] = []
+    alike: dict[tuple[Keys, str], list[DataFrame]] = {}
     for batch in batches:
-        same = [g for g in groups if (g.keys, g.good.schema) == (batch.keys, batch.good.schema)]
-        if same:
-            groups[groups.index(same[0])] = _Batch(same[0].good.unionByName(batch.good), batch.keys)
-        else:
-            groups.append(batch)
+        columns = batch.good.schema.json()
+        alike.setdefault((batch.keys, columns), []).append(batch.good)
+    groups = []
+    for (keys, _), frames in alike.items():
+        groups.append(_Batch(reduce(DataFrame.unionAll, frames), keys))
     return groups
 
 

@@ -723,11 +723,9 @@ def profile(
         found = _profile_batches(opened, recipe, config.chosen(), stage, unfit)
     say("profile", found.headline())
     write_text(f"{output}/profile.json", json.dumps(found.numbers, indent=1))
+    there = f"profile.json is in {config.output}; profile.html needs pip install 'dedup_nb[report]'"
     if has_pages():
         write_text(f"{output}/profile.html", found.html())
-        say("report", f"profile.json and profile.html are in {config.output}")
-    else:
-        say(
-            "report", f"profile.json is in {config.output}; profile.html needs pip install 'dedup_nb[report]'"
-        )
+        there = f"profile.json and profile.html are in {config.output}"
+    say("report", there)
     return found

@@ -677,7 +677,7 @@ def check_types(
     for field in schema.fields:
         wanted = _KINDS.get(field.name)
         if wanted and not isinstance(field.dataType, fitting[wanted]):
-            is_json = field.name in ("contexts", "derived_contexts", "unstruct_event")
+            is_json = field.name in ENVELOPES
             raise OutputError(
                 f"The column {field.name} is {field.dataType.simpleString()}, and {of_what} want "
                 f"{wanted}{' (JSON text)' if is_json else ''}. Cast it upstream "
@@ -707,9 +707,8 @@ def _cell(name: str, kind: T.DataType) -> Column:
     if wanted == "boolean" and isinstance(kind, T.StringType):
         lower = F.lower(value)
         return F.when(lower == "true", "1").when(lower == "false", "0").otherwise(text)
-    if wanted in ("int", "boolean") and isinstance(
-        kind, T.FractionalType
-    ):  # pandas' whole numbers beside null
+    if wanted in ("int", "boolean") and isinstance(kind, T.FractionalType):
+        # as pandas has whole numbers beside null
         whole = value.try_cast("decimal(38, 0)")
         return F.when(value == whole, whole.cast("string")).otherwise(text)
     return text

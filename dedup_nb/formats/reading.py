@@ -719,8 +719,8 @@ def _with_types(rows: DataFrame, batch: Batch, given: T.StructType) -> DataFrame
     for field in given:
         kind = field.dataType
         texts = sorted({text for values in folders if (text := values[field.name]) is not None})
-        values = rows.sparkSession.createDataFrame([(text,) for text in texts], "value string")
-        if found := values.where(typed_cell("value", kind).isNull()).head():
+        there = rows.sparkSession.createDataFrame([(text,) for text in texts], "value string")
+        if found := there.where(typed_cell("value", kind).isNull()).head():
             why = f"{found.value} of {field.name} is no {kind.simpleString()}."
             raise InputError(_FAULTS["INVALID_PARTITION_VALUE"].format(why=why))
     typed = {f.name: typed_cell(f.name, f.dataType) for f in given}

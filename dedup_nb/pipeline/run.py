@@ -346,9 +346,8 @@ def _without_empty(job: Job, found: Found) -> Found:
     if not empty:
         return found
     note = f"without files, or with empty ones, left for a later run: {some_of(empty)}"
-    return replace(
-        found, batches=tuple(b for b in found.batches if b.batch_id not in empty), notes=(*found.notes, note)
-    )
+    filled = tuple(b for b in found.batches if b.batch_id not in empty)
+    return replace(found, batches=filled, notes=(*found.notes, note))
 
 
 def _find_todo(job: Job, found: Found, ledger: Ledger) -> _Todo:
