@@ -702,15 +702,18 @@ def _cell(name: str, kind: T.DataType) -> Column:
     value, wanted = F.col(name), _KINDS[name]
     text = field_text(value, kind)
     if wanted == "timestamp" and isinstance(kind, (T.StringType, T.DateType)):
-        time = F.timestamp_micros(F.expr(micros_of(Value(name, kind))))
-        return F.coalesce(utc_text(time), text)
+        micros = F.expr(micros_of(Value(name, kind)))
+        time = utc_text(F.timestamp_micros(micros))
+        return F.coalesce(time, text)
     if wanted == "boolean" and isinstance(kind, T.StringType):
         lower = F.lower(value)
-        return F.when(lower == "true", "1").when(lower == "false", "0").otherwise(text)
+        is_true, is_false = lower == "true", lower == "false"
+        return F.when(is_true, "1").when(is_false, "0").otherwise(text)
     if wanted in ("int", "boolean") and isinstance(kind, T.FractionalType):
         # as pandas has whole numbers beside null
         whole = value.try_cast("decimal(38, 0)")
-        return F.when(value == whole, whole.cast("string")).otherwise(text)
+        as_whole = whole.cast("string")
+        return F.when(value == whole, as_whole).otherwise(text)
     return text
 
 

@@ -690,8 +690,13 @@ def _is_outdated(footer: Footer) -> bool:
         return False
     told = T.StructType.fromJson(json.loads(footer.told))
     found = {f.name: plain_type(f.type) for f in footer.schema}
-    sure = [f for f in told if isinstance(f.dataType, _SURE)]
-    return [*found] != told.names or any(arrow_type(f.dataType) != found[f.name] for f in sure)
+    if [*found] != told.names:
+        return True
+    for field in told:
+        is_sure = isinstance(field.dataType, _SURE)
+        if is_sure and arrow_type(field.dataType) != found[field.name]:
+            return True
+    return False
 
 
 def _has_outdated(footers: Sequence[Footer]) -> bool:
@@ -718,13 +723,15 @@ def _with_types(rows: DataFrame, batch: Batch, given: T.StructType) -> DataFrame
     folders = [_folder_values(path) for path in batch.by_path()]
     for field in given:
         kind = field.dataType
-        texts = sorted({text for values in folders if (text := values[field.name]) is not None})
+        texts = {values[field.name] for values in folders}
         there = rows.sparkSession.createDataFrame([(text,) for text in texts], "value string")
-        if found := there.where(typed_cell("value", kind).isNull()).head():
+        is_other = typed_cell("value", kind).isNull()
+        wrong = there.where("value is not null").where(is_other)
+        if found := wrong.orderBy("value").head():
             why = f"{found.value} of {field.name} is no {kind.simpleString()}."
             raise InputError(_FAULTS["INVALID_PARTITION_VALUE"].format(why=why))
-    typed = {f.name: typed_cell(f.name, f.dataType) for f in given}
-    return rows.withColumns(typed) if typed else rows
+        rows = rows.withColumn(field.name, typed_cell(field.name, kind))
+    return rows
 
 
 # %% ../../nbs/formats/40_reading.ipynb #fc2f00cf
@@ -770,8 +777,10 @@ def _own_columns(footer: Footer, elsewhere: Collection[str], as_noted: bool) -> 
     "The columns of a file; as Spark noted them where Arrow sees less in a type, such as a variant."
     kinds = types_of(spark_columns(footer.schema, elsewhere))
     if as_noted and footer.told:
-        noted = T.StructType.fromJson(json.loads(footer.told))
-        kinds |= {f.name: f.dataType for f in noted if f.name in kinds and not isinstance(f.dataType, _SURE)}
+        for field in T.StructType.fromJson(json.loads(footer.told)):
+            is_sure = isinstance(field.dataType, _SURE)
+            if field.name in kinds and not is_sure:
+                kinds[field.name] = field.dataType
     return struct_of(kinds)
 
 

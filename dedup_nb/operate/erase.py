@@ -34,7 +34,17 @@ from dedup_nb.base.errors import (
     some_of,
     utc,
 )
-from ..base.spark import LINE, ORIGINAL, get_spark, literal, named, quoted, reading, temporary_conf
+from dedup_nb.base.spark import (
+    LINE,
+    ORIGINAL,
+    get_spark,
+    literal,
+    named,
+    quoted,
+    reading,
+    struct_of,
+    temporary_conf,
+)
 from dedup_nb.base.storage import (
     absolute,
     escaped,
@@ -324,9 +334,12 @@ def _id_of(output: Target, rows: DataFrame) -> str:
         return f"if({is_event}, {cell}, get_json_object({LINE}, '$.hierarchy.rootId'))"
     beside = [name for name in columns if name in rows.columns]  # partition_by
     of_line = partial(id_of_line, LINE, columns, null_in_id, beside=beside)
-    dotted = T.StructType([T.StructField(name, T.StringType()) for name in columns if "." in name])
+    dotted = {name: T.StringType() for name in columns if "." in name}
+    if not dotted:
+        return of_line()
     # a name with a dot is that of a member, or the way to one
-    return f"coalesce({of_line(dotted)}, {of_line()})" if dotted else of_line()
+    of_member = of_line(struct_of(dotted))
+    return f"coalesce({of_member}, {of_line()})"
 
 
 def _goes(output: Target, area: str, rows: DataFrame, wanted: Wanted) -> str:
@@ -373,8 +386,11 @@ def find_wanted(
 def _with_columns(rows: DataFrame, columns: T.StructType) -> DataFrame:
     "Rows with null in those columns that other batches have."
     known = {name.lower() for name in rows.columns}
-    missing = {f.name: F.lit(None).cast(f.dataType) for f in columns if f.name.lower() not in known}
-    return rows.withColumns(missing) if missing else rows
+    for column in columns:
+        if column.name.lower() not in known:
+            nothing = F.lit(None).cast(column.dataType)
+            rows = rows.withColumn(column.name, nothing)
+    return rows
 
 
 def _wanted_where(output: Target, where: str) -> Wanted:
@@ -382,8 +398,11 @@ def _wanted_where(output: Target, where: str) -> Wanted:
     paths = output.files("events")
     if not paths and not output.table:
         return Wanted((), f"({where})")
-    stored = _read_rows(output, "events", paths)
-    rows = [_with_cells(output, r.withColumn("_dd_id", F.expr(_id_of(output, r)))) for r in stored]
+    rows = []
+    for stored in _read_rows(output, "events", paths):
+        event_id = F.expr(_id_of(output, stored))
+        with_id = stored.withColumn("_dd_id", event_id)
+        rows.append(_with_cells(output, with_id))
     ours = ("_metadata", "_row", "_dd_id", LINE)
     fields = {f.name.lower(): f for r in rows for f in r.schema if f.name not in ours}
     columns = T.StructType([*fields.values()])
