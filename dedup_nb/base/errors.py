@@ -351,10 +351,7 @@ class _NoBar:
 NO_BAR = _NoBar()
 
 
-def progress_bar(
-    total: int,
-    what: str,  # stands before the bar
-) -> Any:  # a bar of tqdm: update, set_description, close
+def progress_bar(total: int) -> Any:  # a bar of tqdm: update, set_description, close
     "Draw a bar on a terminal or in a notebook; nothing elsewhere, and nothing without tqdm."
     try:
         with warnings.catch_warnings():
@@ -364,4 +361,4 @@ def progress_bar(
     except ModuleNotFoundError:
         return NO_BAR
     disable = False if issubclass(tqdm, tqdm_notebook) else None  # None: unless it is a terminal
-    return tqdm(total=total, desc=what, leave=False, disable=disable)
+    return tqdm(total=total, leave=False, disable=disable)

@@ -12,12 +12,17 @@ import posixpath
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from io import TextIOWrapper
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.dataset import dataset
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -143,15 +148,21 @@ def _is_among(value: str, ids: Iterable[str]) -> str:
     return f"coalesce({value} in ({listed}), false)"
 
 
+def _words_and_others(ids: Iterable[str]) -> tuple[list[str], set[str]]:
+    "Ids of letters, digits, - and _, in small letters; the others, also as JSON writes them."
+    small = {i.lower() for i in ids}
+    plain = [i for i in small if re.fullmatch(_WORD, i)]
+    odd = small.difference(plain)
+    in_json = {json.dumps(i, ensure_ascii=False)[1:-1] for i in odd}
+    return sorted(plain), odd | in_json
+
+
 def _has_id_in_text(ids: Iterable[str]) -> str:
     """SQL: does the text of a bad row hold one of the ids? Upper and lower case are the same.
 
     An id of letters, digits, - and _ must stand there as a word; any other one may stand anywhere.
     """
-    small = {i.lower() for i in ids}
-    plain = sorted(i for i in small if re.fullmatch(_WORD, i))
-    odd = small.difference(plain)
-    odd |= {json.dumps(i, ensure_ascii=False)[1:-1] for i in odd}  # as JSON writes it
+    plain, odd = _words_and_others(ids)
     text = rf"lower(regexp_replace({LINE}, '\\\\+[a-z]', ' '))"  # a tab of a line is written as \t
     words = f"regexp_extract_all({text}, '{_WORD}', 0)"
     found = f"exists({words}, x -> {_is_among('x', plain)})"
@@ -166,7 +177,7 @@ def _has_id_in_text(ids: Iterable[str]) -> str:
 class Target:
     "An output to erase from, and what its commits list."
 
-    spark: SparkSession
+    spark: Any  # the session; None: Arrow looks for ids, and nothing can be taken out
     path: str
     note: Mapping[str, Any]  # what it was made with
     manifest: Manifest | None = None
@@ -204,6 +215,7 @@ def open_output(
     config: Config,  # output, manifest
     spark: SparkSession | None,
     forget: bool,  # are ids taken out of the manifest?
+    looks: bool = False,  # only, and without Spark
 ) -> Target:
     "Open an output. Raises `ConfigError` if no run has made it, `BusyError` if one is at work."
     if config.output is None:
@@ -213,8 +225,9 @@ def open_output(
         raise _nothing_to_forget()
     check_exists(memory, config.output)
     note = noted_output(path) or {}
-    with_delta = needs_delta(memory, Output(config.output, note.get("output_format", "parquet")))
-    spark = spark or get_spark(with_delta, addresses=(config.output, memory.path))
+    if not looks:
+        with_delta = needs_delta(memory, Output(config.output, note.get("output_format", "parquet")))
+        spark = spark or get_spark(with_delta, addresses=(config.output, memory.path))
     if "output_format" not in note:
         raise ConfigError(
             f"{path} is no output of a run: correct --output. dedup runs --output DIR lists batches."
@@ -364,6 +377,31 @@ def _goes(output: Target, area: str, rows: DataFrame, wanted: Wanted) -> str:
     return f"{itself} or {_is_among('dedup.kept_event_id', ids)}"  # copies of what goes, too
 
 
+# %% ../../nbs/07_operate/20_erase.ipynb #04116e82
+def _is_one_of(schema: pa.Schema, name: str, ids: pa.Array) -> pc.Expression:
+    "Is a column, or a field `a.b`, one of the ids? Raises `TypeError` for values that Spark makes a text of."
+    first, *inside = name.split(".")
+    kind = schema.field(first).type
+    is_text = bool(inside) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if not (is_text or pa.types.is_integer(kind)):
+        raise TypeError(f"{name} is {kind}")
+    return pc.field(first, *inside).cast("string").isin(ids)
+
+
+def _marked_rows(output: Target, path: str, *, names: Sequence[str], ids: Collection[str]) -> pa.Table:
+    "The rows of a Parquet file that have one of the ids in one of the columns, with what verdicts say."
+    fs, inner = filesystem(f"{output.path}/{path}")
+    rows = dataset(inner, filesystem=fs, format="parquet")
+    asked = pa.array(sorted(ids), pa.string())
+    there = rows.schema.names
+    where = _is_one_of(rows.schema, names[0], asked)
+    for name in names[1:]:
+        if name.split(".")[0] in there:
+            where = where | _is_one_of(rows.schema, name, asked)
+    told = [name for name in ("verdict", "new_event_id") if name in there]
+    return rows.to_table(columns=told or names[:1], filter=where)
+
+
 # %% ../../nbs/07_operate/20_erase.ipynb #f95c095d
 def find_wanted(
     output: Target,
@@ -376,9 +414,10 @@ def find_wanted(
     wanted = set(ids)
     if output.note.get("input_format") == "enriched_tsv":
         wanted |= {i.lower() for i in ids}
-    if paths := output.files("verdicts"):
-        renamed = _read_files(output, "verdicts", paths).where(_is_among("event_id", wanted))
-        wanted |= {r.new_event_id for r in renamed.select("new_event_id").distinct().collect()} - {None}
+    given = partial(_marked_rows, output, names=["event_id"], ids=frozenset(wanted))
+    with ThreadPoolExecutor(16) as pool:
+        for rows in pool.map(given, output.files("verdicts")):
+            wanted |= {*rows["new_event_id"].to_pylist()} - {None}
     return Wanted(tuple(sorted(wanted)))
 
 
@@ -508,6 +547,8 @@ def _ask(
 def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int, int]]:
     "File, or folder of a batch in a table; rows that go; how many of those are verdicts that renamed."
     paths = output.files(area)
+    if output.spark is None:
+        return _count_by_arrow(output, area, wanted)
     in_table = _storage_of(output, area) == "table"
     if not paths and not in_table:
         return []
@@ -525,6 +566,99 @@ def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int,
     if in_table:
         return [(f"events/batch_id={r.place}/", r.number, r.new) for r in found]
     return [(path_below(output.path, unquote(r.place)), r.number, r.new) for r in found]
+
+
+# %% ../../nbs/07_operate/20_erase.ipynb #624f94c1
+def _columns_of(output: Target, area: str) -> list[str]:
+    "The columns of Parquet files in which an id may stand."
+    [event_id] = output.note["event_id"]
+    kept = [event_id, ORIGINAL]
+    columns = {
+        "events": kept,
+        "dropped": [*kept, "dedup.kept_event_id"],
+        "verdicts": ["event_id", "new_event_id"],
+    }
+    return columns.get(area, ["event_id"])
+
+
+def _ids_in_line(output: Target, path: str) -> Callable[[str], Collection[str]]:
+    """How a line of kept events says its ids.
+
+    Asked of a line, raises what `json.loads` does, and `TypeError` for an id that is no text or whole number.
+    """
+    is_shredded = output.format == "shredded"
+    if is_shredded and f"/{events_folder(output.note['shred_layout'])}/" not in path:
+        return lambda line: [json.loads(line)["hierarchy"]["rootId"]]
+    if is_shredded or output.format == "enriched_tsv":
+        place = ([name for name, _ in ATOMIC] if is_shredded else NAMES).index("event_id")
+        return lambda line: line.split("\t", place + 1)[place : place + 1]
+    [event_id] = output.note["event_id"]
+    names = [event_id, ORIGINAL] if output.format == "json" else [event_id]
+
+    def in_members(line: str) -> list[str]:
+        row = json.loads(line)
+        values = [row[name] for name in names if row.get(name) is not None]
+        if not all(type(value) in (str, int) for value in values):
+            raise TypeError(values)
+        return [*map(str, values)]
+
+    return in_members
+
+
+def _text_has(ids: Iterable[str]) -> Callable[[str], bool]:
+    "What `_has_id_in_text` asks."
+    listed, odd = _words_and_others(ids)
+    plain = frozenset(listed)
+
+    def has_one(line: str) -> bool:
+        words = re.findall(_WORD, re.sub(r"\\+[a-z]", " ", line).lower())
+        return not plain.isdisjoint(words) or any(i in line.lower() for i in odd)
+
+    return has_one
+
+
+def _line_has(output: Target, path: str, ids: Iterable[str]) -> Callable[[str], bool]:
+    "Is a line of kept events of one of the ids?"
+    wanted, ids_in = frozenset(ids), _ids_in_line(output, path)
+    return lambda line: not wanted.isdisjoint(ids_in(line))
+
+
+# %% ../../nbs/07_operate/20_erase.ipynb #ab275d98
+def _count_in_file(output: Target, area: str, wanted: Wanted, path: str) -> tuple[str, int, int]:
+    "A file; rows that go; how many of those are verdicts that renamed."
+    if _storage_of(output, area) == "parquet":
+        rows = _marked_rows(output, path, names=_columns_of(output, area), ids=wanted.ids)
+        new = rows["verdict"].to_pylist().count("rename") if area == "verdicts" else 0
+        return path, rows.num_rows, new
+    goes = _text_has(wanted.ids) if area == "bad" else _line_has(output, path, wanted.ids)
+    number = 0
+    fs, inner = filesystem(f"{output.path}/{path}")
+    with fs.open_input_stream(inner) as file:
+        for line in TextIOWrapper(file, "utf-8", newline="\n"):
+            number += goes(line.removesuffix("\n"))
+    return path, number, 0
+
+
+def _count_by_arrow(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int, int]]:
+    "What `_count_in` counts, for ids."
+    count = partial(_count_in_file, output, area, wanted)
+    with ThreadPoolExecutor(16) as pool:
+        return [found for found in pool.map(count, output.files(area)) if found[1]]
+
+
+def _look(config: Config, ids: Sequence[str], forget: bool) -> tuple[Target, Wanted, Traces] | None:
+    "Look for ids without Spark; None where it must tell. Raises what `open_output` does."
+    try:
+        output = open_output(config, None, forget, looks=True)
+        [event_id] = output.note["event_id"]
+        if output.table or "." in event_id:
+            return None
+        wanted = find_wanted(output, ids, None)
+        return output, wanted, find_traces(output, wanted)
+    except (ConfigError, BusyError):
+        raise
+    except Exception:  # several columns, another type, a manifest that needs Spark
+        return None
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #184e4301
@@ -869,6 +1003,23 @@ def _erasure_in_words(output: Target, proof: _Proof, forget: bool, killed: Seque
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #b64d5c4f
+def _open_proofs(output: Target) -> list[_Proof]:
+    "Of requests that are not finished."
+    return [proof for proof in erasures(output.path) if _OPEN in proof]
+
+
+def _reply(output: Target, proof: _Proof, forget: bool, killed: Sequence[_Proof]) -> Reply:
+    data = {
+        "rows": proof["rows"],
+        "batches": sorted(proof["batches"]),
+        "ids": len(proof["ids_sha256"]),
+        "done": proof.get("done", False),
+        "proof": _path_of(proof) if "number" in proof else None,
+        "keys_removed": proof.get("keys_removed"),
+    }
+    return Reply("\n".join(_erasure_in_words(output, proof, forget, killed)), data)
+
+
 def _prove(
     output: Target,
     request: str,
@@ -909,23 +1060,18 @@ def erase(
     """
     asked = asked_ids(event_id, ids, where)
     request = sha256_of(json.dumps([sorted(asked), where]))
+    if not (yes or spark or where) and (looked := _look(config, asked, forget)):
+        output, wanted, found = looked
+        return _reply(output, _proof_of(wanted, found), forget, _open_proofs(output))
     output = open_output(config, spark, forget)
     with temporary_conf(output.spark, {**TUNED.get(output.format, {}), **_FOLDERS_AS_TEXT}):
         if yes:
             _check_alone(output)
-        killed = [proof for proof in erasures(output.path) if _OPEN in proof]
+        killed = _open_proofs(output)
         if yes:
             killed = [_finish_killed(output, p, forget and p["request"] == request) for p in killed]
             output = _read_again(output)
         wanted = find_wanted(output, asked, where)
         found = find_traces(output, wanted)
         proof = _prove(output, request, wanted, found, killed, forget) if yes else _proof_of(wanted, found)
-    data = {
-        "rows": proof["rows"],
-        "batches": sorted(proof["batches"]),
-        "ids": len(proof["ids_sha256"]),
-        "done": proof.get("done", False),
-        "proof": _path_of(proof) if "number" in proof else None,
-        "keys_removed": proof.get("keys_removed"),
-    }
-    return Reply("\n".join(_erasure_in_words(output, proof, forget, killed)), data)
+    return _reply(output, proof, forget, killed)

@@ -68,7 +68,6 @@ from dedup_nb.base.errors import (
     ConfigError,
     InputError,
     did_you_mean,
-    progress_bar,
     said,
     utc_now,
 )
@@ -508,6 +507,7 @@ class Job:
     options: RunOptions = RunOptions()
     hint: str | None = None  # what to say of the session
     note: OutputNote | None = None  # of the output, for the first commit; None: it is as it should be
+    bar: Any = NO_BAR  # over all batches, for people who watch
 
     @property
     def stream(self) -> Stream | None:
@@ -615,29 +615,24 @@ def stages_of(job: Job) -> list[str]:
 
 
 class Progress:
-    "Log one line as each stage ends, keep the times, and show a bar meanwhile."
+    "Log one line as each stage of a batch ends, keep the times, and move a bar."
 
     def __init__(
         self,
         stages: Sequence[str],  # their names, in order
         what: str = "",  # stands before the bar: the batch
         *,
+        bar: Any = NO_BAR,  # a step for each stage of each batch
         quiet: bool = False,  # a batch of a stream has one line, said by the stream
     ) -> None:
         self.stages = stages
         self.what = what
+        self._bar = bar
         self.level = logging.DEBUG if quiet else logging.INFO
         self.seconds: dict[str, float] = {}
         self.started_at = utc_now()
         self._since = time.monotonic()
-
-    def __enter__(self) -> "Progress":
-        self._bar = NO_BAR if self.level == logging.DEBUG else progress_bar(len(self.stages), self.what)
-        self._bar.set_description(f"{self.what} {self.stages[0]}")
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._bar.close()
+        bar.set_description(f"{what} {stages[0]}")
 
     def done(self, stage: str, what: str) -> None:
         "Close a stage: `3 of 7 natural: 20 000 in, 180 dropped (0.9 % of them), 4.1 s`."

@@ -284,9 +284,9 @@ def _carry(
 def process(job: Job, batch: Batch) -> dict[str, Any]:  # its metrics
     "Take one batch through all stages, and commit it."
     attempt = Attempt.new(job.output, batch.batch_id)
-    progress = Progress(stages_of(job), batch.batch_id, quiet=job.stream is not None)
+    progress = Progress(stages_of(job), batch.batch_id, bar=job.bar, quiet=job.stream is not None)
     _LOG.log(progress.level, "batch %s", batch.batch_id)
-    with progress, _undo_on_failure(job, batch, attempt):
+    with _undo_on_failure(job, batch, attempt):
         job = job.agreed()
         before = _read_commit(job, batch.batch_id)
         why = why_not_arrow(job, batch, attempt)
@@ -441,16 +441,16 @@ def _check_streams(job: Job) -> None:
 def _process_all(job: Job, todo: _Todo) -> Summary:
     "One batch after the other; what is to be said of the others comes first."
     note = check_output(job.output, made_with(job.places, job.recipe), job.places.memory)
-    job, done = replace(job, note=note), []
+    steps = len(todo.batches) * len(stages_of(job))
+    bar = progress_bar(steps) if steps and not job.stream else NO_BAR
+    job, done = replace(job, note=note, bar=bar), []
     notes = [*todo.notes, job.hint] if job.hint else todo.notes
-    bar = progress_bar(len(todo.batches), "batches") if len(todo.batches) > 1 else NO_BAR
     try:
         for line in (*notes, *todo.troubles):
             _LOG.log(logging.DEBUG if job.stream else logging.INFO, line)
         for batch in todo.batches:
             done.append(process(job, batch))
             job = replace(job, note=None)
-            bar.update()
         return Summary(done, job.output, notes, todo.troubles)
     finally:
         bar.close()

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from runs import (
 from dedup_nb import Config, run
 from dedup_nb.base.config import ManifestSettings
 from dedup_nb.base.errors import BusyError, ConfigError
-from dedup_nb.base.storage import read_json
+from dedup_nb.base.storage import read_json, write_text
 from dedup_nb.dynamodb.store import DynamoStore
 from dedup_nb.dynamodb.table import Table
 from dedup_nb.operate.erase import _rewrite_reports, asked_ids, erase
@@ -240,6 +241,34 @@ def test_bad_rows_go_by_their_text(spark, loaded, tmp_path):
     assert told.data["rows"] == {"bad": 1}
 
 
+def assert_looked_without_spark(monkeypatch, config, spark, *ids):
+    "The same is said whether Spark looks or not."
+    asked = dict(ids=listed_in(config, *ids))
+    with monkeypatch.context() as without:
+        without.setattr("dedup_nb.operate.erase.get_spark", lambda *a, **k: pytest.fail("Spark was asked"))
+        found = erase(config, **asked)
+    assert found == erase(config, spark, **asked) and found.data["rows"]
+    return found.data["rows"]
+
+
+def test_what_would_go_is_said_without_spark(spark, loaded, tmp_path, monkeypatch):
+    look = partial(assert_looked_without_spark, monkeypatch)
+    assert look(loaded, spark, "a").keys() == {"events", "dropped", "verdicts"}
+    assert look(loaded, spark, "8", "n'8") == {"bad": 1}
+    write_text(
+        f"{tmp_path}/in/b/rows.json", '{"k": 7, "j": 1}\n{"k": 7, "j": 2}\n{"k": "x/7 y", "j": null}\n'
+    )
+    rows = dict(input=f"{tmp_path}/in", input_format="json", manifest="none", batch_pattern="*")
+    for form in ("parquet", "json"):
+        one = Config(output=f"{tmp_path}/{form}", output_format=form, event_id="k", **rows)
+        run(one, spark)
+        assert look(one, spark, "7", "X/7 Y").keys() == {"events", "dropped", "verdicts"}
+    several = Config(output=f"{tmp_path}/two", event_id=["k", "j"], synthetic="off", **rows)
+    run(several, spark)
+    with pytest.raises(pytest.fail.Exception, match="Spark was asked"):
+        look(several, spark, "7")
+
+
 def test_ids_of_a_file_are_read_behind_a_mark(tmp_path):
     (tmp_path / "ids").write_bytes("a\r\nb\r\n".encode("utf-8-sig"))
     assert asked_ids(None, str(tmp_path / "ids"), None) == ["a", "b"]
@@ -394,7 +423,7 @@ FORMATS = ["delta", "json", "enriched_tsv", "shredded", "wide_row"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("output_format", FORMATS)
-def test_every_output_format(spark, tmp_path, output_format):
+def test_every_output_format(spark, tmp_path, monkeypatch, output_format):
     more = dict(input=str(ROOT / "data_samples"), output=str(tmp_path / "out"), output_format=output_format)
     asked = Config(**more)
     run(asked, spark)
@@ -403,6 +432,8 @@ def test_every_output_format(spark, tmp_path, output_format):
     )
     event_id = rows.orderBy("event_id").first().event_id
     known = [r.new_event_id for r in rows.where(f"event_id = '{event_id}'").collect()]
+    if output_format != "delta":
+        assert_looked_without_spark(monkeypatch, asked, spark, event_id.upper())
     done = erase(asked, spark, event_id=event_id.upper(), yes=True)
     assert done.data["rows"]["events"] >= 1 + len(known)
     texts = [

@@ -1,8 +1,8 @@
 """Run at scale what the project promises, and print one table: python evidence.py [SHARE].
 
-SHARE of 1 (the default) takes some hours: all recorded cases of other tools, 200 kills on each manifest,
-100,000 broken lines, 500 combinations of settings, 500 small batches. 0.01 is a try. Ends with 1 if anything
-is wrong.
+SHARE of 1 (the default) takes some hours: all recorded cases of other tools, 2,000 merge cases, every
+schedule of two runs, 200 kills on each manifest, 100,000 broken lines, 500 combinations of settings, 500
+small batches. 0.01 is a try. Ends with 1 if anything is wrong.
 """
 
 import gzip
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import soak
 from conftest import CONFORMANCE
+from merge_cases import CASES
 from runs import SAMPLES, write
 
 from dedup_nb import Config, run
@@ -31,29 +32,36 @@ ROOT = HERE.parents[1]
 SEED = 20261124
 
 
-def recorded(base, share):
-    "Cases that other tools' own tests hold, row by row."
-    words = "recorded or conformance or documented or peers"
-    files = ["formats", "merges", "pipeline/test_run.py", "streams/test_deduper.py"]
+def tested(base, files, words=""):
+    "Run tests: how many ran, how many were skipped, how many failed."
     report = base / "junit.xml"
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-n",
-        "0",
-        "-k",
-        words,
-        "-m",
-        "",
-        f"--junitxml={report}",
-    ]
-    subprocess.run([*command, *(str(ROOT / "tests" / f) for f in files)], capture_output=True, cwd=ROOT)
+    options = ["-n", "0", "-m", "", "-k", words, f"--junitxml={report}"]
+    command = [sys.executable, "-m", "pytest", *options, *(str(ROOT / "tests" / f) for f in files)]
+    subprocess.run(command, capture_output=True, cwd=ROOT)
     found = ET.parse(report).getroot().find("testsuite").attrib
     tests, skipped = int(found["tests"]), int(found["skipped"])
     wrong = int(found["failures"]) + int(found["errors"]) + (tests == skipped)
+    return tests - skipped, skipped, wrong
+
+
+def recorded(base, share):
+    "Cases that other tools' own tests hold, row by row."
+    files = ["formats", "merges", "pipeline/test_run.py", "streams/test_deduper.py"]
+    ran, skipped, wrong = tested(base, files, "recorded or conformance or documented or peers")
     inputs = len(list(CONFORMANCE.rglob("*.json")) + list(CONFORMANCE.rglob("input.*")))
-    return f"{tests - skipped} tests on {inputs} files, {skipped} skipped", wrong
+    return f"{ran} tests on {inputs} files, {skipped} skipped", wrong
+
+
+def interleaved(base, share):
+    "Two runs at once, call by call, with one fault anywhere, on a ledger and on claims."
+    ran, _, wrong = tested(base, ["laws/test_interleavings.py", "laws/test_claim_interleavings.py"])
+    return f"every schedule, in {ran} tests", wrong
+
+
+def merged(base, share):
+    "Generated inserts, merged here and there, against a reference in plain Python."
+    ran, _, wrong = tested(base, ["merges/test_generated_merges.py"])
+    return f"{ran * CASES:,} cases of {ran} engines", wrong
 
 
 def kills_lake(base, share):
@@ -228,6 +236,8 @@ def small(base, share):
 
 PARTS = {
     "Recorded cases of other tools": recorded,
+    "Merge engines, generated cases": merged,
+    "Two runs at once, with one fault": interleaved,
     "Killed, with the lake manifest": kills_lake,
     "Killed, with the DynamoDB manifest": kills_dynamodb,
     "Broken lines": fuzzed,
