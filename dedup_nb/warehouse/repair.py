@@ -244,10 +244,9 @@ def _change_table(change: TableChange, note: str) -> Row:
     "Change the table, unless that is done; the commit. Raises `BusyError` if the table changed since."
     table, where = change.table, change.where
     commit = table.done(note, change.version) or _replace_rows(change, note)
-    gone = _metric(commit, "numDeletedRows")
+    # Delta tells no number where no file was written, nor of files without statistics
+    gone = _metric(commit, "numDeletedRows") or table.at(commit.readVersion).where(where).count()
     added = _metric(commit, "numOutputRows") - _metric(commit, "numCopiedRows")
-    if "numDeletedRows" not in commit.operationMetrics:  # Delta tells none where no file was written
-        gone, added = table.at(commit.readVersion).where(where).count(), 0
     seen = change.staying + change.leaving
     if gone < seen or added != change.staying:
         raise BusyError(

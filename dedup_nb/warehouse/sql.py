@@ -107,6 +107,7 @@ class Dialect:
     row: str = ""  # a whole row as one value, where rows may come between two statements
     transaction: bool = True  # does one hold several tables?
     makes: str = "all"  # which tables can be made within one: all, temporary, none
+    warning: str = ""  # for those who run the script
 
 
 # the same text in every session
@@ -115,11 +116,20 @@ _JSON = (
     "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\"))"
 )
 
+# else what comes after a statement that fails would be done and committed
+_ABORTS = "ALTER SESSION SET TRANSACTION_ABORT_ON_ERROR = TRUE;\nBEGIN TRANSACTION"
+_INGESTED = (
+    "Where a table is partitioned by the time of ingestion, rows of a repeated id that stay go to the "
+    "partition of today, and count as new for its expiry."
+)
+
 DIALECTS = {
     "redshift": Dialect("Amazon Redshift", "JSON_SERIALIZE({})", like=True),
     "postgres": Dialect("PostgreSQL", begin="BEGIN ISOLATION LEVEL REPEATABLE READ", like=True),
-    "snowflake": Dialect("Snowflake", "TO_JSON({})", begin="BEGIN TRANSACTION", row="HASH({})", makes="none"),
-    "bigquery": Dialect("BigQuery", "TO_JSON_STRING({})", begin="BEGIN TRANSACTION", makes="temporary"),
+    "snowflake": Dialect("Snowflake", "TO_JSON({})", begin=_ABORTS, row="HASH({})", makes="none"),
+    "bigquery": Dialect(
+        "BigQuery", "TO_JSON_STRING({})", begin="BEGIN TRANSACTION", makes="temporary", warning=_INGESTED
+    ),
     "databricks": Dialect("Databricks", "TO_JSON({})", row=_JSON, transaction=False),
     "duckdb": Dialect("DuckDB", begin="BEGIN TRANSACTION"),
 }
@@ -445,7 +455,8 @@ _ENTITIES = (
 _AGAIN = "A second run changes nothing. A run that ends before COMMIT has changed nothing: run it again."
 _NO_TRANSACTION = (
     "Databricks has no transaction over several tables. So what leaves is noted first, and each table is "
-    "then changed by one MERGE. If the script is cut off, run it again: it goes on with what it had decided. "
+    "then changed by one MERGE. Stop at the first statement that fails: what comes after it relies on it. If "
+    "the script is cut off, run it again: it goes on with what it had decided. "
     "dedup repair does the same with more checks."
 )
 _SEEN = (
@@ -475,8 +486,8 @@ def _describe(events: SqlTable, entities: Sequence[SqlTable], keys: Keys, model:
     if entities:
         paragraphs.append(_ENTITIES)
     paragraphs += ["", _AGAIN if dialect.transaction else _NO_TRANSACTION]
-    if dialect.row:
-        paragraphs.append(_SEEN)
+    paragraphs += [_SEEN] if dialect.row else []
+    paragraphs += [dialect.warning] if dialect.warning else []
     words = {
         "id": f"({', '.join(keys.id)})" if several else keys.id[0],
         "first": f"the first by {order}, then by all columns" if order else "the first by all columns",

@@ -47,7 +47,8 @@ class Translated(Duck):
             return super().run(sql)
         sql = re.sub(r",\s+MAP\('timeZone'[^)]*\)", "", sql)  # DuckDB's to_json has no options
         for tree in parsed(sql, self.dialect):
-            if not list(tree.find_all(sqlglot.exp.LikeProperty)):  # that table is there
+            # a table that is like another is there, and settings of a session are others here
+            if not (isinstance(tree, sqlglot.exp.Alter) or list(tree.find_all(sqlglot.exp.LikeProperty))):
                 super().run(tree.sql("duckdb").replace("(MAX)", ""))
 
 

@@ -24,6 +24,7 @@ from runs import SAMPLES, heard
 
 from dedup_nb import Config, deduplicate, run
 from dedup_nb.base.errors import ConfigError, FormatError, InputError, MissingColumnError, MissingInputError
+from dedup_nb.base.spark import temporary_conf
 from dedup_nb.cli import main
 from dedup_nb.formats.delta import Delta
 from dedup_nb.formats.enriched import NAMES
@@ -285,6 +286,14 @@ def test_many_ids_are_written_with_the_whole_table(spark, tmp_path, monkeypatch)
     done = repaired(spark, path, None, entities)
     assert numbers_in(spark, path) == [1, 3, 5, 7, 8] and links_in(spark, f"{tmp_path}/link") == STAYING
     assert done.counts == dict(before=10, without_id=0, left=5, renamed=0, after=5)
+
+
+@pytest.mark.slow
+def test_a_table_whose_files_have_no_statistics_is_repaired_whole(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr("dedup_nb.warehouse.repair._MANY", 1)
+    with temporary_conf(spark, {"spark.databricks.delta.stats.collect": "false"}):
+        path = table_made(spark, tmp_path)
+    assert repaired(spark, path).counts["left"] == 4 and numbers_in(spark, path) == [1, 3, 5, 8]
 
 
 @pytest.mark.slow

@@ -424,6 +424,12 @@ def test_a_script_is_understood_in_its_dialect(dialect, model):
     assert again == trees
 
 
+def test_snowflake_goes_on_after_no_error():
+    script = warehouse_sql("snowflake", "atomic.events")
+    aborts = "\nALTER SESSION SET TRANSACTION_ABORT_ON_ERROR = TRUE;\nBEGIN TRANSACTION;\n"
+    assert script.count(aborts) == 1 and script.index(aborts) < script.index("\nDELETE ")
+
+
 @pytest.mark.parametrize("dialect", ["redshift", "snowflake", "bigquery", "databricks"])
 def test_in_every_dialect_a_script_says_the_same(dialect):
     # what cannot run here is translated: the ways of each dialect stay
