@@ -16,6 +16,7 @@ __all__ = [
     "FormatError",
     "MissingColumnError",
     "AccessError",
+    "UnreachableError",
     "OutputError",
     "ConservationError",
     "AlarmError",
@@ -54,7 +55,10 @@ from urllib.parse import quote_plus
 # %% ../../nbs/base/10_errors.ipynb #6cbb10ae
 _SECRETS: set[str] = set()  # values that were given as secrets
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
-_USER_INFO = re.compile(r"(?<=://)[^/\s]*@")
+_OF_AZURE = (
+    r"(?<!\babfs://)(?<!\babfss://)(?<!\bwasb://)(?<!\bwasbs://)"  # there the container is before the @
+)
+_USER_INFO = re.compile(rf"(?<=://){_OF_AZURE}[^/\s]*@")
 _KEY_ID = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{8,}\b")
 
 
@@ -120,6 +124,12 @@ class AccessError(DedupError):
     "A store that refuses, or is not where the settings say."
 
     exit_code = 2
+
+
+class UnreachableError(AccessError):
+    "A store that is not reached just now, or keys that are over: the same command may do later."
+
+    exit_code = 1
 
 
 class OutputError(DedupError):

@@ -40,6 +40,8 @@ def own_secrets(monkeypatch, tmp_path):
         ("http://me@host and https://u:p@other", "http://***@host and https://***@other"),
         ("http://me:p@ss@host:8000", "http://***@host:8000"),
         ("http://me:pa%2Fss@host/a@b", "http://***@host/a@b"),
+        ("abfss://events@acct.net/x, wasbs://c@a", "abfss://events@acct.net/x, wasbs://c@a"),
+        ("xabfs://me:pass@host", "xabfs://***@host"),
         ("key AKIAIOSFODNN7EXAMPLE is unknown", "key *** is unknown"),
         ("(ASIAIOSFODNN7EXAMPLE)", "(***)"),
         ("'AccessKeyId': 'AKIAIOSFODNN7EXAMPLE'", "'AccessKeyId': '***'"),
