@@ -177,9 +177,15 @@ def _add_command(commands: Any, name: str) -> None:  # to what `add_subparsers` 
         _add_settings(parser, command.settings)
 
 
+def _show(answer: object) -> None:
+    "Print what was asked for; whoever reads may have seen enough, as head has."
+    with suppress(BrokenPipeError):
+        print(answer)
+
+
 def _answer(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0) -> int:
     "Print the result, for programs or for people."
-    print(json.dumps(numbers) if args.json else words)
+    _show(json.dumps(numbers) if args.json else words)
     return code
 
 
@@ -230,7 +236,7 @@ def _backfill(args: argparse.Namespace) -> int:
 
     done = backfill(_load_config(args), force=args.force)
     if args.json:
-        print(json.dumps(done))
+        _show(json.dumps(done))
     return 1 if done.troubles else 0
 
 
@@ -590,7 +596,7 @@ def _iam(args: argparse.Namespace) -> int:
             "A policy is for one table, dedup iam --table NAME [--for run|create], or for addresses on S3, "
             "dedup iam --for s3 --input s3://... --output s3://..."
         )
-    print(json.dumps(policy, indent=1))
+    _show(json.dumps(policy, indent=1))
     return 0
 
 
@@ -599,7 +605,7 @@ def _prepare(args: argparse.Namespace) -> int:
     "Fetch what Spark needs and write Java's classes down, once: later starts are quick."
     from dedup_nb.tools.prepare import prepare
 
-    print(prepare())
+    _show(prepare())
     return 0
 
 
@@ -735,8 +741,6 @@ def _exit_code(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
                 return _do(args)
         except KeyboardInterrupt:
             return _report_stop()
-        except BrokenPipeError:
-            return 0
         except Exception as wrong:
             return _report_stop() if was_stopped() else _report(wrong, words)
 

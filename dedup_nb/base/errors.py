@@ -44,9 +44,10 @@ __all__ = [
 import logging
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from difflib import get_close_matches
 from typing import Any, TextIO, overload
@@ -323,11 +324,19 @@ class _Printed(logging.Handler):
         self.file = file
 
     def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        # whoever reads may stop, as head does, and the work goes on; a closed file raises ValueError
+        with suppress(BrokenPipeError, ValueError):
+            self._print(line)
+
+    def _print(self, line: str) -> None:
         try:
             from tqdm import tqdm
         except ModuleNotFoundError:
-            return print(record.getMessage(), file=self.file, flush=True)
-        tqdm.write(record.getMessage(), file=self.file)
+            return print(line, file=self.file, flush=True)
+        tqdm.write(line, file=self.file)
+        if file := self.file or sys.stdout:  # without one there is nothing to say it to
+            file.flush()  # or a container shows the lines at the end
 
 
 @contextmanager

@@ -65,6 +65,20 @@ def test_a_notebook_shows_the_sentence_and_no_trace(tmp_path):
     assert shown.returncode == 1 and shown.stdout.strip() == "ConfigError: Unknown setting outptu."
 
 
+def test_a_line_is_seen_while_the_work_lasts(tmp_path):
+    code = """if True:
+        import logging, os, sys
+        from dedup_nb.base.errors import lines_shown
+        with lines_shown():
+            logging.getLogger("dedup_nb.x").info("batch 1")
+            sys.stdout, seen = None, sys.stdout
+            logging.getLogger("dedup_nb.x").info("said to nobody")
+            os._exit(0)  # as a killed pod: what is not flushed is lost"""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    shown = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert shown.stdout == "batch 1\n" and shown.stderr == "" and shown.returncode == 0
+
+
 ENDPOINT = "http://me:geheim@host:8000"
 
 
