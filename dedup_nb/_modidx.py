@@ -134,6 +134,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'dedup_nb.base.config._from_file': ('base/config.html#_from_file', 'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config._gather': ('base/config.html#_gather', 'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config._is_time': ('base/config.html#_is_time', 'dedup_nb/base/config.py'),
+                                      'dedup_nb.base.config._no_text': ('base/config.html#_no_text', 'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config._of_batches': ('base/config.html#_of_batches', 'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config._of_decisions': ('base/config.html#_of_decisions', 'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config._of_input': ('base/config.html#_of_input', 'dedup_nb/base/config.py'),

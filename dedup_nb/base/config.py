@@ -592,13 +592,23 @@ def _from_file(profile: str | None, settings_file: str | None) -> _Found:
 
 
 # %% ../../nbs/base/20_config.ipynb #d910307f
+_NAMES_OF_BATCHES = ("batch_id", "since", "until", "skip_batches")
+
+
+def _no_text(name: str, value: Any) -> Iterator[str]:
+    "papermill's -p makes numbers of names: 2026_11_20 is 20261120 then, and 007 is 7."
+    for one in value if isinstance(value, (list, tuple)) else [value]:
+        if isinstance(one, (int, float)):
+            yield f"{name} is the number {one}, and batches have names: pass it as text, -r {name} 2026_11_20."
+
+
 def parameters_in(
     namespace: Mapping[str, Any],  # the notebook's `globals()`
 ) -> dict[str, Any]:  # what was set: for `Config.load(**parameters)`
     """Take the settings, and `profile`, that are set in a notebook.
 
     Any other plain value is taken along, for `Config.load` to refuse. Raises `ConfigError` for keys
-    that were typed into it.
+    that were typed into it, and for numbers where a batch is named.
     """
     typed = namespace.get("duplicate_storage_config")
     if isinstance(typed, str) and not os.path.isfile(typed):
@@ -609,7 +619,9 @@ def parameters_in(
         )
     plain = (str, int, float, bool, list, tuple)
     own = {n: v for n, v in namespace.items() if not n.startswith("_") and n not in ("In", "Out")}
-    return {name: value for name, value in own.items() if isinstance(value, plain)}
+    found = {name: value for name, value in own.items() if isinstance(value, plain)}
+    _refuse([words for name in _NAMES_OF_BATCHES for words in _no_text(name, found.get(name))])
+    return found
 
 
 # %% ../../nbs/base/20_config.ipynb #36a27c66
