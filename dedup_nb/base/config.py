@@ -551,8 +551,12 @@ def _from_call(parameters: Mapping[str, Any]) -> _Found:
     return {name: (value, "parameter") for name, value in parameters.items() if value is not None}
 
 
+# Kubernetes tells each pod of services by such names, and one may be called dedup-ui
+_OF_SERVICES = "(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_[0-9]+_.*)?)"
+
+
 def _from_environment() -> _Found:
-    others = re.compile("DEDUP_(PROFILE|SETTINGS|TEST_.*)")
+    others = re.compile(f"DEDUP_(PROFILE|SETTINGS|TEST_.*|{_OF_SERVICES})")
     names = [n for n in os.environ if n.startswith("DEDUP_") and not others.fullmatch(n)]
     return {n[6:].lower(): (os.environ[n], n) for n in names if os.environ[n].strip()}
 
@@ -575,7 +579,7 @@ def _from_file(profile: str | None, settings_file: str | None) -> _Found:
         return {}
     parser = configparser.ConfigParser(interpolation=None)
     try:
-        parser.read_string(path.read_text(encoding="utf-8"), source=path.name)
+        parser.read_string(path.read_text(encoding="utf-8-sig"), source=path.name)
     except (configparser.Error, UnicodeDecodeError) as wrong:
         raise ConfigError(f"{path.name} is not a settings file: {wrong}. Fix that line.") from None
     except OSError as wrong:

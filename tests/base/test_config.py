@@ -71,6 +71,21 @@ def test_file_and_profile_may_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("DEDUP_TEST_DYNAMODB_ENDPOINT", "of the test suite, no setting")
     monkeypatch.setenv("DEDUP_SYNTHETIC", " ")  # unset
     assert Config.load().retention_days == 7
+    Path("mine.ini").write_text("\ufeff[night]\nretention_days = 8\n")  # as editors on Windows begin a file
+    assert Config.load().retention_days == 8
+
+
+def test_services_of_kubernetes_are_no_settings(monkeypatch):
+    names = (
+        "SERVICE_HOST SERVICE_PORT SERVICE_PORT_HTTP PORT PORT_80_TCP PORT_80_TCP_ADDR PORT_80_TCP_PROTO "
+        "UI_SVC_SERVICE_HOST UI_SVC_PORT UI_SVC_PORT_80_TCP"
+    ).split()
+    for name in names:
+        monkeypatch.setenv(f"DEDUP_{name}", "tcp://10.0.0.1:80")
+    assert Config.load().chosen() == {}
+    monkeypatch.setenv("DEDUP_PORTS", "80")
+    with pytest.raises(ConfigError, match="Unknown setting 'ports'"):
+        Config.load()
 
 
 def test_parameters_alone_look_at_no_file_and_no_environment(monkeypatch):
