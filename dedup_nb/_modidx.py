@@ -335,6 +335,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                               'dedup_nb.cli._forget': ('cli.html#_forget', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._iam': ('cli.html#_iam', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._is_no_cut_call': ('cli.html#_is_no_cut_call', 'dedup_nb/cli.py'),
+                              'dedup_nb.cli._keep_secret_what_is_typed': ('cli.html#_keep_secret_what_is_typed', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._knowing_of_stops': ('cli.html#_knowing_of_stops', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._list': ('cli.html#_list', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._load_config': ('cli.html#_load_config', 'dedup_nb/cli.py'),

@@ -29,6 +29,7 @@ from dedup_nb.base.errors import (
     DedupError,
     MissingColumnError,
     did_you_mean,
+    keep_secret,
     lines_shown,
     masked,
 )
@@ -629,8 +630,18 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _keep_secret_what_is_typed(words: Sequence[str]) -> None:
+    "Snowplow's configuration may be typed as text, keys and all: show it nowhere. The name of a file may be."
+    flag = re.compile("(--set=)?(--)?duplicate[-_]storage[-_]config(=(?P<typed>.*))?", re.DOTALL)
+    for word, following in zip(words, [*words[1:], ""]):
+        if found := flag.fullmatch(word):
+            typed = found["typed"] or following
+            keep_secret(None if typed.startswith("-") or os.path.isfile(typed) else typed)
+
+
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     "The arguments, and as `do` what does the command. Raises `ConfigError` that names the nearest word."
+    _keep_secret_what_is_typed(words)
     parser = make_parser()
     commands = parser.get_default("commands")
     if words and not words[0].startswith("-") and words[0] not in commands:
@@ -653,7 +664,7 @@ def _unknown_argument(parser: argparse.ArgumentParser, word: str) -> ConfigError
         return ConfigError(f"{parser.prog} takes no {flag}: leave it out. {helps}")
     usage, *_ = parser.format_usage().partition("[--profile")  # flags of its own, then those of all commands
     hint = did_you_mean(flag, re.findall(r"--[\w-]+", usage))
-    return ConfigError(f"Unknown argument {word}.{hint} {helps}")
+    return ConfigError(f"Unknown argument {flag}.{hint} {helps}")
 
 
 # %% ../nbs/90_cli.ipynb #8b1334f0
