@@ -137,6 +137,7 @@ def test_help_of_run_shows_every_setting_in_its_group(capsys):
         ("forget b --force --output out", "Unknown argument --force. dedup forget --help"),
         ("runs --synthetic off", "dedup runs takes no --synthetic"),
         ("run events", "Unknown argument events."),
+        ("run --duplicate-storage-confg=eyJrZXkiOiAxfQ", "Unknown argument --duplicate-storage-confg. Did"),
         ("run --set synthetic", "--set synthetic: wanted --set name=value, with a value."),
         ("run --set input=", "--set input=: wanted --set name=value, with a value."),
         ("run --set synthetc=off", "Did you mean synthetic?"),
@@ -483,9 +484,33 @@ print("lost")
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, "1\n"), done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run --input in --duplicate-storage-config TYPED",
+        "run --input in --duplicate-storage-config=TYPED",
+        "run --input in --set duplicate_storage_config=TYPED",
+        "run --input in --set=duplicate-storage-config=TYPED",
+    ],
+)
+def test_a_configuration_that_is_typed_is_shown_nowhere(words, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise errors.MissingColumnError("no event_id")
+
+    monkeypatch.setattr(errors, "_SECRETS", set())
+    monkeypatch.setattr(errors.MissingColumnError, "likely", {"event_id": "id"})
+    monkeypatch.setattr("dedup_nb.pipeline.run.run", fail)
+    typed = "eyJzZWNyZXQiOiAid0phbHIifQ=="
+    assert exit_code(words.replace("TYPED", typed)) == 2
+    said = capsys.readouterr().err
+    assert "Try:" in said and "--event-id id" in said and typed not in said
+    Path("keys.json").write_text("{}")
+    assert exit_code(words.replace("TYPED", "keys.json")) == 2 and "keys.json" in capsys.readouterr().err
+
+
 def test_a_machine_without_java_is_told_so_in_one_line():
     Path("in").mkdir()
     Path("in/a").write_text('{"event_id": "a"}')
     done = apart("run", "--input", "in", "--output", "out", **NO_SPARK)
     [line] = done.stderr.splitlines()
-    assert done.returncode == 2 and "needs Java 17 or later; found: none (/nowhere/bin/java)" in line
+    assert done.returncode == 2 and "needs Java 17 or 21; found: none (/nowhere/bin/java)" in line

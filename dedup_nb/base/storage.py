@@ -64,6 +64,7 @@ from dedup_nb.base.errors import (
     OutputError,
     UnreachableError,
     did_you_mean,
+    first_line,
     keep_secret,
     start_with,
 )
@@ -72,6 +73,10 @@ from dedup_nb.base.errors import (
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 _VOLUME = re.compile("^(dbfs:/+|/dbfs/)(?=Volumes/)")  # so Spark on Databricks says /Volumes/...
 _SCHEMES = ("file", "s3", "s3a", "s3n", "gs", "hdfs", "abfs", "abfss", "dbfs")
+_FOR_HDFS = (
+    "Python reads HDFS by libhdfs: set JAVA_HOME, HADOOP_HOME and CLASSPATH=$(hadoop classpath --glob), and "
+    "check the address"
+)
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -90,7 +95,7 @@ def absolute(path: str) -> str:
     scheme, rest = _split(path)
     if scheme in ("", "file"):
         return ("file://" if scheme else "") + _local(rest)
-    return path.rstrip("/")
+    return f"{scheme}:{rest}".rstrip("/")
 
 
 def is_table_name(path: str | None) -> TypeGuard[str]:
@@ -187,9 +192,11 @@ def filesystem(path: str) -> tuple[pafs.FileSystem, str]:  # and the path inside
         # by the bucket alone: a path may hold characters that an address may not
         return pafs.FileSystem.from_uri(f"gs://{inner.partition('/')[0]}")[0], inner
     except (OSError, ValueError, NotImplementedError, AttributeError) as wrong:
-        way_out = "Check the address and the credentials in the environment"
+        way_out = (
+            _FOR_HDFS if scheme == "hdfs" else "Check the address and the credentials in the environment"
+        )
         raise InputError(
-            f"{path} cannot be opened: {wrong}. {_ON_DATABRICKS if is_on_databricks() else way_out}."
+            f"{path} cannot be opened: {first_line(wrong)}. {_ON_DATABRICKS if is_on_databricks() else way_out}."
         ) from None
 
 
