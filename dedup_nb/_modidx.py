@@ -2645,6 +2645,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'dedup_nb.pipeline.job.RunOptions': ('06_pipeline/job.html#runoptions', 'dedup_nb/pipeline/job.py'),
                                        'dedup_nb.pipeline.job.Stream': ('06_pipeline/job.html#stream', 'dedup_nb/pipeline/job.py'),
                                        'dedup_nb.pipeline.job._as_json': ('06_pipeline/job.html#_as_json', 'dedup_nb/pipeline/job.py'),
+                                       'dedup_nb.pipeline.job._check_same_place': ( '06_pipeline/job.html#_check_same_place',
+                                                                                    'dedup_nb/pipeline/job.py'),
                                        'dedup_nb.pipeline.job._has_commits': ( '06_pipeline/job.html#_has_commits',
                                                                                'dedup_nb/pipeline/job.py'),
                                        'dedup_nb.pipeline.job._not_there': ('06_pipeline/job.html#_not_there', 'dedup_nb/pipeline/job.py'),

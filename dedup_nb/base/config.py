@@ -603,7 +603,7 @@ def _no_text(name: str, value: Any) -> Iterator[str]:
     "papermill's -p makes numbers of names: 2026_11_20 is 20261120 then, and 007 is 7."
     for one in value if isinstance(value, (list, tuple)) else [value]:
         if isinstance(one, (int, float)):
-            yield f"{name} is the number {one}, and batches have names: pass it as text, -r {name} 2026_11_20."
+            yield f"{name} is the number {one}: pass it as text, -r {name} 2026_11_20."
 
 
 def parameters_in(

@@ -195,9 +195,8 @@ def filesystem(path: str) -> tuple[pafs.FileSystem, str]:  # and the path inside
         way_out = (
             _FOR_HDFS if scheme == "hdfs" else "Check the address and the credentials in the environment"
         )
-        raise InputError(
-            f"{path} cannot be opened: {first_line(wrong)}. {_ON_DATABRICKS if is_on_databricks() else way_out}."
-        ) from None
+        way_out = _ON_DATABRICKS if is_on_databricks() else way_out
+        raise InputError(f"{path} cannot be opened: {first_line(wrong)}. {way_out}.") from None
 
 
 def _has_folders(fs: pafs.FileSystem) -> bool:
