@@ -29,6 +29,7 @@ from dedup_nb.base.errors import (
     DedupError,
     MissingColumnError,
     did_you_mean,
+    keep_secret,
     lines_shown,
     masked,
 )
@@ -177,9 +178,15 @@ def _add_command(commands: Any, name: str) -> None:  # to what `add_subparsers` 
         _add_settings(parser, command.settings)
 
 
+def _show(answer: object) -> None:
+    "Print what was asked for; whoever reads may have seen enough, as head has."
+    with suppress(BrokenPipeError):
+        print(answer)
+
+
 def _answer(args: argparse.Namespace, numbers: Any, words: Any, code: int = 0) -> int:
     "Print the result, for programs or for people."
-    print(json.dumps(numbers) if args.json else words)
+    _show(json.dumps(numbers) if args.json else words)
     return code
 
 
@@ -230,7 +237,7 @@ def _backfill(args: argparse.Namespace) -> int:
 
     done = backfill(_load_config(args), force=args.force)
     if args.json:
-        print(json.dumps(done))
+        _show(json.dumps(done))
     return 1 if done.troubles else 0
 
 
@@ -590,7 +597,7 @@ def _iam(args: argparse.Namespace) -> int:
             "A policy is for one table, dedup iam --table NAME [--for run|create], or for addresses on S3, "
             "dedup iam --for s3 --input s3://... --output s3://..."
         )
-    print(json.dumps(policy, indent=1))
+    _show(json.dumps(policy, indent=1))
     return 0
 
 
@@ -599,7 +606,7 @@ def _prepare(args: argparse.Namespace) -> int:
     "Fetch what Spark needs and write Java's classes down, once: later starts are quick."
     from dedup_nb.tools.prepare import prepare
 
-    print(prepare())
+    _show(prepare())
     return 0
 
 
@@ -623,8 +630,18 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _keep_secret_what_is_typed(words: Sequence[str]) -> None:
+    "Snowplow's configuration may be typed as text, keys and all: show it nowhere. The name of a file may be."
+    flag = re.compile("(--set=)?(--)?duplicate[-_]storage[-_]config(=(?P<typed>.*))?", re.DOTALL)
+    for word, following in zip(words, [*words[1:], ""]):
+        if found := flag.fullmatch(word):
+            typed = found["typed"] or following
+            keep_secret(None if typed.startswith("-") or os.path.isfile(typed) else typed)
+
+
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     "The arguments, and as `do` what does the command. Raises `ConfigError` that names the nearest word."
+    _keep_secret_what_is_typed(words)
     parser = make_parser()
     commands = parser.get_default("commands")
     if words and not words[0].startswith("-") and words[0] not in commands:
@@ -647,7 +664,7 @@ def _unknown_argument(parser: argparse.ArgumentParser, word: str) -> ConfigError
         return ConfigError(f"{parser.prog} takes no {flag}: leave it out. {helps}")
     usage, *_ = parser.format_usage().partition("[--profile")  # flags of its own, then those of all commands
     hint = did_you_mean(flag, re.findall(r"--[\w-]+", usage))
-    return ConfigError(f"Unknown argument {word}.{hint} {helps}")
+    return ConfigError(f"Unknown argument {flag}.{hint} {helps}")
 
 
 # %% ../nbs/90_cli.ipynb #8b1334f0
@@ -735,8 +752,6 @@ def _exit_code(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
                 return _do(args)
         except KeyboardInterrupt:
             return _report_stop()
-        except BrokenPipeError:
-            return 0
         except Exception as wrong:
             return _report_stop() if was_stopped() else _report(wrong, words)
 

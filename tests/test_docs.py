@@ -78,7 +78,7 @@ def test_what_is_not_run_would_be_taken(path):
         if re.match(r"(\.venv/bin/)?dedup [a-z]", line):
             checked([word for word in words_of(line)[1:] if word != "..."])
         if line.startswith("papermill"):
-            assert set(re.findall(r" -p (\w+)", line)) <= names
+            assert set(re.findall(r" -[pr] (\w+)", line)) <= names
 
 
 @named(PAGES)

@@ -551,8 +551,12 @@ def _from_call(parameters: Mapping[str, Any]) -> _Found:
     return {name: (value, "parameter") for name, value in parameters.items() if value is not None}
 
 
+# Kubernetes tells each pod of services by such names, and one may be called dedup-ui
+_OF_SERVICES = "(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_[0-9]+_.*)?)"
+
+
 def _from_environment() -> _Found:
-    others = re.compile("DEDUP_(PROFILE|SETTINGS|TEST_.*)")
+    others = re.compile(f"DEDUP_(PROFILE|SETTINGS|TEST_.*|{_OF_SERVICES})")
     names = [n for n in os.environ if n.startswith("DEDUP_") and not others.fullmatch(n)]
     return {n[6:].lower(): (os.environ[n], n) for n in names if os.environ[n].strip()}
 
@@ -575,7 +579,7 @@ def _from_file(profile: str | None, settings_file: str | None) -> _Found:
         return {}
     parser = configparser.ConfigParser(interpolation=None)
     try:
-        parser.read_string(path.read_text(encoding="utf-8"), source=path.name)
+        parser.read_string(path.read_text(encoding="utf-8-sig"), source=path.name)
     except (configparser.Error, UnicodeDecodeError) as wrong:
         raise ConfigError(f"{path.name} is not a settings file: {wrong}. Fix that line.") from None
     except OSError as wrong:
@@ -592,13 +596,23 @@ def _from_file(profile: str | None, settings_file: str | None) -> _Found:
 
 
 # %% ../../nbs/base/20_config.ipynb #d910307f
+_NAMES_OF_BATCHES = ("batch_id", "since", "until", "skip_batches")
+
+
+def _no_text(name: str, value: Any) -> Iterator[str]:
+    "papermill's -p makes numbers of names: 2026_11_20 is 20261120 then, and 007 is 7."
+    for one in value if isinstance(value, (list, tuple)) else [value]:
+        if isinstance(one, (int, float)):
+            yield f"{name} is the number {one}: pass it as text, -r {name} 2026_11_20."
+
+
 def parameters_in(
     namespace: Mapping[str, Any],  # the notebook's `globals()`
 ) -> dict[str, Any]:  # what was set: for `Config.load(**parameters)`
     """Take the settings, and `profile`, that are set in a notebook.
 
     Any other plain value is taken along, for `Config.load` to refuse. Raises `ConfigError` for keys
-    that were typed into it.
+    that were typed into it, and for numbers where a batch is named.
     """
     typed = namespace.get("duplicate_storage_config")
     if isinstance(typed, str) and not os.path.isfile(typed):
@@ -609,7 +623,9 @@ def parameters_in(
         )
     plain = (str, int, float, bool, list, tuple)
     own = {n: v for n, v in namespace.items() if not n.startswith("_") and n not in ("In", "Out")}
-    return {name: value for name, value in own.items() if isinstance(value, plain)}
+    found = {name: value for name, value in own.items() if isinstance(value, plain)}
+    _refuse([words for name in _NAMES_OF_BATCHES for words in _no_text(name, found.get(name))])
+    return found
 
 
 # %% ../../nbs/base/20_config.ipynb #36a27c66

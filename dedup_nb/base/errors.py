@@ -16,6 +16,7 @@ __all__ = [
     "FormatError",
     "MissingColumnError",
     "AccessError",
+    "UnreachableError",
     "OutputError",
     "ConservationError",
     "AlarmError",
@@ -43,9 +44,10 @@ __all__ = [
 import logging
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from difflib import get_close_matches
 from typing import Any, TextIO, overload
@@ -54,7 +56,10 @@ from urllib.parse import quote_plus
 # %% ../../nbs/base/10_errors.ipynb #6cbb10ae
 _SECRETS: set[str] = set()  # values that were given as secrets
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
-_USER_INFO = re.compile(r"(?<=://)[^/\s]*@")
+_OF_AZURE = (
+    r"(?<!\babfs://)(?<!\babfss://)(?<!\bwasb://)(?<!\bwasbs://)"  # there the container is before the @
+)
+_USER_INFO = re.compile(rf"(?<=://){_OF_AZURE}[^/\s]*@")
 _KEY_ID = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{8,}\b")
 
 
@@ -120,6 +125,12 @@ class AccessError(DedupError):
     "A store that refuses, or is not where the settings say."
 
     exit_code = 2
+
+
+class UnreachableError(AccessError):
+    "A store that is not reached just now, or keys that are over: the same command may do later."
+
+    exit_code = 1
 
 
 class OutputError(DedupError):
@@ -313,11 +324,19 @@ class _Printed(logging.Handler):
         self.file = file
 
     def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        # whoever reads may stop, as head does, and the work goes on; a closed file raises ValueError
+        with suppress(BrokenPipeError, ValueError):
+            self._print(line)
+
+    def _print(self, line: str) -> None:
         try:
             from tqdm import tqdm
         except ModuleNotFoundError:
-            return print(record.getMessage(), file=self.file, flush=True)
-        tqdm.write(record.getMessage(), file=self.file)
+            return print(line, file=self.file, flush=True)
+        tqdm.write(line, file=self.file)
+        if file := self.file or sys.stdout:  # without one there is nothing to say it to
+            file.flush()  # or a container shows the lines at the end
 
 
 @contextmanager

@@ -65,7 +65,7 @@ from pathlib import Path
 from threading import Lock
 
 from .config import is_on_databricks
-from .errors import ConfigError, InputError, start_with
+from .errors import ConfigError, InputError, first_line, start_with
 
 # %% ../../nbs/base/40_spark.ipynb #7904c8e9
 try:
@@ -204,6 +204,7 @@ def has_delta(spark: SparkSession) -> bool:
 
 # %% ../../nbs/base/40_spark.ipynb #4e0a0001
 _LEAST_JAVA = 17
+_TOO_NEW = 24  # there Hadoop asks for what is gone, Subject.getSubject
 
 
 def _java_here() -> str:
@@ -213,10 +214,10 @@ def _java_here() -> str:
 
 
 def _check_java(found: str) -> None:
-    "Raise `ConfigError` for a Java that is not there, or too old, in the words of `.ci/check_java.sh`."
-    if not found.isdigit() or int(found) < _LEAST_JAVA:
+    "Raise `ConfigError` for no Java, or one too old or too new, in the words of `.ci/check_java.sh`."
+    if not found.isdigit() or not _LEAST_JAVA <= int(found) < _TOO_NEW:
         raise ConfigError(
-            f"Spark 4 needs Java {_LEAST_JAVA} or later; found: {found} ({_java_here()}). Debian, Ubuntu: "
+            f"Spark 4 needs Java {_LEAST_JAVA} or 21; found: {found} ({_java_here()}). Debian, Ubuntu: "
             "sudo apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. "
             "Then set JAVA_HOME to it, and run the same command again."
         )
@@ -288,15 +289,15 @@ def _start(settings: Mapping[str, str], delta: bool) -> SparkSession:
         with _own_stops(), _no_java_left():
             spark = builder.config(map={**settings}).getOrCreate()
     except Exception as wrong:
-        _check_java(_java_version())
+        _check_java(_java_version())  # now, as a later Spark may work with a later Java
         if not packages:
             raise
         without = ""
         if "io.delta" in packages:
             without = ", or do without a memory of earlier batches: manifest=none"
         raise ConfigError(
-            f"Spark did not start with {packages}, which it fetches from Maven the first time. "
-            f"Check the network{without}."
+            f"Spark did not start with {packages}, which it fetches from Maven the first time: "
+            f"{first_line(wrong)} Check what Java says above, and the network{without}."
         ) from wrong
     if delta and not has_delta(spark):
         spark.stop()

@@ -62,7 +62,9 @@ from dedup_nb.base.errors import (
     DedupError,
     InputError,
     OutputError,
+    UnreachableError,
     did_you_mean,
+    first_line,
     keep_secret,
     start_with,
 )
@@ -71,6 +73,10 @@ from dedup_nb.base.errors import (
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 _VOLUME = re.compile("^(dbfs:/+|/dbfs/)(?=Volumes/)")  # so Spark on Databricks says /Volumes/...
 _SCHEMES = ("file", "s3", "s3a", "s3n", "gs", "hdfs", "abfs", "abfss", "dbfs")
+_FOR_HDFS = (
+    "Python reads HDFS by libhdfs: set JAVA_HOME, HADOOP_HOME and CLASSPATH=$(hadoop classpath --glob), and "
+    "check the address"
+)
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -89,7 +95,7 @@ def absolute(path: str) -> str:
     scheme, rest = _split(path)
     if scheme in ("", "file"):
         return ("file://" if scheme else "") + _local(rest)
-    return path.rstrip("/")
+    return f"{scheme}:{rest}".rstrip("/")
 
 
 def is_table_name(path: str | None) -> TypeGuard[str]:
@@ -186,10 +192,11 @@ def filesystem(path: str) -> tuple[pafs.FileSystem, str]:  # and the path inside
         # by the bucket alone: a path may hold characters that an address may not
         return pafs.FileSystem.from_uri(f"gs://{inner.partition('/')[0]}")[0], inner
     except (OSError, ValueError, NotImplementedError, AttributeError) as wrong:
-        way_out = "Check the address and the credentials in the environment"
-        raise InputError(
-            f"{path} cannot be opened: {wrong}. {_ON_DATABRICKS if is_on_databricks() else way_out}."
-        ) from None
+        way_out = (
+            _FOR_HDFS if scheme == "hdfs" else "Check the address and the credentials in the environment"
+        )
+        way_out = _ON_DATABRICKS if is_on_databricks() else way_out
+        raise InputError(f"{path} cannot be opened: {first_line(wrong)}. {way_out}.") from None
 
 
 def _has_folders(fs: pafs.FileSystem) -> bool:
@@ -393,6 +400,14 @@ def _environment() -> _Environment:
     return tuple(sorted((n, value) for n, value in os.environ.items() if n.startswith("AWS_")))
 
 
+def _may_pass(wrong: Exception) -> bool:
+    "Does boto3 say that keys cannot be fetched just now?"
+    from botocore import exceptions as of_boto
+
+    of_keys = (of_boto.CredentialRetrievalError, of_boto.MetadataRetrievalError, of_boto.TokenRetrievalError)
+    return isinstance(wrong, (*of_keys, of_boto.HTTPClientError))
+
+
 @lru_cache(maxsize=2)
 def _connect(environment: _Environment) -> tuple[Any, Any]:
     "A session of boto3 and its client, for this environment."
@@ -409,7 +424,8 @@ def _connect(environment: _Environment) -> tuple[Any, Any]:
         region = os.environ.get("AWS_REGION") or session.region_name or "us-east-1"
         client = session.client("s3", region, config=Options(connect_timeout=5, retries=retries))
     except (ValueError, BotoCoreError) as wrong:
-        raise ConfigError(
+        kind = UnreachableError if _may_pass(wrong) else ConfigError
+        raise kind(
             f"The AWS configuration cannot be used for S3: {str(wrong).rstrip('.')}. Correct AWS_PROFILE, "
             "AWS_REGION, AWS_ENDPOINT_URL_S3 or the AWS files."
         ) from None
@@ -462,12 +478,12 @@ _ON_DATABRICKS = (
 )
 
 
-def _no_credentials(place: str, why: str = "") -> AccessError:
+def _no_credentials(place: str, why: str = "", kind: type[AccessError] = AccessError) -> AccessError:
     wanted = (
         "Wanted is one: AWS_PROFILE or a default profile (aws configure, aws sso login), AWS_ACCESS_KEY_ID "
         "and AWS_SECRET_ACCESS_KEY, or a role of this machine"
     )
-    return AccessError(
+    return kind(
         f"s3://{place} cannot be reached without AWS credentials, and none were found{why}. "
         f"{_ON_DATABRICKS if is_on_databricks() else wanted}. Nothing was written."
     )
@@ -482,7 +498,8 @@ def s3_files(bucket: str) -> pafs.FileSystem:  # paths in it begin with the buck
         found = _connect(environment)[0].get_credentials()
         keys = found and found.get_frozen_credentials()
     except BotoCoreError as wrong:
-        raise _no_credentials(bucket, f" ({wrong})") from None
+        kind = UnreachableError if _may_pass(wrong) else AccessError
+        raise _no_credentials(bucket, f" ({wrong})", kind) from None
     if not keys:
         raise _no_credentials(bucket)
     return _open_store(endpoint, _region_of(bucket, environment), *keys[:3])
@@ -583,9 +600,15 @@ _REFUSALS = [  # in the words of one of the three; of what kind; what to check
     (r"ClassNotFoundException: Class org.apache.hadoop.fs.s3a|No FileSystem for scheme \"?s3", "no S3A", ""),
     ("NoAwsCredentials|NoAuthWithAWS|Unable to (?:locate|load) .*credentials", "no credentials", ""),
     (
-        "Invalid_?Access_?Key_?Id|Signature_?Does_?Not_?Match|Expired_?Token|Invalid_?Token|TokenRefresh",
+        "Expired_?Token|TokenRefresh",
+        "keys over",
+        "the keys are over. A later try may have new ones; else log in again (aws sso login), or renew the "
+        "AWS_* keys in the environment.",
+    ),
+    (
+        "Invalid_?Access_?Key_?Id|Signature_?Does_?Not_?Match|Invalid_?Token",
         "wrong keys",
-        "the store does not know this access key, or its secret is wrong or over. Check AWS_PROFILE and "
+        "the store does not know this access key, or its secret is wrong. Check AWS_PROFILE and "
         "the AWS_* keys in the environment, or log in again (aws sso login).",
     ),
     (
@@ -606,13 +629,16 @@ _REFUSALS = [  # in the words of one of the three; of what kind; what to check
         "and of its key. dedup iam --for s3 --input ... --output ... prints what a run needs.",
     ),
     (
-        "NETWORK_CONNECTION|Could not connect|UnknownHost|Connect(?:ion)?(?:Timeout|Refused|Exc)",
+        # not what Java says of a connection to another machine of Spark's: a path on S3 may stand beside it
+        "AWS Error NETWORK_CONNECTION|(?:Could not connect to the|timeout on|response from) endpoint URL|"
+        r"SdkClientException: (?:Received an UnknownHost|Unable to execute HTTP request)",
         "no network",
         "the store cannot be reached at {endpoint}. Check AWS_ENDPOINT_URL_S3, AWS_REGION and the network.",
     ),
 ]
 
 # %% ../../nbs/base/30_storage.ipynb #dd7fe2e9
+_MAY_PASS = ("no network", "keys over")
 _NAMED = (  # how a refusal names bucket and key
     r"key '(?P<key>[^']*)' in bucket '(?P<bucket>[^']*)'",
     r"in bucket '(?P<bucket>[^']*)'",
@@ -655,7 +681,8 @@ def s3_refusal(
     right = next(right for words, right in _RIGHTS.items() if re.search(words, name, re.IGNORECASE))
     store = s3_client().meta
     found = dict(bucket=bucket, region=store.region_name, endpoint=store.endpoint_url, right=right)
-    return AccessError(f"s3://{where} cannot be used: {advice.format(**found)} Nothing was committed.")
+    refused = UnreachableError if kind in _MAY_PASS else AccessError
+    return refused(f"s3://{where} cannot be used: {advice.format(**found)} Nothing was committed.")
 
 
 # %% ../../nbs/base/30_storage.ipynb #dfbaf396
@@ -677,7 +704,8 @@ def s3_in_words() -> Iterator[None]:
     try:
         yield
     except Exception as wrong:
-        refusal = s3_refusal(wrong) if getattr(wrong, "exit_code", 1) == 1 else None
+        is_said = isinstance(wrong, AccessError) or getattr(wrong, "exit_code", 1) != 1
+        refusal = None if is_said else s3_refusal(wrong)
         if refusal is None:
             raise
         raise refusal from wrong

@@ -42,6 +42,7 @@ import logging
 import os
 import re
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -71,7 +72,15 @@ from dedup_nb.base.errors import (
     said,
     utc_now,
 )
-from ..base.spark import check_workers, get_spark, quoted, temporary_conf
+from dedup_nb.base.spark import (
+    check_workers,
+    get_spark,
+    is_remote,
+    quoted,
+    reading,
+    setting_of,
+    temporary_conf,
+)
 from dedup_nb.base.storage import (
     absolute,
     check_writable,
@@ -555,6 +564,25 @@ class Job:
         return replace(self, recipe=recipe, manifest=manifest)
 
 
+# %% ../../nbs/06_pipeline/10_job.ipynb #a312855c
+def _check_same_place(spark: SparkSession, output: str | None) -> None:
+    "Raise `ConfigError` where an output without a scheme is another place for Spark than for Python."
+    is_plain = (output or "").startswith("/") and not is_on_databricks()
+    is_here = is_plain and setting_of(spark, "spark.master").startswith("local") and not is_remote(spark)
+    if not is_plain or is_here:
+        return
+    nothing = f"/{uuid.uuid4().hex}"
+    try:
+        reading(spark).text(nothing).inputFiles()
+    except Exception as wrong:
+        looked = re.search(rf"([\w+.-]+:\S*){nothing}", str(wrong))
+        if looked and not looked[1].startswith("file:"):
+            raise ConfigError(
+                f"For Spark {output} is {looked[1]}{output}, and for Python a folder of this machine: write "
+                f"{looked[1]}{output} or file://{output}, and so for the input."
+            ) from None
+
+
 # %% ../../nbs/06_pipeline/10_job.ipynb #2e3bb2e5
 TUNED = {  # what a session should have, by output format
     # else rows are sorted by the folder that they go to
@@ -594,6 +622,7 @@ def open_job(
     addresses = read.path, written.path, memory.path
     with_delta = needs_delta(read, written, memory)
     spark = spark or get_spark(with_delta, addresses=addresses, short_lived=short_lived)
+    _check_same_place(spark, written.path)
     with temporary_conf(spark, TUNED.get(written.format, {})) as hint:
         manifest = None
         if memory.kind != "none":

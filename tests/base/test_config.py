@@ -71,6 +71,21 @@ def test_file_and_profile_may_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("DEDUP_TEST_DYNAMODB_ENDPOINT", "of the test suite, no setting")
     monkeypatch.setenv("DEDUP_SYNTHETIC", " ")  # unset
     assert Config.load().retention_days == 7
+    Path("mine.ini").write_text("\ufeff[night]\nretention_days = 8\n")  # as editors on Windows begin a file
+    assert Config.load().retention_days == 8
+
+
+def test_services_of_kubernetes_are_no_settings(monkeypatch):
+    names = (
+        "SERVICE_HOST SERVICE_PORT SERVICE_PORT_HTTP PORT PORT_80_TCP PORT_80_TCP_ADDR PORT_80_TCP_PROTO "
+        "UI_SVC_SERVICE_HOST UI_SVC_PORT UI_SVC_PORT_80_TCP"
+    ).split()
+    for name in names:
+        monkeypatch.setenv(f"DEDUP_{name}", "tcp://10.0.0.1:80")
+    assert Config.load().chosen() == {}
+    monkeypatch.setenv("DEDUP_PORTS", "80")
+    with pytest.raises(ConfigError, match="Unknown setting 'ports'"):
+        Config.load()
 
 
 def test_parameters_alone_look_at_no_file_and_no_environment(monkeypatch):
@@ -277,6 +292,17 @@ def test_settings_are_resolved_into_the_recipe_the_places_and_the_limits():
 def test_a_notebooks_plain_values_are_parameters_and_others_are_not():
     found = {"input": "x", "_private": 1, "run": print, "output": None, "In": ["x"], "limt": 3}
     assert parameters_in(found) == {"input": "x", "limt": 3}
+
+
+@pytest.mark.parametrize("name, value", [("since", 2026112009), ("until", 7), ("batch_id", 2026.5)])
+def test_names_of_batches_that_papermill_made_numbers_are_refused(name, value):
+    text = {name: str(value), "skip_batches": ["2026_11_20"], "max_batches": 3}
+    assert parameters_in(text) == text
+    for wrong in ({name: value}, {"skip_batches": value}, {"skip_batches": ["a", value]}):
+        with pytest.raises(
+            ConfigError, match=f"{[*wrong][0]} is the number {value}.* as text, -r {[*wrong][0]}"
+        ):
+            parameters_in(wrong)
 
 
 def test_keys_typed_into_a_notebook_are_refused_without_showing_them():

@@ -40,6 +40,8 @@ def own_secrets(monkeypatch, tmp_path):
         ("http://me@host and https://u:p@other", "http://***@host and https://***@other"),
         ("http://me:p@ss@host:8000", "http://***@host:8000"),
         ("http://me:pa%2Fss@host/a@b", "http://***@host/a@b"),
+        ("abfss://events@acct.net/x, wasbs://c@a", "abfss://events@acct.net/x, wasbs://c@a"),
+        ("xabfs://me:pass@host", "xabfs://***@host"),
         ("key AKIAIOSFODNN7EXAMPLE is unknown", "key *** is unknown"),
         ("(ASIAIOSFODNN7EXAMPLE)", "(***)"),
         ("'AccessKeyId': 'AKIAIOSFODNN7EXAMPLE'", "'AccessKeyId': '***'"),
@@ -61,6 +63,20 @@ def test_a_notebook_shows_the_sentence_and_no_trace(tmp_path):
     own_folder = {**os.environ, "IPYTHONDIR": str(tmp_path)}
     shown = subprocess.run(command, env=own_folder, capture_output=True, text=True)
     assert shown.returncode == 1 and shown.stdout.strip() == "ConfigError: Unknown setting outptu."
+
+
+def test_a_line_is_seen_while_the_work_lasts(tmp_path):
+    code = """if True:
+        import logging, os, sys
+        from dedup_nb.base.errors import lines_shown
+        with lines_shown():
+            logging.getLogger("dedup_nb.x").info("batch 1")
+            sys.stdout, seen = None, sys.stdout
+            logging.getLogger("dedup_nb.x").info("said to nobody")
+            os._exit(0)  # as a killed pod: what is not flushed is lost"""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    shown = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert shown.stdout == "batch 1\n" and shown.stderr == "" and shown.returncode == 0
 
 
 ENDPOINT = "http://me:geheim@host:8000"

@@ -5,6 +5,7 @@ import json
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +14,7 @@ from runs import SAMPLES, TWO, TWO_DAYS, files, go, write
 from spread import configured
 
 from dedup_nb import deduplicate
+from dedup_nb.base import spark as sessions
 from dedup_nb.base.errors import ConfigError, ConservationError, InputError
 from dedup_nb.base.spark import WRITING, temporary_conf
 from dedup_nb.distribution.compare import compare
@@ -314,3 +316,22 @@ def test_a_session_of_somebody_else_is_tuned_while_a_run_works(spark):
         assert spark.conf.get(name) == "500"
     with temporary_conf(object()):
         pass  # one that has no settings, or none for us
+
+
+@pytest.mark.parametrize(
+    "java, words",
+    [
+        ("21", "did not start with io.delta:x:1, .*: java.lang.Gone: getSubject Check .* the network, or do"),
+        ("25", "needs Java 17 or 21; found: 25"),
+    ],
+)
+def test_a_start_that_fails_says_what_java_says(monkeypatch, java, words):
+    made = MagicMock()
+    start = made.builder.master.return_value.appName.return_value.config.return_value.getOrCreate
+    start.side_effect = OSError(
+        "An error occurred while calling None.x\n: java.lang.Gone: getSubject\n\tat y"
+    )
+    monkeypatch.setattr(sessions, "SparkSession", made)
+    monkeypatch.setattr(sessions, "_java_version", lambda: java)
+    with pytest.raises(ConfigError, match=words):
+        sessions._start({"spark.jars.packages": "io.delta:x:1"}, delta=True)

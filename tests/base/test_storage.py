@@ -1,5 +1,7 @@
 "Addresses: one spelling of each place, and what lies inside what."
 
+from types import SimpleNamespace
+
 import pyarrow.fs as pafs
 import pytest
 from inputs import SPELLINGS
@@ -36,6 +38,16 @@ def test_s3_addresses_open_s3_whatever_their_spelling(monkeypatch, scheme):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     fs, inner = filesystem(f"{scheme}://bucket/folder/")
     assert fs.type_name == "s3" and inner == "bucket/folder"
+
+
+def test_what_python_needs_for_hdfs_is_said(monkeypatch):
+    def fail(_):
+        raise OSError("Unable to load libhdfs\ndlopen failed")
+
+    monkeypatch.setattr(pafs, "FileSystem", SimpleNamespace(from_uri=fail))
+    words = r"hdfs://node/x cannot be opened: Unable to load libhdfs\. .*HADOOP_HOME and CLASSPATH"
+    with pytest.raises(InputError, match=words):
+        filesystem("hdfs://node/x")
 
 
 def test_an_unknown_scheme_names_the_known_ones():
@@ -87,6 +99,7 @@ def test_a_loader_gets_addresses_that_it_knows(path, url):
         ("dbfs:/data/x/", "dbfs:/data/x", "dbfs:/data/x"),
         ("/dbfs/data/x", "/dbfs/data/x", "file:///dbfs/data/x"),
         ("s3://lake/x/", "s3://lake/x", "s3://lake/x"),
+        ("S3://Lake/X", "s3://Lake/X", "s3://Lake/X"),
         ("s3a://lake/x", "s3a://lake/x", "s3://lake/x"),
         ("s3n://lake/x", "s3n://lake/x", "s3://lake/x"),
         ("gs://lake/x", "gs://lake/x", "gs://lake/x"),

@@ -1,9 +1,11 @@
 "A job: its places, and the manifest and recipe that an output is noted with. No Spark."
 
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from inputs import SPELLINGS
@@ -216,3 +218,32 @@ def test_a_command_with_much_to_read_or_to_remember_starts_java_with_both_compil
     assert QUICK not in started(manifest="lake") and QUICK in started(manifest="none")
     write_text("in/2026-11-21/a.json", '{"event_id": "b"}' + " " * 1000)
     assert QUICK not in started(manifest="none")
+
+
+# --- a cluster
+
+
+@pytest.mark.parametrize(
+    "master, root, words",
+    [
+        (
+            "yarn",
+            "hdfs://node:8020",
+            "is hdfs://node:8020/out, .*: write hdfs://node:8020/out or file:///out",
+        ),
+        ("yarn", "s3a://lake", "write s3a://lake/out or"),
+        ("yarn", "file:", None),
+        ("local[2]", "hdfs://node:8020", None),
+    ],
+)
+def test_a_plain_path_is_one_place_for_spark_and_python(master, root, words):
+    def look(path):
+        raise ValueError(f"[PATH_NOT_FOUND] Path does not exist: {root}{path}. SQLSTATE: 42K03")
+
+    session = MagicMock()
+    session.conf.get.return_value = master
+    session.read.options.return_value.text.side_effect = look
+    job._check_same_place(session, "hdfs://node/out")
+    job._check_same_place(session, None)
+    with pytest.raises(ConfigError, match=words) if words else nullcontext():
+        job._check_same_place(session, "/out")

@@ -8,19 +8,21 @@ import subprocess
 import sys
 from collections import Counter
 from fnmatch import fnmatchcase
+from unittest.mock import Mock
 
 import boto3
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from botocore.exceptions import CredentialRetrievalError
 from conftest import ROOT
 from emulator import answer, gate_to, ministack
 from runs import TWO
 
 from dedup_nb.base import storage
 from dedup_nb.base.config import Input
-from dedup_nb.base.errors import AccessError, ConfigError
+from dedup_nb.base.errors import AccessError, ConfigError, UnreachableError
 from dedup_nb.base.spark import _join_settings
 from dedup_nb.base.storage import remove_folder
 from dedup_nb.dynamodb.connection import s3_policy
@@ -327,11 +329,11 @@ def test_a_bucket_of_aws_is_reached_in_its_own_region(monkeypatch):
     assert storage.s3_files("far").region == "ap-south-1"
 
 
-def refused(act):
+def refused(act, code=2):
     "What is said of a refusal; nothing was written on the way."
     with pytest.raises(AccessError) as told, storage.s3_in_words():
         act()
-    assert told.value.exit_code == 2 and str(told.value).endswith(("committed.", "written."))
+    assert told.value.exit_code == code and str(told.value).endswith(("committed.", "written."))
     return str(told.value)
 
 
@@ -372,7 +374,7 @@ def test_what_else_a_store_refuses_is_said_with_what_to_check(gate, bucket, monk
     assert re.search("s3://nobody-has-this.* there is no bucket nobody-has-this there", told)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     words = "s3://lake/in.* cannot be reached at http://127.0.0.1:1. Check AWS_ENDPOINT_URL_S3"
-    assert re.search(words, refused(listed("s3://lake/in")))
+    assert re.search(words, refused(listed("s3://lake/in"), code=1))
     for name in [n for n in os.environ if n.startswith("AWS_") and "KEY" in n]:
         monkeypatch.delenv(name)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
@@ -401,7 +403,6 @@ def test_what_else_a_store_refuses_is_said_with_what_to_check(gate, bucket, monk
             "AWS Error SIGNATURE_DOES_NOT_MATCH during ListObjectsV2 operation: in bucket 'b'",
             "secret is wrong",
         ),
-        ("(ExpiredToken) when calling the PutObject operation (key 'k' in bucket 'b')", "is wrong or over"),
         (
             "AccessDeniedException: s3a://b/k: open on s3a://b/k: (Service: S3, Status Code: 403)",
             "s3:GetObject",
@@ -427,6 +428,45 @@ def test_a_refusal_of_any_client_is_understood(text, words):
     assert said.exit_code == 2 and re.search(f"^s3://b.*{words}", str(said), re.DOTALL)
 
 
+SDK = "software.amazon.awssdk.core.exception.SdkClientException: "
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("(ExpiredToken) when calling the PutObject operation (key 'k' in bucket 'b')", "the keys are over"),
+        ("AWS Error EXPIRED_TOKEN during HeadObject operation: in bucket 'b'", "the keys are over"),
+        ("AWS Error NETWORK_CONNECTION during ListObjectsV2 operation: in bucket 'b'", "be reached at"),
+        ("Read timeout on endpoint URL: 'http://x' (key 'k' in bucket 'b')", "be reached at"),
+        ("Could not connect to the endpoint URL: 'http://x' (key 'k' in bucket 'b')", "be reached at"),
+        (f"getFileStatus on s3a://b: {SDK}Received an UnknownHostException", "be reached at"),
+        (
+            f"getFileStatus on s3a://b: {SDK}Unable to execute HTTP request: Connection refused",
+            "be reached at",
+        ),
+    ],
+)
+def test_what_may_pass_is_worth_a_retry(text, words):
+    said = storage.s3_refusal(OSError(text))
+    assert said.exit_code == 1 and re.search(f"^s3://b.*{words}", str(said))
+    with pytest.raises(AccessError) as told, storage.s3_in_words():
+        raise said
+    assert told.value is said
+
+
+def test_keys_that_cannot_be_renewed_are_worth_a_retry(monkeypatch, tmp_path):
+    for name in [n for n in os.environ if n.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "config").write_text("[default]\ncredential_process = false\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    with pytest.raises(UnreachableError, match="cannot be used for S3: Error when retrieving credentials"):
+        listed("s3://lake/in")()
+    monkeypatch.delenv("AWS_CONFIG_FILE")
+    lost = CredentialRetrievalError(provider="sso", error_msg="Token has expired and refresh failed")
+    monkeypatch.setattr("boto3.session.Session.get_credentials", Mock(side_effect=lost))
+    assert "refresh failed" in refused(listed("s3://lake/in"), code=1)
+
+
 def test_a_refusal_without_a_bucket_is_of_the_one_at_hand():
     text = "AccessDeniedException: out/x/: PUT 0-byte object  on out/x/: (Service: S3, Status Code: 403)"
     assert re.search(
@@ -438,6 +478,7 @@ def test_errors_of_others_stay_as_they_are():
     for text in (
         "AccessDenied: /data/x",
         "s3://lake/in has no batch",
+        "Reading s3a://b/k: java.net.ConnectException: Connection refused: executor-3/10.0.0.3:7337",
         "(AccessDeniedException) PartiQLInsert",
     ):
         assert storage.s3_refusal(OSError(text)) is None
