@@ -863,12 +863,14 @@ class DynamoStore(_DynamoStore):
                     remove_folder(f"{self.folder}/claims/batch_id={batch_id}")
 
     def notes(self, claim: Claim) -> list[str]:
-        "Tell how the table is laid out, and the unfinished batches on which drops rest."
-        unfinished = runs_over(Ledger(self.markers()))[1] & _rests_on(self, claim)
+        "Tell how the table is laid out, and the batches on which drops rest that are not committed."
+        ledger = Ledger(self.markers())
+        over, unfinished = runs_over(ledger)
+        rests = {batch_of({"run": run}) for run in (over | unfinished) & _rests_on(self, claim)}
         notes = list(self._told)
-        for run in sorted(unfinished):
-            name = f"batch {batch_of({'run': run})}, which is not committed yet"
-            notes.append(f"rows were dropped or renamed in favour of {name}")
+        for name in sorted(rests - {e.batch_id for e in ledger.committed()}):
+            which = f"batch {name}, which is not committed yet"
+            notes.append(f"rows were dropped or renamed in favour of {which}")
         return notes
 
     def remove_ids(self, event_ids: Sequence[str]) -> int:

@@ -340,10 +340,13 @@ def test_a_batch_that_yielded_to_one_given_up_by_hand_is_not_committed_and_its_r
     spark, manifest
 ):
     m = manifest
-    killed(m, "one", 1, "a")
+    one = killed(m, "one", 1, "a")
     two = begin_on_day(m, "two", 2)
     assert m.known(two, firsts(spark, "a")).keys.first().batch_id == "one"
     assert "batch one, which is not committed yet" in m.store.notes(two)[-1]
+    give_up(m, one)
+    assert "batch one, which is not committed yet" in m.store.notes(two)[-1], "nor is one that failed"
+    begin_on_day(m, "one", 1)
     m.abandon("one")
     words = "Batch two dropped or renamed rows in favour of one, which was given up.*run it again"
     with pytest.raises(ManifestError, match=words):
@@ -415,7 +418,7 @@ def test_a_commit_between_release_and_commit_is_seen(spark, manifest):
 def test_a_pair_is_lacking_where_neither_the_batch_nor_another_has_it(
     spark, dynamodb, tmp_path, as_snowplow, has_it
 ):
-    "One claims (x, f) and fails; two yields it and is committed. Three takes it over, or one has (x, g) then."
+    "One claims (x, f) and fails; two yields it. Then three takes it over, or one comes again with (x, g)."
     m = open_in_table(dynamodb, None, spark, tmp_path, as_snowplow=as_snowplow)
     failed = claimed(m, spark, "one", 1, "x")
     m.commit(claimed(m, spark, "two", 2, "x"), firsts(spark).limit(0), {"dropped_for": {"one": 1}})
