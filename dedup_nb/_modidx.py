@@ -961,6 +961,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                          'dedup_nb.dynamodb.table._as_it_was': ( '04_dynamodb/table.html#_as_it_was',
                                                                                  'dedup_nb/dynamodb/table.py'),
                                          'dedup_nb.dynamodb.table._ask': ('04_dynamodb/table.html#_ask', 'dedup_nb/dynamodb/table.py'),
+                                         'dedup_nb.dynamodb.table._check_regions': ( '04_dynamodb/table.html#_check_regions',
+                                                                                     'dedup_nb/dynamodb/table.py'),
                                          'dedup_nb.dynamodb.table._error_of': ( '04_dynamodb/table.html#_error_of',
                                                                                 'dedup_nb/dynamodb/table.py'),
                                          'dedup_nb.dynamodb.table._from_aws': ( '04_dynamodb/table.html#_from_aws',

@@ -36,13 +36,14 @@ from dataclasses import dataclass, field
 from random import uniform
 from typing import Any
 
-from ..base.errors import grouped
+from ..base.errors import ConfigError, grouped, some_of
 from .connection import Connection, client_of, is_cut
 from ..manifest.ledger import ManifestError, Marker
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #750bb427
 _STALE_KEYS = {"ExpiredToken", "UnrecognizedClient", "RequestExpired", "InvalidSignature"}
 _DENIED = {"AccessDenied", "NotAuthorized"}
+_FINAL = _STALE_KEYS | _DENIED | {"ResourceNotFound"}
 
 
 class DeniedError(ManifestError):
@@ -217,6 +218,8 @@ def _error_of(table: _Table, wrong: Exception, operation: str, seconds: float) -
         return _unusable_keys(wrong, table.name)
     error, about = wrong.response["Error"], wrong.response.get("ResponseMetadata", {})
     code = _short(error.get("Code"))
+    if code in _FINAL:  # however often it was asked before that
+        return _refusal(code, error.get("Message", ""), operation, table.connection)
     if is_cut("", wrong.response) or about.get("RetryAttempts") or about.get("RetryQuotaReached"):
         return _no_answer(table.name, code or f"HTTP {about.get('HTTPStatusCode')}", seconds)
     return _refusal(code, error.get("Message", ""), operation, table.connection)
@@ -536,6 +539,19 @@ def create_table(table: Table) -> None:
             table.ask("update_time_to_live", "Validation", TimeToLiveSpecification=expiry)
 
 
+# %% ../../nbs/04_dynamodb/20_table.ipynb #26d95612
+def _check_regions(table: Table, description: Mapping[str, Any]) -> None:
+    "Raise `ConfigError` for a table that other regions write, too, and see late."
+    replicas = sorted(r.get("RegionName", "?") for r in description.get("Replicas") or ())
+    if replicas and description.get("MultiRegionConsistency") != "STRONG":
+        raise ConfigError(
+            f"The DynamoDB table {table.name} is a global table with replicas in {some_of(replicas)}, which "
+            "see late what was written: runs in two regions would both keep a pair. Wanted a table of one "
+            "region, or one with multi-Region strong consistency. It is left as it is: name another with "
+            "--dynamodb-table."
+        )
+
+
 # %% ../../nbs/04_dynamodb/20_table.ipynb #3b238a78
 def table_exists(table: Table) -> bool:
     "Is the table there, in whatever state?"
@@ -553,7 +569,8 @@ def check_table(
     description: Mapping[str, Any],  # of DescribeTable
     made_now: bool = False,  # may another run still be switching its expiry on?
 ) -> list[str]:  # what to say of it
-    "Check keys and expiry. Raises `ManifestError` for a table with others."
+    "Check regions, keys and expiry. Raises `ConfigError` or `ManifestError` for a table with others."
+    _check_regions(table, description)
     types = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
     keys = [(k["AttributeName"], k["KeyType"]) for k in description["KeySchema"]]
     if keys != _LAYOUT or any(types.get(n) != "S" for n, _ in keys):

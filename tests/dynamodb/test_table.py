@@ -7,11 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.exceptions import CredentialRetrievalError, UnauthorizedSSOTokenError
 from claimants import claim, kinds_of, many, own_pairs, put_item, who
-from emulator import Faults, a_client, a_table, items, refuse
+from emulator import Faults, a_client, a_table, items, refusal, refuse
 
+from dedup_nb.base.errors import ConfigError
 from dedup_nb.dynamodb.claims import OWN, Claims
 from dedup_nb.dynamodb.connection import Connection, new_client
 from dedup_nb.dynamodb.table import (
+    DeniedError,
     Pace,
     Table,
     check_table,
@@ -169,6 +171,22 @@ def test_what_cannot_be_repeated_fails_with_the_next_step_and_shows_no_secret(dy
     assert not [part for part in (*KEYS, "hunter2pass", "somebody") if part in f"{wrong.value}{secret!r}"]
 
 
+def test_what_is_refused_after_an_error_of_the_server_is_said_as_it_is(dynamodb, shared_table):
+    "The request was sent again, and then the policy did not allow it: that is no lack of an answer."
+    client, asked = a_client(dynamodb), []
+
+    def send(request, **_):
+        asked.append(request)
+        return refusal(
+            request, *(("InternalServerError", "", 500), ("AccessDeniedException",))[len(asked) > 1]
+        )
+
+    client.meta.events.register("before-send.dynamodb", send)
+    with pytest.raises(DeniedError, match="does not allow batch_get_item"):
+        Table(shared_table.connection, client=client).read([("a", "#")])
+    assert len(asked) == 2
+
+
 def test_a_table_that_is_deleted_under_way_fails_the_run_with_the_next_step(table):
     claim(table, who(), ("a", "f"))
     table.client.delete_table(TableName=table.name)
@@ -250,6 +268,28 @@ def test_a_table_of_somebody_else_is_refused_and_left_as_it_is(dynamodb):
     words = r"has the keys id \(HASH, S\); a manifest has eventId .*left as it is"
     with pytest.raises(ManifestError, match=words):
         check_table(other, described(other))
+
+
+@pytest.mark.parametrize(
+    "more, words",
+    [
+        ({}, "replicas in eu-west-1, us-east-1, .*both keep a pair.*--dynamodb-table"),
+        (
+            {"MultiRegionConsistency": "EVENTUAL"},
+            "Wanted a table of one region, or one with multi-Region strong",
+        ),
+        ({"MultiRegionConsistency": "STRONG"}, None),
+        ({"Replicas": []}, None),
+    ],
+)
+def test_a_table_that_regions_share_and_see_late_is_refused(table, more, words):
+    copies = [{"RegionName": name, "ReplicaStatus": "ACTIVE"} for name in ("us-east-1", "eu-west-1")]
+    description = described(table) | {"Replicas": copies} | more
+    if words:
+        with pytest.raises(ConfigError, match=words):
+            check_table(table, description)
+    else:
+        assert check_table(table, description) == []
 
 
 @pytest.mark.parametrize("attribute, words", [("gone", "expires items by the attribute gone"), (None, None)])
