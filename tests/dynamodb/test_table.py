@@ -5,7 +5,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from botocore.exceptions import CredentialRetrievalError, UnauthorizedSSOTokenError
+from botocore.exceptions import (
+    ClientError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    ReadTimeoutError,
+    UnauthorizedSSOTokenError,
+)
 from claimants import claim, kinds_of, many, own_pairs, put_item, who
 from emulator import Faults, a_client, a_table, items, refusal, refuse
 
@@ -138,14 +144,51 @@ def test_a_request_is_sent_eight_times_and_each_is_counted(dynamodb, shared_tabl
     left = [True] * refusals
     client = refuse(a_client(dynamodb), lambda operation: left and left.pop(), "ThrottlingException")
     assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 8}
-    table = Table(shared_table.connection, client=client)
+    table = Table(shared_table.connection, client=client, patience_s=0)
     if refusals == 8:
-        with pytest.raises(ManifestError, match="nothing but Throttling for .* seconds.*Lower max_wcu"):
+        words = "nothing but Throttling for .* seconds.*Raise the table's read capacity"
+        with pytest.raises(ManifestError, match=words):
             table.read([("nobody", "#")])
     else:
         assert table.read([("nobody", "#")]) == {}
         assert (table.meter.counts["requests"], table.meter.counts["retried"]) == (8, 7)
     assert not left
+
+
+BUSY = [
+    ClientError({"Error": {"Code": code}}, "any")
+    for code in ("ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded")
+]
+SILENT = [ReadTimeoutError(endpoint_url="x"), EndpointConnectionError(endpoint_url="x")]
+
+
+@pytest.mark.parametrize("patience_s", [20, 0])
+@pytest.mark.parametrize("wrong", [BUSY, SILENT], ids=["busy", "silent"])
+@pytest.mark.parametrize("what", ["read", "of_ids", "insert"])
+def test_what_botocore_gives_up_is_waited_for_as_long_as_the_patience_says(
+    dynamodb, shared_table, what, wrong, patience_s
+):
+    "Nothing is in these clients but what comes after botocore's own attempts."
+    left, told, real = list(wrong), [], a_client(dynamodb)
+
+    class Client:
+        def __getattr__(self, operation):
+            if left:
+                raise left.pop()
+            return getattr(real, operation)
+
+    table = Table(shared_table.connection, client=Client(), patience_s=patience_s)
+    table.pace.throttled = lambda: told.append(what)
+    key = (f"patient {what} {len(wrong)}", "f")
+    calls = {"read": lambda: table.read([key]), "of_ids": lambda: table.of_ids([key[0]])}
+    calls["insert"] = lambda: table.insert({key: {"eventId": key[0], "fingerprint": key[1]}})
+    if not patience_s:
+        remedy = "the network" if wrong is SILENT else "max_wcu" if what == "insert" else "read capacity"
+        with pytest.raises(ManifestError, match=f"nothing but .* for .* seconds.*{remedy}"):
+            calls[what]()
+    else:
+        assert not calls[what]() and not left and table.meter.counts["retried"] == len(wrong)
+        assert len(told) == (len(wrong) if wrong is BUSY else 0), "the pace is that of the table"
 
 
 KEYS = ("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMIbPxRfiCYEXAMPLEKEY")
