@@ -774,6 +774,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                            'dedup_nb/dynamodb/connection.py'),
                                               'dedup_nb.dynamodb.connection._objects_below': ( '04_dynamodb/connection.html#_objects_below',
                                                                                                'dedup_nb/dynamodb/connection.py'),
+                                              'dedup_nb.dynamodb.connection._partition': ( '04_dynamodb/connection.html#_partition',
+                                                                                           'dedup_nb/dynamodb/connection.py'),
                                               'dedup_nb.dynamodb.connection._policy': ( '04_dynamodb/connection.html#_policy',
                                                                                         'dedup_nb/dynamodb/connection.py'),
                                               'dedup_nb.dynamodb.connection._wait_if_cut': ( '04_dynamodb/connection.html#_wait_if_cut',
