@@ -78,6 +78,7 @@ class Claimant:
     rerun: bool = False
     heads: bool = True  # head rows and tails, or a row per pair
     renames: bool = True  # does a later pair keep the first one alive?
+    later: int = Fate.RENAMED  # what becomes of later pairs, until the commit says
     writes: bool = True  # or only look?
 
     @property
@@ -94,6 +95,11 @@ class Claimant:
         "The item that this run would write; attributes that are None are left out."
         own: Item = {"eventId": key[0], "fingerprint": key[1], "etlTime": self.etl, "ttl": self.ttl}
         return own | {"run": self.run} | {n: v for n, v in more.items() if v is not None}
+
+    def later_item(self, key: Key) -> Item:
+        "The item of a later pair: a tail without a fate is renamed."
+        usual = self.heads and self.later == Fate.RENAMED
+        return self.item(key, fate=None if usual else int(self.later))
 
     def ends(self, item: Item) -> int:
         "The last second at which the id of an item is remembered."
@@ -288,7 +294,7 @@ def _bid(rows: _Rows, event_id: str, prints: Sequence[str | None], head: Item) -
     who, run = rows.who, head["run"]
     for number, p in enumerate(prints):
         tail = _tail_key(who, event_id, p)
-        row = _settle(rows, {tail: who.item(tail, over=run)})[tail]
+        row = _settle(rows, {tail: who.later_item(tail) | {"over": run}})[tail]
         if who.judge(row) == "own":
             if row.get("over") != run:  # it was taken before, or for another head
                 rows.table.swap({tail: (row, {"over": run})})
@@ -385,7 +391,7 @@ def _take_inside(rows: _Rows, found: _Found) -> None:
             found.answers.append(Answer(LATER, event_id, None))
         else:
             pairs[_tail_key(who, event_id, p)] = (event_id, p)
-    held = _settle(rows, {key: who.item(key) for key in pairs})
+    held = _settle(rows, {key: who.later_item(key) for key in pairs})
     for key, pair in pairs.items():
         for answer in _answers_of_row(who, pair, held[key]):
             found.answers.append(answer._replace(of_id=False))
@@ -442,7 +448,7 @@ def _take_behind(rows: _Rows, found: _Found) -> None:
     new = [x for x in missing if x.event_id not in found.hidden]
     found.again |= _lengthen_heads(rows, new)
     new = [x for x in new if x.event_id not in found.again]
-    wanted = {x.key: who.item(x.key) for x in new}
+    wanted = {x.key: who.later_item(x.key) for x in new}
     held = _settle(rows, wanted, found={x.key: x.row for x in new if x.row})
     for x in new:
         x.row = held[x.key]
@@ -545,7 +551,7 @@ def _claim_pairs(rows: _Rows, ids: _Asked) -> tuple[list[Answer], _Asked]:
         theirs = set(map(_key_of, others[i]))
         for key in own[i]:
             # the first of an id that nobody has, the others as later ones
-            wanted[key] = who.item(key, fate=int(Fate.RENAMED) if is_later else None)
+            wanted[key] = who.later_item(key) if is_later else who.item(key)
             is_later = is_later or key not in theirs
     held = _settle(rows, wanted, found={_key_of(row): row for row in there})
     answers = []

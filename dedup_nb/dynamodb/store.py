@@ -74,6 +74,7 @@ from dedup_nb.dynamodb.table import (
 from ..manifest.ledger import Claim, Entry, FencedError, Ledger, ManifestError, Marker, fenced
 from ..manifest.protocol import Lookup
 from ..rules.cross_batch import KEY, Fate, id_key, pair_key
+from ..rules.synthetic import fate_of_later
 
 # %% ../../nbs/04_dynamodb/40_store.ipynb #1b36bbbb
 _FIELDS = {
@@ -380,7 +381,7 @@ class _DynamoStore:
     create: bool = False  # make the table if it is not there
     max_wcu: float | None = None  # write units a second for the whole job; else from the table
     as_snowplow: bool = False  # lay an empty table out as Snowplow does: a row per pair, no heads
-    renames: bool = True  # does a pair that is renamed keep the first one of its id alive?
+    synthetic: str = "rename_later"  # what is done with later pairs of an id
     force: bool = False  # commit although others yielded to pairs that the batch no longer has
     tasks: int | None = None  # claiming at once; else the cores of the session
     on_driver: int = 2000  # up to so many pairs are claimed by the driver itself
@@ -506,7 +507,8 @@ def _claimant(store: "DynamoStore", claim: Claim, retention_s: int) -> Claimant:
         sees=claim.sees,
         rerun=claim.rerun,
         heads=store.layout == "heads",
-        renames=store.renames,
+        renames=store.synthetic.startswith("rename"),
+        later=fate_of_later(store.synthetic),
         writes=begun,
     )
 
@@ -612,11 +614,12 @@ def _rows_of(
 def _odd_fates(
     own: DataFrame,  # rows of a run, from `_rows_of`
     keys: DataFrame,  # what is to be remembered, from `to_remember`
+    later: int = Fate.RENAMED,  # what rows of later pairs say already
 ) -> DataFrame:  # eventId, fingerprint, fate
-    "The fates that the place of a row does not say."
+    "The fates that the rows do not say already."
     new = keys.where("origin is null").select(*[F.col(c).alias(f"_{c}") for c in (*KEY, "pair", "fate")])
     stays = int(Fate.STAYS | Fate.HEAD)
-    usual = f"if(kind = {LATER}, {int(Fate.RENAMED)}, {stays})"
+    usual = f"if(kind = {LATER}, {int(later)}, {stays})"
     same = F.expr(f"hi = _hi and lo = _lo and packed = _packed and pair <=> _pair and _fate <> {usual}")
     # both joins have a small side: odd fates, and later pairs
     odd = own.join(new.where(f"_fate <> {stays}"), same)
@@ -637,7 +640,8 @@ def _mark(store: _DynamoStore, claim: Claim, keys: DataFrame) -> None:
     "Write the odd fates. Raises `FencedError` where a row is no longer ours."
     own = _rows_of(store, claim.batch_id, claim.token).where("not only_id")
     run = f"{claim.batch_id}@{claim.sees}"
-    lost = _send(store, _odd_fates(own, keys), lambda table, part: len(table.mark(dict(part), run)), claim)
+    odd = _odd_fates(own, keys, fate_of_later(store.synthetic))
+    lost = _send(store, odd, lambda table, part: len(table.mark(dict(part), run)), claim)
     if lost:
         raise FencedError(
             f"{counted(lost, 'pair')} of batch {claim.batch_id} were taken over by other "

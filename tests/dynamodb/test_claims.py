@@ -129,6 +129,16 @@ def test_a_pair_is_later_only_behind_a_first_that_counts(table, heads, last, kep
     assert any(a.of_id for a in new if a.kind == KNOWN), "and nobody gets it twice"
 
 
+@BOTH
+@pytest.mark.parametrize("fate", [Fate.RENAMED, Fate.GONE, Fate.STAYS])
+def test_a_later_pair_of_an_unfinished_batch_shows_what_becomes_of_it(table, heads, fate):
+    claim(table, who("A", 1, heads=heads, later=fate), ("x", "fg"))
+    claim(table, who("B", 2, heads=heads, later=fate), ("x", "h"))
+    seen = claim(table, who("C", 3, heads=heads), ("x", "gh"))
+    fates = {a.fingerprint: a.fate for a in seen if a.kind == KNOWN and a.fingerprint != "f"}
+    assert fates == {"g": fate, "h": fate}
+
+
 def test_a_newer_attempt_of_the_batch_fences_an_older_one(shared_table):
     claim(shared_table, who("one", 3), ("fenced", "f"))
     with pytest.raises(FencedError, match="Batch one was taken over"):

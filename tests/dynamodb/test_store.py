@@ -328,6 +328,20 @@ def test_whoever_has_the_head_keeps_its_id(spark, manifest):
     }
 
 
+@pytest.mark.parametrize("as_snowplow", [False, True], ids=["heads", "pairs"])
+def test_what_a_strategy_does_is_seen_before_the_commit_and_costs_no_write_more(
+    spark, dynamodb, tmp_path, as_snowplow
+):
+    m = open_in_table(dynamodb, None, spark, tmp_path, as_snowplow=as_snowplow, synthetic="quarantine")
+    rows = pairs(spark, ("a", "f", Fate.STAYS | Fate.HEAD), ("a", "g", Fate.GONE))
+    one = begin_on_day(m, "one", 1)
+    m.known(one, rows)
+    before = items(table_behind(m))
+    assert before["a", "g"]["fate"] == str(int(Fate.GONE))
+    m.commit(one, rows, {})
+    assert items(table_behind(m)) == before and m.store.used(one)["write_units"] == 2
+
+
 def test_an_attempt_that_lost_keys_frees_them(spark, manifest):
     m = manifest
     give_up(m, claimed(m, spark, "one", 1, "a", "b", "c"))
