@@ -78,6 +78,7 @@ class Claimant:
     rerun: bool = False
     heads: bool = True  # head rows and tails, or a row per pair
     renames: bool = True  # does a later pair keep the first one alive?
+    later: int = Fate.RENAMED  # what becomes of later pairs, until the commit says
     writes: bool = True  # or only look?
 
     @property
@@ -94,6 +95,11 @@ class Claimant:
         "The item that this run would write; attributes that are None are left out."
         own: Item = {"eventId": key[0], "fingerprint": key[1], "etlTime": self.etl, "ttl": self.ttl}
         return own | {"run": self.run} | {n: v for n, v in more.items() if v is not None}
+
+    def later_item(self, key: Key) -> Item:
+        "The item of a later pair: a tail without a fate is renamed."
+        usual = self.heads and self.later == Fate.RENAMED
+        return self.item(key, fate=None if usual else int(self.later))
 
     def ends(self, item: Item) -> int:
         "The last second at which the id of an item is remembered."
@@ -288,7 +294,7 @@ def _bid(rows: _Rows, event_id: str, prints: Sequence[str | None], head: Item) -
     who, run = rows.who, head["run"]
     for number, p in enumerate(prints):
         tail = _tail_key(who, event_id, p)
-        row = _settle(rows, {tail: who.item(tail, over=run)})[tail]
+        row = _settle(rows, {tail: who.later_item(tail) | {"over": run}})[tail]
         if who.judge(row) == "own":
             if row.get("over") != run:  # it was taken before, or for another head
                 rows.table.swap({tail: (row, {"over": run})})
@@ -385,7 +391,7 @@ def _take_inside(rows: _Rows, found: _Found) -> None:
             found.answers.append(Answer(LATER, event_id, None))
         else:
             pairs[_tail_key(who, event_id, p)] = (event_id, p)
-    held = _settle(rows, {key: who.item(key) for key in pairs})
+    held = _settle(rows, {key: who.later_item(key) for key in pairs})
     for key, pair in pairs.items():
         for answer in _answers_of_row(who, pair, held[key]):
             found.answers.append(answer._replace(of_id=False))
@@ -442,7 +448,7 @@ def _take_behind(rows: _Rows, found: _Found) -> None:
     new = [x for x in missing if x.event_id not in found.hidden]
     found.again |= _lengthen_heads(rows, new)
     new = [x for x in new if x.event_id not in found.again]
-    wanted = {x.key: who.item(x.key) for x in new}
+    wanted = {x.key: who.later_item(x.key) for x in new}
     held = _settle(rows, wanted, found={x.key: x.row for x in new if x.row})
     for x in new:
         x.row = held[x.key]
@@ -502,9 +508,15 @@ def _live_others(who: Claimant, own_keys: Iterable[Key], rows: Sequence[Item]) -
     return others
 
 
+def _has_id(who: Claimant, others: Sequence[Item], rows: Sequence[Item]) -> bool:
+    "Have others the id? Later pairs alone have it where their first expired, not where its run is over."
+    is_free = any(_is_first(r) and who.judge(r) in ("own", "dead") for r in rows)
+    return any(map(_is_first, others)) or (bool(others) and not is_free)
+
+
 def _keep_alive(rows: _Rows, others: Sequence[Item]) -> None:
     "The first pair of an id lives as long as one that is renamed because of it."
-    first = min(others, key=lambda r: (seq_of(r.get("run")), r.get("etlTime", 0)))
+    first = min(others, key=lambda r: (not _is_first(r), seq_of(r.get("run")), r.get("etlTime", 0)))
     key = _key_of(first)
     while first and rows.who.judge(first) == "live":
         longer = _longer_life(rows.who, first)
@@ -514,6 +526,17 @@ def _keep_alive(rows: _Rows, others: Sequence[Item]) -> None:
 
 
 # %% ../../nbs/04_dynamodb/30_claims.ipynb #aba028bf
+def _with_of_id(found: Sequence[Answer]) -> list[Answer]:
+    "Whoever has the first pair of an id keeps the id, whatever later ones others have."
+    is_ours = any(a.kind == OWN for a in found)
+    answers = []
+    for a in found:
+        if a.kind == KNOWN:
+            a = a._replace(of_id=not is_ours or bool((a.fate or 0) & Fate.HEAD))
+        answers.append(a)
+    return answers
+
+
 def _claim_pairs(rows: _Rows, ids: _Asked) -> tuple[list[Answer], _Asked]:
     "Read all rows of the ids, then claim what is missing."
     who = rows.who
@@ -522,23 +545,28 @@ def _claim_pairs(rows: _Rows, ids: _Asked) -> tuple[list[Answer], _Asked]:
     own, others, wanted = {}, {}, {}
     for i, prints in ids:
         own[i] = {_tail_key(who, i, p): p for p in prints}
-        others[i] = _live_others(who, own[i], by_id.get(key_text(i), ()))
-        for number, key in enumerate(own[i]):
+        of_id = by_id.get(key_text(i), ())
+        others[i] = _live_others(who, own[i], of_id)
+        is_later = _has_id(who, others[i], of_id)
+        theirs = set(map(_key_of, others[i]))
+        for key in own[i]:
             # the first of an id that nobody has, the others as later ones
-            is_later = number > 0 or others[i]
-            wanted[key] = who.item(key, fate=int(Fate.RENAMED) if is_later else None)
+            wanted[key] = who.later_item(key) if is_later else who.item(key)
+            is_later = is_later or key not in theirs
     held = _settle(rows, wanted, found={_key_of(row): row for row in there})
     answers = []
     for i, _ in ids:
-        pairs = []
+        found = []
         for key, p in own[i].items():
-            pairs += _answers_of_row(who, (i, p), held[key])
-        if others[i] and who.renames and any(a.kind in (OWN, LATER) for a in pairs):
-            _keep_alive(rows, others[i])
-        answers += pairs
+            found += _answers_of_row(who, (i, p), held[key])
         for item in others[i]:
             if _key_of(item) not in own[i]:
-                answers.append(_known(who, i, item, _print_of(item)))
+                found.append(_known(who, i, item, _print_of(item)))
+        found = _with_of_id(found)
+        is_known = any(a.kind == KNOWN and a.of_id for a in found)
+        if others[i] and is_known and who.renames and any(a.kind in (OWN, LATER) for a in found):
+            _keep_alive(rows, others[i])
+        answers += found
     return answers, []
 
 
@@ -556,10 +584,12 @@ def _look(rows: _Rows, ids: _Asked) -> tuple[list[Answer], _Asked]:
     answers = []
     for i, prints in ids:
         named = {_tail_key(who, i, p)[1]: p for p in prints}
-        for item in there.get(key_text(i), ()):
-            if who.judge(item) == "live" and not _came_later(who, item):
-                fingerprint = named.get(item["fingerprint"], _print_of(item))
-                answers.append(_known(who, i, item, fingerprint))
+        of_id = there.get(key_text(i), ())
+        others = [row for row in of_id if who.judge(row) == "live" and not _came_later(who, row)]
+        is_known = who.heads or _has_id(who, others, of_id)
+        for item in others:
+            fingerprint = named.get(item["fingerprint"], _print_of(item))
+            answers.append(_known(who, i, item, fingerprint)._replace(of_id=is_known))
     return answers, []
 
 

@@ -24,6 +24,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -222,6 +223,17 @@ _ALLOWED = {  # what each statement of a policy allows
 }
 
 
+def _partition(region: str = "*") -> str:
+    "The part of AWS that a region is in, as names of resources have it; `*`: the region of this machine."
+    found: str | None = region
+    if region == "*":
+        found = None
+        with suppress(ConfigError):  # boto3 is an extra
+            found = region_of(ManifestSettings())
+    own = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+    return next((part for start, part in own.items() if (found or "").startswith(start)), "aws")
+
+
 def _policy(resources: Mapping[str, str | list[str]]) -> dict[str, Any]:
     "The policy document with a statement for each of these, by its name; those about nothing are left out."
     statements = [
@@ -245,16 +257,17 @@ def iam_policy(
             f"There is no policy for {purpose!r}: wanted one of {', '.join(PURPOSES)}, or s3."
             f"{did_you_mean(purpose, PURPOSES)}"
         )
-    return _policy({purpose.capitalize(): f"arn:aws:dynamodb:{region}:{account}:table/{table}"})
+    address = f"arn:{_partition(region)}:dynamodb:{region}:{account}:table/{table}"
+    return _policy({purpose.capitalize(): address})
 
 
 # %% ../../nbs/04_dynamodb/10_connection.ipynb #fb7187b0
 def _objects_below(paths: Iterable[str | None]) -> list[str]:
     "The objects at and below those addresses that are on S3, as a policy names them."
-    arns = []
+    arns, start = [], f"arn:{_partition()}:s3:::"
     for path in paths:
         if path and is_s3(path):
-            address = "arn:aws:s3:::" + "/".join(bucket_and_key(path)).rstrip("/")
+            address = start + "/".join(bucket_and_key(path)).rstrip("/")
             is_bucket = "/" not in address
             arns += [f"{address}/*"] if is_bucket else [address, f"{address}/*"]
     return arns

@@ -44,6 +44,7 @@ from dedup_nb.dynamodb.claims import (
     KNOWN,
     LATER,
     OWN,
+    TAKEN,
     USED,
     Answer,
     Claimant,
@@ -73,6 +74,7 @@ from dedup_nb.dynamodb.table import (
 from ..manifest.ledger import Claim, Entry, FencedError, Ledger, ManifestError, Marker, fenced
 from ..manifest.protocol import Lookup
 from ..rules.cross_batch import KEY, Fate, id_key, pair_key
+from ..rules.synthetic import fate_of_later
 
 # %% ../../nbs/04_dynamodb/40_store.ipynb #1b36bbbb
 _FIELDS = {
@@ -365,6 +367,7 @@ class _Attempt:
     calls: int = 0  # how often it has claimed
     used: Counter = field(default_factory=Counter)
     released: int | None = None  # rows of earlier attempts that went before its commit; None: not settled
+    yielded: list[str] = field(default_factory=list)  # committed batches that dropped rows for it, by then
 
 
 # %% ../../nbs/04_dynamodb/40_store.ipynb #0d81e0a5
@@ -378,7 +381,7 @@ class _DynamoStore:
     create: bool = False  # make the table if it is not there
     max_wcu: float | None = None  # write units a second for the whole job; else from the table
     as_snowplow: bool = False  # lay an empty table out as Snowplow does: a row per pair, no heads
-    renames: bool = True  # does a pair that is renamed keep the first one of its id alive?
+    synthetic: str = "rename_later"  # what is done with later pairs of an id
     force: bool = False  # commit although others yielded to pairs that the batch no longer has
     tasks: int | None = None  # claiming at once; else the cores of the session
     on_driver: int = 2000  # up to so many pairs are claimed by the driver itself
@@ -504,7 +507,8 @@ def _claimant(store: "DynamoStore", claim: Claim, retention_s: int) -> Claimant:
         sees=claim.sees,
         rerun=claim.rerun,
         heads=store.layout == "heads",
-        renames=store.renames,
+        renames=store.synthetic.startswith("rename"),
+        later=fate_of_later(store.synthetic),
         writes=begun,
     )
 
@@ -581,13 +585,19 @@ def _known(
 
 
 # %% ../../nbs/04_dynamodb/40_store.ipynb #f56e096b
-def _rows_of(store: _DynamoStore, batch_id: str, token: str) -> DataFrame:
+def _rows_of(
+    store: _DynamoStore,
+    batch_id: str,
+    token: str,
+    kinds: Sequence[int] = (OWN, LATER),  # of the answers
+) -> DataFrame:
     """The pairs that an attempt owned, with their rows' keys.
 
-    KEY, `pair`, `kind`, `eventId`, `fingerprint`, and `only_id`: has it no fingerprint?
+    KEY, `pair`, `kind`, `eventId`, `tail` (the pair as a key tells it), `fingerprint`, and `only_id`: has it
+    no fingerprint?
     """
     answers = _read_answers(store.spark, _answers_of(store, batch_id, token))
-    rows = answers.where(F.col("kind").isin(OWN, LATER))
+    rows = answers.where(F.col("kind").isin(*kinds))
     tail = F.coalesce(key_column("event_fingerprint"), F.lit(f"#{batch_id}"))
     at_head = F.when(F.col("kind") == OWN, F.lit(FIRST)).otherwise(tail)
     return rows.select(
@@ -595,6 +605,7 @@ def _rows_of(store: _DynamoStore, batch_id: str, token: str) -> DataFrame:
         pair_key(F.col("event_id"), F.col("event_fingerprint")),
         "kind",
         key_column("event_id").alias("eventId"),
+        tail.alias("tail"),
         (at_head if store.layout == "heads" else tail).alias("fingerprint"),
         F.col("event_fingerprint").isNull().alias("only_id"),
     )
@@ -603,11 +614,12 @@ def _rows_of(store: _DynamoStore, batch_id: str, token: str) -> DataFrame:
 def _odd_fates(
     own: DataFrame,  # rows of a run, from `_rows_of`
     keys: DataFrame,  # what is to be remembered, from `to_remember`
+    later: int = Fate.RENAMED,  # what rows of later pairs say already
 ) -> DataFrame:  # eventId, fingerprint, fate
-    "The fates that the place of a row does not say."
+    "The fates that the rows do not say already."
     new = keys.where("origin is null").select(*[F.col(c).alias(f"_{c}") for c in (*KEY, "pair", "fate")])
     stays = int(Fate.STAYS | Fate.HEAD)
-    usual = f"if(kind = {LATER}, {int(Fate.RENAMED)}, {stays})"
+    usual = f"if(kind = {LATER}, {int(later)}, {stays})"
     same = F.expr(f"hi = _hi and lo = _lo and packed = _packed and pair <=> _pair and _fate <> {usual}")
     # both joins have a small side: odd fates, and later pairs
     odd = own.join(new.where(f"_fate <> {stays}"), same)
@@ -628,7 +640,8 @@ def _mark(store: _DynamoStore, claim: Claim, keys: DataFrame) -> None:
     "Write the odd fates. Raises `FencedError` where a row is no longer ours."
     own = _rows_of(store, claim.batch_id, claim.token).where("not only_id")
     run = f"{claim.batch_id}@{claim.sees}"
-    lost = _send(store, _odd_fates(own, keys), lambda table, part: len(table.mark(dict(part), run)), claim)
+    odd = _odd_fates(own, keys, fate_of_later(store.synthetic))
+    lost = _send(store, odd, lambda table, part: len(table.mark(dict(part), run)), claim)
     if lost:
         raise FencedError(
             f"{counted(lost, 'pair')} of batch {claim.batch_id} were taken over by other "
@@ -645,25 +658,35 @@ def _too_late(batch_id: str, less: str, yielded: Sequence[str]) -> ManifestError
 
 
 def _answered_keys(store: _DynamoStore, run: str, token: str) -> DataFrame | None:
-    "The keys of a run's rows, by its files; None if it was killed before it wrote them all."
+    "The keys of a run's rows, and their pairs, by its files; None if it was killed before it wrote them all."
     batch_id = run.rpartition("@")[0]
     fs, inner = filesystem(_answers_of(store, batch_id, token))
     if fs.get_file_info(f"{inner}/call=0/_SUCCESS").type.name == "File":
-        return _rows_of(store, batch_id, token).select("eventId", "fingerprint")
+        return _rows_of(store, batch_id, token).select("eventId", "tail", "fingerprint")
     return None
 
 
 def _scanned_keys(store: _DynamoStore, run: str) -> DataFrame:
-    "The keys of a run's rows, by a scan of the table."
-    text = f'SELECT "eventId", "fingerprint" FROM "{store.name}" WHERE "run"=?'
-    found = [(item["eventId"], item["fingerprint"]) for item in store.table.select(text, run)]
-    return store.spark.createDataFrame(found, "eventId string, fingerprint string")
+    "The keys of a run's rows, and their pairs, by a scan of the table."
+    text = f'SELECT "eventId", "fingerprint", "first" FROM "{store.name}" WHERE "run"=?'
+    found = []
+    for item in store.table.select(text, run):
+        event_id, fingerprint = item["eventId"], item["fingerprint"]
+        tail = fingerprint
+        if fingerprint == FIRST:
+            tail = key_text(item["first"]) if "first" in item else f"#{batch_of({'run': run})}"
+        found.append((event_id, tail, fingerprint))
+    return store.spark.createDataFrame(found, "eventId string, tail string, fingerprint string")
 
 
 # %% ../../nbs/04_dynamodb/40_store.ipynb #a30304cc
 def _release(store: "DynamoStore", claim: Claim) -> int:
-    "Delete the rows of earlier attempts for pairs that the batch no longer has; returns how many."
-    kept = _rows_of(store, claim.batch_id, claim.token).select("eventId", "fingerprint")
+    """Delete the rows of earlier attempts that the batch no longer has; returns how many.
+
+    Raises `ManifestError` where others yielded to it and a pair is missing: one that now another has is not.
+    """
+    asked = _rows_of(store, claim.batch_id, claim.token, (OWN, LATER, TAKEN))
+    kept = asked.where(f"kind <> {TAKEN}").select("eventId", "fingerprint")
     yielded, freed = Ledger(store._log).yielded_to(claim.batch_id), 0
     for m in store._log:
         is_earlier = m.kind == "claim" and m.batch_id == claim.batch_id and m.seq < claim.seq
@@ -674,14 +697,14 @@ def _release(store: "DynamoStore", claim: Claim) -> int:
             if not yielded:
                 continue  # what a killed attempt had matters only to those who yielded to it
             taken = _scanned_keys(store, run_of(m))
-        rows = taken.join(kept, ["eventId", "fingerprint"], "left_anti")
-        # those that are to go: what went is not sure where an answer was lost
-        if not (n := rows.count()):
-            continue
         if yielded and not store.force:
-            raise _too_late(claim.batch_id, counted(n, "pair"), yielded)
-        _send(store, rows.withColumn("fate", F.lit(0)), deleting(run_of(m)), claim)
-        freed += n
+            if n := taken.join(asked, ["eventId", "tail"], "left_anti").count():
+                raise _too_late(claim.batch_id, counted(n, "pair"), yielded)
+        rows = taken.drop("tail").join(kept, ["eventId", "fingerprint"], "left_anti")
+        # those that are to go: what went is not sure where an answer was lost
+        if n := rows.count():
+            _send(store, rows.withColumn("fate", F.lit(0)), deleting(run_of(m)), claim)
+            freed += n
     return freed
 
 
@@ -694,7 +717,7 @@ def _delete_forgotten(store: "DynamoStore", batch_id: str) -> None:
     rows = _answered_keys(store, run, commit["token"])
     if rows is None:
         rows = _scanned_keys(store, run)
-    _send(store, rows.withColumn("fate", F.lit(0)), deleting(run))
+    _send(store, rows.drop("tail").withColumn("fate", F.lit(0)), deleting(run))
 
 
 # %% ../../nbs/04_dynamodb/40_store.ipynb #e3e8f581
@@ -750,15 +773,13 @@ def _replace(store: "DynamoStore", marker: Marker, claim: Claim | None, keys: An
             _delete_forgotten(store, marker.batch_id)
         return done
     attempt = store._attempts[claim.token]
+    yielded = Ledger(store._log).yielded_to(claim.batch_id)
     if attempt.released is None:
         attempt.released = _settle(store, claim, keys)
+    elif yielded != attempt.yielded:  # others were committed meanwhile
+        _release(store, claim)
+    attempt.yielded = yielded
     _check_rests(store, claim)
-    if attempt.released and not store.force:
-        # did a batch that was committed since the claim drop rows in favour of this one?
-        before = claim.ledger.yielded_to(claim.batch_id)
-        late = [b for b in Ledger(store._log).yielded_to(claim.batch_id) if b not in before]
-        if late:
-            raise _too_late(claim.batch_id, "pairs", late)
     noted = {"released": attempt.released, "used": _units_of(store, claim)}
     return store.append(replace(marker, info={**marker.info, **noted}))
 
@@ -846,12 +867,14 @@ class DynamoStore(_DynamoStore):
                     remove_folder(f"{self.folder}/claims/batch_id={batch_id}")
 
     def notes(self, claim: Claim) -> list[str]:
-        "Tell how the table is laid out, and the unfinished batches on which drops rest."
-        unfinished = runs_over(Ledger(self.markers()))[1] & _rests_on(self, claim)
+        "Tell how the table is laid out, and the batches on which drops rest that are not committed."
+        ledger = Ledger(self.markers())
+        over, unfinished = runs_over(ledger)
+        rests = {batch_of({"run": run}) for run in (over | unfinished) & _rests_on(self, claim)}
         notes = list(self._told)
-        for run in sorted(unfinished):
-            name = f"batch {batch_of({'run': run})}, which is not committed yet"
-            notes.append(f"rows were dropped or renamed in favour of {name}")
+        for name in sorted(rests - {e.batch_id for e in ledger.committed()}):
+            which = f"batch {name}, which is not committed yet"
+            notes.append(f"rows were dropped or renamed in favour of {which}")
         return notes
 
     def remove_ids(self, event_ids: Sequence[str]) -> int:

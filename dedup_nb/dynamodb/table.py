@@ -36,13 +36,22 @@ from dataclasses import dataclass, field
 from random import uniform
 from typing import Any
 
-from ..base.errors import grouped
+from ..base.errors import ConfigError, grouped, some_of
 from .connection import Connection, client_of, is_cut
 from ..manifest.ledger import ManifestError, Marker
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #750bb427
 _STALE_KEYS = {"ExpiredToken", "UnrecognizedClient", "RequestExpired", "InvalidSignature"}
 _DENIED = {"AccessDenied", "NotAuthorized"}
+_LATER = {
+    "ProvisionedThroughputExceeded",
+    "ThrottlingError",
+    "Throttling",
+    "RequestLimitExceeded",
+    "InternalServerError",
+    "TransactionConflict",
+}
+_FINAL = _STALE_KEYS | _DENIED | {"ResourceNotFound"}
 
 
 class DeniedError(ManifestError):
@@ -52,6 +61,12 @@ class DeniedError(ManifestError):
 def _short(code: str | None) -> str | None:
     "A code as members of a batch have it; a request's ends in Exception."
     return code and code.removesuffix("Exception")
+
+
+def _code_of(wrong: Exception) -> str | None:
+    "The code of an error, if it has one."
+    answer = getattr(wrong, "response", None) or {}  # of one that came from no server it is None
+    return _short(answer.get("Error", {}).get("Code"))
 
 
 def _unusable_keys(wrong: Exception, table: str) -> ManifestError:
@@ -70,6 +85,7 @@ def _unusable_keys(wrong: Exception, table: str) -> ManifestError:
     )
 
 
+# %% ../../nbs/04_dynamodb/20_table.ipynb #84b4c1a9
 def _refusal(code: str | None, message: str, doing: str, connection: Connection) -> ManifestError:
     "An error of the table."
     table = f"the DynamoDB table {connection.table}"
@@ -145,11 +161,12 @@ class Meter:
 
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #5ebc45bf
-def _no_answer(table: str, why: str, seconds: float) -> ManifestError:
+def _no_answer(table: str, why: str, seconds: float, reads: bool = False) -> ManifestError:
     "The table stayed busy or out of reach."
     remedy = "Check --dynamodb-endpoint, --aws-region and the network"
     if any(word in why for word in ("hrottl", "Throughput", "LimitExceeded", "TooMany")):
-        remedy = "Lower max_wcu or raise the table's capacity"
+        lower = "Lower max_wcu or raise the table's capacity"
+        remedy = "Raise the table's read capacity" if reads else lower
     return ManifestError(
         f"The DynamoDB table {table} has answered nothing but {why} for {seconds:g} seconds. "
         f"Nothing of this batch is committed; no event is lost. {remedy}, and run again."
@@ -159,16 +176,18 @@ def _no_answer(table: str, why: str, seconds: float) -> ManifestError:
 class _Patience:
     "Waiting that ends: an error once nothing has moved for too long."
 
-    def __init__(self, seconds: float):
-        self.seconds, self.tries, self.since = seconds, 0, time.monotonic()
+    def __init__(self, seconds: float, reads: bool = False):
+        self.seconds, self.reads = seconds, reads
+        self.moved()
 
     def moved(self) -> None:
         self.tries, self.since = 0, time.monotonic()
 
     def wait(self, table: str, why: str) -> None:
-        left = self.since + self.seconds - time.monotonic()
+        waited = time.monotonic() - self.since
+        left = self.seconds - waited
         if left <= 0:
-            raise _no_answer(table, why, self.seconds)
+            raise _no_answer(table, why, max(self.seconds, round(waited)), self.reads)
         self.tries += 1
         time.sleep(min(left, uniform(0, min(5.0, 0.05 * 2**self.tries))))
 
@@ -178,6 +197,7 @@ Key = tuple[str, str]  # eventId, fingerprint
 Item = dict[str, Any]  # attributes as plain text and numbers
 
 _ON_TABLE = {"describe_table", "create_table", "describe_time_to_live", "update_time_to_live"}
+_READS = {"batch_get_item", "execute_statement"}
 
 
 @dataclass(eq=False)
@@ -216,14 +236,30 @@ def _error_of(table: _Table, wrong: Exception, operation: str, seconds: float) -
     if not isinstance(wrong, aws.ClientError):
         return _unusable_keys(wrong, table.name)
     error, about = wrong.response["Error"], wrong.response.get("ResponseMetadata", {})
-    code = _short(error.get("Code"))
+    code = _code_of(wrong)
+    if code in _FINAL:  # however often it was asked before that
+        return _refusal(code, error.get("Message", ""), operation, table.connection)
     if is_cut("", wrong.response) or about.get("RetryAttempts") or about.get("RetryQuotaReached"):
-        return _no_answer(table.name, code or f"HTTP {about.get('HTTPStatusCode')}", seconds)
+        why = code or f"HTTP {about.get('HTTPStatusCode')}"
+        return _no_answer(table.name, why, seconds, operation in _READS)
     return _refusal(code, error.get("Message", ""), operation, table.connection)
 
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #5fa484b1
 _RENEWALS = 2  # how often fresh credentials are looked for
+
+
+def _waits(table: _Table, wrong: Exception, patience: _Patience) -> bool:
+    "Wait for a table that is busy or out of reach; False for an error that stays."
+    from botocore import exceptions as aws
+
+    code = _code_of(wrong)
+    if code in _LATER:
+        table.pace.throttled()
+    elif not isinstance(wrong, (aws.HTTPClientError, aws.ConnectionError)):
+        return False
+    patience.wait(table.name, code or type(wrong).__name__)
+    return True
 
 
 def _ask(table: _Table, operation: str, *expected: str, writes: int = 0, **words: Any) -> dict[str, Any]:
@@ -235,21 +271,26 @@ def _ask(table: _Table, operation: str, *expected: str, writes: int = 0, **words
 
     words |= {"TableName": table.name} if operation in _ON_TABLE else {}
     renewals, begun = 0, time.monotonic()
+    patience = _Patience(table.patience_s, operation in _READS)
     while True:
         table.meter.add(requests=1, **{operation: 1})
         try:
             answer = getattr(table.client, operation)(**words)
             break
         except (ClientError, BotoCoreError) as wrong:
-            error = getattr(wrong, "response", {}).get("Error", {})
-            if _short(error.get("Code")) in expected:
+            failed, code = wrong, _code_of(wrong)
+            if code in expected:
                 raise
-            if renewals >= _RENEWALS or not _may_have_new_keys(table, wrong, _short(error.get("Code"))):
-                raise _error_of(table, wrong, operation, round(time.monotonic() - begun)) from None
+        if operation not in _ON_TABLE and _waits(table, failed, patience):
+            table.meter.add(retried=1, write_units=writes)
+            table.pace.take(writes)
+            continue
+        if renewals >= _RENEWALS or not _may_have_new_keys(table, failed, code):
+            raise _error_of(table, failed, operation, round(time.monotonic() - begun))
         table.meter.add(retried=1)
         time.sleep(renewals)
         renewals += 1
-        if error:
+        if code:
             client_of.cache_clear()
             table.client = client_of(table.connection)
     repeated = answer.get("ResponseMetadata", {}).get("RetryAttempts", 0)
@@ -262,13 +303,6 @@ def _ask(table: _Table, operation: str, *expected: str, writes: int = 0, **words
 
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #ac1def00
-_LATER = {
-    "ProvisionedThroughputExceeded",
-    "ThrottlingError",
-    "RequestLimitExceeded",
-    "InternalServerError",
-    "TransactionConflict",
-}
 _DECIDED = (None, "DuplicateItem", "ConditionalCheckFailed")
 Statement = dict[str, Any]  # PartiQL with its parameters
 
@@ -398,7 +432,7 @@ class _Items(_Table):
         found: dict[Key, Item] = {}
         for part in in_parts(keys, 100):
             asked = [{"eventId": {"S": i}, "fingerprint": {"S": p}} for i, p in part]
-            patience = _Patience(self.patience_s)
+            patience = _Patience(self.patience_s, reads=True)
             while asked:
                 wanted = {self.name: {"Keys": asked, "ConsistentRead": True}}
                 answer = _ask(self, "batch_get_item", RequestItems=wanted)
@@ -536,6 +570,19 @@ def create_table(table: Table) -> None:
             table.ask("update_time_to_live", "Validation", TimeToLiveSpecification=expiry)
 
 
+# %% ../../nbs/04_dynamodb/20_table.ipynb #26d95612
+def _check_regions(table: Table, description: Mapping[str, Any]) -> None:
+    "Raise `ConfigError` for a table that other regions write, too, and see late."
+    replicas = sorted(r.get("RegionName", "?") for r in description.get("Replicas") or ())
+    if replicas and description.get("MultiRegionConsistency") != "STRONG":
+        raise ConfigError(
+            f"The DynamoDB table {table.name} is a global table with replicas in {some_of(replicas)}, which "
+            "see late what was written: runs in two regions would both keep a pair. Wanted a table of one "
+            "region, or one with multi-Region strong consistency. It is left as it is: name another with "
+            "--dynamodb-table."
+        )
+
+
 # %% ../../nbs/04_dynamodb/20_table.ipynb #3b238a78
 def table_exists(table: Table) -> bool:
     "Is the table there, in whatever state?"
@@ -553,7 +600,8 @@ def check_table(
     description: Mapping[str, Any],  # of DescribeTable
     made_now: bool = False,  # may another run still be switching its expiry on?
 ) -> list[str]:  # what to say of it
-    "Check keys and expiry. Raises `ManifestError` for a table with others."
+    "Check regions, keys and expiry. Raises `ConfigError` or `ManifestError` for a table with others."
+    _check_regions(table, description)
     types = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
     keys = [(k["AttributeName"], k["KeyType"]) for k in description["KeySchema"]]
     if keys != _LAYOUT or any(types.get(n) != "S" for n, _ in keys):

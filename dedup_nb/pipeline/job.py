@@ -168,7 +168,7 @@ def recorded_recipe(
 
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #b91db3ea
-def _open_store(spark: Any, memory: ManifestSettings, folder: str, renames: bool, force: bool) -> Store:
+def _open_store(spark: Any, memory: ManifestSettings, folder: str, synthetic: str, force: bool) -> Store:
     if memory.kind == "lake":
         return lake_store(spark, folder, force)
     if spark is not None:
@@ -184,7 +184,7 @@ def _open_store(spark: Any, memory: ManifestSettings, folder: str, renames: bool
         create=memory.create_table,
         max_wcu=memory.max_wcu,
         as_snowplow=memory.storage_config is not None,
-        renames=renames,
+        synthetic=synthetic,
         force=force,
     )
 
@@ -210,7 +210,7 @@ def open_manifest(
         # a run that only decides leaves nothing behind, answers of the table included
         leaves_nothing = memory.kind == "dynamodb" and not output.applies
         folder = looked_folder(output.path) if leaves_nothing else manifest_path(memory, output.path)
-        store = _open_store(spark, memory, folder, recipe.renames, force)
+        store = _open_store(spark, memory, folder, recipe.synthetic, force)
     ledger = Ledger(store.markers())
     recorded = ledger.recipe if ledger.is_bound else None
     merged, differ, taken = agreed(recorded, recipe_record(recipe, id_case), recipe.given)
@@ -273,7 +273,7 @@ def existing_manifest(
         )
     folder = manifest_path(memory, output)
     by_hand = memory.kind == "lake"  # whoever looks after a manifest may do so from any host
-    store = _open_store(spark, replace(memory, create_table=False), folder, True, by_hand)
+    store = _open_store(spark, replace(memory, create_table=False), folder, Recipe.synthetic, by_hand)
     recipe = Ledger(store.markers()).recipe
     if recipe is None:
         raise _not_there(store.name if memory.kind == "dynamodb" else folder)

@@ -99,6 +99,46 @@ def test_whoever_has_the_head_keeps_its_id(shared_table):
     assert [(a.fingerprint, a.run, a.of_id) for a in answers if a.kind == KNOWN] == [("g", "B@2", False)]
 
 
+OVER = {"dead": frozenset({"A@1"})}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "last, kept",
+    [
+        (("A", "p"), [(OWN, "p")]),
+        (("C", "p"), [(OWN, "p")]),
+        (("A", "qp"), [(OWN, "p"), (TAKEN, "q")]),
+        (("C", "r"), [(OWN, "r")]),
+        (("A", "rp"), [(OWN, "r"), (LATER, "p")]),
+    ],
+    ids=str,
+)
+def test_a_pair_is_later_only_behind_a_first_that_counts(table, heads, last, kept):
+    "A has the first pair of x and dies; B has a later one. Whoever comes once A is over has the id again."
+    claim(table, who("A", 1, heads=heads), ("x", "p"))
+    assert kinds_of(claim(table, who("B", 2, heads=heads), ("x", "q"))) == [(LATER, "x", "q")]
+    (batch, prints), more = last, OVER | {"heads": heads}
+    look = claim(table, who(batch, 3, writes=False, **more), ("x", prints))
+    answers = claim(table, who(batch, 3, **more), ("x", prints))
+    assert [(kind, p) for kind, _, p in kinds_of(answers)] == kept
+    assert not any(a.of_id for a in answers if a.kind == KNOWN), "the id is ours"
+    assert heads or not any(a.of_id for a in look), "a look sees what a claim would"
+    assert kinds_of(claim(table, who(batch, 3, **more), ("x", prints))) == kinds_of(answers)
+    new = claim(table, who("D", 4, **more), ("x", "s"))
+    assert any(a.of_id for a in new if a.kind == KNOWN), "and nobody gets it twice"
+
+
+@BOTH
+@pytest.mark.parametrize("fate", [Fate.RENAMED, Fate.GONE, Fate.STAYS])
+def test_a_later_pair_of_an_unfinished_batch_shows_what_becomes_of_it(table, heads, fate):
+    claim(table, who("A", 1, heads=heads, later=fate), ("x", "fg"))
+    claim(table, who("B", 2, heads=heads, later=fate), ("x", "h"))
+    seen = claim(table, who("C", 3, heads=heads), ("x", "gh"))
+    fates = {a.fingerprint: a.fate for a in seen if a.kind == KNOWN and a.fingerprint != "f"}
+    assert fates == {"g": fate, "h": fate}
+
+
 def test_a_newer_attempt_of_the_batch_fences_an_older_one(shared_table):
     claim(shared_table, who("one", 3), ("fenced", "f"))
     with pytest.raises(FencedError, match="Batch one was taken over"):
@@ -220,10 +260,12 @@ def test_of_many_claimants_of_the_same_keys_each_key_has_one(table, dynamodb, he
 POINTS = ["before_insert:1", "after_insert:1", "before_insert:4", "after_read:1", "after_insert:9"]
 
 
-def test_killed_at_any_point_and_run_again_nothing_is_lost_and_nothing_twice(dynamodb):
-    table, last, *outcome = killed_and_run_again(dynamodb, POINTS)
-    check_killed(*outcome)
-    assert own_pairs(claim(table, who("next", 9, 2, dead=last.dead), *IDS)) == set()
+@BOTH
+def test_killed_at_any_point_and_run_again_nothing_is_lost_and_nothing_twice(dynamodb, heads):
+    points = POINTS if heads else [point for point in POINTS if "read" not in point]
+    table, last, *outcomes = killed_and_run_again(dynamodb, points, heads)
+    check_killed(*outcomes)
+    assert own_pairs(claim(table, who("next", 9, 2, dead=last.dead, heads=heads), *IDS)) == set()
 
 
 def test_the_keys_of_a_killed_run_that_nobody_repeats_are_free_once_it_is_over(table, dynamodb):

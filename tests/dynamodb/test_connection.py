@@ -16,6 +16,7 @@ from dedup_nb.dynamodb.connection import (
     client_of,
     connection_of,
     iam_policy,
+    s3_policy,
     snowplow_config,
 )
 from dedup_nb.dynamodb.table import check_table, create_table, described
@@ -75,6 +76,18 @@ def test_the_command_prints_a_policy(capsys):
     assert allowed["Resource"] == "arn:aws:dynamodb:eu-west-1:12:table/events"
     with pytest.raises(ConfigError, match="Did you mean create"):
         iam_policy("events", "creat")
+
+
+@pytest.mark.parametrize(
+    "region, part", [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov"), ("eu-west-1", "aws")]
+)
+def test_a_policy_is_for_the_part_of_aws_that_the_region_is_in(monkeypatch, region, part):
+    [allowed] = iam_policy("events", region=region)["Statement"]
+    assert allowed["Resource"] == f"arn:{part}:dynamodb:{region}:*:table/events"
+    monkeypatch.setenv("AWS_REGION", region)
+    [allowed] = iam_policy("events")["Statement"]
+    assert allowed["Resource"] == f"arn:{part}:dynamodb:*:*:table/events"
+    assert s3_policy("s3://lake", None)["Statement"][0]["Resource"] == [f"arn:{part}:s3:::lake"]
 
 
 # --- where the table is ----------------------------------------------------------------------------------

@@ -11,42 +11,21 @@ from emulator import Faults, a_name, a_table, items, ministack, refuse
 from ledgers import states_of
 from pyspark.sql import functions as F
 from runs import STAYED, TWO, config, files, go, stayed, write
+from tables import DAY, at, begin_on_day, claimed, firsts, give_up, killed, open_in_table, pairs, table_behind
 
 from dedup_nb.base.config import Recipe
 from dedup_nb.base.errors import BusyError, DedupError
 from dedup_nb.cli import main
 from dedup_nb.dynamodb.claims import TAKEN, Claimant, Claims
-from dedup_nb.dynamodb.connection import Connection, client_of
+from dedup_nb.dynamodb.connection import client_of
 from dedup_nb.dynamodb.store import DynamoStore
 from dedup_nb.dynamodb.table import DeniedError, Table, create_table, log_item
 from dedup_nb.manifest.ledger import ManifestError, Marker
-from dedup_nb.manifest.protocol import Manifest
 from dedup_nb.operate.history import forget
-from dedup_nb.pipeline.job import recipe_record
 from dedup_nb.rules.cross_batch import Fate, cross_batch, id_key, pair_key
 from dedup_nb.rules.keys import NAMESPACE, fit, place_of, with_ids, with_keys
 from dedup_nb.rules.natural import natural
 from dedup_nb.rules.synthetic import synthetic
-
-DAY = 86400
-START = 1_793_491_200  # 2026-11-01
-RECIPE = recipe_record(Recipe(missing_fingerprint="surrogate"), "lower")
-
-
-def at(day):
-    return START + day * DAY
-
-
-def open_in_table(endpoint, name=None, spark=None, folder="unused", recipe=RECIPE, **more):
-    "A manifest in a table, which is made if it is not there."
-    more = {"create": True, "patience_s": 20, "max_wcu": 100_000, "now": lambda: at(0), **more}
-    store = DynamoStore(spark, Connection(name or a_name(), None, endpoint), str(folder), **more)
-    return Manifest(store, recipe)
-
-
-def begin_on_day(m, batch, day, **more):
-    return m.begin(batch, at(day), {"token": f"{batch} {time.monotonic_ns()}"}, **more)
-
 
 # --- the ledger, without Spark ---------------------------------------------------------------------------
 
@@ -262,43 +241,6 @@ def manifest(spark, dynamodb, tmp_path):
     return open_in_table(dynamodb, spark=spark, folder=tmp_path)
 
 
-def pairs(spark, *rows):
-    "Pairs (id, fingerprint or None, fate), in the order of their place."
-    ddl = "event_id string, event_fingerprint string, fate int, place int"
-    numbered = [(i, p, int(fate), n) for n, (i, p, fate) in enumerate(rows)]
-    frame = spark.createDataFrame(numbered, ddl)
-    keys = id_key(F.col("event_id")), pair_key(F.col("event_id"), F.col("event_fingerprint"))
-    origin = F.lit(None).cast("string").alias("origin"), F.lit(False).alias("is_new_id")
-    return frame.select("*", *keys[0], keys[1].alias("pair"), *origin)
-
-
-def firsts(spark, *ids):
-    return pairs(spark, *((i, "f", Fate.STAYS | Fate.HEAD) for i in ids))
-
-
-def claimed(m, spark, batch, day, *ids, **more):
-    "Claim a batch with one pair per id."
-    claim = begin_on_day(m, batch, day, **more)
-    m.known(claim, firsts(spark, *ids))
-    return claim
-
-
-def killed(m, batch, day, *ids):
-    "An attempt that claims and dies before its answers are files."
-    claim = begin_on_day(m, batch, day)
-    who = Claimant(batch, f"{batch}@{claim.sees}", claim.etl, claim.etl, 180 * DAY, sees=claim.sees)
-    Claims(a_table(m.store.connection.endpoint, m.store.name), who).of([(i, ["f"]) for i in ids])
-    return claim
-
-
-def give_up(m, claim):
-    m.give_up(claim.batch_id, claim.token)
-
-
-def table_behind(m):
-    return a_table(m.store.connection.endpoint, m.store.name)
-
-
 @pytest.mark.slow
 def test_tasks_claim_whole_ids_once_and_the_answers_are_files(spark, dynamodb, tmp_path, said):
     m = open_in_table(dynamodb, None, spark, tmp_path, tasks=2, on_driver=100, max_wcu=4000)
@@ -386,6 +328,20 @@ def test_whoever_has_the_head_keeps_its_id(spark, manifest):
     }
 
 
+@pytest.mark.parametrize("as_snowplow", [False, True], ids=["heads", "pairs"])
+def test_what_a_strategy_does_is_seen_before_the_commit_and_costs_no_write_more(
+    spark, dynamodb, tmp_path, as_snowplow
+):
+    m = open_in_table(dynamodb, None, spark, tmp_path, as_snowplow=as_snowplow, synthetic="quarantine")
+    rows = pairs(spark, ("a", "f", Fate.STAYS | Fate.HEAD), ("a", "g", Fate.GONE))
+    one = begin_on_day(m, "one", 1)
+    m.known(one, rows)
+    before = items(table_behind(m))
+    assert before["a", "g"]["fate"] == str(int(Fate.GONE))
+    m.commit(one, rows, {})
+    assert items(table_behind(m)) == before and m.store.used(one)["write_units"] == 2
+
+
 def test_an_attempt_that_lost_keys_frees_them(spark, manifest):
     m = manifest
     give_up(m, claimed(m, spark, "one", 1, "a", "b", "c"))
@@ -398,10 +354,13 @@ def test_a_batch_that_yielded_to_one_given_up_by_hand_is_not_committed_and_its_r
     spark, manifest
 ):
     m = manifest
-    killed(m, "one", 1, "a")
+    one = killed(m, "one", 1, "a")
     two = begin_on_day(m, "two", 2)
     assert m.known(two, firsts(spark, "a")).keys.first().batch_id == "one"
     assert "batch one, which is not committed yet" in m.store.notes(two)[-1]
+    give_up(m, one)
+    assert "batch one, which is not committed yet" in m.store.notes(two)[-1], "nor is one that failed"
+    begin_on_day(m, "one", 1)
     m.abandon("one")
     words = "Batch two dropped or renamed rows in favour of one, which was given up.*run it again"
     with pytest.raises(ManifestError, match=words):
@@ -466,6 +425,32 @@ def test_a_commit_between_release_and_commit_is_seen(spark, manifest):
     words = "Batch one lacks .*that an earlier attempt had, and two dropped rows"
     with pytest.raises(ManifestError, match=words):
         m.commit(again, firsts(spark, "a"), {})
+
+
+@pytest.mark.parametrize("as_snowplow", [False, True], ids=["heads", "pairs"])
+@pytest.mark.parametrize("has_it", [True, False], ids=["another has it", "nobody has it"])
+def test_a_pair_is_lacking_where_neither_the_batch_nor_another_has_it(
+    spark, dynamodb, tmp_path, as_snowplow, has_it
+):
+    "One claims (x, f) and fails; two yields it. Then three takes it over, or one comes again with (x, g)."
+    m = open_in_table(dynamodb, None, spark, tmp_path, as_snowplow=as_snowplow)
+    failed = claimed(m, spark, "one", 1, "x")
+    m.commit(claimed(m, spark, "two", 2, "x"), firsts(spark).limit(0), {"dropped_for": {"one": 1}})
+    give_up(m, failed)
+    rows = pairs(spark, ("x", "g", Fate.STAYS | Fate.HEAD))
+    if has_it:
+        m.commit(claimed(m, spark, "three", 3, "x"), firsts(spark, "x"), {})
+        rows = firsts(spark, "x")
+    again = begin_on_day(m, "one", 1)
+    known = m.known(again, rows).keys.collect()
+    if has_it:
+        m.commit(again, rows.limit(0), {"dropped_for": {"three": 1}})
+        assert [r.batch_id for r in known] == ["three"] and states_of(m)["one"] == "committed"
+    else:
+        with pytest.raises(
+            ManifestError, match="Batch one lacks 1 pair that an earlier attempt had, and two"
+        ):
+            m.commit(again, rows, {})
 
 
 def test_a_batch_without_a_time_has_no_pairs(spark, manifest):

@@ -5,13 +5,21 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from botocore.exceptions import CredentialRetrievalError, UnauthorizedSSOTokenError
+from botocore.exceptions import (
+    ClientError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    ReadTimeoutError,
+    UnauthorizedSSOTokenError,
+)
 from claimants import claim, kinds_of, many, own_pairs, put_item, who
-from emulator import Faults, a_client, a_table, items, refuse
+from emulator import Faults, a_client, a_table, items, refusal, refuse
 
+from dedup_nb.base.errors import ConfigError
 from dedup_nb.dynamodb.claims import OWN, Claims
 from dedup_nb.dynamodb.connection import Connection, new_client
 from dedup_nb.dynamodb.table import (
+    DeniedError,
     Pace,
     Table,
     check_table,
@@ -136,14 +144,51 @@ def test_a_request_is_sent_eight_times_and_each_is_counted(dynamodb, shared_tabl
     left = [True] * refusals
     client = refuse(a_client(dynamodb), lambda operation: left and left.pop(), "ThrottlingException")
     assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 8}
-    table = Table(shared_table.connection, client=client)
+    table = Table(shared_table.connection, client=client, patience_s=0)
     if refusals == 8:
-        with pytest.raises(ManifestError, match="nothing but Throttling for .* seconds.*Lower max_wcu"):
+        words = "nothing but Throttling for .* seconds.*Raise the table's read capacity"
+        with pytest.raises(ManifestError, match=words):
             table.read([("nobody", "#")])
     else:
         assert table.read([("nobody", "#")]) == {}
         assert (table.meter.counts["requests"], table.meter.counts["retried"]) == (8, 7)
     assert not left
+
+
+BUSY = [
+    ClientError({"Error": {"Code": code}}, "any")
+    for code in ("ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded")
+]
+SILENT = [ReadTimeoutError(endpoint_url="x"), EndpointConnectionError(endpoint_url="x")]
+
+
+@pytest.mark.parametrize("patience_s", [20, 0])
+@pytest.mark.parametrize("wrong", [BUSY, SILENT], ids=["busy", "silent"])
+@pytest.mark.parametrize("what", ["read", "of_ids", "insert"])
+def test_what_botocore_gives_up_is_waited_for_as_long_as_the_patience_says(
+    dynamodb, shared_table, what, wrong, patience_s
+):
+    "Nothing is in these clients but what comes after botocore's own attempts."
+    left, told, real = list(wrong), [], a_client(dynamodb)
+
+    class Client:
+        def __getattr__(self, operation):
+            if left:
+                raise left.pop()
+            return getattr(real, operation)
+
+    table = Table(shared_table.connection, client=Client(), patience_s=patience_s)
+    table.pace.throttled = lambda: told.append(what)
+    key = (f"patient {what} {len(wrong)}", "f")
+    calls = {"read": lambda: table.read([key]), "of_ids": lambda: table.of_ids([key[0]])}
+    calls["insert"] = lambda: table.insert({key: {"eventId": key[0], "fingerprint": key[1]}})
+    if not patience_s:
+        remedy = "the network" if wrong is SILENT else "max_wcu" if what == "insert" else "read capacity"
+        with pytest.raises(ManifestError, match=f"nothing but .* for .* seconds.*{remedy}"):
+            calls[what]()
+    else:
+        assert not calls[what]() and not left and table.meter.counts["retried"] == len(wrong)
+        assert len(told) == (len(wrong) if wrong is BUSY else 0), "the pace is that of the table"
 
 
 KEYS = ("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMIbPxRfiCYEXAMPLEKEY")
@@ -167,6 +212,22 @@ def test_what_cannot_be_repeated_fails_with_the_next_step_and_shows_no_secret(dy
     with pytest.raises(ManifestError, match=words) as wrong:
         claim(Table(secret, client=client, patience_s=0.3), who(), ("a", "f"))
     assert not [part for part in (*KEYS, "hunter2pass", "somebody") if part in f"{wrong.value}{secret!r}"]
+
+
+def test_what_is_refused_after_an_error_of_the_server_is_said_as_it_is(dynamodb, shared_table):
+    "The request was sent again, and then the policy did not allow it: that is no lack of an answer."
+    client, asked = a_client(dynamodb), []
+
+    def send(request, **_):
+        asked.append(request)
+        return refusal(
+            request, *(("InternalServerError", "", 500), ("AccessDeniedException",))[len(asked) > 1]
+        )
+
+    client.meta.events.register("before-send.dynamodb", send)
+    with pytest.raises(DeniedError, match="does not allow batch_get_item"):
+        Table(shared_table.connection, client=client).read([("a", "#")])
+    assert len(asked) == 2
 
 
 def test_a_table_that_is_deleted_under_way_fails_the_run_with_the_next_step(table):
@@ -250,6 +311,28 @@ def test_a_table_of_somebody_else_is_refused_and_left_as_it_is(dynamodb):
     words = r"has the keys id \(HASH, S\); a manifest has eventId .*left as it is"
     with pytest.raises(ManifestError, match=words):
         check_table(other, described(other))
+
+
+@pytest.mark.parametrize(
+    "more, words",
+    [
+        ({}, "replicas in eu-west-1, us-east-1, .*both keep a pair.*--dynamodb-table"),
+        (
+            {"MultiRegionConsistency": "EVENTUAL"},
+            "Wanted a table of one region, or one with multi-Region strong",
+        ),
+        ({"MultiRegionConsistency": "STRONG"}, None),
+        ({"Replicas": []}, None),
+    ],
+)
+def test_a_table_that_regions_share_and_see_late_is_refused(table, more, words):
+    copies = [{"RegionName": name, "ReplicaStatus": "ACTIVE"} for name in ("us-east-1", "eu-west-1")]
+    description = described(table) | {"Replicas": copies} | more
+    if words:
+        with pytest.raises(ConfigError, match=words):
+            check_table(table, description)
+    else:
+        assert check_table(table, description) == []
 
 
 @pytest.mark.parametrize("attribute, words", [("gone", "expires items by the attribute gone"), (None, None)])

@@ -153,26 +153,37 @@ def rests_on(store, claim):
     return {a.run for a in store.spark.answers[claim.token] if a.kind == KNOWN}
 
 
+def answers_of(store, token, kinds=(OWN, LATER)):
+    return [a for a in store.spark.answers.get(token, ()) if a.kind in kinds]
+
+
+def pairs_of(answers):
+    return {(a.event_id, a.fingerprint) for a in answers}
+
+
 def rows_of(store, token):
     "The keys of the rows that an attempt owned."
-    answers = store.spark.answers.get(token, ())
     at_head = OWN if store.layout == "heads" else None
-    return {
-        (a.event_id, FIRST if a.kind == at_head else a.fingerprint) for a in answers if a.kind in (OWN, LATER)
-    }
+    answers = answers_of(store, token)
+    return {(a.event_id, FIRST if a.kind == at_head else a.fingerprint) for a in answers}
 
 
-def settle(store, claim, keys):
+def release(store, claim):
     "Let go what earlier attempts had and this one has not."
     freed, kept = 0, rows_of(store, claim.token)
+    asked = pairs_of(answers_of(store, claim.token, (OWN, LATER, TAKEN)))
     for m in store._log:
         if m.kind == "claim" and m.batch_id == claim.batch_id and m.seq < claim.seq:
             if run_of(m) != f"{claim.batch_id}@{claim.sees}":
-                gone = sorted(rows_of(store, m.info["token"]) - kept)
-                if gone and Ledger(store._log).yielded_to(claim.batch_id):
+                lacks = pairs_of(answers_of(store, m.info["token"])) - asked
+                if lacks and Ledger(store._log).yielded_to(claim.batch_id):
                     raise ManifestError(f"{claim.batch_id} lacks pairs")
-                freed += store._table.delete(gone, run_of(m))
+                freed += store._table.delete(sorted(rows_of(store, m.info["token"]) - kept), run_of(m))
     return freed
+
+
+def settle(store, claim, keys):
+    return release(store, claim)
 
 
 @dataclass
@@ -211,7 +222,8 @@ class ClaimRuns(Runs):
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch):
     give_processes(monkeypatch)
-    for name, plain in (("_claim_pairs", claim_pairs), ("_rests_on", rests_on), ("_settle", settle)):
+    plain_ones = {"_claim_pairs": claim_pairs, "_rests_on": rests_on, "_settle": settle, "_release": release}
+    for name, plain in plain_ones.items():
         monkeypatch.setattr(store_module, name, plain)
 
 

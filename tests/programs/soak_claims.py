@@ -23,7 +23,8 @@ def main(kills, seed=1):
             number = min(5, kills - done)
             kinds = [pick.choice(["before_insert", "after_insert"]) for _ in range(number)]
             points = [f"{kind}:{pick.randint(1, 8)}" for kind in kinds]
-            check_killed(*killed_and_run_again(address, points)[2:])
+            heads = pick.random() < 0.7
+            check_killed(*killed_and_run_again(address, points, heads)[2:])
             check_race(address, seed * 1000 + races, pick.choice([12, 40, 120]), ROUGH | {"slow": 0.2})
             done, races = done + number, races + 1
             print(f"{done} of {kills} kills, {races} races", flush=True)

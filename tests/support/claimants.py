@@ -143,25 +143,32 @@ def attempts(number, **more):
     return [who("killed", n, 1, dead=frozenset(f"killed@{m}" for m in seqs if m < n), **more) for n in seqs]
 
 
-def killed_and_run_again(endpoint, points):
-    "Kill attempt after attempt, then let one finish beside an earlier batch: the table, and what both keep."
+def killed_and_run_again(endpoint, points, heads=True):
+    """Kill attempt after attempt, let another batch in, then let one finish.
+
+    The table, the last attempt, and what each batch keeps and drops: an earlier one, the one in between, it.
+    """
     table = a_table(endpoint)
     create_table(table)
     earlier = [(f"id{n:03}", ["f"]) for n in range(0, 200, 7)]
-    first = claim(table, who("earlier", 1), *earlier)
-    *dying, last = attempts(len(points) + 1)
+    between = [(f"id{n:03}", ["h"]) for n in range(0, 200, 3)]
+    first = claim(table, who("earlier", 1, heads=heads), *earlier)
+    *dying, skipped, last = attempts(len(points) + 2, heads=heads)
     for claimant, point in zip(dying, points):
         kill_claim(endpoint, table.name, claimant, point)
-    return table, last, kept_ids(earlier, first), kept_ids(IDS, claim(table, last, *IDS, read_first=True))
+    second = claim(table, who("between", skipped.sees, 1, heads=heads), *between)
+    mine = claim(table, last, *IDS, read_first=True)
+    return table, last, kept_ids(earlier, first), kept_ids(between, second), kept_ids(IDS, mine)
 
 
-def check_killed(first, mine):
+def check_killed(*outcomes):
     "Every pair is kept once, every id by somebody, and what was dropped points at what is kept."
-    kept, gone = mine
+    kept, _ = outcomes[-1]
     assert set(kept) == {(i, p) for n, (i, prints) in enumerate(IDS) for p in prints if p == "g" or n % 7}
-    event_ids = Counter([*first[0].values(), *kept.values()])
-    assert max(event_ids.values()) == 1 and {i for i, _ in IDS} <= set(event_ids)
-    assert set(gone.values()) <= set(event_ids)
+    event_ids = Counter(event_id for kept, _ in outcomes for event_id in kept.values())
+    assert max(event_ids.values()) == 1, "ids are unique"
+    assert {i for i, _ in IDS} <= set(event_ids), "somebody has each id"
+    assert {pointed for _, gone in outcomes for pointed in gone.values()} <= set(event_ids)
 
 
 def put_item(table, event_id, fingerprint, etl, **more):
