@@ -371,6 +371,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                          'dedup_nb.costs.estimate.Workload.__post_init__': ( '05_costs/estimate.html#workload.__post_init__',
                                                                                              'dedup_nb/costs/estimate.py'),
                                          'dedup_nb.costs.estimate._below': ('05_costs/estimate.html#_below', 'dedup_nb/costs/estimate.py'),
+                                         'dedup_nb.costs.estimate._check_values': ( '05_costs/estimate.html#_check_values',
+                                                                                    'dedup_nb/costs/estimate.py'),
                                          'dedup_nb.costs.estimate._flat': ('05_costs/estimate.html#_flat', 'dedup_nb/costs/estimate.py'),
                                          'dedup_nb.costs.estimate._read_over': ( '05_costs/estimate.html#_read_over',
                                                                                  'dedup_nb/costs/estimate.py'),
