@@ -65,8 +65,28 @@ def _regions(found: Mapping[str, Any]) -> list[str]:
 
 
 # %% ../../nbs/05_costs/10_estimate.ipynb #57cd2c45
+# by these something is divided
+_DIVISORS = "cores core_rows_per_s lake_scan_bytes_per_s lake_request_bytes on_demand_start_wcu".split()
+
+
+def _check_values(file: str, found: Mapping[str, Any]) -> None:
+    "Raises `ConfigError` that names every value that nobody can reckon with."
+    wrong = []
+    for name, value in found.items():
+        last = name.rpartition(".")[2]
+        if last in ("date", "source"):
+            continue
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        divides = last in _DIVISORS
+        if not is_number or not 0 <= value < math.inf or (divides and not value):
+            wanted = "a number above 0" if divides else "a number from 0 on"
+            wrong.append(f"{name} = {value!r}: wanted {wanted}.")
+    if wrong:
+        raise ConfigError(f"The price file {file} has what is no price or rate: {' '.join(wrong)}")
+
+
 def _read_over(file: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    "Somebody's own prices by their full names; all of them must be known."
+    "Somebody's own prices by their full names; all of them must be known, and numbers."
     try:
         with open(file, "rb") as opened:
             found = _flat(tomllib.load(opened))
@@ -77,6 +97,7 @@ def _read_over(file: str, own: Mapping[str, Any]) -> dict[str, Any]:
     unknown = [f"{name}.{did_you_mean(name, known)}" for name in found if name not in known]
     if unknown:
         raise ConfigError(f"The price file {file} has what nothing uses: {' '.join(unknown)}")
+    _check_values(file, found)
     return found
 
 
@@ -98,7 +119,7 @@ def load_prices(
             f"--region, or put what is missing into a file for --prices, under [regions.{region}]."
         )
     values = _below(found, "quotas.") | _below(found, "rates.") | given
-    source = given.get("source", "prices") + (f" with {file}" if file else "")
+    source = str(given.get("source", "prices")) + (f" with {file}" if file else "")
     return Prices(region, str(found["date"]), source, values)
 
 

@@ -341,7 +341,7 @@ class _Facts:
     batches: int
     how: str  # it was found out
     per_day: float | None = None  # batches
-    share: float | None = None  # of events that repeat an id
+    share: float | None = None  # of events that are copies
     notes: Sequence[str] = ()
 
 
@@ -371,11 +371,11 @@ def _facts_of_profile(path: str, source: Input, batch_id: str | None) -> _Facts:
     try:
         found = read_json(path)
         events, batches = found["events"], max(1, found["batches"])
-        share = (found["natural_excess"] + found["synthetic_excess"]) / events
+        share = found["natural_excess"] / events
     except (OSError, ValueError, TypeError, KeyError, ZeroDivisionError):
         raise ConfigError(
             f"{path} is no profile of any events. Wanted the profile.json that dedup profile writes, "
-            "with events, batches, natural_excess and synthetic_excess."
+            "with events, batches and natural_excess."
         ) from None
     how = f"{counted(events, 'event')} in {counted(batches, 'batch', 'batches')}, counted by {path}"
     per_day = _per_day(find_batches(source, batch_id).batches) if source.path else None

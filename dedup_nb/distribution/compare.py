@@ -91,10 +91,15 @@ class _Batch:
 
 
 def _open(events: DataFrame, recipe: Recipe, folders: Sequence[str] = ()) -> _Batch:
-    "Raises `MissingColumnError` or `InputError` if the columns do not fit."
-    keys = fit(recipe, events.schema, folders)
-    check_columns(events.schema, replace(recipe, synthetic="off"), keys)
-    return _Batch(with_ids(events, keys).where("_dd_id is not null"), keys)
+    """Open events, which have their `_dd_id` if a reader has found it.
+
+    Raises `MissingColumnError` or `InputError` if the columns do not fit.
+    """
+    schema = events.drop("_dd_id").schema
+    keys = fit(recipe, schema, folders)
+    check_columns(schema, replace(recipe, synthetic="off"), keys)
+    good = events if "_dd_id" in events.columns else with_ids(events, keys)
+    return _Batch(good.where("_dd_id is not null"), keys)
 
 
 def _together(batches: Iterable[_Batch]) -> list[_Batch]:
@@ -297,7 +302,9 @@ def _read_batches(spark: SparkSession, config: Config) -> Iterator[_Batch]:
     for batch in batches:
         source = read_batch(spark, batch, place, recipe, ids_of(recipe))
         good = source.decode(source.raw).where("_dd_good")
-        yield _open(good.select(*map(named, source.columns)), recipe, source.folders)
+        # an event that was renamed is compared under the id that it came with
+        events = good.select(*map(named, source.columns), "_dd_id")
+        yield _open(events, recipe, source.folders)
 
 
 def compare_input(

@@ -117,6 +117,11 @@ class Compared:
         "Where the columns of the fingerprint are."
         return [i for i, name in enumerate(self.names) if name in self.sent]
 
+    @property
+    def payload(self) -> list[int]:
+        "Where those of them are that no collector fills: copies with the same fingerprint are equal there."
+        return [i for i in self.places if self.names[i] not in _COLLECTED]
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -154,12 +159,23 @@ def look_at(
 
 
 # %% ../../nbs/01_distribution/10_copies.ipynb #5b767256
-def time_column(columns: Sequence[str], keys: Keys) -> str | None:
-    "The column that tells when a copy arrived: the collector's, else the first one that orders copies."
-    order = [name for name, _ in keys.order]
-    if "collector_tstamp" in columns:
+_TIMELIKE = (T.TimestampType, T.TimestampNTZType, T.DateType, T.StringType, T.VariantType)
+
+
+def _order_time(schema: T.StructType, keys: Keys) -> str | None:
+    "The first order column that may hold a time: a number orders copies too, but dates none."
+    for name, _ in keys.order:
+        found = find_field(schema, name)
+        if found and isinstance(found.kind, _TIMELIKE):
+            return name
+    return None
+
+
+def time_column(schema: T.StructType, keys: Keys) -> str | None:
+    "The column that tells when a copy arrived: the collector's, else the first time that orders copies."
+    if "collector_tstamp" in schema.fieldNames():
         return "collector_tstamp"
-    return next(iter(order), None)
+    return _order_time(schema, keys)
 
 
 def _millis(rows: DataFrame, name: str | None) -> str:
@@ -170,7 +186,7 @@ def _millis(rows: DataFrame, name: str | None) -> str:
 
 def _arrival(rows: DataFrame, keys: Keys) -> str:
     "SQL for the arrival of a row, as `_millis`."
-    return _millis(rows, time_column(rows.columns, keys))
+    return _millis(rows, time_column(rows.schema, keys))
 
 
 def _text(rows: DataFrame, name: str | None) -> str:
@@ -300,8 +316,8 @@ def _value_hash(rows: DataFrame, name: str) -> Column:
     if not found:
         return F.expr("hash(null)")
     nested = isinstance(found.kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType))
-    if nested:
-        return F.hash(hash_of(rows, [name]))
+    if nested:  # null, whose text is {}, is as if the column were not there
+        return F.hash(F.nullif(hash_of(rows, [name]), F.sha2(F.lit("{}"), 256)))
     return F.expr(f"hash({canonical_form(found)})")
 
 
@@ -317,7 +333,6 @@ def copies(
     values = F.array(*(_value_hash(events, name) for name in (*compared.names, "etl_tstamp")))
     rows = events.withColumns({"_dd_values": values, "_dd_fp": fingerprint_of(events, keys)})
     at = _arrival(rows, keys)
-    first_order = keys.order[0][0] if keys.order else None
     address, agent, kind = (_text(rows, name) for name in ("user_ipaddress", "useragent", "br_type"))
     bucket = f"if({{0}} <> '', pmod(hash({{0}}), {_BUCKETS}), null)".format
     # words are found several times sooner than a pattern of them all
@@ -331,7 +346,7 @@ def copies(
         f"{at} as at",
         # when it was created says nothing of the clock: an event may wait on the device
         f"{at} - {_millis(rows, 'dvce_sent_tstamp')} as skew",
-        f"{_millis(rows, first_order)} as processed",
+        f"{_millis(rows, _order_time(rows.schema, keys))} as processed",
         f"{bucket(address)} as ip",
         f"{bucket(agent)} as agent",
         f"coalesce({is_named_so}, false) or coalesce({kind} = 'Robot', false) as robot",

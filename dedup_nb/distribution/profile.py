@@ -41,6 +41,7 @@ from dedup_nb.distribution.measures import (
     measure,
     numbers_of,
     reached,
+    without_strays,
 )
 from ..formats.batches import Batch, asked_batches
 from ..formats.detect import find_input
@@ -90,7 +91,7 @@ def _plain(text: str, most: int = 1000) -> str:
 
 
 def _percent(part: float) -> str:
-    return f"{100 * part:.0f} %"
+    return share(part, 1)
 
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #3eba2434
@@ -161,6 +162,7 @@ def _draw_split(n: Numbers, title: str) -> Chart:
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #fc92c2ac
 _LAST = 60  # bars that can be told apart
+_JUDGED = 100  # events of a batch or a day: a share of fewer says little
 
 
 def _rate(part: Mapping[str, Any], *reasons: str) -> float:
@@ -170,10 +172,13 @@ def _rate(part: Mapping[str, Any], *reasons: str) -> float:
 
 def _say_parts(n: Numbers, by: str) -> str:
     parts = n[f"per_{by}"]
-    worst = max(parts, key=lambda part: _rate(part, *REASONS))
-    rate = _rate(worst, *REASONS)
+    rate = lambda part: _rate(part, *REASONS)
+    large = [part for part in parts if part["events"] >= _JUDGED and rate(part)]
+    worst = max(large or parts, key=rate)
+    highest = _percent(rate(worst) / 100)
+    size = f" with {_JUDGED} or more" if rate(worst) < max(map(rate, parts)) else ""
     where = "most in" if by == "batch" else "most on"
-    title = f"Repeats take up to {rate:.2g} % of the events of a {by}, {where} {worst[by]}"
+    title = f"Repeats take up to {highest} of the events of a {by}{size}, {where} {worst[by]}"
     if len(parts) > _LAST:
         title += f" (the last {_LAST} of {len(parts)} shown)"
     return title
@@ -248,7 +253,8 @@ def _say_columns(n: Numbers, kind: str) -> str:
     title = f"{percent} of the {kind} repeats differ in {sent[0]['column']}"
     compared = {c["column"] for c in n["columns"] if c["sent"]}
     most = min(FEW, len(compared) - 1)
-    few = [s for s in n["column_sets"] if 0 < len(s["columns"]) <= most]
+    # a few that differ so are no reason to choose another fingerprint
+    few = [s for s in n["column_sets"] if 0 < len(s["columns"]) <= most and s["share"] >= 0.01]
     if kind == "natural" or not few:
         return title
     percent, names = _percent(few[0]["share"]), few[0]["columns"]
@@ -309,7 +315,7 @@ def _draw_gaps(n: Numbers, title: str, kind: str) -> Chart:
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #90ea7fe2
 def _say_window(n: Numbers) -> str:
-    part = lambda w: share(w["share"], 1)
+    part = lambda w: _percent(w["share"])
 
     def caught(w: Mapping[str, Any]) -> str:
         caught = f"{part(w)} of the copies"
@@ -391,13 +397,24 @@ def _draw_hot(n: Numbers, title: str) -> Chart:
     return Chart(figure)
 
 
+def _chosen_outcome(n: Numbers) -> Mapping[str, Any]:
+    "What a run with these settings would do; they hold only what is no default."
+    settings = n["settings"]
+    apart = settings.get("missing_fingerprint") == "unique"
+    of_policy = [o for o in n["outcomes"] if (o["missing_fingerprint"] == "unique") == apart]
+    strategy = settings.get("synthetic", of_policy[0]["synthetic"])
+    return next(o for o in of_policy if o["synthetic"] == strategy)
+
+
 def _say_outcomes(n: Numbers) -> str:
-    default = n["outcomes"][0]
-    events, kept = default["events"], default["kept"]
-    dropped, renamed = grouped(default["dropped"]), grouped(default["renamed"])
+    chosen = _chosen_outcome(n)
+    events, kept, way = chosen["events"], chosen["kept"], chosen["synthetic"]
     of_events = f"{share(kept, events)} of {grouped(events)} events"
-    way = default["synthetic"]
-    return f"{way} keeps {of_events}, drops {dropped} and renames {renamed}"
+    fate, verb = ("quarantined", "puts aside") if way == "quarantine" else ("renamed", "renames")
+    dropped, others = grouped(chosen["dropped"]), grouped(chosen[fate])
+    is_unique = chosen["missing_fingerprint"] == "unique"
+    policy = ", with missing_fingerprint=unique," if is_unique else ""
+    return f"{way}{policy} keeps {of_events}, drops {dropped} and {verb} {others}"
 
 
 # %% ../../nbs/01_distribution/30_profile.ipynb #ac2d9b81
@@ -560,7 +577,8 @@ def _notes_on_rows(n: Numbers, look: Subject) -> Iterator[str]:
         right = "Is input_format right, and event_id? A run says in bad/ what is wrong with each row."
         yield f"{read} could be read as {wanted}. {right}"
     needed = "Days, gaps and windows need a time: {}; name another column in order_by.".format
-    time = time_column(look.columns, look.keys)
+    times = (time_column(batch.schema, look.keys) for batch in look.batches)
+    time = next(filter(None, times), None)
     undated = events - sum(day["events"] for day in n["per_day"])
     if time is None:
         yield needed("the input has no collector_tstamp")
@@ -569,6 +587,11 @@ def _notes_on_rows(n: Numbers, look: Subject) -> Iterator[str]:
     elif undated:
         without = counted(undated, "event has", "events have")
         yield f"{without} no {time}: in no day, and with gaps that nobody knows."
+    counts = dict(enumerate(day["events"] for day in n["per_day"]))
+    strays = sum(counts.values()) - sum(counts[day] for day in without_strays(counts))
+    if strays:
+        span, left_out = time_text(n["span_ms"]), counted(strays, "event")
+        yield f"The data spans {span} without {left_out} at its ends, whose clocks may be wrong."
     if len(look.batches) == 1:
         yield "The input is one batch, so nothing is known about copies across batches."
 

@@ -96,6 +96,13 @@ def is_number_like(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def _explained(event_id: str) -> str:
+    "The command that explains an id; one with a dash in front would be taken for an option."
+    quoted, output = shlex.quote(event_id), "--output OUTPUT"
+    about = f"{output} -- {quoted}" if event_id.startswith("-") else f"{quoted} {output}"
+    return f"dedup explain {about}"
+
+
 @cache
 def _templates() -> Any:
     import jinja2
@@ -106,7 +113,7 @@ def _templates() -> Any:
         loader=loader, autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True
     )
     made.filters |= {"cell_text": cell_text, "in_one_line": in_one_line, "megabytes": megabytes}
-    made.filters["explained"] = lambda event_id: f"dedup explain {shlex.quote(event_id)} --output OUTPUT"
+    made.filters["explained"] = _explained
     made.tests["number_like"] = is_number_like
     return made
 

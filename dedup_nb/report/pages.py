@@ -608,7 +608,9 @@ def _read_rows(output: str) -> tuple[list[dict[str, Any]], int]:
 
     rows = sorted(filter(None, found), key=first_commit)[-_MOST:]
     committed = [row for row in rows if row["status"] == "committed"]
-    return committed or rows, len(names)
+    # what was only decided is no batch of the page, unless nothing else is there
+    others = len(rows) - len(committed) if committed else 0
+    return committed or rows, len(names) - others
 
 
 def _without_old_micro_batches(names: Collection[str]) -> list[str]:

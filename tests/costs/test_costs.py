@@ -147,6 +147,30 @@ def test_a_price_file_with_unknown_names_is_refused(text, words):
         load_prices(file="mine.toml")
 
 
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("[rates]\ncores = 0", "rates.cores = 0: wanted a number above 0"),
+        ("[rates]\ncores = 'eight'", "rates.cores = 'eight': wanted a number above 0"),
+        ("[quotas]\ntable_wcu = true", "quotas.table_wcu = True: wanted a number from 0 on"),
+        (
+            "[rates]\nbatch_overhead_s = nan\n[regions.us-east-1]\ncore_usd_per_hour = -1",
+            "batch_overhead_s = nan: .* regions.us-east-1.core_usd_per_hour = -1: wanted a number from 0 on",
+        ),
+    ],
+)
+def test_a_price_that_nobody_can_reckon_with_is_refused_by_name(text, words):
+    Path("mine.toml").write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        load_prices(file="mine.toml")
+
+
+def test_a_price_may_be_nothing():
+    Path("mine.toml").write_text("[regions.us-east-1]\nlake_storage_usd_per_gb = 0\nsource = 2026\n")
+    mine = load_prices(file="mine.toml")
+    assert mine["lake_storage_usd_per_gb"] == 0 and mine.source == "2026 with mine.toml"
+
+
 def test_a_region_without_prices_is_refused_and_never_free():
     with pytest.raises(ConfigError, match="No prices for region us-west-1.*mean us-west-2.*--prices"):
         load_prices("us-west-1")
@@ -351,7 +375,7 @@ def test_a_profile_tells_rows_and_share():
     n = plan_input(Input(""), profile="profile.json", batches_per_day=24).numbers
     assert n["workload"] | {"retention_days": 0} == {
         "events_per_day": 480_000,
-        "duplicate_share": 0.025,
+        "duplicate_share": 0.02,  # of copies: another event under a taken id is a new pair
         "batches_per_day": 24,
         "retention_days": 0,
     }

@@ -5,7 +5,8 @@ import re
 from datetime import datetime
 
 import pytest
-from inputs import parquet
+from enriched_cases import contexts, duplicate_of
+from inputs import line, parquet
 from warehouses import SCHEMA, TENANTS
 
 from dedup_nb import Config
@@ -67,6 +68,20 @@ def test_batches_are_compared_as_a_run_takes_them(spark, tmp_path):
     # c stands in both folders, and is one event; 007 is no 7
     assert (told["dedup_nb"]["rows"], told["dedup_nb"]["kept"]) == (6, 5)
     assert told["drop_duplicates"]["lost_ids"] == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_an_event_that_was_renamed_is_compared_under_the_id_that_it_came_with(spark, tmp_path):
+    first, renamed = (f"{n}1111111-1111-4111-8111-111111111111" for n in (1, 2))
+    lines = [
+        line(event_id=first, event_fingerprint="f"),
+        line(event_id=renamed, event_fingerprint="g", derived_contexts=contexts(duplicate_of(first))),
+    ]
+    (tmp_path / "lines").write_text("\n".join(lines) + "\n")
+    config = Config(input=str(tmp_path), input_format="enriched_tsv")
+    told = {row["way"]: row for row in compare_input(config, spark=spark).rows}
+    assert (told["dedup_nb"]["kept"], told["drop_duplicates"]["kept"]) == (2, 1)
+    assert told["drop_duplicates"]["lost_ids"] == [first]
 
 
 LONG = pytest.mark.slow

@@ -10,7 +10,7 @@ from spread import configured
 
 from dedup_nb.base.config import Recipe
 from dedup_nb.distribution import copies as copies_of
-from dedup_nb.distribution.copies import Compared, Ids, OneBatch, Subject, copies
+from dedup_nb.distribution.copies import Compared, Ids, OneBatch, Subject, copies, time_column
 from dedup_nb.distribution.measures import find_collisions, rank_copies, sum_by_id
 from dedup_nb.rules.keys import fit
 
@@ -45,6 +45,8 @@ def test_a_copy_has_its_gap_its_age_and_its_cause(spark):
         ("nobody", "f", 1, None, None, [2, 1, 2], {}),
         ("versions", "f", 0, 5, None, same, {}),
         ("versions", "f", 1, 5 + HOUR, None, [2, 1, 1], {}),  # ordered by what is no time
+        ("edited", "f", 0, 0, 0, same, {}),
+        ("edited", "f", 1, HOUR, HOUR, [2, 2, 1], {}),  # the fingerprint does not cover the page
     )
     told = {(r.id, r.gap, r.age, r.cause) for r in rank_copies(rows, COMPARED).where("nth > 1").collect()}
     assert told == {
@@ -54,7 +56,15 @@ def test_a_copy_has_its_gap_its_age_and_its_cause(spark):
         ("backfill", HOUR, 0, "resent_hours"),
         ("nobody", None, None, "unexplained"),
         ("versions", HOUR, HOUR, "resent_hours"),
+        ("edited", HOUR, HOUR, "other_values"),
     }
+
+
+def test_a_copy_that_another_network_sent_again_is_one(spark):
+    "What the collector adds is in no fingerprint."
+    rows = copied(spark, ("a", "f", 0, 0, 0, [1, 1, 1], {}), ("a", "f", 0, 900, 900, [2, 1, 1], {}))
+    compared = Compared(("user_ipaddress", "page"), ("user_ipaddress", "page"))
+    assert [r.cause for r in rank_copies(rows, compared).where("nth > 1").collect()] == ["resent_seconds"]
 
 
 def test_values_of_copies_are_equal_whatever_their_types(spark):
@@ -69,6 +79,27 @@ def test_values_of_copies_are_equal_whatever_their_types(spark):
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
         values = [copies(rows, keys, compared).first()["values"] for rows in (frame, wider)]
     assert values[0] == values[1]
+
+
+def test_a_nested_value_that_is_null_is_as_if_there_were_no_column(spark):
+    frame = spark.range(1).selectExpr("'a' as event_id", "'a' as _dd_id", "0 as _dd_batch")
+    kinds = ("struct<a: int>", "array<int>", "map<string, int>", "variant")
+    nulls = {f"n{i}": F.expr(f"cast(null as {kind})") for i, kind in enumerate(kinds)}
+    nulls["said"] = F.parse_json(F.lit("null"))
+    keys, compared = fit(Recipe(), frame.schema), Compared((*nulls,), ())
+    both = (frame, frame.withColumns(nulls))
+    without, with_nulls = (copies(rows, keys, compared).first()["values"] for rows in both)
+    assert without == with_nulls
+
+
+def test_a_number_orders_copies_but_is_no_time(spark):
+    "As for the time of a batch the first order column counts that may hold one."
+    events = spark.sql("select 'a' as _dd_id, 0 as _dd_batch, 'a' as event_id, 7 as n, '2026-11-20' as day")
+    keys = fit(Recipe(order_by=("n", "day")), events.schema)
+    assert time_column(events.schema, keys) == "day"
+    assert time_column(events.drop("day").schema, keys) is None
+    row = copies(events, keys, Compared((), ())).first()
+    assert row["at"] == row["processed"] == 20_777 * DAY
 
 
 def test_an_id_is_shared_for_a_reason(spark):

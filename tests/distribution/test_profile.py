@@ -193,6 +193,51 @@ def test_nothing_is_said_of_no_repeat_within_two_seconds(profiled_samples):
     assert said["gaps_natural"] == "Half of the natural repeats come within 1 min"
 
 
+def test_the_outcome_is_that_of_the_settings(profiled_samples):
+    n = profiled_samples[0].numbers
+    told = {(o["missing_fingerprint"], o["synthetic"]): o for o in n["outcomes"]}
+    said = lambda **settings: conclusions({**n, "settings": settings})["outcomes"]
+    assert said() == said(synthetic="rename_later", input="in") == conclusions(n)["outcomes"]
+    assert said().startswith("rename_later keeps ")
+    preset = said(**Config(compat="snowplow").chosen())
+    assert preset.startswith("rename_all, with missing_fingerprint=unique, keeps ")
+    assert preset.endswith(f" and renames {told['unique', 'rename_all']['renamed']}")
+    aside = told["surrogate", "quarantine"]["quarantined"]
+    assert said(synthetic="quarantine").endswith(f" and puts aside {aside}")
+
+
+def parts(*counts):
+    "Days with so many events and natural repeats."
+    none = dict.fromkeys(REASONS, 0)
+    return [{"day": f"2026-11-{i:02}", "events": n, **none, "natural": k} for i, (n, k) in enumerate(counts)]
+
+
+@pytest.mark.parametrize(
+    "days, said",
+    [
+        ([(1000, 996), (5000, 20)], "up to 99.60 % of the events of a day, most on 2026-11-00"),
+        ([(1, 1), (5000, 20)], "up to 0.4 % of the events of a day with 100 or more, most on 2026-11-01"),
+        ([(1, 1), (99, 9)], "up to 100 % of the events of a day, most on 2026-11-00"),
+        ([(5000, 0), (2, 1)], "up to 50 % of the events of a day, most on 2026-11-01"),
+    ],
+)
+def test_the_worst_day_is_one_that_says_something(profiled_samples, days, said):
+    told = conclusions({**profiled_samples[0].numbers, "per_day": parts(*days)})
+    assert told["per_day"] == f"Repeats take {said}"
+
+
+def test_a_share_is_0_or_100_only_where_it_is_that(profiled_samples):
+    n = profiled_samples[0].numbers
+    columns = [{**c, "share": 0.9999} for c in n["columns"]]
+    sets = [{"columns": ["page_url"], "rows": 1, "share": 0.004}]
+    said = conclusions({**n, "columns": columns, "column_sets": sets})["columns_synthetic"]
+    # few that differ so are no reason for another fingerprint
+    assert said.startswith("99.99 % of the synthetic repeats differ in ") and ";" not in said
+    sets[0]["share"] = 0.012
+    said = conclusions({**n, "columns": columns, "column_sets": sets})["columns_synthetic"]
+    assert "; 1.2 % only in page_url: if those are copies" in said
+
+
 def test_every_conclusion_has_a_number(profiled_samples):
     said = profiled_samples[0].conclusions()
     assert len(said) == 12 and all(re.search(r"\d|^No natural repeat", line) for line in said)
@@ -384,6 +429,18 @@ def test_one_batch_says_nothing_across_batches(mixed):
 def test_times_that_no_event_has_are_counted(mixed):
     assert mixed.frames["per_day"]["day"].tolist() == ["2026-11-16", "9999-12-31"]
     assert any(note.startswith("1 event has no collector_tstamp") for note in mixed.numbers["notes"])
+
+
+def test_stray_clocks_are_noted(spark):
+    rows = spark.range(2000).selectExpr(
+        "id % 1990 as event_id", "date_add(date'2026-11-16', int(id % 2)) as day"
+    )
+    stray = spark.sql("select 5000L as event_id, date'9999-12-31' as day")
+    found = profile_events(rows.unionAll(stray), order_by="day")
+    assert found.numbers["span_ms"] == 2 * 86_400_000
+    assert found.frames["per_day"]["day"].max() == "9999-12-31"
+    note = "The data spans 2 days without 1 event at its ends, whose clocks may be wrong."
+    assert note in found.numbers["notes"]
 
 
 def test_each_strategy_has_its_outcome(mixed):
