@@ -408,8 +408,9 @@ def _chosen_outcome(n: Numbers) -> Mapping[str, Any]:
 
 def _say_outcomes(n: Numbers) -> str:
     chosen = _chosen_outcome(n)
-    events, kept, way = chosen["events"], chosen["kept"], chosen["synthetic"]
-    of_events = f"{share(kept, events)} of {grouped(events)} events"
+    events, way = chosen["events"], chosen["synthetic"]
+    part = share(chosen["kept"], events)
+    of_events = f"{part} of {grouped(events)} events"
     fate, verb = ("quarantined", "puts aside") if way == "quarantine" else ("renamed", "renames")
     dropped, others = grouped(chosen["dropped"]), grouped(chosen[fate])
     is_unique = chosen["missing_fingerprint"] == "unique"
