@@ -46,15 +46,20 @@ def before(place, name, then=die):
     setattr(place, name, first)
 
 
-def after(place, name):
-    "Die where this function has just returned."
-    real = getattr(place, name)
+def after(place, *names):
+    "Die where the first of these functions has just returned."
 
-    def then_die(*args, **more):
-        real(*args, **more)
-        die()
+    def replace(name):
+        real = getattr(place, name)
 
-    setattr(place, name, then_die)
+        def then_die(*args, **more):
+            real(*args, **more)
+            die()
+
+        setattr(place, name, then_die)
+
+    for name in names:
+        replace(name)
 
 
 def in_the_pass(change):
@@ -89,7 +94,7 @@ def after_a_part_is_there(all_die):
 
 POINTS = {
     "the batch is claimed": lambda: after(Manifest, "begin"),
-    "dropped rows are written": lambda: after(pipeline, "write_by_arrow"),
+    "dropped rows are written": lambda: after(pipeline, "write_by_arrow", "write_dropped"),
     "a file of events is half written": threading.Thread(
         target=die_once_a_file_is_half_written, daemon=True
     ).start,
