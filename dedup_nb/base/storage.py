@@ -192,10 +192,11 @@ def filesystem(path: str) -> tuple[pafs.FileSystem, str]:  # and the path inside
         # by the bucket alone: a path may hold characters that an address may not
         return pafs.FileSystem.from_uri(f"gs://{inner.partition('/')[0]}")[0], inner
     except (OSError, ValueError, NotImplementedError, AttributeError) as wrong:
-        way_out = (
-            _FOR_HDFS if scheme == "hdfs" else "Check the address and the credentials in the environment"
-        )
-        way_out = _ON_DATABRICKS if is_on_databricks() else way_out
+        way_out = "Check the address and the credentials in the environment"
+        if is_on_databricks():
+            way_out = _ON_DATABRICKS
+        elif scheme == "hdfs":
+            way_out = _FOR_HDFS
         raise InputError(f"{path} cannot be opened: {first_line(wrong)}. {way_out}.") from None
 
 
@@ -478,7 +479,11 @@ _ON_DATABRICKS = (
 )
 
 
-def _no_credentials(place: str, why: str = "", kind: type[AccessError] = AccessError) -> AccessError:
+def _no_credentials(
+    place: str,  # bucket, or bucket and key
+    why: str = "",
+    kind: type[AccessError] = AccessError,
+) -> AccessError:
     wanted = (
         "Wanted is one: AWS_PROFILE or a default profile (aws configure, aws sso login), AWS_ACCESS_KEY_ID "
         "and AWS_SECRET_ACCESS_KEY, or a role of this machine"

@@ -508,7 +508,11 @@ def _live_others(who: Claimant, own_keys: Iterable[Key], rows: Sequence[Item]) -
     return others
 
 
-def _has_id(who: Claimant, others: Sequence[Item], rows: Sequence[Item]) -> bool:
+def _has_id(
+    who: Claimant,
+    others: Sequence[Item],  # from `_live_others`
+    rows: Sequence[Item],  # all that there are of the id
+) -> bool:
     "Have others the id? Later pairs alone have it where their first expired, not where its run is over."
     is_free = any(_is_first(r) and who.judge(r) in ("own", "dead") for r in rows)
     return any(map(_is_first, others)) or (bool(others) and not is_free)
@@ -564,7 +568,8 @@ def _claim_pairs(rows: _Rows, ids: _Asked) -> tuple[list[Answer], _Asked]:
                 found.append(_known(who, i, item, _print_of(item)))
         found = _with_of_id(found)
         is_known = any(a.kind == KNOWN and a.of_id for a in found)
-        if others[i] and is_known and who.renames and any(a.kind in (OWN, LATER) for a in found):
+        is_ours = any(a.kind in (OWN, LATER) for a in found)
+        if others[i] and is_known and is_ours and who.renames:
             _keep_alive(rows, others[i])
         answers += found
     return answers, []
@@ -585,11 +590,13 @@ def _look(rows: _Rows, ids: _Asked) -> tuple[list[Answer], _Asked]:
     for i, prints in ids:
         named = {_tail_key(who, i, p)[1]: p for p in prints}
         of_id = there.get(key_text(i), ())
-        others = [row for row in of_id if who.judge(row) == "live" and not _came_later(who, row)]
+        live = [row for row in of_id if who.judge(row) == "live"]
+        others = [row for row in live if not _came_later(who, row)]
         is_known = who.heads or _has_id(who, others, of_id)
         for item in others:
             fingerprint = named.get(item["fingerprint"], _print_of(item))
-            answers.append(_known(who, i, item, fingerprint)._replace(of_id=is_known))
+            answer = _known(who, i, item, fingerprint)
+            answers.append(answer._replace(of_id=is_known))
     return answers, []
 
 

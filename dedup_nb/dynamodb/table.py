@@ -161,7 +161,12 @@ class Meter:
 
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #5ebc45bf
-def _no_answer(table: str, why: str, seconds: float, reads: bool = False) -> ManifestError:
+def _no_answer(
+    table: str,
+    why: str,
+    seconds: float,
+    reads: bool = False,  # or does it write?
+) -> ManifestError:
     "The table stayed busy or out of reach."
     remedy = "Check --dynamodb-endpoint, --aws-region and the network"
     if any(word in why for word in ("hrottl", "Throughput", "LimitExceeded", "TooMany")):
@@ -249,7 +254,11 @@ def _error_of(table: _Table, wrong: Exception, operation: str, seconds: float) -
 _RENEWALS = 2  # how often fresh credentials are looked for
 
 
-def _waits(table: _Table, wrong: Exception, patience: _Patience) -> bool:
+def _waits(
+    table: _Table,
+    wrong: Exception,  # what a request ended with
+    patience: _Patience,
+) -> bool:
     "Wait for a table that is busy or out of reach; False for an error that stays."
     from botocore import exceptions as aws
 

@@ -378,7 +378,11 @@ def _goes(output: Target, area: str, rows: DataFrame, wanted: Wanted) -> str:
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #04116e82
-def _is_one_of(schema: pa.Schema, name: str, ids: pa.Array) -> pc.Expression:
+def _is_one_of(
+    schema: pa.Schema,
+    name: str,  # of a column, or `a.b` for a field of a struct
+    ids: pa.Array,
+) -> pc.Expression:
     "Is a column, or a field `a.b`, one of the ids? Raises `TypeError` for values that Spark makes a text of."
     first, *inside = name.split(".")
     kind = schema.field(first).type
@@ -388,8 +392,14 @@ def _is_one_of(schema: pa.Schema, name: str, ids: pa.Array) -> pc.Expression:
     return pc.field(first, *inside).cast("string").isin(ids)
 
 
-def _marked_rows(output: Target, path: str, *, names: Sequence[str], ids: Collection[str]) -> pa.Table:
-    "The rows of a Parquet file that have one of the ids in one of the columns, with what verdicts say."
+def _marked_rows(
+    output: Target,
+    path: str,  # of a Parquet file, below the output
+    *,
+    names: Sequence[str],  # of the columns; the first one must be there
+    ids: Collection[str],
+) -> pa.Table:
+    "The rows that have one of the ids in one of the columns, with what verdicts say."
     fs, inner = filesystem(f"{output.path}/{path}")
     rows = dataset(inner, filesystem=fs, format="parquet")
     asked = pa.array(sorted(ids), pa.string())
@@ -581,7 +591,10 @@ def _columns_of(output: Target, area: str) -> list[str]:
     return columns.get(area, ["event_id"])
 
 
-def _ids_in_line(output: Target, path: str) -> Callable[[str], Collection[str]]:
+def _ids_in_line(
+    output: Target,
+    path: str,  # of its file
+) -> Callable[[str], Collection[str]]:
     """How a line of kept events says its ids.
 
     Asked of a line, raises what `json.loads` does, and `TypeError` for an id that is no text or whole number.
@@ -624,8 +637,13 @@ def _line_has(output: Target, path: str, ids: Iterable[str]) -> Callable[[str], 
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #ab275d98
-def _count_in_file(output: Target, area: str, wanted: Wanted, path: str) -> tuple[str, int, int]:
-    "A file; rows that go; how many of those are verdicts that renamed."
+def _count_in_file(
+    output: Target,
+    area: str,
+    wanted: Wanted,
+    path: str,
+) -> tuple[str, int, int]:  # the file, rows that go, how many of those are verdicts that renamed
+    "Look through a file for ids."
     if _storage_of(output, area) == "parquet":
         rows = _marked_rows(output, path, names=_columns_of(output, area), ids=wanted.ids)
         new = rows["verdict"].to_pylist().count("rename") if area == "verdicts" else 0
@@ -639,14 +657,22 @@ def _count_in_file(output: Target, area: str, wanted: Wanted, path: str) -> tupl
     return path, number, 0
 
 
-def _count_by_arrow(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int, int]]:
+def _count_by_arrow(
+    output: Target,
+    area: str,
+    wanted: Wanted,  # by ids
+) -> list[tuple[str, int, int]]:
     "What `_count_in` counts, for ids."
     count = partial(_count_in_file, output, area, wanted)
     with ThreadPoolExecutor(16) as pool:
         return [found for found in pool.map(count, output.files(area)) if found[1]]
 
 
-def _look(config: Config, ids: Sequence[str], forget: bool) -> tuple[Target, Wanted, Traces] | None:
+def _look(
+    config: Config,
+    ids: Sequence[str],  # from `asked_ids`
+    forget: bool,
+) -> tuple[Target, Wanted, Traces] | None:
     "Look for ids without Spark; None where it must tell. Raises what `open_output` does."
     try:
         output = open_output(config, None, forget, looks=True)
@@ -1008,7 +1034,13 @@ def _open_proofs(output: Target) -> list[_Proof]:
     return [proof for proof in erasures(output.path) if _OPEN in proof]
 
 
-def _reply(output: Target, proof: _Proof, forget: bool, killed: Sequence[_Proof]) -> Reply:
+def _reply(
+    output: Target,
+    proof: _Proof,
+    forget: bool,
+    killed: Sequence[_Proof],  # of requests that were not finished
+) -> Reply:
+    "The answer, for people and for programs."
     data = {
         "rows": proof["rows"],
         "batches": sorted(proof["batches"]),

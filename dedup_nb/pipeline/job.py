@@ -168,7 +168,13 @@ def recorded_recipe(
 
 
 # %% ../../nbs/06_pipeline/10_job.ipynb #b91db3ea
-def _open_store(spark: Any, memory: ManifestSettings, folder: str, synthetic: str, force: bool) -> Store:
+def _open_store(
+    spark: Any,  # the session, or None
+    memory: ManifestSettings,
+    folder: str,
+    synthetic: str,  # the strategy
+    force: bool,
+) -> Store:
     if memory.kind == "lake":
         return lake_store(spark, folder, force)
     if spark is not None:
