@@ -479,11 +479,7 @@ _ON_DATABRICKS = (
 )
 
 
-def _no_credentials(
-    place: str,  # bucket, or bucket and key
-    why: str = "",
-    kind: type[AccessError] = AccessError,
-) -> AccessError:
+def _no_credentials(place: str, why: str = "", kind: type[AccessError] = AccessError) -> AccessError:
     wanted = (
         "Wanted is one: AWS_PROFILE or a default profile (aws configure, aws sso login), AWS_ACCESS_KEY_ID "
         "and AWS_SECRET_ACCESS_KEY, or a role of this machine"
