@@ -596,14 +596,13 @@ def _from_file(profile: str | None, settings_file: str | None) -> _Found:
 
 
 # %% ../../nbs/base/20_config.ipynb #d910307f
-_NAMES_OF_BATCHES = ("batch_id", "since", "until", "skip_batches")
+_OF_NAMES = 10_000  # a whole number from here on may be a name that lost its underscores
 
 
 def _no_text(name: str, value: Any) -> Iterator[str]:
-    "papermill's -p makes numbers of names: 2026_11_20 is 20261120 then, and 007 is 7."
-    for one in value if isinstance(value, (list, tuple)) else [value]:
-        if isinstance(one, (int, float)):
-            yield f"{name} is the number {one}: pass it as text, -r {name} 2026_11_20."
+    "papermill's -p makes numbers of names: 2026_11_20 is 20261120 then, which would mean other batches."
+    if isinstance(value, float) or isinstance(value, int) and value >= _OF_NAMES:
+        yield f"{name} is the number {value}: pass the name as text, as -r {name} does with papermill."
 
 
 def parameters_in(
@@ -612,7 +611,7 @@ def parameters_in(
     """Take the settings, and `profile`, that are set in a notebook.
 
     Any other plain value is taken along, for `Config.load` to refuse. Raises `ConfigError` for keys
-    that were typed into it, and for numbers where a batch is named.
+    that were typed into it, and for numbers that were the name of a batch.
     """
     typed = namespace.get("duplicate_storage_config")
     if isinstance(typed, str) and not os.path.isfile(typed):
@@ -624,7 +623,7 @@ def parameters_in(
     plain = (str, int, float, bool, list, tuple)
     own = {n: v for n, v in namespace.items() if not n.startswith("_") and n not in ("In", "Out")}
     found = {name: value for name, value in own.items() if isinstance(value, plain)}
-    _refuse([words for name in _NAMES_OF_BATCHES for words in _no_text(name, found.get(name))])
+    _refuse([words for name in ("since", "until") for words in _no_text(name, found.get(name))])
     return found
 
 

@@ -204,7 +204,7 @@ def has_delta(spark: SparkSession) -> bool:
 
 # %% ../../nbs/base/40_spark.ipynb #4e0a0001
 _LEAST_JAVA = 17
-_TOO_NEW = 24  # there Hadoop asks for what is gone, Subject.getSubject
+_GONE = "getSubject is not supported"  # so Hadoop ends on Java 24 and later, until it is mended there
 
 
 def _java_here() -> str:
@@ -213,9 +213,9 @@ def _java_here() -> str:
     return f"{home}/bin/java" if home else "java"
 
 
-def _check_java(found: str) -> None:
+def _check_java(found: str, failed: str = "") -> None:
     "Raise `ConfigError` for no Java, or one too old or too new, in the words of `.ci/check_java.sh`."
-    if not found.isdigit() or not _LEAST_JAVA <= int(found) < _TOO_NEW:
+    if not found.isdigit() or int(found) < _LEAST_JAVA or _GONE in failed:
         raise ConfigError(
             f"Spark 4 needs Java {_LEAST_JAVA} or 21; found: {found} ({_java_here()}). Debian, Ubuntu: "
             "sudo apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. "
@@ -289,7 +289,7 @@ def _start(settings: Mapping[str, str], delta: bool) -> SparkSession:
         with _own_stops(), _no_java_left():
             spark = builder.config(map={**settings}).getOrCreate()
     except Exception as wrong:
-        _check_java(_java_version())  # now, as a later Spark may work with a later Java
+        _check_java(_java_version(), str(wrong))
         if not packages:
             raise
         without = ""

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from random import uniform
 from typing import Any
 
-from ..base.errors import ConfigError, grouped, some_of
+from ..base.errors import grouped, some_of
 from .connection import Connection, client_of, is_cut
 from ..manifest.ledger import ManifestError, Marker
 
@@ -214,6 +214,7 @@ class _Table:
     patience_s: float = 300  # how long members may be throttled without any progress
     client: Any = None  # else the one of this process
     meter: Meter = field(default_factory=Meter)
+    has_answered: bool = False  # so that it is worth waiting for
 
     def __post_init__(self) -> None:
         self.client = self.client or client_of(self.connection)
@@ -262,10 +263,10 @@ def _waits(
     "Wait for a table that is busy or out of reach; False for an error that stays."
     from botocore import exceptions as aws
 
-    code = _code_of(wrong)
+    code, silent = _code_of(wrong), (aws.HTTPClientError, aws.ConnectionError)
     if code in _LATER:
         table.pace.throttled()
-    elif not isinstance(wrong, (aws.HTTPClientError, aws.ConnectionError)):
+    elif not (table.has_answered and isinstance(wrong, silent)) or isinstance(wrong, aws.SSLError):
         return False
     patience.wait(table.name, code or type(wrong).__name__)
     return True
@@ -285,6 +286,7 @@ def _ask(table: _Table, operation: str, *expected: str, writes: int = 0, **words
         table.meter.add(requests=1, **{operation: 1})
         try:
             answer = getattr(table.client, operation)(**words)
+            table.has_answered = True
             break
         except (ClientError, BotoCoreError) as wrong:
             failed, code = wrong, _code_of(wrong)
@@ -580,16 +582,15 @@ def create_table(table: Table) -> None:
 
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #26d95612
-def _check_regions(table: Table, description: Mapping[str, Any]) -> None:
-    "Raise `ConfigError` for a table that other regions write, too, and see late."
+def _late_regions(table: Table, description: Mapping[str, Any]) -> list[str]:
+    "What to say of a table that other regions may write, too, and see late."
     replicas = sorted(r.get("RegionName", "?") for r in description.get("Replicas") or ())
-    if replicas and description.get("MultiRegionConsistency") != "STRONG":
-        raise ConfigError(
-            f"The DynamoDB table {table.name} is a global table with replicas in {some_of(replicas)}, which "
-            "see late what was written: runs in two regions would both keep a pair. Wanted a table of one "
-            "region, or one with multi-Region strong consistency. It is left as it is: name another with "
-            "--dynamodb-table."
-        )
+    if not replicas or description.get("MultiRegionConsistency") == "STRONG":
+        return []
+    return [
+        f"the table {table.name} has replicas in {some_of(replicas)}, which see late what was written: let "
+        "all runs use one region, as runs in two would both keep a pair"
+    ]
 
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #3b238a78
@@ -609,8 +610,8 @@ def check_table(
     description: Mapping[str, Any],  # of DescribeTable
     made_now: bool = False,  # may another run still be switching its expiry on?
 ) -> list[str]:  # what to say of it
-    "Check regions, keys and expiry. Raises `ConfigError` or `ManifestError` for a table with others."
-    _check_regions(table, description)
+    "Check keys and expiry. Raises `ManifestError` for a table with others."
+    notes = _late_regions(table, description)
     types = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
     keys = [(k["AttributeName"], k["KeyType"]) for k in description["KeySchema"]]
     if keys != _LAYOUT or any(types.get(n) != "S" for n, _ in keys):
@@ -625,16 +626,16 @@ def check_table(
             time.sleep(0.3)
             ttl = ttl or _ttl_of(table)
     except DeniedError:
-        return []
+        return notes
     if ttl is None:
         off = "expires nothing (TTL is off): old items are ignored, and cost storage"
-        return [f"the table {table.name} {off}"]
+        return [*notes, f"the table {table.name} {off}"]
     if ttl != "ttl":
         raise ManifestError(
             f"The DynamoDB table {table.name} expires items by the attribute {ttl}, not by ttl. "
             "It is left as it is: name another with --dynamodb-table."
         )
-    return []
+    return notes
 
 
 def write_rate(

@@ -33,6 +33,7 @@ from dedup_nb.base.errors import (
     BusyError,
     ConfigError,
     ConservationError,
+    DedupError,
     counted,
     first_line,
     grouped,
@@ -50,6 +51,8 @@ from dedup_nb.base.spark import (
     struct_of,
     temporary_conf,
 )
+
+# %% ../../nbs/07_operate/20_erase.ipynb #fd85f8f9
 from dedup_nb.base.storage import (
     absolute,
     escaped,
@@ -65,12 +68,10 @@ from dedup_nb.base.storage import (
     remove_folder,
     write_text,
 )
-
-# %% ../../nbs/07_operate/20_erase.ipynb #fd85f8f9
 from ..formats.enriched import NAMES
 from ..formats.loader import copy_manifest, files_by_table
 from ..formats.shred import ATOMIC, events_folder
-from ..manifest.ledger import is_at_work, this_process, who
+from ..manifest.ledger import ManifestError, is_at_work, this_process, who
 from ..manifest.protocol import Manifest
 from .history import Reply, counts_after, proofs_of
 from ..pipeline.commit import commit_record, find_unlisted, publish, publish_pending
@@ -597,7 +598,8 @@ def _ids_in_line(
 ) -> Callable[[str], Collection[str]]:
     """How a line of kept events says its ids.
 
-    Asked of a line, raises what `json.loads` does, and `TypeError` for an id that is no text or whole number.
+    Asked of a line, raises what `json.loads` does, `KeyError` without an id, as where a folder has it, and
+    `TypeError` for one that is no text or whole number.
     """
     is_shredded = output.format == "shredded"
     if is_shredded and f"/{events_folder(output.note['shred_layout'])}/" not in path:
@@ -606,11 +608,12 @@ def _ids_in_line(
         place = ([name for name, _ in ATOMIC] if is_shredded else NAMES).index("event_id")
         return lambda line: line.split("\t", place + 1)[place : place + 1]
     [event_id] = output.note["event_id"]
-    names = [event_id, ORIGINAL] if output.format == "json" else [event_id]
+    has_original = output.format == "json"
 
     def in_members(line: str) -> list[str]:
         row = json.loads(line)
-        values = [row[name] for name in names if row.get(name) is not None]
+        told = [row[event_id], row.get(ORIGINAL) if has_original else None]
+        values = [value for value in told if value is not None]
         if not all(type(value) in (str, int) for value in values):
             raise TypeError(values)
         return [*map(str, values)]
@@ -638,10 +641,7 @@ def _line_has(output: Target, path: str, ids: Iterable[str]) -> Callable[[str], 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #ab275d98
 def _count_in_file(
-    output: Target,
-    area: str,
-    wanted: Wanted,
-    path: str,
+    output: Target, area: str, wanted: Wanted, path: str
 ) -> tuple[str, int, int]:  # the file, rows that go, how many of those are verdicts that renamed
     "Look through a file for ids."
     if _storage_of(output, area) == "parquet":
@@ -668,22 +668,34 @@ def _count_by_arrow(
         return [found for found in pool.map(count, output.files(area)) if found[1]]
 
 
+_MUCH_TEXT = 1 << 30  # bytes of lines: more are for many machines
+
+
+def _bytes_of_text(output: Target) -> int:
+    "How much would be read line by line."
+    areas = [area for area in AREAS if _storage_of(output, area) == "text"]
+    listed = (f for record in output.records.values() for area in areas for f in record.get(area, []))
+    return sum(f["bytes"] for f in listed)
+
+
 def _look(
     config: Config,
-    ids: Sequence[str],  # from `asked_ids`
+    ids: Sequence[str],
     forget: bool,
 ) -> tuple[Target, Wanted, Traces] | None:
     "Look for ids without Spark; None where it must tell. Raises what `open_output` does."
     try:
         output = open_output(config, None, forget, looks=True)
         [event_id] = output.note["event_id"]
-        if output.table or "." in event_id:
+        if output.table or "." in event_id or _bytes_of_text(output) > _MUCH_TEXT:
             return None
         wanted = find_wanted(output, ids, None)
         return output, wanted, find_traces(output, wanted)
-    except (ConfigError, BusyError):
+    except DedupError as wrong:
+        if type(wrong) is ManifestError and memory_of(config).kind == "lake":
+            return None  # Spark may read what the other reader of Delta tables cannot
         raise
-    except Exception:  # several columns, another type, a manifest that needs Spark
+    except Exception:  # several columns, another type
         return None
 
 

@@ -263,10 +263,12 @@ def test_what_would_go_is_said_without_spark(spark, loaded, tmp_path, monkeypatc
         one = Config(output=f"{tmp_path}/{form}", output_format=form, event_id="k", **rows)
         run(one, spark)
         assert look(one, spark, "7", "X/7 Y").keys() == {"events", "dropped", "verdicts"}
+    named = Config(output=f"{tmp_path}/named", output_format="json", event_id="k", partition_by="k", **rows)
     several = Config(output=f"{tmp_path}/two", event_id=["k", "j"], synthetic="off", **rows)
-    run(several, spark)
-    with pytest.raises(pytest.fail.Exception, match="Spark was asked"):
-        look(several, spark, "7")
+    for other in (named, several):  # the id is in a folder, or several make it
+        run(other, spark)
+        with pytest.raises(pytest.fail.Exception, match="Spark was asked"):
+            look(other, spark, "7")
 
 
 def test_ids_of_a_file_are_read_behind_a_mark(tmp_path):
