@@ -3,6 +3,7 @@
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 from botocore.exceptions import (
@@ -176,7 +177,7 @@ def test_what_botocore_gives_up_is_waited_for_as_long_as_the_patience_says(
                 raise left.pop()
             return getattr(real, operation)
 
-    table = Table(shared_table.connection, client=Client(), patience_s=patience_s)
+    table = Table(shared_table.connection, client=Client(), patience_s=patience_s, has_answered=True)
     table.pace.throttled = lambda: told.append(what)
     key = (f"patient {what} {len(wrong)}", "f")
     calls = {"read": lambda: table.read([key]), "of_ids": lambda: table.of_ids([key[0]])}
@@ -188,6 +189,14 @@ def test_what_botocore_gives_up_is_waited_for_as_long_as_the_patience_says(
     else:
         assert not calls[what]() and not left and table.meter.counts["retried"] == len(wrong)
         assert len(told) == (len(wrong) if wrong is BUSY else 0), "the pace is that of the table"
+
+
+def test_who_has_never_answered_is_not_waited_for(shared_table):
+    client = Mock()
+    client.batch_get_item.side_effect = SILENT
+    with pytest.raises(ManifestError, match="nothing but ReadTimeoutError .*the network"):
+        Table(shared_table.connection, client=client).read([("i", "f")])
+    assert client.batch_get_item.call_count == 1
 
 
 KEYS = ("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMIbPxRfiCYEXAMPLEKEY")
