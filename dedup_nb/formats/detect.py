@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from ..base.config import Config, Input, limits_of, places_of
 from ..base.errors import FormatError, InputError, first_line
@@ -29,7 +30,7 @@ _MAGIC = {
     b"\x04\x22\x4d\x18": "compressed with lz4",
     b"\xff\x06\0\0sNaPpY": "compressed with snappy",
 }
-_BZIP2 = b"BZh[1-9]1AY&SY"
+_BZIP2 = rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"  # of something, of nothing
 _PACKED = {b"\x1f\x8b": ("gzip", ".gz"), _BZIP2: ("bzip2", ".bz2")}  # Spark goes by the name
 _PEEK = 1 << 16  # bytes
 _READABLE = {
@@ -46,11 +47,11 @@ def format_of(
     "Tell the format of a file by its beginning."
     lines = [x for x in start.removeprefix(b"\xef\xbb\xbf").splitlines() if x.strip()]
     has_event = any(x.count(b"\t") == 130 for x in lines)
-    # an app_id may begin like a binary file, which has zeros: in lengths and offsets
-    if not has_event or b"\0" in start:
-        for magic, name in _MAGIC.items():
-            if start.startswith(magic):
-                return name
+    # text may begin with ORC or PAR1, but files of those kinds have zeros: in lengths and offsets
+    is_text = b"\0" not in start and (has_event or b"\n" in start)
+    for magic, name in _MAGIC.items():
+        if start.startswith(magic) and not (is_text and magic.isalnum()):
+            return name
     first = lines[0] if lines else b""
     if first.count(b"\t") == 130:
         return "enriched_tsv"
@@ -58,14 +59,24 @@ def format_of(
     return "json" if looks_json and not has_event else None  # a bad line may stand before the events
 
 
+def _unpacker_of(start: bytes) -> Any:  # None: it is not packed
+    if start.startswith(b"\x1f\x8b"):
+        return zlib.decompressobj(wbits=31)
+    return bz2.BZ2Decompressor() if re.match(_BZIP2, start) else None
+
+
 def _unpack(start: bytes, broken: bytes = b"") -> bytes:
-    "The beginning of a file, without gzip or bzip2."
+    "The beginning of a file, without gzip or bzip2; of several packs one behind the other, as `cat` joins them."
+    if not _unpacker_of(start):
+        return start
+    found = b""
     try:
-        if start.startswith(b"\x1f\x8b"):
-            return zlib.decompressobj(wbits=31).decompress(start, _PEEK)
-        return bz2.BZ2Decompressor().decompress(start, _PEEK) if re.match(_BZIP2, start) else start
+        while len(found) < _PEEK and (unpacker := _unpacker_of(start)):
+            found += unpacker.decompress(start, _PEEK)
+            start = unpacker.unused_data
     except (zlib.error, OSError):
-        return broken  # said when it is read
+        return found or broken  # said when it is read
+    return found
 
 
 def _check_name(path: str, start: bytes) -> None:

@@ -581,13 +581,17 @@ def _read_csv(asked: _Request) -> Source:
 
 
 # %% ../../nbs/formats/40_reading.ipynb #cu173056
+def _unescaped(text: str) -> str:
+    "As Spark reads names of folders: each %XX is one character."
+    return re.sub("%([0-9A-Fa-f]{2})", lambda code: chr(int(code[1], 16)), text)
+
+
 def _named_folders(path: str) -> dict[str, str]:
     "The columns that Spark finds in a path: those of the last name=value folders that follow one another."
     found = re.search(r"((?:[^/]*=[^/]*/)+)(?:[^/=]*/)*[^/]*\Z", path)
     columns = {}
     for folder in found[1].split("/")[:-1] if found else ():
-        name = folder.partition("=")[0]
-        columns[re.sub("%([0-9A-Fa-f]{2})", lambda code: chr(int(code[1], 16)), name)] = folder
+        columns[_unescaped(folder.partition("=")[0])] = folder
     return columns
 
 
@@ -681,7 +685,17 @@ def _explain_parquet(spark: SparkSession, batch: Batch, wrong: Exception) -> Inp
 
 
 # %% ../../nbs/formats/40_reading.ipynb #eb3a30f9
-_SURE = (T.IntegralType, T.FractionalType, T.StringType, T.BooleanType, T.DateType, T.BinaryType)
+_UNIT_AND_ZONE = re.compile(r"(?<=timestamp)\[[^]]*\]")  # which files keep in several ways
+
+
+def _fits(noted: T.DataType, found: pa.DataType) -> bool:
+    "May a column be what Spark noted? Of types that are left to Spark only Spark knows."
+    try:
+        kinds = arrow_type(noted), plain_type(found)
+    except KeyError:
+        return True
+    first, second = (_UNIT_AND_ZONE.sub("", str(kind)) for kind in kinds)
+    return first == second
 
 
 def _is_outdated(footer: Footer) -> bool:
@@ -689,14 +703,8 @@ def _is_outdated(footer: Footer) -> bool:
     if not footer.told:
         return False
     told = T.StructType.fromJson(json.loads(footer.told))
-    found = {f.name: plain_type(f.type) for f in footer.schema}
-    if [*found] != told.names:
-        return True
-    for field in told:
-        is_sure = isinstance(field.dataType, _SURE)
-        if is_sure and arrow_type(field.dataType) != found[field.name]:
-            return True
-    return False
+    found = {f.name: f.type for f in footer.schema}
+    return [*found] != told.names or not all(_fits(f.dataType, found[f.name]) for f in told)
 
 
 def _has_outdated(footers: Sequence[Footer]) -> bool:
@@ -714,7 +722,7 @@ def _has_outdated(footers: Sequence[Footer]) -> bool:
 # %% ../../nbs/formats/40_reading.ipynb #370ef771
 def _folder_values(path: str) -> dict[str, str | None]:
     "The columns that the folders of a path give, as text."
-    values = {name: unquote(folder.partition("=")[2]) for name, folder in _named_folders(path).items()}
+    values = {name: _unescaped(folder.partition("=")[2]) for name, folder in _named_folders(path).items()}
     return {name: None if value == "__HIVE_DEFAULT_PARTITION__" else value for name, value in values.items()}
 
 
@@ -778,8 +786,7 @@ def _own_columns(footer: Footer, elsewhere: Collection[str], as_noted: bool) -> 
     kinds = types_of(spark_columns(footer.schema, elsewhere))
     if as_noted and footer.told:
         for field in T.StructType.fromJson(json.loads(footer.told)):
-            is_sure = isinstance(field.dataType, _SURE)
-            if field.name in kinds and not is_sure:
+            if field.name in kinds and _fits(field.dataType, footer.schema.field(field.name).type):
                 kinds[field.name] = field.dataType
     return struct_of(kinds)
 

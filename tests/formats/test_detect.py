@@ -32,6 +32,8 @@ STARTS = {
     "tsv like orc after a bad line": (b"ORCID\n" + line().encode(), None),
     "parquet of lines": (b"PAR1\x15\0" + line().encode() + b"\n", "parquet"),
     "tsv after a line of json": (JSON_LINE + line().encode(), None),
+    "csv like orc": (b"ORCID,event_id\n1,a\n", None),
+    "zstd with a line feed": (b"\x28\xb5\x2f\xfd\n...", "compressed with zstd"),
 }
 
 
@@ -155,6 +157,8 @@ INPUTS = {
     "events": ({"a.tsv": line().encode(), "b": b"oops\n" + line().encode()}, "enriched_tsv"),
     "json": ({"a.txt": b"oops\n" + JSON_LINE, "b": JSON_LINE}, "json"),
     "json, packed": ({"a.json.gz": gzip.compress(JSON_LINE)}, "json"),
+    "json behind an empty pack": ({"a.gz": gzip.compress(b"") + gzip.compress(JSON_LINE * 99)}, "json"),
+    "json behind another empty pack": ({"a.bz2": bz2.compress(b"") + bz2.compress(JSON_LINE)}, "json"),
     "bzip2 by its name": ({"a.jsonl.bz2": bz2.compress(JSON_LINE)}, "json"),
     "csv": ({"a": b"order id,amount\n1,2\n"}, "csv"),
     "csv with quotes, semicolons, a mark": ({"a.txt": MARK + b'"id";"n, m"\r\n1;2\r\n'}, "csv"),
