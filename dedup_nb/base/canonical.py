@@ -282,7 +282,7 @@ def _variant_id(x: str) -> str:
 
 
 # %% ../../nbs/base/50_canonical.ipynb #3388b11c
-_DAY = "bigint(unix_date(date({0}))) * 86400000000"
+_DAY = "try_multiply(bigint(unix_date(date({0}))), 86400000000)"  # null for a date of infinity
 _CLOCK = "hour({0}) * 3600000000 + minute({0}) * 60000000L + bigint(extract(second from {0}) * 1000000)"
 _ISO = (
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?"
@@ -296,12 +296,12 @@ def _plain(x: str, kind: T.StringType) -> str:
 
 
 def micros_of(value: Value) -> str:  # SQL for bigint
-    "SQL for a time as microseconds since 1970, UTC unless it says otherwise; null for what is no time."
+    "SQL for a time as microseconds since 1970, UTC unless it says otherwise; null for what is no time, or too far."
     x, kind = value.sql, value.kind
     if isinstance(kind, T.TimestampType):
         return f"unix_micros({x})"
     if isinstance(kind, T.TimestampNTZType):
-        return f"({_DAY} + {_CLOCK})".format(x)  # timestampdiff would take the session's zone
+        return f"try_add({_DAY}, {_CLOCK})".format(x)  # timestampdiff would take the session's zone
     if isinstance(kind, T.DateType):
         return _DAY.format(x)
     if isinstance(kind, T.VariantType):
@@ -323,13 +323,19 @@ def _string_form(x: str, kind: T.StringType) -> str:
     return f"if(is_valid_utf8({text}), {text}, concat(char(0), hex({text})))"
 
 
+def _time_form(value: Value) -> str:
+    "Microseconds since 1970; of a time for which a bigint is too small, its text."
+    return f"coalesce(string({micros_of(value)}), string({value.sql}))"
+
+
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _FORMS: list[tuple[Any, Callable[[Any], str]]] = [  # for the types of a `Value`: its form
     (T.StringType, lambda value: _string_form(value.sql, value.kind)),
     (T.FloatType, lambda value: _double_text(f"double({value.sql})")),
     (T.DoubleType, lambda value: _double_text(value.sql)),
     (T.DecimalType, lambda value: _decimal_text(value.sql, value.kind)),
-    (_TIMES, lambda value: f"string({micros_of(value)})"),
+    (T.TimestampType, lambda value: f"string({micros_of(value)})"),
+    (_TIMES, _time_form),
     (T.BinaryType, lambda value: f"hex({value.sql})"),
     (T.VariantType, lambda value: _variant_text(_read_again(value))),
 ]
@@ -377,11 +383,19 @@ def canonical_row(
 # %% ../../nbs/base/50_canonical.ipynb #4734e31c
 _UTC_TIME = "timestampadd(microsecond, {0}, timestamp_ntz'1970-01-01 00:00:00')"
 _OBJECTS = (T.StructType, T.ArrayType, T.MapType)
+
+
+def _time_text(value: Value) -> str:
+    "A time of UTC; one for which a bigint of microseconds is too small, as Spark writes it."
+    text = f"replace(string({_UTC_TIME.format(micros_of(value))}), ' ', 'T') || 'Z'"
+    return text if isinstance(value.kind, T.TimestampType) else f"coalesce({text}, string({value.sql}))"
+
+
 _IDS: list[tuple[Any, Callable[[Any], str]]] = [  # for the types of a `Value`: its text
     (T.StringType, lambda value: f"nullif({_string_form(value.sql, value.kind)}, '')"),
     ((T.FloatType, T.DoubleType), lambda value: _double_digits(f"double({value.sql})")),
     (T.DecimalType, lambda value: _decimal_digits(value.sql, value.kind)),
-    (_TIMES, lambda value: f"replace(string({_UTC_TIME.format(micros_of(value))}), ' ', 'T') || 'Z'"),
+    (_TIMES, _time_text),
     (T.BinaryType, lambda value: f"nullif(lower(hex({value.sql})), '')"),
     (T.VariantType, lambda value: f"nullif({_variant_id(_read_again(value))}, '')"),
     (_OBJECTS, lambda value: f"to_json({canonical_form(value)}, map('ignoreNullFields', 'true'))"),
@@ -451,7 +465,7 @@ _PARTS = {
     "exact": ("if(_dd_p.real, try_cast({0} as decimal(38, 9)), null)", "-({0})"),
     "micros": ("_dd_p.micros", "~({0})"),
     "finer": (
-        "if(_dd_p.real, null, rtrim('0', regexp_extract({0}, '[.,][0-9]{{6}}([0-9]+)', 1)))",
+        "if(_dd_p.micros is null, null, rtrim('0', regexp_extract({0}, '[.,][0-9]{{6}}([0-9]+)', 1)))",
         _BACKWARDS,
     ),
     "text": ("if(_dd_p.real or _dd_p.micros is not null, null, {0})", _BACKWARDS),
@@ -482,6 +496,8 @@ def order_of(
         return _text_in_order(_plain(x, kind), backwards)
     if not backwards:
         return x
+    if isinstance(kind, T.DateType):
+        return f"~unix_date({x})"
     if isinstance(kind, _TIMES):
         return f"~({micros_of(value)})"
     if isinstance(kind, (T.FloatType, T.DoubleType)):

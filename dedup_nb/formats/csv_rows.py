@@ -11,6 +11,7 @@ import io
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -93,6 +94,13 @@ def _lines_of(path: str) -> Iterator[str]:
         yield from text
 
 
+def _is_utf8(text: str) -> bool:
+    with suppress(UnicodeEncodeError):
+        text.encode()
+        return True
+    return False
+
+
 # %% ../../nbs/formats/38_csv_rows.ipynb #cu696970
 def _first_record(path: str, delimiter: str) -> Record | None:
     "Read the first record of a file; None for an empty one."
@@ -114,6 +122,8 @@ def _with_header(path: str, first: Record) -> CsvFile:
     "A file whose first record names its columns. Raises `InputError`."
     if "\0" in first.text:
         raise InputError(f"{path} is no CSV in UTF-8: it has zeros. Save it as UTF-8; nothing was written.")
+    if not _is_utf8(first.text):
+        raise InputError(f"The first line of {path} is no UTF-8. Save it as UTF-8; nothing was written.")
     names = tuple(name or f"_c{n}" for n, name in enumerate(first.cells or ()))
     if twins := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(
@@ -157,9 +167,7 @@ _ROWS = 4096  # that go to Spark together
 
 def _fault(record: Record, width: int) -> str | None:
     "Why a record is no row; None: it is one."
-    try:
-        record.text.encode()
-    except UnicodeEncodeError:
+    if not _is_utf8(record.text):
         return f"Line {record.number}: no UTF-8"
     if record.cells is None:
         return f"Line {record.number}: {record.wrong}"
@@ -213,17 +221,32 @@ def _read_files(
 # %% ../../nbs/formats/38_csv_rows.ipynb #cu588610
 _NESTED = (T.ArrayType, T.MapType, T.StructType)
 _DAY = r"^\s*[0-9]{4,}(-[0-9]+){0,2}"
+_MIDNIGHT = r"([ T]00?:00?(:00?([.]0*)?)?)?\s*$"
 _LOCAL, _ZONED = _DAY + r"([ T][0-9:.]+)?\s*$", _DAY + r"[ T][0-9:.]+\s*[A-Za-z+-].*$"  # not a clock alone
+
+
+def _is_whole(cell: str, kind: T.DataType) -> str:
+    "SQL: does a cast to this type leave nothing of a text out?"
+    if isinstance(kind, T.DecimalType):
+        finest = T.DecimalType(38, 38 - kind.precision + kind.scale)
+        both = (f"try_cast({cell} as {each.simpleString()})" for each in (kind, finest))
+        return " = ".join(both)
+    if isinstance(kind, T.DateType):
+        return f"{cell} rlike {literal(_DAY + _MIDNIGHT)}"
+    return f"{cell} rlike {literal(_LOCAL)}" if isinstance(kind, T.TimestampNTZType) else "true"
 
 
 def typed_cell(
     name: str,  # of a column of text
     kind: T.DataType,
 ) -> Column:
-    "A cell as a value of a type; null for what is none. A time without a zone is one of UTC."
+    """A cell as a value of a type; null for what is none. A time without a zone is one of UTC.
+
+    Nothing is cut off: no digits for a decimal, no clock for a date, no zone for a time without one.
+    """
     cell = quoted(name)
     if not isinstance(kind, T.TimestampType):
-        return F.expr(cell).try_cast(kind)
+        return F.expr(f"if({_is_whole(cell, kind)}, try_cast({cell} as {kind.simpleString()}), null)")
     local = f"if({cell} rlike {literal(_LOCAL)}, try_cast({cell} as timestamp_ntz), null)"
     zoned = f"if({cell} rlike {literal(_ZONED)}, try_cast({cell} as timestamp_ltz), null)"
     kinds = {cell: T.StringType(), local: T.TimestampNTZType(), zoned: T.TimestampType()}

@@ -17,6 +17,8 @@ MICROS = {  # SQL -> seconds since 1970, None: no time
     "'2026-11-20T10:00:00Z'": 1795168800,
     "'2026-11-20T12:00:00+02:00'": 1795168800,
     "'2026-11-20'": 1795132800,
+    "date_from_unix_date(2147483647)": None,
+    "timestampadd(microsecond, -9223372036854775807, timestamp_ntz'1970-01-01')": None,
     "'no time'": None,
     "cast(null as string)": None,
     "7": None,
@@ -82,6 +84,9 @@ OTHERS = [
     "array(12)",
     "named_struct('a', named_struct('b', 1))",
     "map('a', 1)",
+    "date_from_unix_date(2147483647)",
+    "date_from_unix_date(2147483646)",
+    "timestampadd(microsecond, -9223372036854775807, timestamp_ntz'1970-01-01')",
 ]
 
 

@@ -7,11 +7,12 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import types as T
 from spread import configured
 
 from dedup_nb import Config, run
 from dedup_nb.base.errors import FormatError, InputError, MissingColumnError
-from dedup_nb.formats.csv_rows import records_in
+from dedup_nb.formats.csv_rows import records_in, typed_cell
 
 
 @given(st.lists(st.lists(st.text(alphabet='ab,"\n\r é', max_size=4), min_size=1, max_size=3), max_size=6))
@@ -102,6 +103,11 @@ WRONG = {  # a file -> settings, the error, its words
     "id;n\n1;2\n": ({}, InputError, "one column, 'id;n'. Set --csv-delimiter ';'"),
     "1,2,3\n": (dict(input_schema="id string, n int"), InputError, "first line of .* has 3 cells"),
     "id,n\n": (dict(input_schema="m int, id string"), InputError, "input_schema names m.*Found: id, n"),
+    "größe,id\n1,2\n".encode("latin-1"): (
+        {},
+        InputError,
+        "first line of .*a.csv is no UTF-8. Save it as UTF-8",
+    ),
     '{"id": 1}\n': ({}, FormatError, "is JSON, but input_format is csv"),
 }
 
@@ -113,6 +119,26 @@ def test_what_is_no_csv_is_said(spark, tmp_path, text):
     with pytest.raises(error, match=words):
         ran(spark, source, tmp_path / "out", **more)
     assert not [*(tmp_path / "out").rglob("*.parquet")]
+
+
+CUT = {  # a type -> cells that are of it, cells that a cast would cut
+    "decimal(10,2)": (["1.23", "-5", "1.230", "1e2"], ["1.239", "1.005", "1e-3"]),
+    "date": (["2026-11-20", "2026-11-20 00:00:00.0"], ["2026-11-20T10:00", "2026-11-20 00:00:00+02:00"]),
+    "timestamp_ntz": (["2026-11-20 10:00:00", "2026-11-20"], ["2026-11-20T10:00+02:00"]),
+}
+
+
+@pytest.mark.parametrize("kind", CUT)
+def test_nothing_of_a_cell_is_cut_off(spark, kind):
+    cells = [cell for some in CUT[kind] for cell in some]
+    frame = spark.createDataFrame([(cell,) for cell in cells], "cell string")
+    values = [row[0] for row in frame.select(typed_cell("cell", kind_of(kind))).collect()]
+    right = len(CUT[kind][0])
+    assert None not in values[:right] and set(values[right:]) == {None}
+
+
+def kind_of(kind):
+    return T.StructType.fromDDL(f"c {kind}")["c"].dataType
 
 
 def test_a_time_is_the_same_in_every_session(spark, tmp_path):
