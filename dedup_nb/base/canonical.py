@@ -296,7 +296,7 @@ def _plain(x: str, kind: T.StringType) -> str:
 
 
 def micros_of(value: Value) -> str:  # SQL for bigint
-    "SQL for a time as microseconds since 1970, UTC unless it says otherwise; null for what is no time, or too far."
+    "SQL for a time as microseconds since 1970, UTC unless it says otherwise; null: no time, or too far."
     x, kind = value.sql, value.kind
     if isinstance(kind, T.TimestampType):
         return f"unix_micros({x})"
@@ -368,6 +368,7 @@ def _struct_form(fields: Iterable[tuple[str, Value]], depth: int = 0) -> str:
     return f"named_struct({', '.join(members)})"
 
 
+# %% ../../nbs/base/50_canonical.ipynb #556bb17c
 def canonical_row(
     schema: T.StructType,  # of the rows
     names: Sequence[str] | None = None,  # columns, or fields of structs; None: the whole row

@@ -141,11 +141,14 @@ def sum_by_id(
 # %% ../../nbs/01_distribution/20_measures.ipynb #996a2dbe
 MANY = 3  # different addresses or browsers on one id that make it shared
 FEW = 5  # differing columns of the fingerprint, at most
-SKEW_MS = 3_600_000  # by which a device's clock was changed between copies, at least
+SKEW_MS = 3_600_000  # by which a device's clock was changed between rows of an id, at least
 SYNTHETIC_CAUSES: Causes = {
     "robot": ("robot", "a robot's browser on the id"),
     "weak_id": ("weak", "the id is not random: not UUID version 4, or at most 8 different digits"),
-    "clock_skew": (f"skew > {SKEW_MS}", "the device's clock differs by more than an hour between the copies"),
+    "clock_skew": (
+        f"skew > {SKEW_MS}",
+        "the device's clock differs by more than an hour between rows of the id",
+    ),
     "few_columns": (
         "few",
         f"at most {FEW} of the columns of the fingerprint differ, and at most half of them",

@@ -254,6 +254,7 @@ def typed_cell(
     return F.timestamp_micros(F.expr(f"coalesce({', '.join(ways)})"))
 
 
+# %% ../../nbs/formats/38_csv_rows.ipynb #17a2b576
 def csv_rows(
     spark: SparkSession,
     files: Sequence[CsvFile],

@@ -59,6 +59,7 @@ def format_of(
     return "json" if looks_json and not has_event else None  # a bad line may stand before the events
 
 
+# %% ../../nbs/formats/15_detect.ipynb #435b67f1
 def _unpacker_of(start: bytes) -> Any:  # None: it is not packed
     if start.startswith(b"\x1f\x8b"):
         return zlib.decompressobj(wbits=31)
@@ -66,7 +67,7 @@ def _unpacker_of(start: bytes) -> Any:  # None: it is not packed
 
 
 def _unpack(start: bytes, broken: bytes = b"") -> bytes:
-    "The beginning of a file, without gzip or bzip2; of several packs one behind the other, as `cat` joins them."
+    "The beginning of a file, unpacked; `cat` may have joined several packs, the first without a byte."
     if not _unpacker_of(start):
         return start
     found = b""

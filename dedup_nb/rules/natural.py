@@ -21,7 +21,8 @@ def natural(
 
     One row per pair: `_dd_id`, `_dd_fp`, `copies`, `first` (its place in the total order), `own` (the id
     that the first one shows, if it was renamed).
-    Rule: Snowplow, in-batch natural deduplication, with the total order in place of an arbitrary winner.
+    Rule: Snowplow, in-batch natural deduplication; there the least `etl_tstamp` stays and ties are open, here
+    the total order decides.
     """
     copies = "sum(_dd_n)" if "_dd_n" in suspects.columns else "count(1)"
     least = F.expr("min(struct(_dd_at, _dd_own)) as least")

@@ -118,6 +118,22 @@ def test_a_column_that_spark_did_not_note_is_read(spark, tmp_path, carry):
 
 
 @pytest.mark.parametrize("carry", ["arrow", pytest.param("spark", marks=pytest.mark.slow)])
+def test_what_grew_inside_of_a_column_that_spark_noted_is_read(spark, tmp_path, carry):
+    rows = spark.sql("select 'a' as event_id, named_struct('x', 1) as page, array(1L) as sizes").coalesce(1)
+    rows.write.parquet(str(tmp_path / "own"))
+    [path] = (tmp_path / "own").glob("*.parquet")
+    noted = pq.read_table(path)
+    columns = {"event_id": ["a"], "page": [{"x": 1, "y": "new"}], "sizes": [[0.5]]}
+    (tmp_path / "in").mkdir()
+    pq.write_table(
+        pa.table(columns).replace_schema_metadata(noted.schema.metadata), tmp_path / "in/1.parquet"
+    )
+    kept, _ = told(spark, str(tmp_path / "in"), tmp_path / "out", carry=carry)
+    [row] = kept.collect()
+    assert row.page.asDict() == {"x": 1, "y": "new"} and row.sizes == [0.5]
+
+
+@pytest.mark.parametrize("carry", ["arrow", pytest.param("spark", marks=pytest.mark.slow)])
 def test_a_column_without_a_value_fits_any_type(spark, tmp_path, carry):
     "Such as None throughout a file of pandas."
     nothing, tags = pa.nulls(2), pa.array([["x"], ["x"]], pa.list_(pa.string(), 1))
@@ -131,6 +147,18 @@ def test_a_column_without_a_value_fits_any_type(spark, tmp_path, carry):
         **{"event_id": "string", "note": "string", "tags": "array<string>", "never": "int"},
         "original_event_id": "string",
     }
+
+
+@pytest.mark.slow
+def test_names_of_folders_are_read_alike_by_spark_and_arrow(spark, tmp_path):
+    cities = []
+    for unit in ("us", "ns"):  # which Spark reads, and Arrow
+        at = pa.array([dt.datetime(2026, 11, 20, 10)], pa.timestamp(unit, "UTC"))
+        for number, folder in enumerate(("M%C3%BCnchen", "%E8", "%E9", "a%2Fb")):
+            written(tmp_path / unit / f"city={folder}", event_id=[f"{number}"], at=at)
+        kept, _ = told(spark, str(tmp_path / unit), tmp_path / f"out-{unit}", input_format="parquet")
+        cities.append({row.event_id: row.city for row in kept.collect()})
+    assert cities[0] == cities[1] and cities[0]["3"] == "a/b" and len({*cities[0].values()}) == 4
 
 
 @pytest.mark.slow
