@@ -120,7 +120,7 @@ class MergeTable(_MergeTable):
         *,
         cleanup: bool = False,  # let marks of deleted keys go, too
         tombstones_older_than: Any = None,  # only those of a lower version: no older row comes after them
-        deduplicate: bool | Sequence[str] = False,  # keep the first row that has these columns; True: all
+        deduplicate: bool | Sequence[str] = False,  # then keep the first row that has these; True: all
         force: bool = False,  # merge what may say something else then
     ) -> tuple[int, int]:  # rows before and after
         """Merge each partition, in one transaction. What a well-formed log says does not change by it.
@@ -384,14 +384,22 @@ def _merge_partitions(table: MergeTable, rows: DataFrame, force: bool) -> DataFr
     return ENGINES[type(spec)](with_checks(rows, table.ordered), spec, "merge")
 
 
-def _keep_first(table: MergeTable, rows: DataFrame, by: Literal[True] | Names) -> DataFrame:
-    "The first row of those that are equal in some columns."
+def _keep_first(table: MergeTable, rows: DataFrame, by: Literal[True] | Names, force: bool) -> DataFrame:
+    "The first row of those that a merge has left and that are equal in some columns."
     names = [c for c in rows.columns if c != BLOCK] if by is True else names_of(by)
     needed = dict.fromkeys([*names_of(table.spec.keys), *table.partition_by])
+    if isinstance(table.spec, (Collapsing, VersionedCollapsing)):
+        roles = ("sign", "version")
+        needed |= {name: None for role in roles if (name := getattr(table.spec, role, None))}
     if missing := [c for c in needed if c not in names]:
         raise ConfigError(
-            f"deduplicate needs the keys and the partition columns, too: {', '.join(missing)}. Else rows "
-            "of different keys would go."
+            f"deduplicate needs the keys and the partition columns, and of signs the sign and its version, "
+            f"too: {', '.join(missing)}. Else rows of different keys would go, or of different signs."
+        )
+    if isinstance(table.spec, VersionedCollapsing) and not force:
+        raise InputError(
+            "Each row that is left over counts by VersionedCollapsing, equal ones too: with one of them the "
+            "table says something else. optimize(force=True) deduplicates anyway."
         )
     return latest(rows, names, [BLOCK, *names_of(table.spec.order)], keep="first")
 
@@ -425,10 +433,9 @@ def _optimize(
         is_old = is_mark & (named(version) < F.lit(older_than))
     notes, rows = _read_notes(table), table.rows()
     inside = _rows_inside(table, rows, partitions) if partitions else rows
+    kept = _merge_partitions(table, inside, force)
     if by:
-        kept = _keep_first(table, inside, by)
-    else:
-        kept = _merge_partitions(table, inside, force)
+        kept = _keep_first(table, kept, by, force)
     if is_old is not None:
         kept = _drop_tombstones(table, kept, rows, is_old)
     before, after = inside.count(), kept.count()

@@ -1,9 +1,9 @@
-"Partitions of a merge table: what they may hold, and when they may be merged."
+"Partitions of a merge table, and what its optimize leaves: the table says the same before and after."
 
 import pytest
 
-from dedup_nb.base.errors import InputError
-from dedup_nb.merges.change_log import Coalescing, Latest, VersionedCollapsing
+from dedup_nb.base.errors import ConfigError, InputError
+from dedup_nb.merges.change_log import Coalescing, Collapsing, Latest, Replacing, VersionedCollapsing
 from dedup_nb.merges.merge_table import MergeTable
 
 
@@ -30,3 +30,30 @@ def test_an_empty_text_makes_no_partition(spark, tmp_path):
     with pytest.raises(InputError, match="partition column v has an empty text, which Delta stores as null"):
         table.insert(spark.createDataFrame([("a", 1, ""), ("c", 1, "x")], schema))
     assert table.rows().count() == 2
+
+
+@pytest.mark.slow
+def test_copies_go_from_what_the_merge_has_left(spark, tmp_path):
+    schema = "k string, seq int, sign int"
+    table = MergeTable(str(tmp_path / "order"), Replacing("k"), spark=spark)
+    for n in (1, 2):
+        table.insert(spark.createDataFrame([("a", n, 1)], schema))
+    assert table.optimize(deduplicate=["k"]) == (2, 1)
+    assert [r.seq for r in table.final().collect()] == [2]
+    signs = MergeTable(str(tmp_path / "signs"), Collapsing("k", "sign", "seq"), spark=spark)
+    signs.insert(spark.createDataFrame([("a", 1, 1), ("a", 2, -1), ("b", 1, 1)], schema))
+    with pytest.raises(ConfigError, match="of signs the sign .* too: sign"):
+        signs.optimize(deduplicate=["k"])
+    signs.optimize(deduplicate=["k", "sign"])
+    assert [r.k for r in signs.final().collect()] == ["b"]
+
+
+@pytest.mark.slow
+def test_equal_rows_of_a_version_are_made_one_only_by_force(spark, tmp_path):
+    table = MergeTable(str(tmp_path / "t"), VersionedCollapsing("k", "sign", "ver"), spark=spark)
+    table.insert(spark.createDataFrame([("a", 1, 1), ("a", 1, 1)], "k string, ver int, sign int"))
+    with pytest.raises(ConfigError, match="too: ver"):
+        table.optimize(deduplicate=["k", "sign"])
+    with pytest.raises(InputError, match="Each row that is left over counts.*force=True"):
+        table.optimize(deduplicate=True)
+    assert table.optimize(deduplicate=True, force=True) == (2, 1)
