@@ -40,7 +40,7 @@ from dedup_nb.merges.change_log import (
     place_in,
     with_checks,
 )
-from .engines import BLOCK, ENGINES, final, latest
+from .engines import BLOCK, ENGINES, final, last_signs, latest
 from ..rules.keys import hash_of
 
 
@@ -125,7 +125,9 @@ class MergeTable(_MergeTable):
     ) -> tuple[int, int]:  # rows before and after
         """Merge each partition, in one transaction. What a well-formed log says does not change by it.
 
-        A log of signs that is not well formed is refused: what it says later would depend on this merge.
+        A log of signs that is not well formed is refused: what it says later would depend on this merge. Of a
+        key that was cancelled two rows stay, for rows that come late; by `force` they go. Of several states of
+        one version in `VersionedCollapsing` another one may be left over, though as many.
         Raises `ConfigError`, `InputError`, `BusyError`.
         """
         return _optimize(self, partitions, cleanup, tombstones_older_than, deduplicate, force)
@@ -369,6 +371,7 @@ def _merge_partitions(table: MergeTable, rows: DataFrame, force: bool) -> DataFr
                 "something else later. check_log(table.rows(), spec) lists the rows; optimize(force=True) "
                 "merges them."
             )
+        return last_signs(with_checks(rows, table.ordered), spec)
     if isinstance(spec, Coalescing) and names_of(table.spec.order) and not force:
         raise InputError(
             "Merged rows of Coalescing have one place for values of several: a row that comes late may "

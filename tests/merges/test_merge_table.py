@@ -57,3 +57,23 @@ def test_equal_rows_of_a_version_are_made_one_only_by_force(spark, tmp_path):
     with pytest.raises(InputError, match="Each row that is left over counts.*force=True"):
         table.optimize(deduplicate=True)
     assert table.optimize(deduplicate=True, force=True) == (2, 1)
+
+
+@pytest.mark.slow
+def test_what_was_cancelled_still_counts_for_rows_that_come_late_or_lie_in_another_partition(spark, tmp_path):
+    schema = "k string, seq int, sign int, p int"
+    table = MergeTable(str(tmp_path / "t"), Collapsing("k", "sign", "seq"), "p", spark=spark)
+    rows = [
+        ("late", 1, 1, 1),
+        ("late", 4, -1, 1),
+        ("apart", 1, 1, 1),
+        ("apart", 2, 1, 2),
+        ("apart", 3, -1, 2),
+    ]
+    table.insert(spark.createDataFrame([*rows, ("gone", 1, 1, 1), ("gone", 2, -1, 1)], schema))
+    said = table.final().collect()
+    assert [(r.k, r.seq) for r in said] == [("apart", 2)]
+    assert table.optimize() == (7, 7) and table.final().collect() == said
+    table.insert(spark.createDataFrame([("late", 2, -1, 1), ("late", 3, 1, 1)], schema))
+    assert table.final().collect() == said
+    assert table.optimize() == (9, 7) and table.final().collect() == said
