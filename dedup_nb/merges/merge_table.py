@@ -125,9 +125,9 @@ class MergeTable(_MergeTable):
     ) -> tuple[int, int]:  # rows before and after
         """Merge each partition, in one transaction. What a well-formed log says does not change by it.
 
-        A log of signs that is not well formed is refused: what it says later would depend on this merge. Of a
-        key that was cancelled two rows stay, for rows that come late; by `force` they go. Of several states of
-        one version in `VersionedCollapsing` another one may be left over, though as many.
+        A log of signs that is not well formed is refused: what it says later would depend on this merge. Two
+        rows of a key that was cancelled stay, for rows that come late; by `force` they go. Of several states
+        of one version in `VersionedCollapsing` another one may be left over, though as many.
         Raises `ConfigError`, `InputError`, `BusyError`.
         """
         return _optimize(self, partitions, cleanup, tombstones_older_than, deduplicate, force)
@@ -410,13 +410,14 @@ def _keep_first(table: MergeTable, rows: DataFrame, by: Literal[True] | Names, f
 # %% ../../nbs/09_merges/30_merge_table.ipynb #4262758f
 def _drop_tombstones(table: MergeTable, kept: DataFrame, rows: DataFrame, is_old: Column) -> DataFrame:
     "Without old marks of keys that no other partition has."
-    keys = F.struct(*map(named, names_of(table.spec.keys)))
-    key = F.to_json(keys, PLAIN_JSON).alias("_dd_key")
+    # keys are equal as the engines group them: as texts 0.0 and -0.0 would be two
+    keys = [named(key).alias(f"_dd_key_{n}") for n, key in enumerate(names_of(table.spec.keys))]
     parts = F.count_distinct(_partition_of(table)).alias("_dd_n")
-    by_key = rows.groupBy(key).agg(parts)
-    in_several = by_key.where("_dd_n > 1").select("_dd_key")
-    old = kept.where(is_old).select("*", key)
-    guards = old.join(in_several, "_dd_key", "left_semi").drop("_dd_key")
+    in_several = rows.groupBy(*keys).agg(parts).where("_dd_n > 1")
+    is_same = F.lit(True)
+    for n, key in enumerate(names_of(table.spec.keys)):
+        is_same &= named(key).eqNullSafe(F.col(f"_dd_key_{n}"))
+    guards = kept.where(is_old).join(in_several, is_same, "left_semi")
     is_other = ~F.coalesce(is_old, F.lit(False))
     return kept.where(is_other).unionByName(guards)
 

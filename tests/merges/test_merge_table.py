@@ -77,3 +77,14 @@ def test_what_was_cancelled_still_counts_for_rows_that_come_late_or_lie_in_anoth
     table.insert(spark.createDataFrame([("late", 2, -1, 1), ("late", 3, 1, 1)], schema))
     assert table.final().collect() == said
     assert table.optimize() == (9, 7) and table.final().collect() == said
+
+
+@pytest.mark.slow
+def test_a_mark_guards_its_key_in_another_partition_however_that_is_written(spark, tmp_path):
+    table = MergeTable(str(tmp_path / "t"), Replacing(["k", "m"], "ver", "gone"), "p", spark=spark)
+    rows = [(0.0, None, 2, 1, 1), (-0.0, None, 1, 0, 2), (1.0, None, 2, 1, 1), (1.0, "m", 1, 0, 2)]
+    table.insert(spark.createDataFrame(rows, "k double, m string, ver int, gone int, p int"))
+    said = table.final().collect()
+    assert [r.m for r in said] == ["m"]
+    assert table.optimize(cleanup=True, tombstones_older_than=5) == (4, 3)
+    assert table.final().collect() == said
