@@ -387,6 +387,7 @@ def _merge_partitions(table: MergeTable, rows: DataFrame, force: bool) -> DataFr
     return ENGINES[type(spec)](with_checks(rows, table.ordered), spec, "merge")
 
 
+# %% ../../nbs/09_merges/30_merge_table.ipynb #9c4067d7
 def _keep_first(table: MergeTable, rows: DataFrame, by: Literal[True] | Names, force: bool) -> DataFrame:
     "The first row of those that a merge has left and that are equal in some columns."
     names = [c for c in rows.columns if c != BLOCK] if by is True else names_of(by)
