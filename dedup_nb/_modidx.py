@@ -2174,6 +2174,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                          'dedup_nb.merges.engines.collapsing': ( '09_merges/engines.html#collapsing',
                                                                                  'dedup_nb/merges/engines.py'),
                                          'dedup_nb.merges.engines.final': ('09_merges/engines.html#final', 'dedup_nb/merges/engines.py'),
+                                         'dedup_nb.merges.engines.last_signs': ( '09_merges/engines.html#last_signs',
+                                                                                 'dedup_nb/merges/engines.py'),
                                          'dedup_nb.merges.engines.latest': ('09_merges/engines.html#latest', 'dedup_nb/merges/engines.py'),
                                          'dedup_nb.merges.engines.merge': ('09_merges/engines.html#merge', 'dedup_nb/merges/engines.py'),
                                          'dedup_nb.merges.engines.replacing': ( '09_merges/engines.html#replacing',

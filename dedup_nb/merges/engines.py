@@ -6,6 +6,7 @@
 __all__ = [
     "BLOCK",
     "ENGINES",
+    "last_signs",
     "final",
     "merge",
     "replacing",
@@ -168,6 +169,25 @@ def _collapse(df: DataFrame, spec: Collapsing, mode: str) -> DataFrame:
     if mode == "merge":
         return rows.unpacked(groups.withColumn("_dd_row", F.explode(F.expr(_BOTH))))
     return rows.unpacked(groups.where(STATE_STAYS).withColumnRenamed("_dd_state", "_dd_row"))
+
+
+# %% ../../nbs/09_merges/20_engines.ipynb #8f703404
+_LAST = "array_compact(array(_dd_state, if(_dd_total = 0, _dd_cancel, null)))"
+
+
+def last_signs(
+    df: DataFrame,
+    spec: Collapsing,
+) -> DataFrame:  # the same columns
+    "All that decides in a well-formed log, whatever comes late: the last state, and a cancel row behind it."
+    rows, sign = _KeyedRows(df, names_of(spec.keys), place_in(df, spec)), named(spec.sign)
+    found = {
+        "_dd_total": F.sum(sign),
+        "_dd_state": rows.winner(among=sign == 1),
+        "_dd_cancel": rows.winner(among=sign == -1),
+    }
+    groups = rows.by_key(df).agg(*(value.alias(name) for name, value in found.items()))
+    return rows.unpacked(groups.withColumn("_dd_row", F.explode(F.expr(_LAST))))
 
 
 # %% ../../nbs/09_merges/20_engines.ipynb #3c1664a3

@@ -40,7 +40,7 @@ from dedup_nb.merges.change_log import (
     place_in,
     with_checks,
 )
-from .engines import BLOCK, ENGINES, final, latest
+from .engines import BLOCK, ENGINES, final, last_signs, latest
 from ..rules.keys import hash_of
 
 
@@ -120,12 +120,14 @@ class MergeTable(_MergeTable):
         *,
         cleanup: bool = False,  # let marks of deleted keys go, too
         tombstones_older_than: Any = None,  # only those of a lower version: no older row comes after them
-        deduplicate: bool | Sequence[str] = False,  # keep the first row that has these columns; True: all
+        deduplicate: bool | Sequence[str] = False,  # then keep the first row that has these; True: all
         force: bool = False,  # merge what may say something else then
     ) -> tuple[int, int]:  # rows before and after
         """Merge each partition, in one transaction. What a well-formed log says does not change by it.
 
-        A log of signs that is not well formed is refused: what it says later would depend on this merge.
+        A log of signs that is not well formed is refused: what it says later would depend on this merge. Two
+        rows of a key that was cancelled stay, for rows that come late; by `force` they go. Of several states
+        of one version in `VersionedCollapsing` another one may be left over, though as many.
         Raises `ConfigError`, `InputError`, `BusyError`.
         """
         return _optimize(self, partitions, cleanup, tombstones_older_than, deduplicate, force)
@@ -369,6 +371,7 @@ def _merge_partitions(table: MergeTable, rows: DataFrame, force: bool) -> DataFr
                 "something else later. check_log(table.rows(), spec) lists the rows; optimize(force=True) "
                 "merges them."
             )
+        return last_signs(with_checks(rows, table.ordered), spec)
     if isinstance(spec, Coalescing) and names_of(table.spec.order) and not force:
         raise InputError(
             "Merged rows of Coalescing have one place for values of several: a row that comes late may "
@@ -384,14 +387,23 @@ def _merge_partitions(table: MergeTable, rows: DataFrame, force: bool) -> DataFr
     return ENGINES[type(spec)](with_checks(rows, table.ordered), spec, "merge")
 
 
-def _keep_first(table: MergeTable, rows: DataFrame, by: Literal[True] | Names) -> DataFrame:
-    "The first row of those that are equal in some columns."
+# %% ../../nbs/09_merges/30_merge_table.ipynb #9c4067d7
+def _keep_first(table: MergeTable, rows: DataFrame, by: Literal[True] | Names, force: bool) -> DataFrame:
+    "The first row of those that a merge has left and that are equal in some columns."
     names = [c for c in rows.columns if c != BLOCK] if by is True else names_of(by)
     needed = dict.fromkeys([*names_of(table.spec.keys), *table.partition_by])
+    if isinstance(table.spec, (Collapsing, VersionedCollapsing)):
+        roles = ("sign", "version")
+        needed |= {name: None for role in roles if (name := getattr(table.spec, role, None))}
     if missing := [c for c in needed if c not in names]:
         raise ConfigError(
-            f"deduplicate needs the keys and the partition columns, too: {', '.join(missing)}. Else rows "
-            "of different keys would go."
+            f"deduplicate needs the keys and the partition columns, and of signs the sign and its version, "
+            f"too: {', '.join(missing)}. Else rows of different keys would go, or of different signs."
+        )
+    if isinstance(table.spec, VersionedCollapsing) and not force:
+        raise InputError(
+            "Each row that is left over counts by VersionedCollapsing, equal ones too: with one of them the "
+            "table says something else. optimize(force=True) deduplicates anyway."
         )
     return latest(rows, names, [BLOCK, *names_of(table.spec.order)], keep="first")
 
@@ -399,13 +411,14 @@ def _keep_first(table: MergeTable, rows: DataFrame, by: Literal[True] | Names) -
 # %% ../../nbs/09_merges/30_merge_table.ipynb #4262758f
 def _drop_tombstones(table: MergeTable, kept: DataFrame, rows: DataFrame, is_old: Column) -> DataFrame:
     "Without old marks of keys that no other partition has."
-    keys = F.struct(*map(named, names_of(table.spec.keys)))
-    key = F.to_json(keys, PLAIN_JSON).alias("_dd_key")
+    # keys are equal as the engines group them: as texts 0.0 and -0.0 would be two
+    keys = [named(key).alias(f"_dd_key_{n}") for n, key in enumerate(names_of(table.spec.keys))]
     parts = F.count_distinct(_partition_of(table)).alias("_dd_n")
-    by_key = rows.groupBy(key).agg(parts)
-    in_several = by_key.where("_dd_n > 1").select("_dd_key")
-    old = kept.where(is_old).select("*", key)
-    guards = old.join(in_several, "_dd_key", "left_semi").drop("_dd_key")
+    in_several = rows.groupBy(*keys).agg(parts).where("_dd_n > 1")
+    is_same = F.lit(True)
+    for n, key in enumerate(names_of(table.spec.keys)):
+        is_same &= named(key).eqNullSafe(F.col(f"_dd_key_{n}"))
+    guards = kept.where(is_old).join(in_several, is_same, "left_semi")
     is_other = ~F.coalesce(is_old, F.lit(False))
     return kept.where(is_other).unionByName(guards)
 
@@ -425,10 +438,9 @@ def _optimize(
         is_old = is_mark & (named(version) < F.lit(older_than))
     notes, rows = _read_notes(table), table.rows()
     inside = _rows_inside(table, rows, partitions) if partitions else rows
+    kept = _merge_partitions(table, inside, force)
     if by:
-        kept = _keep_first(table, inside, by)
-    else:
-        kept = _merge_partitions(table, inside, force)
+        kept = _keep_first(table, kept, by, force)
     if is_old is not None:
         kept = _drop_tombstones(table, kept, rows, is_old)
     before, after = inside.count(), kept.count()

@@ -1,9 +1,9 @@
-"Partitions of a merge table: what they may hold, and when they may be merged."
+"Partitions of a merge table, and what its optimize leaves: the table says the same before and after."
 
 import pytest
 
-from dedup_nb.base.errors import InputError
-from dedup_nb.merges.change_log import Coalescing, Latest, VersionedCollapsing
+from dedup_nb.base.errors import ConfigError, InputError
+from dedup_nb.merges.change_log import Coalescing, Collapsing, Latest, Replacing, VersionedCollapsing
 from dedup_nb.merges.merge_table import MergeTable
 
 
@@ -30,3 +30,61 @@ def test_an_empty_text_makes_no_partition(spark, tmp_path):
     with pytest.raises(InputError, match="partition column v has an empty text, which Delta stores as null"):
         table.insert(spark.createDataFrame([("a", 1, ""), ("c", 1, "x")], schema))
     assert table.rows().count() == 2
+
+
+@pytest.mark.slow
+def test_copies_go_from_what_the_merge_has_left(spark, tmp_path):
+    schema = "k string, seq int, sign int"
+    table = MergeTable(str(tmp_path / "order"), Replacing("k"), spark=spark)
+    for n in (1, 2):
+        table.insert(spark.createDataFrame([("a", n, 1)], schema))
+    assert table.optimize(deduplicate=["k"]) == (2, 1)
+    assert [r.seq for r in table.final().collect()] == [2]
+    signs = MergeTable(str(tmp_path / "signs"), Collapsing("k", "sign", "seq"), spark=spark)
+    signs.insert(spark.createDataFrame([("a", 1, 1), ("a", 2, -1), ("b", 1, 1)], schema))
+    with pytest.raises(ConfigError, match="of signs the sign .* too: sign"):
+        signs.optimize(deduplicate=["k"])
+    signs.optimize(deduplicate=["k", "sign"])
+    assert [r.k for r in signs.final().collect()] == ["b"]
+
+
+@pytest.mark.slow
+def test_equal_rows_of_a_version_are_made_one_only_by_force(spark, tmp_path):
+    table = MergeTable(str(tmp_path / "t"), VersionedCollapsing("k", "sign", "ver"), spark=spark)
+    table.insert(spark.createDataFrame([("a", 1, 1), ("a", 1, 1)], "k string, ver int, sign int"))
+    with pytest.raises(ConfigError, match="too: ver"):
+        table.optimize(deduplicate=["k", "sign"])
+    with pytest.raises(InputError, match="Each row that is left over counts.*force=True"):
+        table.optimize(deduplicate=True)
+    assert table.optimize(deduplicate=True, force=True) == (2, 1)
+
+
+@pytest.mark.slow
+def test_what_was_cancelled_still_counts_for_rows_that_come_late_or_lie_in_another_partition(spark, tmp_path):
+    schema = "k string, seq int, sign int, p int"
+    table = MergeTable(str(tmp_path / "t"), Collapsing("k", "sign", "seq"), "p", spark=spark)
+    rows = [
+        ("late", 1, 1, 1),
+        ("late", 4, -1, 1),
+        ("apart", 1, 1, 1),
+        ("apart", 2, 1, 2),
+        ("apart", 3, -1, 2),
+    ]
+    table.insert(spark.createDataFrame([*rows, ("gone", 1, 1, 1), ("gone", 2, -1, 1)], schema))
+    said = table.final().collect()
+    assert [(r.k, r.seq) for r in said] == [("apart", 2)]
+    assert table.optimize() == (7, 7) and table.final().collect() == said
+    table.insert(spark.createDataFrame([("late", 2, -1, 1), ("late", 3, 1, 1)], schema))
+    assert table.final().collect() == said
+    assert table.optimize() == (9, 7) and table.final().collect() == said
+
+
+@pytest.mark.slow
+def test_a_mark_guards_its_key_in_another_partition_however_that_is_written(spark, tmp_path):
+    table = MergeTable(str(tmp_path / "t"), Replacing(["k", "m"], "ver", "gone"), "p", spark=spark)
+    rows = [(0.0, None, 2, 1, 1), (-0.0, None, 1, 0, 2), (1.0, None, 2, 1, 1), (1.0, "m", 1, 0, 2)]
+    table.insert(spark.createDataFrame(rows, "k double, m string, ver int, gone int, p int"))
+    said = table.final().collect()
+    assert [r.m for r in said] == ["m"]
+    assert table.optimize(cleanup=True, tombstones_older_than=5) == (4, 3)
+    assert table.final().collect() == said
