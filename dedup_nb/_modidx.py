@@ -2063,6 +2063,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                       'dedup_nb/manifest/protocol.py'),
                                             'dedup_nb.manifest.protocol._relying_on': ( '03_manifest/protocol.html#_relying_on',
                                                                                         'dedup_nb/manifest/protocol.py'),
+                                            'dedup_nb.manifest.protocol._time_of': ( '03_manifest/protocol.html#_time_of',
+                                                                                     'dedup_nb/manifest/protocol.py'),
                                             'dedup_nb.manifest.protocol.check_rerun': ( '03_manifest/protocol.html#check_rerun',
                                                                                         'dedup_nb/manifest/protocol.py')},
             'dedup_nb.manifest.table': { 'dedup_nb.manifest.table._open': ('03_manifest/table.html#_open', 'dedup_nb/manifest/table.py'),
