@@ -82,6 +82,16 @@ def test_a_rerun_gives_the_same_output_and_is_refused_with_other_settings_or_pai
     assert stayed(spark, two) == STAYED and states_in(spark, two) == {"1": "committed", "2": "committed"}
 
 
+@pytest.mark.slow
+def test_a_rerun_after_the_retention_changed_is_refused(spark, two):
+    "It would see other batches than the first time."
+    write(spark, two / "in", {"3": [("d", "f", 3, 6)]})
+    go(spark, two, retention_days=7, force=True)
+    with pytest.raises(ManifestError, match="retention_days was 180, is now 7.*dedup forget 2"):
+        go(spark, two, batch_id="2", rerun=True)
+    assert stayed(spark, two) == STAYED
+
+
 @pytest.mark.parametrize("loaded_again", [True, False])
 @pytest.mark.slow
 def test_a_rerun_that_would_no_longer_see_a_batch_for_which_it_dropped_rows_is_refused(
