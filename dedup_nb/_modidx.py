@@ -2539,6 +2539,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                       'dedup_nb/pipeline/commit.py'),
                                           'dedup_nb.pipeline.commit.finish': ( '06_pipeline/commit.html#finish',
                                                                                'dedup_nb/pipeline/commit.py'),
+                                          'dedup_nb.pipeline.commit.pending_commit': ( '06_pipeline/commit.html#pending_commit',
+                                                                                       'dedup_nb/pipeline/commit.py'),
                                           'dedup_nb.pipeline.commit.publish': ( '06_pipeline/commit.html#publish',
                                                                                 'dedup_nb/pipeline/commit.py'),
                                           'dedup_nb.pipeline.commit.publish_pending': ( '06_pipeline/commit.html#publish_pending',
