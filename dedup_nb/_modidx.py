@@ -3305,6 +3305,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                     'dedup_nb/streams/stream.py'),
                                          'dedup_nb.streams.stream._find_committed': ( '08_streams/stream.html#_find_committed',
                                                                                       'dedup_nb/streams/stream.py'),
+                                         'dedup_nb.streams.stream._finish_commits': ( '08_streams/stream.html#_finish_commits',
+                                                                                      'dedup_nb/streams/stream.py'),
                                          'dedup_nb.streams.stream._in_words': ( '08_streams/stream.html#_in_words',
                                                                                 'dedup_nb/streams/stream.py'),
                                          'dedup_nb.streams.stream._input_of': ( '08_streams/stream.html#_input_of',
