@@ -64,6 +64,7 @@ from dedup_nb.base.storage import (
 from ..formats.loader import copy_manifest, loader_files
 from ..formats.reading import Source
 from ..formats.shred import events_folder, folder_of
+from ..formats.wide_rows import merged_columns
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #803ed13a
 from ..manifest.ledger import Ledger, fenced
@@ -113,6 +114,9 @@ def publish(output: str, committed: Mapping[str, Any]) -> None:
     write_text(f"{folder}/copy_manifest.json", json.dumps(entries, indent=1))
     write_text(f"{folder}/files.json", json.dumps(listed, indent=1))
     for path, text in loader.items():
+        if path == NOTED_COLUMNS:  # other batches may have been published meanwhile
+            noted = read_json(f"{output}/{path}") or {}
+            text = json.dumps(merged_columns(noted, json.loads(text)), indent=1)
         write_text(f"{output}/{path}", text)
 
 
