@@ -45,9 +45,6 @@ from dedup_nb.base.storage import (
 from ..formats.batches import Batch, Found, is_asked_for
 from ..formats.detect import is_empty
 from ..formats.reading import Source, explain_read_error, read_batch
-from .job import stages_of
-
-# %% ../../nbs/06_pipeline/70_run.ipynb #e41fb1f5
 from ..manifest.ledger import FencedError, Ledger, ManifestError, who
 from dedup_nb.pipeline.carry import (
     ArrowPlan,
@@ -58,6 +55,9 @@ from dedup_nb.pipeline.carry import (
     why_not_arrow,
     write_by_arrow,
 )
+from .job import stages_of
+
+# %% ../../nbs/06_pipeline/70_run.ipynb #e41fb1f5
 from dedup_nb.pipeline.commit import (
     Written,
     committed_files,

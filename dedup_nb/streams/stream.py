@@ -61,6 +61,8 @@ from ..pipeline.run import run
 from ..pipeline.write import Attempt, own_areas
 from ..report.pages import draw_pages, sum_in_words
 from ..rules.keys import check_columns, fit
+
+# %% ../../nbs/08_streams/30_stream.ipynb #c28fc2f6
 from dedup_nb.streams.checkpoint import (
     checkpoint_id,
     find_misfit,
