@@ -346,6 +346,7 @@ def _of_schemas(c: _Settings) -> Iterator[str]:
 # %% ../../nbs/base/20_config.ipynb #f0c3dd8e
 _INSTANT = re.compile(r"[+-]?\d{4,}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?")
 _BATCH_ID = re.compile(r"[A-Za-z0-9_][\w.=+@,-]*(~\d+)?")
+_PROOFS = "erasures"  # the folder of their proofs lies beside the records of batches
 _LONGEST_OWNER = 200
 _LONGEST_BATCH_ID = 180  # characters: a folder has at most 255, and ours adds to it
 
@@ -354,6 +355,8 @@ def unfit_batch_id(batch_id: str) -> str | None:
     "Why a batch cannot have this name, as it is part of folder names; None if it can."
     if len(batch_id.encode()) > _LONGEST_BATCH_ID:
         return f"it has {len(batch_id.encode())} characters, more than {_LONGEST_BATCH_ID}"
+    if batch_id == _PROOFS:
+        return "the folder of this name is kept for the proofs of erasures"
     if not _BATCH_ID.fullmatch(batch_id):
         return "wanted letters, digits and . _ = + @ , -, not starting with a sign"
     return None
@@ -381,7 +384,9 @@ def _is_time(text: str, any_year: bool = False) -> bool:
 
 
 def _of_batches(c: _Settings) -> Iterator[str]:
-    if c.batch_id is not None and unfit_batch_id(c.batch_id):
+    if c.batch_id == _PROOFS:
+        yield f"batch_id={_PROOFS} names no batch: {unfit_batch_id(_PROOFS)}. Choose another name."
+    elif c.batch_id is not None and unfit_batch_id(c.batch_id):
         yield (
             "batch_id cannot be part of a folder name: "
             f"wanted letters, digits and . _ = + @ , -, at most {_LONGEST_BATCH_ID} of them."

@@ -137,6 +137,14 @@ class _Asked:
     notes: list[str] = field(default_factory=list)  # what had to be done, for the summary
 
 
+def _time_of(mine: Entry | None, asked: _Asked) -> int | None:
+    "The time of a batch: that of its first claim, unless a person may correct it."
+    may_change = asked.time_is_given and not (mine and mine.committed)
+    if mine and mine.state != "forgotten" and not may_change and (mine.committed or mine.etl is not None):
+        return mine.etl
+    return asked.etl
+
+
 # %% ../../nbs/03_manifest/20_protocol.ipynb #aff91272
 def _check_kind(run: _Manifest, ledger: Ledger, asked: _Asked) -> None:
     "Raise `RecipeError` for a new batch with another kind of fingerprints; note it if it goes on."
@@ -155,18 +163,22 @@ def _check_kind(run: _Manifest, ledger: Ledger, asked: _Asked) -> None:
 
 def _check_sees_all(run: _Manifest, ledger: Ledger, asked: _Asked) -> None:
     "Raise `ManifestError` for a batch that would have seen pairs which are gone by now."
-    if asked.etl is None or run.force:
-        return
     mine = ledger.entries.get(asked.batch_id)
-    gone = run.store.gone(ledger, run.retention_s)
-    sees = mine.first_seq if mine and mine.committed else ledger.next  # a rerun sees what it saw
+    is_rerun, etl = bool(mine and mine.committed), _time_of(mine, asked)
+    if run.force or (etl is None and not is_rerun):
+        return
+    gone = run.store.gone(ledger, run.retention_s) - {asked.batch_id}
+    sees = mine.first_seq if mine and is_rerun else ledger.next  # a rerun sees what it saw
     before = [e for e in ledger.committed() if e.batch_id in gone and e.first_seq < sees]
-    missed = [e.batch_id for e in before if e.batch_id != asked.batch_id and run.lives_at(e, asked.etl)]
+    missed = [e.batch_id for e in before if run.lives_at(e, etl)]
     if not missed:
         return
+    about = "has no time, and has seen"
+    if etl is not None:
+        about = f"({minute(etl)}) is so old that it would have seen"
     words = (
-        f"Batch {asked.batch_id} ({minute(asked.etl)}) is so old that it would have seen the pairs of "
-        f"{some_of(missed)}, which are expired by now. Its duplicates of those batches are kept"
+        f"Batch {asked.batch_id} {about} the pairs of {some_of(missed)}, which are expired by now. "
+        "Its duplicates of those batches are kept"
     )
     if asked.info.get("stream") is None:
         raise ManifestError(f"{words}: leave it out (skip_batches), or go on with --force.")
@@ -197,10 +209,7 @@ def _check_free(run: _Manifest, ledger: Ledger, asked: _Asked) -> None:
 def _next_claim(ledger: Ledger, asked: _Asked) -> Claim:
     "The claim that the next place would give."
     mine = ledger.entries.get(asked.batch_id)
-    etl, first, seq = asked.etl, None, max(ledger.next, 1)
-    may_change = asked.time_is_given and not (mine and mine.committed)
-    if mine and mine.state != "forgotten" and not may_change and (mine.committed or mine.etl is not None):
-        etl = mine.etl
+    etl, first, seq = _time_of(mine, asked), None, max(ledger.next, 1)
     if mine and mine.committed:
         first = mine.first_seq
     notes = tuple(asked.notes)

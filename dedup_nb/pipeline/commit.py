@@ -19,6 +19,7 @@ __all__ = [
     "BatchMetrics",
     "commit_keys",
     "finish",
+    "pending_commit",
     "publish_pending",
 ]
 
@@ -63,6 +64,7 @@ from dedup_nb.base.storage import (
 from ..formats.loader import copy_manifest, loader_files
 from ..formats.reading import Source
 from ..formats.shred import events_folder, folder_of
+from ..formats.wide_rows import merged_columns
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #803ed13a
 from ..manifest.ledger import Ledger, fenced
@@ -112,6 +114,9 @@ def publish(output: str, committed: Mapping[str, Any]) -> None:
     write_text(f"{folder}/copy_manifest.json", json.dumps(entries, indent=1))
     write_text(f"{folder}/files.json", json.dumps(listed, indent=1))
     for path, text in loader.items():
+        if path == NOTED_COLUMNS:  # other batches may have been published meanwhile
+            noted = read_json(f"{output}/{path}") or {}
+            text = json.dumps(merged_columns(noted, json.loads(text)), indent=1)
         write_text(f"{output}/{path}", text)
 
 
@@ -152,7 +157,9 @@ def remove_unlisted(
         remove_file(f"{attempt.output}/{path}")
     for area in areas:
         remove_markers(attempt.folder(area))
-    remove_folder(os.path.dirname(attempt.staging))
+    # beside the staging of a run that only decides may lie a commit that is to be published
+    is_decided = committed.get("status") == "decided"
+    remove_folder(attempt.staging if is_decided else os.path.dirname(attempt.staging))
     gone = [*files, *(path for path in found if attempt_folder(path) in folders)]
     return sum(os.path.basename(path)[0] not in "._" for path in gone)
 
@@ -564,6 +571,15 @@ def finish(
 
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #ec4b5676
+def pending_commit(output: str, ledger: Ledger, batch_id: str) -> dict[str, Any] | None:
+    "What a run that died right after its commit in the ledger has left to publish."
+    entry = ledger.entries.get(batch_id)
+    if not entry or not entry.committed:
+        return None
+    attempt = Attempt(output, batch_id, entry.committed["token"])
+    return read_json(f"{attempt.staging}/commit.json")
+
+
 def publish_pending(output: str, ledger: Ledger) -> list[str]:  # the batches for which that was to do
     """Finish commits whose runs died after the manifest had them.
 
@@ -573,8 +589,8 @@ def publish_pending(output: str, ledger: Ledger) -> list[str]:  # the batches fo
     for e in ledger.committed():
         if f"batch_id={e.batch_id}" not in staged:
             continue
-        attempt = Attempt(output, e.batch_id, e.committed["token"])
-        if record := read_json(f"{attempt.staging}/commit.json"):
+        if record := pending_commit(output, ledger, e.batch_id):
+            attempt = Attempt(output, e.batch_id, record["attempt"])
             publish(output, record)
             remove_unlisted(attempt, record, own_areas(record["output_format"]))
             finished.append(e.batch_id)

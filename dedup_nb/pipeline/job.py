@@ -543,7 +543,7 @@ class Job:
     def deciding(self) -> dict[str, Any]:
         "The settings that a rerun must repeat, as JSON gives them back."
         source, recipe = self.places.input, {**vars(self.recipe)}
-        del recipe["given"], recipe["retention_days"]
+        del recipe["given"]
         where = {"input_where": source.where, "minimum_timestamp": source.minimum_timestamp}
         return _as_json({"input_format": source.format, **where, **recipe})
 

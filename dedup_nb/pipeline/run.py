@@ -45,9 +45,6 @@ from dedup_nb.base.storage import (
 from ..formats.batches import Batch, Found, is_asked_for
 from ..formats.detect import is_empty
 from ..formats.reading import Source, explain_read_error, read_batch
-from .job import stages_of
-
-# %% ../../nbs/06_pipeline/70_run.ipynb #e41fb1f5
 from ..manifest.ledger import FencedError, Ledger, ManifestError, who
 from dedup_nb.pipeline.carry import (
     ArrowPlan,
@@ -58,7 +55,17 @@ from dedup_nb.pipeline.carry import (
     why_not_arrow,
     write_by_arrow,
 )
-from .commit import Written, committed_files, discard, finish, publish_pending
+from .job import stages_of
+
+# %% ../../nbs/06_pipeline/70_run.ipynb #e41fb1f5
+from dedup_nb.pipeline.commit import (
+    Written,
+    committed_files,
+    discard,
+    finish,
+    pending_commit,
+    publish_pending,
+)
 from dedup_nb.pipeline.decide import (
     DecidedBatch,
     SuspectIds,
@@ -261,10 +268,15 @@ def _undo_on_failure(job: Job, batch: Batch, attempt: Attempt) -> Iterator[None]
 def _read_commit(job: Job, batch_id: str) -> dict[str, Any]:  # empty without one
     "Read the commit that a batch has already. Raises `ConfigError` if deciding would replace it."
     commit = committed_files(job.output, batch_id) or {}
-    if not job.applies and commit.get("status") == "committed":
+    if job.applies:
+        return commit
+    died = ""
+    if pending_commit(job.output, job.ledger(), batch_id):
+        died = " Its run died before it published the files: the next one with mode=apply does."
+    if died or commit.get("status") == "committed":
         raise ConfigError(
             f"Batch {batch_id} is already applied in {job.output}, and mode=decide would replace "
-            "its record. Choose another output to see what would happen."
+            f"its record. Choose another output to see what would happen.{died}"
         )
     return commit
 

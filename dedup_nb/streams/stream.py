@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import partial
@@ -48,12 +48,21 @@ from dedup_nb.base.storage import (
 )
 from ..formats.batches import Batch, find_batches, is_delta_table, spelled_time
 from ..formats.detect import shown_format
-from ..pipeline.commit import committed_files, remove_unlisted
-from ..pipeline.job import RunOptions, Stream, noted_output
+from ..pipeline.commit import committed_files, publish_pending, remove_unlisted
+from dedup_nb.pipeline.job import (
+    NoManifestError,
+    RunOptions,
+    Stream,
+    existing_manifest,
+    memory_of,
+    noted_output,
+)
 from ..pipeline.run import run
 from ..pipeline.write import Attempt, own_areas
 from ..report.pages import draw_pages, sum_in_words
 from ..rules.keys import check_columns, fit
+
+# %% ../../nbs/08_streams/30_stream.ipynb #c28fc2f6
 from dedup_nb.streams.checkpoint import (
     checkpoint_id,
     find_misfit,
@@ -235,6 +244,15 @@ def _offsets_of(output: str, batch_id: str) -> str:
     return f"{output}/runs/{batch_id}/offsets"
 
 
+def _finish_commits(stream: _Stream) -> None:
+    "Publish what runs that died have committed."
+    memory = memory_of(stream.config)
+    if memory.kind != "none" and names_in(f"{stream.output}/.staging"):
+        with suppress(NoManifestError):
+            ledger = existing_manifest(stream.spark, memory, stream.output).ledger()
+            publish_pending(stream.output, ledger)
+
+
 def _find_committed(stream: _Stream, number: int) -> dict[str, Any] | None:
     "What is committed of a micro-batch. Raises `ConfigError` if it does not follow those of the output."
     batch_id, before = stream.batch_id(number), stream.batch_id(number - 1)
@@ -243,9 +261,12 @@ def _find_committed(stream: _Stream, number: int) -> dict[str, Any] | None:
     # asked after a start alone: later ones follow those that this process made
     if number and (stream.done or committed_files(stream.output, before)):
         noted[number - 1] = origin
+    theirs = read_text(_offsets_of(stream.output, batch_id))
+    if theirs not in ("", origin["offsets"]):  # an attempt had other rows: was it committed before it died?
+        _finish_commits(stream)
     record = committed_files(stream.output, batch_id) or {}
     if record.get("status") == "committed":
-        noted[number] = {**origin, "offsets": read_text(_offsets_of(stream.output, batch_id))}
+        noted[number] = {**origin, "offsets": theirs}
     if misfit := find_misfit(origin, number, noted):
         places = {"output": stream.output, "checkpoint": stream.checkpoint}
         raise ConfigError(_REFUSALS[misfit].format(batch_id=batch_id, before=before, **places))

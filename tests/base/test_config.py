@@ -187,6 +187,7 @@ def test_numbers_have_limits(name, least, most):
         ({"etl_time": "tomorrow"}, "etl_time is not a time that a calendar has"),
         ({"etl_time": "+10000-01-01"}, "etl_time is not a time that a calendar has"),
         ({"batch_id": "../x"}, "batch_id cannot be part of a folder name"),
+        ({"batch_id": "erasures"}, "the folder of this name is kept for the proofs of erasures"),
         ({"batch_id": "x" * 181}, "at most 180 of them"),
     ],
 )

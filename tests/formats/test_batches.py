@@ -125,7 +125,7 @@ def test_a_missing_setting_is_said():
         find_batches(Input(""))
 
 
-@pytest.mark.parametrize("name", ["a b", "-x", "a'b", "ü;", "x" * 181, "1~2x", "1~"])
+@pytest.mark.parametrize("name", ["a b", "-x", "a'b", "ü;", "x" * 181, "1~2x", "1~", "erasures"])
 def test_an_unfit_folder_is_named_and_the_others_go_on(tmp_path, name):
     for folder in ("run=1", f"run={name}"):
         write_lines(tmp_path / folder / "a", "x")

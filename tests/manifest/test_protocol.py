@@ -362,6 +362,25 @@ def test_expire_removes_what_nobody_can_see_and_refuses_batches_that_could_have(
         m.expire(0)
 
 
+def test_a_rerun_is_as_old_as_it_was_the_first_time(open_manifest):
+    "What it saw then is gone by now: whatever time is found for it today, and if it has none."
+    m = open_manifest()
+    for batch, etl in (("one", 0), ("two", 10 * DAY), ("timeless", None)):
+        commit_keys(m, batch, etl, "a")
+    assert m.expire(30 * DAY) == ["one", "two"]
+    refused = {
+        "two": r"\(1970-01-11 00:00\) is so old that it would have seen the pairs of one, which are expired",
+        "timeless": "has no time, and has seen the pairs of one, two, which are expired .*--force",
+    }
+    for batch, words in refused.items():
+        for found in (None, 400 * DAY):
+            with pytest.raises(ManifestError, match=f"Batch {batch} {words}"):
+                begin(m, batch, found, rerun=True)
+    assert begin(open_manifest(force=True), "timeless", None, rerun=True).rerun
+    m.abandon("timeless")
+    assert begin(m, "another", None).seq  # it never saw them
+
+
 def test_an_expire_that_was_killed_is_finished_by_the_next(open_manifest, store):
     m, expire = open_manifest(), store.expire
     commit_keys(m, "one", 0, "a")

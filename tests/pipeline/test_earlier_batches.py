@@ -24,11 +24,12 @@ from runs import (
 )
 
 from dedup_nb import run
-from dedup_nb.base.errors import DedupError
+from dedup_nb.base.errors import ConfigError, DedupError
 from dedup_nb.manifest.lake import LakeStore
 from dedup_nb.manifest.ledger import FencedError, ManifestError
 from dedup_nb.manifest.protocol import Manifest
 from dedup_nb.operate.history import expire, forget
+from dedup_nb.pipeline import commit
 
 # --- any cut gives the same events ---
 
@@ -80,6 +81,16 @@ def test_a_rerun_gives_the_same_output_and_is_refused_with_other_settings_or_pai
     with pytest.raises(ManifestError, match="dedup forget 2"):
         go(spark, two, batch_id="2", rerun=True)
     assert stayed(spark, two) == STAYED and states_in(spark, two) == {"1": "committed", "2": "committed"}
+
+
+@pytest.mark.slow
+def test_a_rerun_after_the_retention_changed_is_refused(spark, two):
+    "It would see other batches than the first time."
+    write(spark, two / "in", {"3": [("d", "f", 3, 6)]})
+    go(spark, two, retention_days=7, force=True)
+    with pytest.raises(ManifestError, match="retention_days was 180, is now 7.*dedup forget 2"):
+        go(spark, two, batch_id="2", rerun=True)
+    assert stayed(spark, two) == STAYED
 
 
 @pytest.mark.parametrize("loaded_again", [True, False])
@@ -214,6 +225,19 @@ def test_a_run_that_is_killed_after_its_commit_is_published_by_the_next(spark, t
     assert go(spark, two, batch_id="3").batches == []
     assert any("published now" in line for line in said) and shown(spark, two / "out", "3") == [("q", 2)]
     assert not list((two / "out/.staging").rglob("*.parquet"))
+
+
+@pytest.mark.slow
+def test_deciding_leaves_alone_what_a_run_that_died_has_to_publish(spark, two, monkeypatch):
+    write(spark, two / "in", {"3": [("a", "f", 3, 1), ("q", "f", 3, 2)]})
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "publish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            go(spark, two)
+    with pytest.raises(ConfigError, match="Batch 3 is already applied.*died before it published.*mode=apply"):
+        go(spark, two, mode="decide", batch_id="3", rerun=True)
+    go(spark, two, mode="decide", batch_id="3", manifest="none")  # which cannot know it
+    assert go(spark, two).batches == [] and shown(spark, two / "out", "3") == [("q", 2)]
 
 
 @pytest.mark.slow

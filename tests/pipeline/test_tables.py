@@ -10,15 +10,18 @@ import pytest
 from conftest import ROOT
 from entities import PAGES, WIDE, A, B, entity, envelope, five_lines, line_of
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from runs import counted_rows, files, record
 
 from dedup_nb import Config, run
 from dedup_nb.base.errors import ConfigError, ConservationError, OutputError
+from dedup_nb.base.spark import struct_of
 from dedup_nb.formats.enriched import decoded, with_line_ids
 from dedup_nb.formats.shred import LAYOUTS
+from dedup_nb.formats.wide_rows import columns_as_json, columns_from_json
 from dedup_nb.manifest.ledger import Ledger
 from dedup_nb.pipeline import write
-from dedup_nb.pipeline.commit import check_entities, publish_pending
+from dedup_nb.pipeline.commit import check_entities, publish, publish_pending
 
 
 @pytest.fixture
@@ -378,6 +381,23 @@ def test_wide_rows_have_typed_columns_that_grow_and_do_not_break(spark, tmp_path
     assert counted_rows(wide(spark, tmp_path, "1")) == before
     assert dict(wide(spark, tmp_path, "1").dtypes)[WIDE] == types[0]
     assert json.loads((tmp_path / "out/runs/wide_columns.json").read_text())[WIDE]["type"] == "array"
+
+
+def test_no_run_forgets_the_columns_that_another_one_notes_meanwhile(tmp_path):
+    "Each began with the note before; the last one was killed, and is published by a later run."
+    before = {"old": struct_of({"n": T.LongType()})}
+    grown = {"old": struct_of({"n": T.LongType(), "m": T.StringType()})}
+    other = {"old": struct_of({"n": T.LongType(), "at": T.DoubleType()}), "new": T.StringType()}
+    another = {"old": T.StringType(), "newer": struct_of({"x": T.LongType()})}
+    for columns in (before, grown, other, another, before):
+        note = {"runs/wide_columns.json": json.dumps(columns_as_json(columns))}
+        publish(str(tmp_path), {"batch_id": "1", "entries": [], "loader": note})
+    noted = columns_from_json(json.loads((tmp_path / "runs/wide_columns.json").read_text()))
+    assert {name: kind.simpleString() for name, kind in noted.items()} == {
+        "old": "struct<n:bigint,at:double,m:string>",
+        "new": "string",
+        "newer": "struct<x:bigint>",
+    }
 
 
 @pytest.mark.soak

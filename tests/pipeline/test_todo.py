@@ -115,11 +115,11 @@ def folder(name, batch_id=None, at="/in", **files):
     return Batch(batch_id or name, tuple(listed), f"{at}/run={name}")
 
 
-def ledger_of_folders(output, *batches, source=None):
+def ledger_of_folders(output, *batches, source=None, **more):
     "The ledger of an output in which these were committed."
     markers = [Marker(0, "recipe", "", RECIPE)]
     for seq, b in enumerate(batches, 1):
-        info = {"token": "t", "first_seq": seq, "etl": 0, "source": source or b.source}
+        info = {"token": "t", "first_seq": seq, "etl": 0, "source": source or b.source, **more}
         markers.append(Marker(seq, "commit", b.batch_id, {**info, "input": record_input(output, b)}))
     return Ledger(markers)
 
@@ -140,6 +140,7 @@ A = folder("1", a=10, b=20)
         (folder("elsewhere", "1", a=10, b=21), None, "from /in/run=1, so /in/run=elsewhere is left"),
         (folder("1", at="/moved", a=10, b=20), None, None),
         (folder("elsewhere", "1", a=10, b=20), None, None),  # the same files, renamed folder
+        (Batch("1", (), "/in/run=1"), None, "a, b are gone"),
         (Batch("1", (), "/in/table"), None, None),
     ],
 )  # fmt: skip
@@ -152,6 +153,11 @@ def test_a_committed_folder_that_changed_is_never_passed_over_in_silence(tmp_pat
         assert re.search(trouble, chosen.troubles["1"])
         assert "left out" in chosen.troubles["1"] or "dedup forget 1, then dedup run" in chosen.troubles["1"]
     assert choose_batches(chosen.batches, Limits(), ledger_of_folders(str(tmp_path), A)) == []
+
+
+def test_a_table_that_names_no_files_has_lost_none(tmp_path):
+    ledger = ledger_of_folders(str(tmp_path), A, table_id="t")
+    assert not compare_with_commits([replace(A, files=())], ledger, str(tmp_path)).troubles
 
 
 def test_late_files_are_batches_of_their_own_and_no_folder_is_taken_for_them(tmp_path):

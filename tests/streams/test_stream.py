@@ -422,6 +422,28 @@ def test_a_commit_whose_files_are_published_by_the_next_start(spark, tmp_path, m
 
 
 @pytest.mark.slow
+def test_rows_that_came_since_a_commit_that_is_not_published_are_not_taken_for_it(
+    spark, tmp_path, monkeypatch
+):
+    "The checkpoint comes back from before the micro-batch; the next one of its number has more rows."
+    land(spark, tmp_path / "in", ROWS[:5], 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "publish", lambda *asked: 1 / 0)
+        with pytest.raises(Exception, match="ZeroDivision"):
+            streamed(spark, tmp_path)
+    for noted in ("offsets", "sources"):
+        shutil.rmtree(tmp_path / "out/checkpoints/web" / noted)
+    land(spark, tmp_path / "in", ROWS[5:], 1)
+    config = Config(output=str(tmp_path / "out"), input=str(tmp_path / "in"), input_format="parquet")
+    for _ in range(2):
+        with pytest.raises(
+            ConfigError, match="web-000000000 of .* is committed, .* has other rows under its"
+        ):
+            follow(read_stream(spark, config), config, name="web", available_now=True)
+    assert read_json(f"{tmp_path}/out/runs/web-000000000/files.json")["counts"]["read"] == 5
+
+
+@pytest.mark.slow
 def test_what_a_death_left_beside_a_commit_goes(spark, tmp_path):
     land(spark, tmp_path / "in", ROWS, 0)
     streamed(spark, tmp_path, manifest="none")
