@@ -2405,6 +2405,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                           'dedup_nb/operate/history.py'),
                                           'dedup_nb.operate.history._without_erased': ( '07_operate/history.html#_without_erased',
                                                                                         'dedup_nb/operate/history.py'),
+                                          'dedup_nb.operate.history._would_abandon': ( '07_operate/history.html#_would_abandon',
+                                                                                       'dedup_nb/operate/history.py'),
                                           'dedup_nb.operate.history.abandon': ( '07_operate/history.html#abandon',
                                                                                 'dedup_nb/operate/history.py'),
                                           'dedup_nb.operate.history.counts_after': ( '07_operate/history.html#counts_after',
