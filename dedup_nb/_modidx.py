@@ -2311,6 +2311,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                  'dedup_nb/operate/erase.py'),
                                         'dedup_nb.operate.erase._note_request': ( '07_operate/erase.html#_note_request',
                                                                                   'dedup_nb/operate/erase.py'),
+                                        'dedup_nb.operate.erase._noted_again': ( '07_operate/erase.html#_noted_again',
+                                                                                 'dedup_nb/operate/erase.py'),
                                         'dedup_nb.operate.erase._nothing_to_forget': ( '07_operate/erase.html#_nothing_to_forget',
                                                                                        'dedup_nb/operate/erase.py'),
                                         'dedup_nb.operate.erase._open_proofs': ( '07_operate/erase.html#_open_proofs',

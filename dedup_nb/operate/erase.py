@@ -953,6 +953,33 @@ def _carry_out(output: Target, proof: _Proof, found: Traces) -> _Proof:
     return _write_proof(output, done)
 
 
+# %% ../../nbs/07_operate/20_erase.ipynb #2aab0910
+def _noted_again(output: Target, proof: _Proof, found: Traces) -> _Proof:
+    "The proof of a request that was killed, with what batches have that came, or were run again, since."
+    request, wanted = proof[_OPEN], _asked_in(proof)
+    now = _proof_of(wanted, found)
+    batches, renamed, states = {**proof["batches"]}, {**proof["renamed"]}, {**request["batches"]}
+    for batch_id in {*batches, *now["batches"]}.intersection(output.records):
+        state = _state_of(output.records[batch_id])
+        if state[:1] != states.get(batch_id, [])[:1]:  # another attempt: nothing of it is gone yet
+            batches[batch_id] = now["batches"].get(batch_id, {})
+            renamed[batch_id] = now["renamed"].get(batch_id, 0)
+            states[batch_id] = state
+    rows = replace(found, of_batch=batches).by_area
+    made = _made_ids(output, wanted) if wanted.where else set()
+    return {
+        **proof,
+        "at": utc(int(time.time())),  # all that is there now has been looked through
+        "made_sha256": sorted({*proof["made_sha256"], *map(sha256_of, made)}),
+        "ids_sha256": now["ids_sha256"],
+        "rows": rows,
+        "batches": dict(sorted(batches.items())),
+        "renamed": {b: n for b, n in sorted(renamed.items()) if n},
+        "files": sorted({*proof["files"], *now["files"]}),
+        _OPEN: {**request, "batches": states},
+    }
+
+
 def _finish_killed(output: Target, proof: _Proof, forget: bool) -> _Proof:
     "Go on where an earlier call was killed."
     output = _read_again(output)
@@ -960,7 +987,10 @@ def _finish_killed(output: Target, proof: _Proof, forget: bool) -> _Proof:
     request["forget"] |= forget
     request["by"] = this_process()
     _write_proof(output, proof)
+    if not request["where"]:  # a batch may have come with new ids
+        request["ids"] = [*find_wanted(output, request["ids"], None).ids]
     found = find_traces(output, _asked_in(proof))
+    proof = _write_proof(output, _noted_again(output, proof, found))
     if output.table:
         # events that it has deleted from a table already, where their batches still count them
         of_batch = {batch_id: dict(areas) for batch_id, areas in found.of_batch.items()}

@@ -193,6 +193,25 @@ def test_another_request_finishes_one_that_was_killed(spark, loaded):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("after", ["_note_request", "_rewrite_reports"])
+def test_a_request_that_was_killed_takes_what_came_since_into_its_proof(spark, loaded, tmp_path, after):
+    killed_erasure(spark, loaded, after, event_id="a")
+    noted = {**proof_of(loaded.output), "at": "2026-01-01T10:00:00+00:00"}
+    write_text(f"{loaded.output}/runs/erasures/000001.json", json.dumps(noted))
+    write(spark, tmp_path / "in", {"3": [("a", "f", 9, 1), ("a", "h", 9, 7), ("d", "f", 9, 8)]})
+    go(spark, tmp_path)
+    done = erase(loaded, spark, event_id="a", yes=True)
+    assert done.data["rows"] == {"events": 3, "dropped": 3, "verdicts": 5} and "3)" in str(done)
+    proof = proof_of(loaded.output)
+    assert proof["batches"].keys() == {"1", "2", "3"} and proof["renamed"]["3"] == 1
+    assert len(proof["ids_sha256"]) == 3 and len(proof["files"]) == len({*proof["files"]})
+    counts = [read_json(f"{loaded.output}/runs/{b}/files.json")["counts"] for b in "123"]
+    assert [c["erased"] for c in counts] == [2, 2, 2]
+    assert [told["counts"] for told in runs(loaded).data] == counts
+    assert go(spark, tmp_path, batch_id="3", rerun=True).batches[0]["reasons"] == {"erased": 2}
+
+
+@pytest.mark.slow
 def test_a_run_that_begins_meanwhile_keeps_its_files(spark, loaded, tmp_path, monkeypatch):
     "The erasure ends before it removes what no list names; the next one goes on."
     write(spark, tmp_path / "in", {"3": [("z", "f", 9, 1)]})
