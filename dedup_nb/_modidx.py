@@ -2244,6 +2244,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                        'dedup_nb/operate/backfill.py'),
                                            'dedup_nb.operate.backfill._only_committed': ( '07_operate/backfill.html#_only_committed',
                                                                                           'dedup_nb/operate/backfill.py'),
+                                           'dedup_nb.operate.backfill._without_erased': ( '07_operate/backfill.html#_without_erased',
+                                                                                          'dedup_nb/operate/backfill.py'),
                                            'dedup_nb.operate.backfill.backfill': ( '07_operate/backfill.html#backfill',
                                                                                    'dedup_nb/operate/backfill.py')},
             'dedup_nb.operate.erase': { 'dedup_nb.operate.erase.Target': ('07_operate/erase.html#target', 'dedup_nb/operate/erase.py'),

@@ -35,6 +35,7 @@ from ..formats.batches import Batch
 from ..formats.reading import explain_read_error, read_batch
 from ..pipeline.commit import check_all_read, committed_files
 from ..pipeline.decide import KeyScan, scan_keys, sums_of, time_of_batch
+from ..pipeline.erased import find_erased
 from ..pipeline.job import Job, RunOptions, find_for_job, memory_of, open_job, record_output
 from ..pipeline.todo import choose_batches, compare_with_commits, record_input
 from ..pipeline.write import Attempt
@@ -128,21 +129,35 @@ def _fill(job: Job, batch: Batch, scan: KeyScan, etl: int | None) -> dict[str, A
     }
 
 
+# %% ../../nbs/07_operate/30_backfill.ipynb #53b1c9a2
+def _without_erased(job: Job, batch_id: str, pairs: DataFrame) -> DataFrame:
+    "The pairs without those whose ids have left the manifest for an erasure: they do not come back."
+    erased = find_erased(job.spark, job.output, batch_id, job.ledger)
+    if erased is None:
+        return pairs
+    gone = F.broadcast(erased.where("forgotten").select("sha256").distinct())
+    for name in ("event_id", "own"):
+        pairs = pairs.join(gone, F.sha2(F.col(name), 256) == gone["sha256"], "left_anti")
+    return pairs
+
+
 def _fill_days(job: Job, batch: Batch, scan: KeyScan, etl: int | None) -> Iterator[dict[str, Any]]:
     "Each day of a table as a batch of its own, `<name>@<day>`; pairs without a time count to the last day."
     found = scan.pairs.selectExpr("hour div 24 as day").where("day is not null").distinct().collect()
     days = sorted(r.day for r in found)  # since 1970
     if not days:
-        yield _fill(job, batch, scan, etl)
+        pairs = _without_erased(job, batch.batch_id, scan.pairs)
+        yield _fill(job, batch, replace(scan, pairs=pairs), etl)
     entries = job.ledger().entries
     for day in days:
         midnight = day * 86400
         name = f"{batch.batch_id}@{minute(midnight)[:10]}"
         pairs = scan.pairs.where(f"coalesce(hour div 24, {days[-1]}) = {day}")
+        left = _without_erased(job, name, pairs)
         committed = entries[name].committed if name in entries else None
         if not committed:
-            yield _fill(job, replace(batch, batch_id=name), replace(scan, pairs=pairs), midnight)
-        elif pairs.count() != committed["pairs"]:
+            yield _fill(job, replace(batch, batch_id=name), replace(scan, pairs=left), midnight)
+        elif committed["pairs"] not in (pairs.count(), left.count()):
             _LOG.warning(
                 f"  {name} is in the manifest, but the table has other pairs of that day now; "
                 f"to take them: dedup forget {name}, then backfill again"
@@ -180,7 +195,8 @@ def _fill_batch(job: Job, batch: Batch) -> Iterator[dict[str, Any]]:
             )
         etl = time_of_batch(job.limits.etl_s, batch.batch_id, scan.hours)
         if batch.files:
-            yield {**_fill(job, batch, scan, etl), "read": scan.read}
+            pairs = _without_erased(job, batch.batch_id, scan.pairs)
+            yield {**_fill(job, batch, replace(scan, pairs=pairs), etl), "read": scan.read}
         else:
             yield from _fill_days(job, batch, scan, etl)
     finally:
