@@ -2238,6 +2238,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                       'dedup_nb/operate/backfill.py'),
                                            'dedup_nb.operate.backfill._fill_days': ( '07_operate/backfill.html#_fill_days',
                                                                                      'dedup_nb/operate/backfill.py'),
+                                           'dedup_nb.operate.backfill._is_of_runs': ( '07_operate/backfill.html#_is_of_runs',
+                                                                                      'dedup_nb/operate/backfill.py'),
                                            'dedup_nb.operate.backfill._key_rows': ( '07_operate/backfill.html#_key_rows',
                                                                                     'dedup_nb/operate/backfill.py'),
                                            'dedup_nb.operate.backfill._no_manifest': ( '07_operate/backfill.html#_no_manifest',

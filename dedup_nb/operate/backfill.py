@@ -9,6 +9,7 @@ __all__ = ["Filled", "backfill"]
 import json
 import logging
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,13 +31,21 @@ from dedup_nb.base.errors import (
     some_of,
     utc,
 )
-from ..base.storage import absolute, remove_folder, s3_in_words, write_text
+from ..base.storage import absolute, names_in, remove_folder, s3_in_words, write_text
 from ..formats.batches import Batch
 from ..formats.reading import explain_read_error, read_batch
 from ..pipeline.commit import check_all_read, committed_files
 from ..pipeline.decide import KeyScan, scan_keys, sums_of, time_of_batch
 from ..pipeline.erased import find_erased
-from ..pipeline.job import Job, RunOptions, find_for_job, memory_of, open_job, record_output
+from dedup_nb.pipeline.job import (
+    Job,
+    RunOptions,
+    find_for_job,
+    memory_of,
+    noted_output,
+    open_job,
+    record_output,
+)
 from ..pipeline.todo import choose_batches, compare_with_commits, record_input
 from ..pipeline.write import Attempt
 from ..rules.cross_batch import KEY, Fate, keys_of_new_ids
@@ -65,6 +74,16 @@ def _key_rows(
 
 
 # %% ../../nbs/07_operate/30_backfill.ipynb #b3fbb51e
+_OF_ATTEMPT = re.compile("(^|/)(attempt=)?[0-9a-f]{12}/")  # its folder
+
+
+def _is_of_runs(home: str, found: Sequence[Batch]) -> bool:
+    "Has a run been at work here, be it one that was killed before its first commit?"
+    if noted_output(home) or names_in(f"{home}/.staging"):
+        return True
+    return any(_OF_ATTEMPT.search(path) for batch in found for path in batch.by_path())
+
+
 def _only_committed(found: Sequence[Batch], source: Input) -> tuple[list[Batch], list[str]]:
     "Of what another run wrote, the files that its commits list; and what to say of batches without a commit."
     home, area = os.path.split(absolute(source.path).rstrip("/"))
@@ -81,7 +100,7 @@ def _only_committed(found: Sequence[Batch], source: Input) -> tuple[list[Batch],
         files = tuple(f for path, f in batch.by_path().items() if path in listed)
         if files:
             committed.append(replace(batch, files=files))
-    if len(left) == len(found):  # another job wrote them
+    if len(left) == len(found) and not _is_of_runs(home, found):  # another job wrote them
         return list(found), []
     it, they = ("it", "it") if len(left) == 1 else ("them", "they")
     again = f"Run {it} again where {they} came from."
