@@ -141,6 +141,7 @@ def asked_ids(
 
 # %% ../../nbs/07_operate/20_erase.ipynb #ed087a6d
 _WORD = "[0-9A-Za-z_-]+"
+_ESCAPES = r"\\+(u[0-9a-fA-F]{4}|[bfnrt])"  # a tab of a line is written as \t, and as \\t in JSON within JSON
 
 
 def _is_among(value: str, ids: Iterable[str]) -> str:
@@ -149,28 +150,61 @@ def _is_among(value: str, ids: Iterable[str]) -> str:
     return f"coalesce({value} in ({listed}), false)"
 
 
+def _with_single_escapes(text: str) -> str:
+    "A text in small letters. JSON within JSON has each backslash twice, or more often: here it is one."
+    return re.sub(r"\\+", lambda _: "\\", text).lower()
+
+
 def _words_and_others(ids: Iterable[str]) -> tuple[list[str], set[str]]:
-    "Ids of letters, digits, - and _, in small letters; the others, also as JSON writes them."
-    small = {i.lower() for i in ids}
-    plain = [i for i in small if re.fullmatch(_WORD, i)]
-    odd = small.difference(plain)
-    in_json = {json.dumps(i, ensure_ascii=False)[1:-1] for i in odd}
-    return sorted(plain), odd | in_json
+    "Ids of letters, digits, - and _, in small letters; the others, also in the ways that JSON writes them."
+    odd = {i for i in ids if not re.fullmatch(_WORD, i.lower())}
+    spelled = {i.lower() for i in odd}
+    plain = {i.lower() for i in ids} - spelled
+    capitals = {i.upper() for i in spelled if i.upper().lower() == i}  # which are other numbers as \uXXXX
+    for i in odd | spelled | capitals:
+        for only_ascii in (False, True):
+            text = _with_single_escapes(json.dumps(i, ensure_ascii=only_ascii)[1:-1])
+            spelled |= {text, text.replace("/", "\\/")}
+    return sorted(plain), spelled
 
 
-def _has_id_in_text(ids: Iterable[str]) -> str:
+# %% ../../nbs/07_operate/20_erase.ipynb #5889b9aa
+_WORDS = f"regexp_extract_all(lower(regexp_replace({LINE}, {literal(_ESCAPES)}, ' ')), '{_WORD}', 0)"
+_SINGLE = rf"lower(regexp_replace({LINE}, r'\\+', r'\\'))"  # see `_with_single_escapes`
+
+
+def _values_of(event_id: str) -> list[str]:
+    "The values that make an id of several columns."
+    return [value.replace("%2F", "/").replace("%25", "%") for value in event_id.split("/")]
+
+
+def _has_values_in_text(ids: Iterable[str], number: int) -> str:
+    "SQL: does the text of a bad row hold all values of an id, which so many columns make?"
+    of_ids = []
+    for values in map(_values_of, sorted(ids)):
+        if len(values) == number and not {"", "%"}.intersection(values):  # null, or nothing, is no trace
+            both = map(_words_and_others, ([value] for value in values))
+            spelled = (", ".join(map(literal, [*plain, *sorted(odd)])) for plain, odd in both)
+            of_ids.append(f"array({', '.join(f'array({one})' for one in spelled)})")
+    if not of_ids:
+        return "false"
+    has_one = "array_contains(t.words, x) or (x rlike '[^0-9a-z_-]' and instr(t.text, x) > 0)"
+    has_all = f"exists(array({', '.join(of_ids)}), v -> forall(v, one -> exists(one, x -> {has_one})))"
+    return f"exists(array(struct({_WORDS} as words, {_SINGLE} as text)), t -> {has_all})"
+
+
+def _has_id_in_text(ids: Iterable[str], columns: int = 1) -> str:
     """SQL: does the text of a bad row hold one of the ids? Upper and lower case are the same.
 
-    An id of letters, digits, - and _ must stand there as a word; any other one may stand anywhere.
+    An id of letters, digits, - and _ must stand there as a word; any other one may stand anywhere. Of an id
+    that several columns make, each value must stand there.
     """
     plain, odd = _words_and_others(ids)
-    text = rf"lower(regexp_replace({LINE}, '\\\\+[a-z]', ' '))"  # a tab of a line is written as \t
-    words = f"regexp_extract_all({text}, '{_WORD}', 0)"
-    found = f"exists({words}, x -> {_is_among('x', plain)})"
-    if not odd:
-        return found
-    listed = ", ".join(map(literal, sorted(odd)))
-    return f"{found} or exists(array({listed}), x -> instr(lower({LINE}), x) > 0)"
+    found = f"exists({_WORDS}, x -> {_is_among('x', plain)})"
+    if odd:
+        listed = ", ".join(map(literal, sorted(odd)))
+        found += f" or exists(array({_SINGLE}), t -> exists(array({listed}), x -> instr(t, x) > 0))"
+    return f"{found} or {_has_values_in_text(ids, columns)}" if columns > 1 else found
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #8bfcc66a
@@ -360,7 +394,7 @@ def _goes(output: Target, area: str, rows: DataFrame, wanted: Wanted) -> str:
     "SQL: which rows of an area go."
     ids, where = wanted.ids, wanted.where
     if area == "bad":
-        return _has_id_in_text(ids)
+        return _has_id_in_text(ids, len(output.note["event_id"]))
     if area == "retractions":
         return _is_among("event_id", ids)
     if area == "verdicts":
@@ -627,8 +661,9 @@ def _text_has(ids: Iterable[str]) -> Callable[[str], bool]:
     plain = frozenset(listed)
 
     def has_one(line: str) -> bool:
-        words = re.findall(_WORD, re.sub(r"\\+[a-z]", " ", line).lower())
-        return not plain.isdisjoint(words) or any(i in line.lower() for i in odd)
+        words = re.findall(_WORD, re.sub(_ESCAPES, " ", line).lower())
+        once = _with_single_escapes(line) if odd else ""
+        return not plain.isdisjoint(words) or any(i in once for i in odd)
 
     return has_one
 

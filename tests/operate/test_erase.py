@@ -26,10 +26,11 @@ from runs import (
 from dedup_nb import Config, run
 from dedup_nb.base.config import ManifestSettings
 from dedup_nb.base.errors import BusyError, ConfigError
+from dedup_nb.base.spark import LINE
 from dedup_nb.base.storage import read_json, write_text
 from dedup_nb.dynamodb.store import DynamoStore
 from dedup_nb.dynamodb.table import Table
-from dedup_nb.operate.erase import _rewrite_reports, asked_ids, erase
+from dedup_nb.operate.erase import _has_id_in_text, _rewrite_reports, _text_has, asked_ids, erase
 from dedup_nb.operate.history import explain, forget, runs
 from dedup_nb.pipeline.job import existing_manifest, memory_of
 
@@ -260,6 +261,30 @@ def test_bad_rows_go_by_their_text(spark, loaded, tmp_path):
     assert told.data["rows"] == {"bad": 1}
 
 
+# a bad row is JSON, and holds a line, which may be JSON itself; or a line of CSV with a strange delimiter
+TEXTS = {
+    "user/1": [r'{"id": "user\/1"}', '{"id": "user/1"}'],
+    "é1": [r'{"id": "\u00e91"}', '{"id": "É1"}', r'{"id": "\u00C91"}', "7,é1"],
+    'a"b': [r'{"id": "a\"b"}'],
+    r"c:\new": [r'{"id": "c:\\new"}', r"c:\new,7"],
+    "abc123": ["7\x01abc123\x019", "7\tabc123", '{"id": "ABC123"}', r'{"id": 7, "x": "7\tabc123"}'],
+}
+
+
+def test_an_id_is_found_in_a_bad_row_however_json_has_written_it(spark):
+    rows = [json.dumps({"line": line}, ensure_ascii=plain) for lines in TEXTS.values() for line in lines
+            for plain in (False, True)]  # fmt: skip
+    texts = spark.createDataFrame([(text,) for text in rows], f"{LINE} string").coalesce(1)
+    for event_id, lines in TEXTS.items():
+        own = {json.dumps({"line": line}, ensure_ascii=plain) for line in lines for plain in (False, True)}
+        found = {r[LINE] for r in texts.where(_has_id_in_text([event_id])).collect()}
+        assert found == own == {*filter(_text_has([event_id]), rows)}
+    cut = [json.dumps({"line": line}) for line in ('{"tenant":"t1","id":"é","n":', '{"tenant":"t1","id":"ab')]
+    texts = spark.createDataFrame([(text,) for text in cut], f"{LINE} string").coalesce(1)
+    for event_id, number in {"t1/é": 1, "t1/ab": 1, "T1/é": 1, "t2/é": 0, "t1/%": 0, "t1/": 0}.items():
+        assert texts.where(_has_id_in_text([event_id], 2)).count() == number, event_id
+
+
 def assert_looked_without_spark(monkeypatch, config, spark, *ids):
     "The same is said whether Spark looks or not."
     asked = dict(ids=listed_in(config, *ids))
@@ -343,6 +368,15 @@ def test_a_part_of_an_id_may_be_in_the_folder(spark, tmp_path, output_format):
     go(spark, tmp_path, event_id="event_id,day", partition_by="day", **more)
     rows = erased(spark, tmp_path / "out", event_id="a/007")
     assert rows == {"events": 1, "dropped": 1, "verdicts": 1}
+
+
+@pytest.mark.slow
+def test_a_bad_row_is_of_an_id_of_several_columns_if_it_has_all_values(spark, tmp_path):
+    lines = '{"t": "t1", "k": "abc", "n": 1}', '{"t":"t1","k":"abc","n":', '{"t":"t1","k":"abd","n":'
+    write_text(f"{tmp_path}/in/b/rows.json", "\n".join(lines))
+    two = dict(event_id=["t", "k"], synthetic="off", manifest="none", input_format="json")
+    run(Config(input=f"{tmp_path}/in", output=f"{tmp_path}/out", batch_pattern="*", **two), spark)
+    assert erased(spark, tmp_path / "out", event_id="t1/abc") == {"events": 1, "bad": 1}
 
 
 @pytest.mark.slow
