@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from io import TextIOWrapper
@@ -106,7 +107,9 @@ _MOST = 100_000  # ids of one request
 class Wanted:
     "What a request means."
 
-    ids: tuple[str, ...]  # under which events are kept; without a condition, also those that they came under
+    # under which events are kept; without a condition, also those that they came under; with one, those that
+    # no row has any more once the dropped rows are gone for which it holds
+    ids: tuple[str, ...]
     where: str | None = None  # a condition on events
     columns: T.StructType = field(default_factory=T.StructType)  # which it may name: of all batches
 
@@ -390,6 +393,13 @@ def _id_of(output: Target, rows: DataFrame) -> str:
     return f"coalesce({of_member}, {of_line()})"
 
 
+def _original_of(output: Target, area: str, rows: DataFrame) -> str | None:
+    "SQL for the id that a row came under if it was renamed; None where rows do not say it."
+    if area == "events" and output.format == "json":
+        return f"get_json_object({LINE}, '$.{ORIGINAL}')"
+    return quoted(ORIGINAL) if ORIGINAL in rows.columns else None
+
+
 def _goes(output: Target, area: str, rows: DataFrame, wanted: Wanted) -> str:
     "SQL: which rows of an area go."
     ids, where = wanted.ids, wanted.where
@@ -400,9 +410,7 @@ def _goes(output: Target, area: str, rows: DataFrame, wanted: Wanted) -> str:
     if area == "verdicts":
         own = " and new_event_id is null" if where else ""
         return f"({_is_among('event_id', ids)}{own}) or {_is_among('new_event_id', ids)}"
-    original = quoted(ORIGINAL) if ORIGINAL in rows.columns else None
-    if area == "events" and output.format == "json":
-        original = f"get_json_object({LINE}, '$.{ORIGINAL}')"
+    original = _original_of(output, area, rows)
     goes = _is_among(_id_of(output, rows), ids)
     if original and not where:
         goes += f" or {_is_among(original, ids)}"
@@ -477,6 +485,10 @@ def _with_columns(rows: DataFrame, columns: T.StructType) -> DataFrame:
     return rows
 
 
+def _too_many() -> ConfigError:
+    return ConfigError(f"--where holds for more than {grouped(_MOST)} events: take a part of them at a time.")
+
+
 def _wanted_where(output: Target, where: str) -> Wanted:
     "The kept events for which a condition holds."
     paths = output.files("events")
@@ -500,9 +512,7 @@ def _wanted_where(output: Target, where: str) -> Wanted:
         ) from None
     first = [r.id for r in ids.limit(_MOST + 1).collect()]
     if len(first) > _MOST:
-        raise ConfigError(
-            f"--where holds for more than {grouped(_MOST)} events: take a part of them at a time."
-        )
+        raise _too_many()
     return Wanted(tuple(sorted(first)), f"({where})", columns)
 
 
@@ -589,6 +599,18 @@ def _ask(
         yield asked.select(*map(named, rows.columns), goes.alias("_dd_goes"))
 
 
+@contextmanager
+def _asking(area: str, wanted: Wanted) -> Iterator[None]:
+    "Raise `ConfigError` where a condition cannot be asked of the rows of an area."
+    try:
+        yield
+    except Exception as wrong:
+        # the classes of SQLSTATE for statements and values that are wrong
+        if not wanted.where or not re.search("SQLSTATE: (42|22)|PARSE_", str(wrong)):
+            raise
+        raise ConfigError(f"--where cannot be asked of {area}: {first_line(wrong)}") from wrong
+
+
 def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int, int]]:
     "File, or folder of a batch in a table; rows that go; how many of those are verdicts that renamed."
     paths = output.files(area)
@@ -600,17 +622,47 @@ def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int,
     place = F.col("batch_id" if in_table else "_metadata.file_path").alias("place")
     new = "count_if(verdict = 'rename')" if area == "verdicts" else "0L"
     counts = F.expr("count(1) as number"), F.expr(f"{new} as new")
-    try:
+    with _asking(area, wanted):
         going = (rows.where("_dd_goes") for rows in _ask(output, area, paths, wanted))
         found = reduce(DataFrame.unionAll, (rows.groupBy(place).agg(*counts) for rows in going)).collect()
-    except Exception as wrong:
-        # the classes of SQLSTATE for statements and values that are wrong
-        if not wanted.where or not re.search("SQLSTATE: (42|22)|PARSE_", str(wrong)):
-            raise
-        raise ConfigError(f"--where cannot be asked of {area}: {first_line(wrong)}") from wrong
     if in_table:
         return [(f"events/batch_id={r.place}/", r.number, r.new) for r in found]
     return [(path_below(output.path, unquote(r.place)), r.number, r.new) for r in found]
+
+
+# %% ../../nbs/07_operate/20_erase.ipynb #3b65ff7c
+def _rest_of(output: Target, wanted: Wanted, ids: Collection[str]) -> set[str]:
+    "Those of these ids, which dropped rows have, that kept events have or came under, too, and that stay."
+    paths, found = output.files("events"), set()
+    for rows in _read_rows(output, "events", paths) if paths or output.table else ():
+        original = _original_of(output, "events", rows) or "string(null)"
+        named = rows.selectExpr(f"{_id_of(output, rows)} as id", f"{original} as original")
+        rest = named.where(f"not {_is_among('id', wanted.ids)}")
+        rest = rest.where(f"{_is_among('id', ids)} or {_is_among('original', ids)}")
+        found |= {value for row in rest.distinct().collect() for value in row}
+    stays = f"new_event_id is not null and not {_is_among('new_event_id', wanted.ids)}"
+    verdicts = output.files("verdicts")  # lines of enriched events do not say under which id they came
+    for rows in _read_rows(output, "verdicts", verdicts) if verdicts else ():
+        renamed = rows.where(f"{_is_among('event_id', ids)} and {stays}")
+        found |= {row.event_id for row in renamed.select("event_id").distinct().collect()}
+    return found
+
+
+def _left_nowhere(output: Target, wanted: Wanted) -> set[str]:
+    "The ids, beside those of kept events, of which a condition leaves no row."
+    paths, ids = output.files("dropped"), []
+    if not paths:
+        return set()
+    with _asking("dropped", wanted):
+        for rows in _ask(output, "dropped", paths, wanted):
+            event_id = F.expr(_id_of(output, rows)).alias("id")
+            ids.append(rows.select(event_id, "_dd_goes"))
+        by_id = reduce(DataFrame.unionAll, ids).groupBy("id").agg(F.expr("bool_and(_dd_goes) as all_go"))
+        new = by_id.where(f"all_go and id is not null and not {_is_among('id', wanted.ids)}")
+        found = {row.id for row in new.limit(_MOST + 1).collect()}
+    if len(found) > _MOST:
+        raise _too_many()
+    return found - _rest_of(output, wanted, found) if found else found
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #624f94c1
@@ -1156,7 +1208,7 @@ def erase(
     *,
     event_id: str | None = None,  # an id as it was sent, or a new one
     ids: str | None = None,  # a file of ids, one a line
-    where: str | None = None,  # SQL on kept events; columns of enriched lines are text
+    where: str | None = None,  # SQL on kept and dropped events; columns of enriched lines are text
     forget: bool = False,  # take the ids out of the manifest, too
     yes: bool = False,
 ) -> Reply:
@@ -1181,6 +1233,8 @@ def erase(
             killed = [_finish_killed(output, p, forget and p["request"] == request) for p in killed]
             output = _read_again(output)
         wanted = find_wanted(output, asked, where)
+        if where:
+            wanted = replace(wanted, ids=tuple(sorted({*wanted.ids, *_left_nowhere(output, wanted)})))
         found = find_traces(output, wanted)
         proof = _prove(output, request, wanted, found, killed, forget) if yes else _proof_of(wanted, found)
     return _reply(output, proof, forget, killed)

@@ -255,6 +255,27 @@ def test_a_condition_takes_events_and_leaves_others_of_their_id(spark, loaded):
         erase(loaded, spark, where="user_id = 'u'")
 
 
+@pytest.mark.slow
+def test_what_tells_of_dropped_events_goes_with_them_if_no_row_of_their_id_stays(spark, tmp_path):
+    ids = dict(event_id=["a", "a", "b", "b", "c", "c", "d", None], user_id=[*"1112111", "a"])
+    prints = ["f", "g", "f", "g", "f", "f", "f", "f"]
+    parquet(tmp_path / "in/run=1/part.parquet", **ids, event_fingerprint=prints, n=[*range(8)])
+    go(spark, tmp_path, synthetic="delete_all", order_by="n")
+    output, where = tmp_path / "out", dict(where="user_id = '1' and n < 5")
+    hot = {h["event_id"] for h in read_json(f"{output}/runs/1/metrics.json")["hot_ids"]}
+    # all of a goes; of b a dropped row stays; a copy of c goes with the kept one
+    assert hot == {"a", "b", "c"}
+    config = Config(output=str(output))
+    rows = erase(config, spark, **where).data["rows"]
+    assert rows == {"events": 1, "dropped": 4, "bad": 1, "verdicts": 3}
+    killed_erasure(spark, config, "publish", **where)
+    assert erase(config, spark, yes=True, **where).data["rows"] == rows
+    assert sorted(r.event_id for r in committed(spark, output, "1", "verdicts").collect()) == ["b", "b"]
+    assert [h["event_id"] for h in read_json(f"{output}/runs/1/metrics.json")["hot_ids"]] == ["b"]
+    assert ">a<" not in (output / "runs/1/report.html").read_text()
+    assert erase(config, spark, **where).data["rows"] == {}
+
+
 def test_bad_rows_go_by_their_text(spark, loaded, tmp_path):
     (tmp_path / "ids").write_text("8\n\n")
     told = erase(loaded, spark, ids=str(tmp_path / "ids"))
