@@ -2340,6 +2340,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                 'dedup_nb/operate/erase.py'),
                                         'dedup_nb.operate.erase._read_rows': ( '07_operate/erase.html#_read_rows',
                                                                                'dedup_nb/operate/erase.py'),
+                                        'dedup_nb.operate.erase._remove_from_profile': ( '07_operate/erase.html#_remove_from_profile',
+                                                                                         'dedup_nb/operate/erase.py'),
                                         'dedup_nb.operate.erase._remove_hot_ids': ( '07_operate/erase.html#_remove_hot_ids',
                                                                                     'dedup_nb/operate/erase.py'),
                                         'dedup_nb.operate.erase._remove_unlisted': ( '07_operate/erase.html#_remove_unlisted',

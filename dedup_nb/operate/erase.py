@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from io import TextIOWrapper
@@ -35,6 +35,7 @@ from dedup_nb.base.errors import (
     ConfigError,
     ConservationError,
     DedupError,
+    InputError,
     counted,
     first_line,
     grouped,
@@ -1006,6 +1007,20 @@ def _note_request(output: Target, request: str, wanted: Wanted, found: Traces, f
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #f3c538dc
+def _remove_from_profile(output: Target, ids: Iterable[str]) -> None:
+    "Take ids out of a profile that lies in the output. Its page shows them: it goes, and may be made again."
+    path, numbers = f"{output.path}/profile.json", None
+    with suppress(InputError):  # no JSON: it is somebody else's
+        numbers = read_json(path)
+    before = numbers.get("hot_ids") if isinstance(numbers, dict) else None
+    if isinstance(before, list):
+        gone = {*ids}
+        left = [hot for hot in before if not (isinstance(hot, dict) and hot.get("id") in gone)]
+        if left != before:
+            remove_file(f"{output.path}/profile.html")
+            write_text(path, json.dumps({**numbers, "hot_ids": left}, indent=1))
+
+
 def _delete_in_table(output: Target, found: Traces, wanted: Wanted) -> None:
     "Delete kept events of a table, in one transaction."
     if output.table and found.by_area.get("events"):
@@ -1018,6 +1033,7 @@ def _take_out(output: Target, found: Traces, wanted: Wanted) -> None:
     "Take what was found out of all batches, and out of what tells of them."
     _check_alone(output)
     _remove_hot_ids(output, wanted.ids)
+    _remove_from_profile(output, wanted.ids)
     _delete_in_table(output, found, wanted)
     for batch_id in sorted(found.of_batch):
         _erase_batch(output, found, batch_id, wanted)

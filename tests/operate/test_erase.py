@@ -23,7 +23,7 @@ from runs import (
     write,
 )
 
-from dedup_nb import Config, run
+from dedup_nb import Config, profile, run
 from dedup_nb.base.config import ManifestSettings
 from dedup_nb.base.errors import BusyError, ConfigError
 from dedup_nb.base.spark import LINE
@@ -274,6 +274,19 @@ def test_what_tells_of_dropped_events_goes_with_them_if_no_row_of_their_id_stays
     assert [h["event_id"] for h in read_json(f"{output}/runs/1/metrics.json")["hot_ids"]] == ["b"]
     assert ">a<" not in (output / "runs/1/report.html").read_text()
     assert erase(config, spark, **where).data["rows"] == {}
+
+
+@pytest.mark.slow
+def test_a_profile_in_the_output_loses_the_id_and_its_page(spark, loaded, tmp_path):
+    write(spark, tmp_path / "in", WITH_COPIES)
+    profile(Config(input=str(tmp_path / "in"), output=loaded.output), spark)
+    path, page = Path(loaded.output, "profile.json"), Path(loaded.output, "profile.html")
+    assert "a" in [hot["id"] for hot in read_json(str(path))["hot_ids"]] and page.exists()
+    erase(loaded, spark, event_id="a", yes=True)
+    assert "a" not in [hot["id"] for hot in read_json(str(path))["hot_ids"]] and not page.exists()
+    path.write_text("no JSON")
+    erase(loaded, spark, event_id="b", yes=True)
+    assert path.read_text() == "no JSON"
 
 
 def test_bad_rows_go_by_their_text(spark, loaded, tmp_path):
