@@ -167,7 +167,8 @@ def _words_and_others(ids: Iterable[str]) -> tuple[list[str], set[str]]:
     capitals = {i.upper() for i in spelled if i.upper().lower() == i}  # which are other numbers as \uXXXX
     for i in odd | spelled | capitals:
         for only_ascii in (False, True):
-            text = _with_single_escapes(json.dumps(i, ensure_ascii=only_ascii)[1:-1])
+            in_json = json.dumps(i, ensure_ascii=only_ascii)
+            text = _with_single_escapes(in_json[1:-1])
             spelled |= {text, text.replace("/", "\\/")}
     return sorted(plain), spelled
 
@@ -634,18 +635,23 @@ def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int,
 # %% ../../nbs/07_operate/20_erase.ipynb #3b65ff7c
 def _rest_of(output: Target, wanted: Wanted, ids: Collection[str]) -> set[str]:
     "Those of these ids, which dropped rows have, that kept events have or came under, too, and that stay."
-    paths, found = output.files("events"), set()
+    named = []
+    paths = output.files("events")
     for rows in _read_rows(output, "events", paths) if paths or output.table else ():
+        event_id = _id_of(output, rows)
         original = _original_of(output, "events", rows) or "string(null)"
-        named = rows.selectExpr(f"{_id_of(output, rows)} as id", f"{original} as original")
-        rest = named.where(f"not {_is_among('id', wanted.ids)}")
+        named.append(rows.selectExpr(f"{event_id} as id", f"{original} as original"))
+    # lines of enriched events do not say under which id they came, verdicts do
+    paths = output.files("verdicts")
+    for rows in _read_rows(output, "verdicts", paths) if paths else ():
+        renamed = rows.where("new_event_id is not null")
+        named.append(renamed.selectExpr("new_event_id as id", "event_id as original"))
+    found: set[str] = set()
+    for rows in named:
+        rest = rows.where(f"not {_is_among('id', wanted.ids)}")
         rest = rest.where(f"{_is_among('id', ids)} or {_is_among('original', ids)}")
-        found |= {value for row in rest.distinct().collect() for value in row}
-    stays = f"new_event_id is not null and not {_is_among('new_event_id', wanted.ids)}"
-    verdicts = output.files("verdicts")  # lines of enriched events do not say under which id they came
-    for rows in _read_rows(output, "verdicts", verdicts) if verdicts else ():
-        renamed = rows.where(f"{_is_among('event_id', ids)} and {stays}")
-        found |= {row.event_id for row in renamed.select("event_id").distinct().collect()}
+        for row in rest.distinct().collect():
+            found |= {*row}
     return found
 
 
@@ -1013,7 +1019,7 @@ def _remove_from_profile(output: Target, ids: Iterable[str]) -> None:
     with suppress(InputError):  # no JSON: it is somebody else's
         numbers = read_json(path)
     before = numbers.get("hot_ids") if isinstance(numbers, dict) else None
-    if isinstance(before, list):
+    if numbers and isinstance(before, list):
         gone = {*ids}
         left = [hot for hot in before if not (isinstance(hot, dict) and hot.get("id") in gone)]
         if left != before:

@@ -464,8 +464,8 @@ def _would_abandon(manifest: Manifest, batch_id: str) -> Reply:
     )
     if yielded:
         text += (
-            f" Batches that dropped rows in its favour: {', '.join(yielded)}; those rows would be in no batch "
-            f"until they are run again with --rerun. Rather finish it (--batch-id {batch_id})."
+            f" Batches that dropped rows in its favour: {', '.join(yielded)}; those rows would be in no "
+            f"batch until they are run again with --rerun. Rather finish it (--batch-id {batch_id})."
         )
     text += f" Do it with --yes{' --force' if yielded else ''}."
     return Reply(text, {"batch_id": batch_id, "done": False, "yielded": yielded})
