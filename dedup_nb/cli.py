@@ -448,7 +448,7 @@ def _expire(args: argparse.Namespace) -> int:
     "dedup erase --id 83c1293c-... --output clean --yes",
     _option("--id", "ID", "the id of an event, as it was sent"),
     _option("--ids", "FILE", "a file of ids, one a line"),
-    _option("--where", "SQL", "a condition on kept events"),
+    _option("--where", "SQL", "a condition on events, kept or dropped"),
     _switch("--forget", "take the ids out of the manifest, too: a copy that comes late is loaded then"),
     _YES,
     settings=_OF_MANIFEST,

@@ -9,6 +9,7 @@ __all__ = ["Filled", "backfill"]
 import json
 import logging
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,12 +31,21 @@ from dedup_nb.base.errors import (
     some_of,
     utc,
 )
-from ..base.storage import absolute, remove_folder, s3_in_words, write_text
+from ..base.storage import absolute, names_in, remove_folder, s3_in_words, write_text
 from ..formats.batches import Batch
 from ..formats.reading import explain_read_error, read_batch
 from ..pipeline.commit import check_all_read, committed_files
 from ..pipeline.decide import KeyScan, scan_keys, sums_of, time_of_batch
-from ..pipeline.job import Job, RunOptions, find_for_job, memory_of, open_job, record_output
+from ..pipeline.erased import find_erased
+from dedup_nb.pipeline.job import (
+    Job,
+    RunOptions,
+    find_for_job,
+    memory_of,
+    noted_output,
+    open_job,
+    record_output,
+)
 from ..pipeline.todo import choose_batches, compare_with_commits, record_input
 from ..pipeline.write import Attempt
 from ..rules.cross_batch import KEY, Fate, keys_of_new_ids
@@ -64,6 +74,16 @@ def _key_rows(
 
 
 # %% ../../nbs/07_operate/30_backfill.ipynb #b3fbb51e
+_OF_ATTEMPT = re.compile("(^|/)(attempt=)?[0-9a-f]{12}/")  # its folder
+
+
+def _is_of_runs(home: str, found: Sequence[Batch]) -> bool:
+    "Has a run been at work here, be it one that was killed before its first commit?"
+    if noted_output(home) or names_in(f"{home}/.staging"):
+        return True
+    return any(_OF_ATTEMPT.search(path) for batch in found for path in batch.by_path())
+
+
 def _only_committed(found: Sequence[Batch], source: Input) -> tuple[list[Batch], list[str]]:
     "Of what another run wrote, the files that its commits list; and what to say of batches without a commit."
     home, area = os.path.split(absolute(source.path).rstrip("/"))
@@ -80,7 +100,7 @@ def _only_committed(found: Sequence[Batch], source: Input) -> tuple[list[Batch],
         files = tuple(f for path, f in batch.by_path().items() if path in listed)
         if files:
             committed.append(replace(batch, files=files))
-    if len(left) == len(found):  # another job wrote them
+    if len(left) == len(found) and not _is_of_runs(home, found):  # another job wrote them
         return list(found), []
     it, they = ("it", "it") if len(left) == 1 else ("them", "they")
     again = f"Run {it} again where {they} came from."
@@ -128,21 +148,35 @@ def _fill(job: Job, batch: Batch, scan: KeyScan, etl: int | None) -> dict[str, A
     }
 
 
+# %% ../../nbs/07_operate/30_backfill.ipynb #53b1c9a2
+def _without_erased(job: Job, batch_id: str, pairs: DataFrame) -> DataFrame:
+    "The pairs without those whose ids have left the manifest for an erasure: they do not come back."
+    erased = find_erased(job.spark, job.output, batch_id, job.ledger)
+    if erased is None:
+        return pairs
+    gone = F.broadcast(erased.where("forgotten").select("sha256").distinct())
+    for name in ("event_id", "own"):
+        pairs = pairs.join(gone, F.sha2(F.col(name), 256) == gone["sha256"], "left_anti")
+    return pairs
+
+
 def _fill_days(job: Job, batch: Batch, scan: KeyScan, etl: int | None) -> Iterator[dict[str, Any]]:
     "Each day of a table as a batch of its own, `<name>@<day>`; pairs without a time count to the last day."
     found = scan.pairs.selectExpr("hour div 24 as day").where("day is not null").distinct().collect()
     days = sorted(r.day for r in found)  # since 1970
     if not days:
-        yield _fill(job, batch, scan, etl)
+        pairs = _without_erased(job, batch.batch_id, scan.pairs)
+        yield _fill(job, batch, replace(scan, pairs=pairs), etl)
     entries = job.ledger().entries
     for day in days:
         midnight = day * 86400
         name = f"{batch.batch_id}@{minute(midnight)[:10]}"
         pairs = scan.pairs.where(f"coalesce(hour div 24, {days[-1]}) = {day}")
+        left = _without_erased(job, name, pairs)
         committed = entries[name].committed if name in entries else None
         if not committed:
-            yield _fill(job, replace(batch, batch_id=name), replace(scan, pairs=pairs), midnight)
-        elif pairs.count() != committed["pairs"]:
+            yield _fill(job, replace(batch, batch_id=name), replace(scan, pairs=left), midnight)
+        elif committed["pairs"] not in (pairs.count(), left.count()):
             _LOG.warning(
                 f"  {name} is in the manifest, but the table has other pairs of that day now; "
                 f"to take them: dedup forget {name}, then backfill again"
@@ -180,7 +214,8 @@ def _fill_batch(job: Job, batch: Batch) -> Iterator[dict[str, Any]]:
             )
         etl = time_of_batch(job.limits.etl_s, batch.batch_id, scan.hours)
         if batch.files:
-            yield {**_fill(job, batch, scan, etl), "read": scan.read}
+            pairs = _without_erased(job, batch.batch_id, scan.pairs)
+            yield {**_fill(job, batch, replace(scan, pairs=pairs), etl), "read": scan.read}
         else:
             yield from _fill_days(job, batch, scan, etl)
     finally:

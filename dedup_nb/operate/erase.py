@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from io import TextIOWrapper
@@ -34,6 +35,7 @@ from dedup_nb.base.errors import (
     ConfigError,
     ConservationError,
     DedupError,
+    InputError,
     counted,
     first_line,
     grouped,
@@ -106,7 +108,9 @@ _MOST = 100_000  # ids of one request
 class Wanted:
     "What a request means."
 
-    ids: tuple[str, ...]  # under which events are kept; without a condition, also those that they came under
+    # under which events are kept; without a condition, also those that they came under; with one, those that
+    # no row has any more once the dropped rows are gone for which it holds
+    ids: tuple[str, ...]
     where: str | None = None  # a condition on events
     columns: T.StructType = field(default_factory=T.StructType)  # which it may name: of all batches
 
@@ -141,6 +145,7 @@ def asked_ids(
 
 # %% ../../nbs/07_operate/20_erase.ipynb #ed087a6d
 _WORD = "[0-9A-Za-z_-]+"
+_ESCAPES = r"\\+(u[0-9a-fA-F]{4}|[bfnrt])"  # a tab of a line is written as \t, and as \\t in JSON within JSON
 
 
 def _is_among(value: str, ids: Iterable[str]) -> str:
@@ -149,28 +154,62 @@ def _is_among(value: str, ids: Iterable[str]) -> str:
     return f"coalesce({value} in ({listed}), false)"
 
 
+def _with_single_escapes(text: str) -> str:
+    "A text in small letters. JSON within JSON has each backslash twice, or more often: here it is one."
+    return re.sub(r"\\+", lambda _: "\\", text).lower()
+
+
 def _words_and_others(ids: Iterable[str]) -> tuple[list[str], set[str]]:
-    "Ids of letters, digits, - and _, in small letters; the others, also as JSON writes them."
-    small = {i.lower() for i in ids}
-    plain = [i for i in small if re.fullmatch(_WORD, i)]
-    odd = small.difference(plain)
-    in_json = {json.dumps(i, ensure_ascii=False)[1:-1] for i in odd}
-    return sorted(plain), odd | in_json
+    "Ids of letters, digits, - and _, in small letters; the others, also in the ways that JSON writes them."
+    odd = {i for i in ids if not re.fullmatch(_WORD, i.lower())}
+    spelled = {i.lower() for i in odd}
+    plain = {i.lower() for i in ids} - spelled
+    capitals = {i.upper() for i in spelled if i.upper().lower() == i}  # which are other numbers as \uXXXX
+    for i in odd | spelled | capitals:
+        for only_ascii in (False, True):
+            in_json = json.dumps(i, ensure_ascii=only_ascii)
+            text = _with_single_escapes(in_json[1:-1])
+            spelled |= {text, text.replace("/", "\\/")}
+    return sorted(plain), spelled
 
 
-def _has_id_in_text(ids: Iterable[str]) -> str:
+# %% ../../nbs/07_operate/20_erase.ipynb #5889b9aa
+_WORDS = f"regexp_extract_all(lower(regexp_replace({LINE}, {literal(_ESCAPES)}, ' ')), '{_WORD}', 0)"
+_SINGLE = rf"lower(regexp_replace({LINE}, r'\\+', r'\\'))"  # see `_with_single_escapes`
+
+
+def _values_of(event_id: str) -> list[str]:
+    "The values that make an id of several columns."
+    return [value.replace("%2F", "/").replace("%25", "%") for value in event_id.split("/")]
+
+
+def _has_values_in_text(ids: Iterable[str], number: int) -> str:
+    "SQL: does the text of a bad row hold all values of an id, which so many columns make?"
+    of_ids = []
+    for values in map(_values_of, sorted(ids)):
+        if len(values) == number and not {"", "%"}.intersection(values):  # null, or nothing, is no trace
+            both = map(_words_and_others, ([value] for value in values))
+            spelled = (", ".join(map(literal, [*plain, *sorted(odd)])) for plain, odd in both)
+            of_ids.append(f"array({', '.join(f'array({one})' for one in spelled)})")
+    if not of_ids:
+        return "false"
+    has_one = "array_contains(t.words, x) or (x rlike '[^0-9a-z_-]' and instr(t.text, x) > 0)"
+    has_all = f"exists(array({', '.join(of_ids)}), v -> forall(v, one -> exists(one, x -> {has_one})))"
+    return f"exists(array(struct({_WORDS} as words, {_SINGLE} as text)), t -> {has_all})"
+
+
+def _has_id_in_text(ids: Iterable[str], columns: int = 1) -> str:
     """SQL: does the text of a bad row hold one of the ids? Upper and lower case are the same.
 
-    An id of letters, digits, - and _ must stand there as a word; any other one may stand anywhere.
+    An id of letters, digits, - and _ must stand there as a word; any other one may stand anywhere. Of an id
+    that several columns make, each value must stand there.
     """
     plain, odd = _words_and_others(ids)
-    text = rf"lower(regexp_replace({LINE}, '\\\\+[a-z]', ' '))"  # a tab of a line is written as \t
-    words = f"regexp_extract_all({text}, '{_WORD}', 0)"
-    found = f"exists({words}, x -> {_is_among('x', plain)})"
-    if not odd:
-        return found
-    listed = ", ".join(map(literal, sorted(odd)))
-    return f"{found} or exists(array({listed}), x -> instr(lower({LINE}), x) > 0)"
+    found = f"exists({_WORDS}, x -> {_is_among('x', plain)})"
+    if odd:
+        listed = ", ".join(map(literal, sorted(odd)))
+        found += f" or exists(array({_SINGLE}), t -> exists(array({listed}), x -> instr(t, x) > 0))"
+    return f"{found} or {_has_values_in_text(ids, columns)}" if columns > 1 else found
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #8bfcc66a
@@ -356,19 +395,24 @@ def _id_of(output: Target, rows: DataFrame) -> str:
     return f"coalesce({of_member}, {of_line()})"
 
 
+def _original_of(output: Target, area: str, rows: DataFrame) -> str | None:
+    "SQL for the id that a row came under if it was renamed; None where rows do not say it."
+    if area == "events" and output.format == "json":
+        return f"get_json_object({LINE}, '$.{ORIGINAL}')"
+    return quoted(ORIGINAL) if ORIGINAL in rows.columns else None
+
+
 def _goes(output: Target, area: str, rows: DataFrame, wanted: Wanted) -> str:
     "SQL: which rows of an area go."
     ids, where = wanted.ids, wanted.where
     if area == "bad":
-        return _has_id_in_text(ids)
+        return _has_id_in_text(ids, len(output.note["event_id"]))
     if area == "retractions":
         return _is_among("event_id", ids)
     if area == "verdicts":
         own = " and new_event_id is null" if where else ""
         return f"({_is_among('event_id', ids)}{own}) or {_is_among('new_event_id', ids)}"
-    original = quoted(ORIGINAL) if ORIGINAL in rows.columns else None
-    if area == "events" and output.format == "json":
-        original = f"get_json_object({LINE}, '$.{ORIGINAL}')"
+    original = _original_of(output, area, rows)
     goes = _is_among(_id_of(output, rows), ids)
     if original and not where:
         goes += f" or {_is_among(original, ids)}"
@@ -443,6 +487,10 @@ def _with_columns(rows: DataFrame, columns: T.StructType) -> DataFrame:
     return rows
 
 
+def _too_many() -> ConfigError:
+    return ConfigError(f"--where holds for more than {grouped(_MOST)} events: take a part of them at a time.")
+
+
 def _wanted_where(output: Target, where: str) -> Wanted:
     "The kept events for which a condition holds."
     paths = output.files("events")
@@ -466,9 +514,7 @@ def _wanted_where(output: Target, where: str) -> Wanted:
         ) from None
     first = [r.id for r in ids.limit(_MOST + 1).collect()]
     if len(first) > _MOST:
-        raise ConfigError(
-            f"--where holds for more than {grouped(_MOST)} events: take a part of them at a time."
-        )
+        raise _too_many()
     return Wanted(tuple(sorted(first)), f"({where})", columns)
 
 
@@ -555,6 +601,18 @@ def _ask(
         yield asked.select(*map(named, rows.columns), goes.alias("_dd_goes"))
 
 
+@contextmanager
+def _asking(area: str, wanted: Wanted) -> Iterator[None]:
+    "Raise `ConfigError` where a condition cannot be asked of the rows of an area."
+    try:
+        yield
+    except Exception as wrong:
+        # the classes of SQLSTATE for statements and values that are wrong
+        if not wanted.where or not re.search("SQLSTATE: (42|22)|PARSE_", str(wrong)):
+            raise
+        raise ConfigError(f"--where cannot be asked of {area}: {first_line(wrong)}") from wrong
+
+
 def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int, int]]:
     "File, or folder of a batch in a table; rows that go; how many of those are verdicts that renamed."
     paths = output.files(area)
@@ -566,17 +624,52 @@ def _count_in(output: Target, area: str, wanted: Wanted) -> list[tuple[str, int,
     place = F.col("batch_id" if in_table else "_metadata.file_path").alias("place")
     new = "count_if(verdict = 'rename')" if area == "verdicts" else "0L"
     counts = F.expr("count(1) as number"), F.expr(f"{new} as new")
-    try:
+    with _asking(area, wanted):
         going = (rows.where("_dd_goes") for rows in _ask(output, area, paths, wanted))
         found = reduce(DataFrame.unionAll, (rows.groupBy(place).agg(*counts) for rows in going)).collect()
-    except Exception as wrong:
-        # the classes of SQLSTATE for statements and values that are wrong
-        if not wanted.where or not re.search("SQLSTATE: (42|22)|PARSE_", str(wrong)):
-            raise
-        raise ConfigError(f"--where cannot be asked of {area}: {first_line(wrong)}") from wrong
     if in_table:
         return [(f"events/batch_id={r.place}/", r.number, r.new) for r in found]
     return [(path_below(output.path, unquote(r.place)), r.number, r.new) for r in found]
+
+
+# %% ../../nbs/07_operate/20_erase.ipynb #3b65ff7c
+def _rest_of(output: Target, wanted: Wanted, ids: Collection[str]) -> set[str]:
+    "Those of these ids, which dropped rows have, that kept events have or came under, too, and that stay."
+    named = []
+    paths = output.files("events")
+    for rows in _read_rows(output, "events", paths) if paths or output.table else ():
+        event_id = _id_of(output, rows)
+        original = _original_of(output, "events", rows) or "string(null)"
+        named.append(rows.selectExpr(f"{event_id} as id", f"{original} as original"))
+    # lines of enriched events do not say under which id they came, verdicts do
+    paths = output.files("verdicts")
+    for rows in _read_rows(output, "verdicts", paths) if paths else ():
+        renamed = rows.where("new_event_id is not null")
+        named.append(renamed.selectExpr("new_event_id as id", "event_id as original"))
+    found: set[str] = set()
+    for rows in named:
+        rest = rows.where(f"not {_is_among('id', wanted.ids)}")
+        rest = rest.where(f"{_is_among('id', ids)} or {_is_among('original', ids)}")
+        for row in rest.distinct().collect():
+            found |= {*row}
+    return found
+
+
+def _left_nowhere(output: Target, wanted: Wanted) -> set[str]:
+    "The ids, beside those of kept events, of which a condition leaves no row."
+    paths, ids = output.files("dropped"), []
+    if not paths:
+        return set()
+    with _asking("dropped", wanted):
+        for rows in _ask(output, "dropped", paths, wanted):
+            event_id = F.expr(_id_of(output, rows)).alias("id")
+            ids.append(rows.select(event_id, "_dd_goes"))
+        by_id = reduce(DataFrame.unionAll, ids).groupBy("id").agg(F.expr("bool_and(_dd_goes) as all_go"))
+        new = by_id.where(f"all_go and id is not null and not {_is_among('id', wanted.ids)}")
+        found = {row.id for row in new.limit(_MOST + 1).collect()}
+    if len(found) > _MOST:
+        raise _too_many()
+    return found - _rest_of(output, wanted, found) if found else found
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #624f94c1
@@ -627,8 +720,9 @@ def _text_has(ids: Iterable[str]) -> Callable[[str], bool]:
     plain = frozenset(listed)
 
     def has_one(line: str) -> bool:
-        words = re.findall(_WORD, re.sub(r"\\+[a-z]", " ", line).lower())
-        return not plain.isdisjoint(words) or any(i in line.lower() for i in odd)
+        words = re.findall(_WORD, re.sub(_ESCAPES, " ", line).lower())
+        once = _with_single_escapes(line) if odd else ""
+        return not plain.isdisjoint(words) or any(i in once for i in odd)
 
     return has_one
 
@@ -919,6 +1013,20 @@ def _note_request(output: Target, request: str, wanted: Wanted, found: Traces, f
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #f3c538dc
+def _remove_from_profile(output: Target, ids: Iterable[str]) -> None:
+    "Take ids out of a profile that lies in the output. Its page shows them: it goes, and may be made again."
+    path, numbers = f"{output.path}/profile.json", None
+    with suppress(InputError):  # no JSON: it is somebody else's
+        numbers = read_json(path)
+    before = numbers.get("hot_ids") if isinstance(numbers, dict) else None
+    if numbers and isinstance(before, list):
+        gone = {*ids}
+        left = [hot for hot in before if not (isinstance(hot, dict) and hot.get("id") in gone)]
+        if left != before:
+            remove_file(f"{output.path}/profile.html")
+            write_text(path, json.dumps({**numbers, "hot_ids": left}, indent=1))
+
+
 def _delete_in_table(output: Target, found: Traces, wanted: Wanted) -> None:
     "Delete kept events of a table, in one transaction."
     if output.table and found.by_area.get("events"):
@@ -931,6 +1039,7 @@ def _take_out(output: Target, found: Traces, wanted: Wanted) -> None:
     "Take what was found out of all batches, and out of what tells of them."
     _check_alone(output)
     _remove_hot_ids(output, wanted.ids)
+    _remove_from_profile(output, wanted.ids)
     _delete_in_table(output, found, wanted)
     for batch_id in sorted(found.of_batch):
         _erase_batch(output, found, batch_id, wanted)
@@ -953,6 +1062,33 @@ def _carry_out(output: Target, proof: _Proof, found: Traces) -> _Proof:
     return _write_proof(output, done)
 
 
+# %% ../../nbs/07_operate/20_erase.ipynb #2aab0910
+def _noted_again(output: Target, proof: _Proof, found: Traces) -> _Proof:
+    "The proof of a request that was killed, with what batches have that came, or were run again, since."
+    request, wanted = proof[_OPEN], _asked_in(proof)
+    now = _proof_of(wanted, found)
+    batches, renamed, states = {**proof["batches"]}, {**proof["renamed"]}, {**request["batches"]}
+    for batch_id in {*batches, *now["batches"]}.intersection(output.records):
+        state = _state_of(output.records[batch_id])
+        if state[:1] != states.get(batch_id, [])[:1]:  # another attempt: nothing of it is gone yet
+            batches[batch_id] = now["batches"].get(batch_id, {})
+            renamed[batch_id] = now["renamed"].get(batch_id, 0)
+            states[batch_id] = state
+    rows = replace(found, of_batch=batches).by_area
+    made = _made_ids(output, wanted) if wanted.where else set()
+    return {
+        **proof,
+        "at": utc(int(time.time())),  # all that is there now has been looked through
+        "made_sha256": sorted({*proof["made_sha256"], *map(sha256_of, made)}),
+        "ids_sha256": now["ids_sha256"],
+        "rows": rows,
+        "batches": dict(sorted(batches.items())),
+        "renamed": {b: n for b, n in sorted(renamed.items()) if n},
+        "files": sorted({*proof["files"], *now["files"]}),
+        _OPEN: {**request, "batches": states},
+    }
+
+
 def _finish_killed(output: Target, proof: _Proof, forget: bool) -> _Proof:
     "Go on where an earlier call was killed."
     output = _read_again(output)
@@ -960,7 +1096,10 @@ def _finish_killed(output: Target, proof: _Proof, forget: bool) -> _Proof:
     request["forget"] |= forget
     request["by"] = this_process()
     _write_proof(output, proof)
+    if not request["where"]:  # a batch may have come with new ids
+        request["ids"] = [*find_wanted(output, request["ids"], None).ids]
     found = find_traces(output, _asked_in(proof))
+    proof = _write_proof(output, _noted_again(output, proof, found))
     if output.table:
         # events that it has deleted from a table already, where their batches still count them
         of_batch = {batch_id: dict(areas) for batch_id, areas in found.of_batch.items()}
@@ -1091,7 +1230,7 @@ def erase(
     *,
     event_id: str | None = None,  # an id as it was sent, or a new one
     ids: str | None = None,  # a file of ids, one a line
-    where: str | None = None,  # SQL on kept events; columns of enriched lines are text
+    where: str | None = None,  # SQL on kept and dropped events; columns of enriched lines are text
     forget: bool = False,  # take the ids out of the manifest, too
     yes: bool = False,
 ) -> Reply:
@@ -1116,6 +1255,8 @@ def erase(
             killed = [_finish_killed(output, p, forget and p["request"] == request) for p in killed]
             output = _read_again(output)
         wanted = find_wanted(output, asked, where)
+        if where:
+            wanted = replace(wanted, ids=tuple(sorted({*wanted.ids, *_left_nowhere(output, wanted)})))
         found = find_traces(output, wanted)
         proof = _prove(output, request, wanted, found, killed, forget) if yes else _proof_of(wanted, found)
     return _reply(output, proof, forget, killed)

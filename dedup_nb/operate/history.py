@@ -454,6 +454,23 @@ def explain(
 
 
 # %% ../../nbs/07_operate/10_history.ipynb #cf64f2eb
+def _would_abandon(manifest: Manifest, batch_id: str) -> Reply:
+    "What --yes would do, or refuse."
+    manifest.open_claim(batch_id)
+    yielded = manifest.ledger().yielded_to(batch_id)
+    text = (
+        f"Would end the open claim of batch {batch_id}; the next run of the batch removes what its "
+        "attempt wrote. A run that is still at work on it could not commit any more."
+    )
+    if yielded:
+        text += (
+            f" Batches that dropped rows in its favour: {', '.join(yielded)}; those rows would be in no "
+            f"batch until they are run again with --rerun. Rather finish it (--batch-id {batch_id})."
+        )
+    text += f" Do it with --yes{' --force' if yielded else ''}."
+    return Reply(text, {"batch_id": batch_id, "done": False, "yielded": yielded})
+
+
 def abandon(
     batch_id: str,
     config: Config,
@@ -465,12 +482,7 @@ def abandon(
     "End the unfinished claim of a batch; without `yes`, only say so."
     manifest = _open_manifest(config, spark, not yes)
     if not yes:
-        manifest.open_claim(batch_id)
-        return Reply(
-            f"Would end the open claim of batch {batch_id}; the next run of the batch removes what its "
-            "attempt wrote. A run that is still at work on it could not commit any more. Do it with --yes.",
-            {"batch_id": batch_id, "done": False},
-        )
+        return _would_abandon(manifest, batch_id)
     yielded = manifest.abandon(batch_id, force=force)
     before = manifest.ledger().entries[batch_id].committed
     left = "its commit before that stays in force" if before else "the batch is still to do"
@@ -488,6 +500,7 @@ def abandon(
     return Reply(text, {"batch_id": batch_id, "done": True, "yielded": yielded})
 
 
+# %% ../../nbs/07_operate/10_history.ipynb #b34bdaff
 def forget(batch_id: str, config: Config, spark: SparkSession | None = None, *, yes: bool = False) -> Reply:
     "Take a committed batch's pairs out of the manifest; without `yes`, only say what that means."
     manifest = _open_manifest(config, spark, not yes)

@@ -7,11 +7,15 @@ from pyspark.sql import functions as F
 from runs import change_input, committed, config, files, go, write
 
 from dedup_nb import Config, run
+from dedup_nb.base.config import Input
 from dedup_nb.base.errors import ConfigError, DedupError
+from dedup_nb.base.storage import write_text
 from dedup_nb.cli import main
+from dedup_nb.formats.batches import Batch, InputFile
 from dedup_nb.manifest.ledger import ManifestError
-from dedup_nb.operate.backfill import backfill
-from dedup_nb.operate.history import explain, runs
+from dedup_nb.operate.backfill import _only_committed, backfill
+from dedup_nb.operate.erase import erase
+from dedup_nb.operate.history import explain, forget, runs
 from dedup_nb.pipeline.job import RunOptions
 
 
@@ -108,3 +112,43 @@ def test_a_loaded_table_fills_the_manifest_day_by_day_under_the_ids_its_events_c
         ("loaded@2026-11-02", 2, 1),
     ]
     assert backfill(source, spark) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("as_table", [False, True])
+def test_what_has_left_the_manifest_for_an_erasure_does_not_come_back(spark, two, as_table):
+    new = str(two / "new")
+    archive = config(two, output=new, until="1")
+    if as_table:
+        time = F.to_timestamp(F.lit("2026-11-01"))
+        spark.read.parquet(str(two / "in/run=1")).withColumn("etl_tstamp", time).createOrReplaceTempView(
+            "rows"
+        )
+        archive = Config(input="rows", output=new, input_format="table")
+    [first] = backfill(archive, spark)
+    run(config(two, output=new, batch_id="2"), spark, RunOptions(accept_empty_manifest=True))
+    out = Config(output=new)
+    assert [c["batch_id"] for c in explain("a", out, spark).data["claims"]][0] == first["batch_id"]
+    assert backfill(archive, spark) == []
+    erase(out, spark, event_id="a", forget=True, yes=True)
+    assert backfill(archive, spark).troubles == ()
+    forget(first["batch_id"], out, spark, yes=True)
+    [again] = backfill(archive, spark)
+    assert (first["pairs"], again["pairs"]) == (2, 1)
+    assert explain("a", out, spark).data["claims"] == [] != explain("b", out, spark).data["claims"]
+
+
+def test_what_a_run_left_that_was_killed_before_its_first_commit_is_left_out(tmp_path):
+    def taken(file):
+        folder = f"{tmp_path}/events/batch_id=1"
+        return _only_committed(
+            [Batch("1", (InputFile(f"{folder}/{file}", 1),), folder)], Input(f"{tmp_path}/events")
+        )
+
+    words = "Left out, as no run has committed what lies there: 1. Run it again where it came from."
+    assert taken("0123456789ab/part-0.parquet") == taken("day=1/attempt=0123456789ab/part-0") == ([], [words])
+    assert [len(found) for found in taken("part-0.parquet")] == [1, 0]  # of another job
+    for ours in (".staging/batch_id=1/0123456789ab/x", "runs/recipe.json"):
+        write_text(f"{tmp_path}/{ours}", "{}" if ours.startswith(".") else '{"event_id": ["event_id"]}')
+        assert taken("part-0.parquet") == ([], [words])
+        shutil.rmtree(tmp_path / ours.split("/")[0])

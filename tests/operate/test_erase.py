@@ -23,13 +23,14 @@ from runs import (
     write,
 )
 
-from dedup_nb import Config, run
+from dedup_nb import Config, profile, run
 from dedup_nb.base.config import ManifestSettings
 from dedup_nb.base.errors import BusyError, ConfigError
+from dedup_nb.base.spark import LINE
 from dedup_nb.base.storage import read_json, write_text
 from dedup_nb.dynamodb.store import DynamoStore
 from dedup_nb.dynamodb.table import Table
-from dedup_nb.operate.erase import _rewrite_reports, asked_ids, erase
+from dedup_nb.operate.erase import _has_id_in_text, _rewrite_reports, _text_has, asked_ids, erase
 from dedup_nb.operate.history import explain, forget, runs
 from dedup_nb.pipeline.job import existing_manifest, memory_of
 
@@ -193,6 +194,25 @@ def test_another_request_finishes_one_that_was_killed(spark, loaded):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("after", ["_note_request", "_rewrite_reports"])
+def test_a_request_that_was_killed_takes_what_came_since_into_its_proof(spark, loaded, tmp_path, after):
+    killed_erasure(spark, loaded, after, event_id="a")
+    noted = {**proof_of(loaded.output), "at": "2026-01-01T10:00:00+00:00"}
+    write_text(f"{loaded.output}/runs/erasures/000001.json", json.dumps(noted))
+    write(spark, tmp_path / "in", {"3": [("a", "f", 9, 1), ("a", "h", 9, 7), ("d", "f", 9, 8)]})
+    go(spark, tmp_path)
+    done = erase(loaded, spark, event_id="a", yes=True)
+    assert done.data["rows"] == {"events": 3, "dropped": 3, "verdicts": 5} and "3)" in str(done)
+    proof = proof_of(loaded.output)
+    assert proof["batches"].keys() == {"1", "2", "3"} and proof["renamed"]["3"] == 1
+    assert len(proof["ids_sha256"]) == 3 and len(proof["files"]) == len({*proof["files"]})
+    counts = [read_json(f"{loaded.output}/runs/{b}/files.json")["counts"] for b in "123"]
+    assert [c["erased"] for c in counts] == [2, 2, 2]
+    assert [told["counts"] for told in runs(loaded).data] == counts
+    assert go(spark, tmp_path, batch_id="3", rerun=True).batches[0]["reasons"] == {"erased": 2}
+
+
+@pytest.mark.slow
 def test_a_run_that_begins_meanwhile_keeps_its_files(spark, loaded, tmp_path, monkeypatch):
     "The erasure ends before it removes what no list names; the next one goes on."
     write(spark, tmp_path / "in", {"3": [("z", "f", 9, 1)]})
@@ -235,10 +255,68 @@ def test_a_condition_takes_events_and_leaves_others_of_their_id(spark, loaded):
         erase(loaded, spark, where="user_id = 'u'")
 
 
+@pytest.mark.slow
+def test_what_tells_of_dropped_events_goes_with_them_if_no_row_of_their_id_stays(spark, tmp_path):
+    ids = dict(event_id=["a", "a", "b", "b", "c", "c", "d", None], user_id=[*"1112111", "a"])
+    prints = ["f", "g", "f", "g", "f", "f", "f", "f"]
+    parquet(tmp_path / "in/run=1/part.parquet", **ids, event_fingerprint=prints, n=[*range(8)])
+    go(spark, tmp_path, synthetic="delete_all", order_by="n")
+    output, where = tmp_path / "out", dict(where="user_id = '1' and n < 5")
+    hot = {h["event_id"] for h in read_json(f"{output}/runs/1/metrics.json")["hot_ids"]}
+    # all of a goes; of b a dropped row stays; a copy of c goes with the kept one
+    assert hot == {"a", "b", "c"}
+    config = Config(output=str(output))
+    rows = erase(config, spark, **where).data["rows"]
+    assert rows == {"events": 1, "dropped": 4, "bad": 1, "verdicts": 3}
+    killed_erasure(spark, config, "publish", **where)
+    assert erase(config, spark, yes=True, **where).data["rows"] == rows
+    assert sorted(r.event_id for r in committed(spark, output, "1", "verdicts").collect()) == ["b", "b"]
+    assert [h["event_id"] for h in read_json(f"{output}/runs/1/metrics.json")["hot_ids"]] == ["b"]
+    assert ">a<" not in (output / "runs/1/report.html").read_text()
+    assert erase(config, spark, **where).data["rows"] == {}
+
+
+@pytest.mark.slow
+def test_a_profile_in_the_output_loses_the_id_and_its_page(spark, loaded, tmp_path):
+    write(spark, tmp_path / "in", WITH_COPIES)
+    profile(Config(input=str(tmp_path / "in"), output=loaded.output), spark)
+    path, page = Path(loaded.output, "profile.json"), Path(loaded.output, "profile.html")
+    assert "a" in [hot["id"] for hot in read_json(str(path))["hot_ids"]] and page.exists()
+    erase(loaded, spark, event_id="a", yes=True)
+    assert "a" not in [hot["id"] for hot in read_json(str(path))["hot_ids"]] and not page.exists()
+    path.write_text("no JSON")
+    erase(loaded, spark, event_id="b", yes=True)
+    assert path.read_text() == "no JSON"
+
+
 def test_bad_rows_go_by_their_text(spark, loaded, tmp_path):
     (tmp_path / "ids").write_text("8\n\n")
     told = erase(loaded, spark, ids=str(tmp_path / "ids"))
     assert told.data["rows"] == {"bad": 1}
+
+
+# a bad row is JSON, and holds a line, which may be JSON itself; or a line of CSV with a strange delimiter
+TEXTS = {
+    "user/1": [r'{"id": "user\/1"}', '{"id": "user/1"}'],
+    "é1": [r'{"id": "\u00e91"}', '{"id": "É1"}', r'{"id": "\u00C91"}', "7,é1"],
+    'a"b': [r'{"id": "a\"b"}'],
+    r"c:\new": [r'{"id": "c:\\new"}', r"c:\new,7"],
+    "abc123": ["7\x01abc123\x019", "7\tabc123", '{"id": "ABC123"}', r'{"id": 7, "x": "7\tabc123"}'],
+}
+
+
+def test_an_id_is_found_in_a_bad_row_however_json_has_written_it(spark):
+    rows = [json.dumps({"line": line}, ensure_ascii=plain) for lines in TEXTS.values() for line in lines
+            for plain in (False, True)]  # fmt: skip
+    texts = spark.createDataFrame([(text,) for text in rows], f"{LINE} string").coalesce(1)
+    for event_id, lines in TEXTS.items():
+        own = {json.dumps({"line": line}, ensure_ascii=plain) for line in lines for plain in (False, True)}
+        found = {r[LINE] for r in texts.where(_has_id_in_text([event_id])).collect()}
+        assert found == own == {*filter(_text_has([event_id]), rows)}
+    cut = [json.dumps({"line": line}) for line in ('{"tenant":"t1","id":"é","n":', '{"tenant":"t1","id":"ab')]
+    texts = spark.createDataFrame([(text,) for text in cut], f"{LINE} string").coalesce(1)
+    for event_id, number in {"t1/é": 1, "t1/ab": 1, "T1/é": 1, "t2/é": 0, "t1/%": 0, "t1/": 0}.items():
+        assert texts.where(_has_id_in_text([event_id], 2)).count() == number, event_id
 
 
 def assert_looked_without_spark(monkeypatch, config, spark, *ids):
@@ -324,6 +402,15 @@ def test_a_part_of_an_id_may_be_in_the_folder(spark, tmp_path, output_format):
     go(spark, tmp_path, event_id="event_id,day", partition_by="day", **more)
     rows = erased(spark, tmp_path / "out", event_id="a/007")
     assert rows == {"events": 1, "dropped": 1, "verdicts": 1}
+
+
+@pytest.mark.slow
+def test_a_bad_row_is_of_an_id_of_several_columns_if_it_has_all_values(spark, tmp_path):
+    lines = '{"t": "t1", "k": "abc", "n": 1}', '{"t":"t1","k":"abc","n":', '{"t":"t1","k":"abd","n":'
+    write_text(f"{tmp_path}/in/b/rows.json", "\n".join(lines))
+    two = dict(event_id=["t", "k"], synthetic="off", manifest="none", input_format="json")
+    run(Config(input=f"{tmp_path}/in", output=f"{tmp_path}/out", batch_pattern="*", **two), spark)
+    assert erased(spark, tmp_path / "out", event_id="t1/abc") == {"events": 1, "bad": 1}
 
 
 @pytest.mark.slow

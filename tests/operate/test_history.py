@@ -4,11 +4,14 @@ import json
 from functools import partial
 
 import pytest
+from ledgers import RECIPE, Dictionary, begin
 from runs import go, manifest_of, shown
 
 from dedup_nb import Config
+from dedup_nb.base.config import Limits
 from dedup_nb.cli import main
 from dedup_nb.manifest.ledger import ManifestError
+from dedup_nb.manifest.protocol import Manifest
 from dedup_nb.operate.history import abandon, expire, explain, forget
 
 
@@ -93,3 +96,19 @@ def test_what_a_command_would_do_is_said_without_spark_as_with_it(spark, two, mo
     monkeypatch.setattr("dedup_nb.manifest.lake.read_markers", lambda path: None)
     assert [said_by(one) for one in would] == told and len(asked) == len(would)
     assert abandon("3", config, yes=True).data["done"] and len(asked) == len(would) + 1
+
+
+def test_what_a_claim_is_not_ended_for_is_said_before_that(monkeypatch):
+    store = Dictionary()
+    store.exclusive = False
+    manifest = Manifest(store, RECIPE, Limits(), False, print)
+    monkeypatch.setattr("dedup_nb.operate.history._open_manifest", lambda *_: manifest)
+    begin(manifest, "one", token="t1")
+    assert str(abandon("one", Config())).endswith("commit any more. Do it with --yes.")
+    manifest.commit(begin(manifest, "two", token="t2"), {"a"}, {"counts": {}, "dropped_for": {"one": 1}})
+    would = abandon("one", Config())
+    assert "Batches that dropped rows in its favour: two;" in str(would) and would.data["yielded"] == ["two"]
+    assert str(would).endswith("Do it with --yes --force.")
+    with pytest.raises(ManifestError, match="two dropped rows in its favour.*--force"):
+        abandon("one", Config(), yes=True)
+    assert abandon("one", Config(), yes=True, force=True).data["yielded"] == ["two"]
