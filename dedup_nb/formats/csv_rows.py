@@ -220,8 +220,8 @@ def _read_files(
 
 # %% ../../nbs/formats/38_csv_rows.ipynb #cu588610
 _NESTED = (T.ArrayType, T.MapType, T.StructType)
-_DAY = r"^\s*[0-9]{4,}(-[0-9]+){0,2}"
-_MIDNIGHT = r"([ T]00?:00?(:00?([.]0*)?)?)?\s*$"
+_DAY = r"^\s*[+-]?[0-9]{4,}(-[0-9]+){0,2}"
+_MIDNIGHT = r"([ T]00?:00?(:00?([.]0*)?)?\s*(Z|[+-]00:?00)?)?\s*$"
 _LOCAL, _ZONED = _DAY + r"([ T][0-9:.]+)?\s*$", _DAY + r"[ T][0-9:.]+\s*[A-Za-z+-].*$"  # not a clock alone
 
 
@@ -229,11 +229,15 @@ def _is_whole(cell: str, kind: T.DataType) -> str:
     "SQL: does a cast to this type leave nothing of a text out?"
     if isinstance(kind, T.DecimalType):
         finest = T.DecimalType(38, 38 - kind.precision + kind.scale)
-        both = (f"try_cast({cell} as {each.simpleString()})" for each in (kind, finest))
-        return " = ".join(both)
+        as_finest = f"try_cast({cell} as {finest.simpleString()})"
+        is_equal = f"{as_finest} = try_cast({cell} as {kind.simpleString()})"
+        has_more = literal(f"[.][0-9]{{{kind.scale}}}[0-9]*[1-9]")
+        return f"if({cell} rlike '[eE]', {is_equal}, not {cell} rlike {has_more})"
     if isinstance(kind, T.DateType):
         return f"{cell} rlike {literal(_DAY + _MIDNIGHT)}"
-    return f"{cell} rlike {literal(_LOCAL)}" if isinstance(kind, T.TimestampNTZType) else "true"
+    if isinstance(kind, T.TimestampNTZType):
+        return f"{cell} rlike {literal(_LOCAL)}"
+    return "true"
 
 
 def typed_cell(
@@ -242,7 +246,8 @@ def typed_cell(
 ) -> Column:
     """A cell as a value of a type; null for what is none. A time without a zone is one of UTC.
 
-    Nothing is cut off: no digits for a decimal, no clock for a date, no zone for a time without one.
+    Nothing is cut off: no digits for a decimal, no clock for a date, no zone for a time without one. But
+    times have microseconds, and no finer digits.
     """
     cell = quoted(name)
     if not isinstance(kind, T.TimestampType):

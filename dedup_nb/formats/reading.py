@@ -704,7 +704,10 @@ def _is_outdated(footer: Footer) -> bool:
         return False
     told = T.StructType.fromJson(json.loads(footer.told))
     found = {f.name: f.type for f in footer.schema}
-    return [*found] != told.names or not all(_fits(f.dataType, found[f.name]) for f in told)
+    if [*found] != told.names:
+        return True
+    fits = [_fits(field.dataType, found[field.name]) for field in told]
+    return not all(fits)
 
 
 def _has_outdated(footers: Sequence[Footer]) -> bool:

@@ -177,9 +177,13 @@ def merged_columns(
     more: Mapping[str, object],
 ) -> dict[str, object]:
     "Recorded columns and those of another batch, with the fields of both; as noted where those do not fit."
-    was, now = columns_from_json(noted), columns_from_json(more)
-    fitted = {name: _fitted_type(kind, was[name], True) for name, kind in now.items() if name in was}
-    grown = {name: kind for name, kind in fitted.items() if kind != _TEXT}
+    was = columns_from_json(noted)
+    now = columns_from_json(more)
+    grown = {}
+    for name in was.keys() & now.keys():
+        kind = _fitted_type(was[name], now[name], True)
+        if kind != _TEXT:
+            grown[name] = kind
     return {**more, **noted, **columns_as_json(grown)}
 
 

@@ -74,7 +74,8 @@ def _key_rows(
 
 
 # %% ../../nbs/07_operate/30_backfill.ipynb #b3fbb51e
-_OF_ATTEMPT = re.compile("(^|/)(attempt=)?[0-9a-f]{12}/")  # its folder
+# its folder; one of digits alone may be a time
+_OF_ATTEMPT = re.compile("(^|/)(attempt=[0-9a-f]{12}|(?=[0-9]*[a-f])[0-9a-f]{12})/")
 
 
 def _is_of_runs(home: str, found: Sequence[Batch]) -> bool:

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from io import TextIOWrapper
@@ -164,12 +164,14 @@ def _words_and_others(ids: Iterable[str]) -> tuple[list[str], set[str]]:
     odd = {i for i in ids if not re.fullmatch(_WORD, i.lower())}
     spelled = {i.lower() for i in odd}
     plain = {i.lower() for i in ids} - spelled
-    capitals = {i.upper() for i in spelled if i.upper().lower() == i}  # which are other numbers as \uXXXX
+    # capitals are other numbers as \uXXXX
+    capitals = {i.upper() for i in spelled if i.upper().lower() == i}
     for i in odd | spelled | capitals:
         for only_ascii in (False, True):
             in_json = json.dumps(i, ensure_ascii=only_ascii)
             text = _with_single_escapes(in_json[1:-1])
-            spelled |= {text, text.replace("/", "\\/")}
+            in_html = re.sub("[<>&']", lambda found: f"\\u{ord(found[0]):04x}", text)  # as Go and Gson
+            spelled |= {text, text.replace("/", "\\/"), in_html}
     return sorted(plain), spelled
 
 
@@ -183,18 +185,27 @@ def _values_of(event_id: str) -> list[str]:
     return [value.replace("%2F", "/").replace("%25", "%") for value in event_id.split("/")]
 
 
+def _sql_array(values: Iterable[str]) -> str:
+    return f"array({', '.join(values)})"
+
+
+def _spelled(value: str) -> str:
+    "SQL: all ways in which a bad row may write a value."
+    plain, odd = _words_and_others([value])
+    return _sql_array(map(literal, [*plain, *sorted(odd)]))
+
+
 def _has_values_in_text(ids: Iterable[str], number: int) -> str:
     "SQL: does the text of a bad row hold all values of an id, which so many columns make?"
     of_ids = []
     for values in map(_values_of, sorted(ids)):
-        if len(values) == number and not {"", "%"}.intersection(values):  # null, or nothing, is no trace
-            both = map(_words_and_others, ([value] for value in values))
-            spelled = (", ".join(map(literal, [*plain, *sorted(odd)])) for plain, odd in both)
-            of_ids.append(f"array({', '.join(f'array({one})' for one in spelled)})")
+        is_trace = {"", "%"}.isdisjoint(values)  # nothing, and null, are none
+        if is_trace and len(values) == number:
+            of_ids.append(_sql_array(map(_spelled, values)))
     if not of_ids:
         return "false"
     has_one = "array_contains(t.words, x) or (x rlike '[^0-9a-z_-]' and instr(t.text, x) > 0)"
-    has_all = f"exists(array({', '.join(of_ids)}), v -> forall(v, one -> exists(one, x -> {has_one})))"
+    has_all = f"exists({_sql_array(of_ids)}, v -> forall(v, one -> exists(one, x -> {has_one})))"
     return f"exists(array(struct({_WORDS} as words, {_SINGLE} as text)), t -> {has_all})"
 
 
@@ -647,9 +658,10 @@ def _rest_of(output: Target, wanted: Wanted, ids: Collection[str]) -> set[str]:
         renamed = rows.where("new_event_id is not null")
         named.append(renamed.selectExpr("new_event_id as id", "event_id as original"))
     found: set[str] = set()
+    is_asked = _is_among("id", wanted.ids)
+    has_one = [_is_among(name, ids) for name in ("id", "original")]
     for rows in named:
-        rest = rows.where(f"not {_is_among('id', wanted.ids)}")
-        rest = rest.where(f"{_is_among('id', ids)} or {_is_among('original', ids)}")
+        rest = rows.where(f"not {is_asked}").where(" or ".join(has_one))
         for row in rest.distinct().collect():
             found |= {*row}
     return found
@@ -657,19 +669,24 @@ def _rest_of(output: Target, wanted: Wanted, ids: Collection[str]) -> set[str]:
 
 def _left_nowhere(output: Target, wanted: Wanted) -> set[str]:
     "The ids, beside those of kept events, of which a condition leaves no row."
-    paths, ids = output.files("dropped"), []
+    paths = output.files("dropped")
     if not paths:
         return set()
+    ids = []
     with _asking("dropped", wanted):
         for rows in _ask(output, "dropped", paths, wanted):
             event_id = F.expr(_id_of(output, rows)).alias("id")
             ids.append(rows.select(event_id, "_dd_goes"))
-        by_id = reduce(DataFrame.unionAll, ids).groupBy("id").agg(F.expr("bool_and(_dd_goes) as all_go"))
-        new = by_id.where(f"all_go and id is not null and not {_is_among('id', wanted.ids)}")
+        all_go = F.expr("bool_and(_dd_goes) as all_go")
+        by_id = reduce(DataFrame.unionAll, ids).groupBy("id").agg(all_go)
+        going = by_id.where("all_go and id is not null")
+        new = going.where(f"not {_is_among('id', wanted.ids)}")
         found = {row.id for row in new.limit(_MOST + 1).collect()}
     if len(found) > _MOST:
         raise _too_many()
-    return found - _rest_of(output, wanted, found) if found else found
+    if not found:
+        return found
+    return found - _rest_of(output, wanted, found)
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #624f94c1
@@ -1015,16 +1032,18 @@ def _note_request(output: Target, request: str, wanted: Wanted, found: Traces, f
 # %% ../../nbs/07_operate/20_erase.ipynb #f3c538dc
 def _remove_from_profile(output: Target, ids: Iterable[str]) -> None:
     "Take ids out of a profile that lies in the output. Its page shows them: it goes, and may be made again."
-    path, numbers = f"{output.path}/profile.json", None
-    with suppress(InputError):  # no JSON: it is somebody else's
-        numbers = read_json(path)
-    before = numbers.get("hot_ids") if isinstance(numbers, dict) else None
-    if numbers and isinstance(before, list):
-        gone = {*ids}
-        left = [hot for hot in before if not (isinstance(hot, dict) and hot.get("id") in gone)]
-        if left != before:
-            remove_file(f"{output.path}/profile.html")
-            write_text(path, json.dumps({**numbers, "hot_ids": left}, indent=1))
+    path = f"{output.path}/profile.json"
+    gone = {*ids}
+    try:
+        numbers = read_json(path) or {}
+        before = numbers["hot_ids"]
+        left = [hot for hot in before if hot["id"] not in gone]
+    except (InputError, LookupError, TypeError):  # there is none, or it is somebody else's
+        return
+    if left != before:
+        remove_file(f"{output.path}/profile.html")
+        numbers["hot_ids"] = left
+        write_text(path, json.dumps(numbers, indent=1))
 
 
 def _delete_in_table(output: Target, found: Traces, wanted: Wanted) -> None:
@@ -1065,28 +1084,34 @@ def _carry_out(output: Target, proof: _Proof, found: Traces) -> _Proof:
 # %% ../../nbs/07_operate/20_erase.ipynb #2aab0910
 def _noted_again(output: Target, proof: _Proof, found: Traces) -> _Proof:
     "The proof of a request that was killed, with what batches have that came, or were run again, since."
-    request, wanted = proof[_OPEN], _asked_in(proof)
+    request = proof[_OPEN]
+    wanted = _asked_in(proof)
     now = _proof_of(wanted, found)
-    batches, renamed, states = {**proof["batches"]}, {**proof["renamed"]}, {**request["batches"]}
-    for batch_id in {*batches, *now["batches"]}.intersection(output.records):
+    batches = dict(proof["batches"])
+    renamed = dict(proof["renamed"])
+    states = dict(request["batches"])
+    seen = {*batches, *now["batches"]}
+    for batch_id in seen.intersection(output.records):
         state = _state_of(output.records[batch_id])
-        if state[:1] != states.get(batch_id, [])[:1]:  # another attempt: nothing of it is gone yet
+        attempt = states.get(batch_id, [])[:1]
+        if state[:1] != attempt:  # another one: nothing of it is gone yet
             batches[batch_id] = now["batches"].get(batch_id, {})
             renamed[batch_id] = now["renamed"].get(batch_id, 0)
             states[batch_id] = state
-    rows = replace(found, of_batch=batches).by_area
-    made = _made_ids(output, wanted) if wanted.where else set()
-    return {
-        **proof,
+    made = proof["made_sha256"]
+    if wanted.where:
+        made = {*made, *map(sha256_of, _made_ids(output, wanted))}
+    changed = {
         "at": utc(int(time.time())),  # all that is there now has been looked through
-        "made_sha256": sorted({*proof["made_sha256"], *map(sha256_of, made)}),
+        "made_sha256": sorted(made),
         "ids_sha256": now["ids_sha256"],
-        "rows": rows,
+        "rows": replace(found, of_batch=batches).by_area,
         "batches": dict(sorted(batches.items())),
         "renamed": {b: n for b, n in sorted(renamed.items()) if n},
         "files": sorted({*proof["files"], *now["files"]}),
         _OPEN: {**request, "batches": states},
     }
+    return {**proof, **changed}
 
 
 def _finish_killed(output: Target, proof: _Proof, forget: bool) -> _Proof:
@@ -1100,11 +1125,12 @@ def _finish_killed(output: Target, proof: _Proof, forget: bool) -> _Proof:
         request["ids"] = [*find_wanted(output, request["ids"], None).ids]
     found = find_traces(output, _asked_in(proof))
     proof = _write_proof(output, _noted_again(output, proof, found))
+    states = proof[_OPEN]["batches"]
     if output.table:
         # events that it has deleted from a table already, where their batches still count them
         of_batch = {batch_id: dict(areas) for batch_id, areas in found.of_batch.items()}
         for batch_id, areas in proof["batches"].items():
-            is_as_it_was = _state_of(output.records.get(batch_id)) == request["batches"][batch_id]
+            is_as_it_was = _state_of(output.records.get(batch_id)) == states[batch_id]
             if is_as_it_was and "events" in areas:
                 of_batch.setdefault(batch_id, {})["events"] = areas["events"]
         found = replace(found, of_batch=of_batch)

@@ -149,6 +149,19 @@ def test_an_erasure_that_was_killed_is_finished_though_the_table_has_lost_its_ev
     assert "until_done" not in read_json(f"{shop}/out/{done.data['proof']}")
 
 
+@pytest.mark.slow
+def test_a_killed_erasure_takes_the_events_of_a_batch_that_came_since(spark, shop):
+    go(spark, shop, output_table=TABLE)
+    config = Config(output=str(shop / "out"))
+    killed_erasure(spark, config, "_note_request", event_id="a")
+    write(spark, shop / "in", {"3": [("a", "k", 9, 7)]})
+    go(spark, shop, output_table=TABLE)
+    erase(config, spark, event_id="a", yes=True)
+    left = [row.event_id for row in spark.table(TABLE).select("event_id").collect()]
+    assert sorted(left) == ["b", "c"]
+    assert record(shop / "out", "3")["counts"]["erased"] == 1
+
+
 ICEBERG = """
 import json, sys
 from dedup_nb import Config, get_spark, run
