@@ -788,8 +788,10 @@ def _own_columns(footer: Footer, elsewhere: Collection[str], as_noted: bool) -> 
     "The columns of a file; as Spark noted them where Arrow sees less in a type, such as a variant."
     kinds = types_of(spark_columns(footer.schema, elsewhere))
     if as_noted and footer.told:
-        for field in T.StructType.fromJson(json.loads(footer.told)):
-            if field.name in kinds and _fits(field.dataType, footer.schema.field(field.name).type):
+        noted = T.StructType.fromJson(json.loads(footer.told))
+        for field in (field for field in noted if field.name in kinds):
+            found = footer.schema.field(field.name)
+            if _fits(field.dataType, found.type):
                 kinds[field.name] = field.dataType
     return struct_of(kinds)
 

@@ -139,10 +139,12 @@ class _Asked:
 
 def _time_of(mine: Entry | None, asked: _Asked) -> int | None:
     "The time of a batch: that of its first claim, unless a person may correct it."
-    may_change = asked.time_is_given and not (mine and mine.committed)
-    if mine and mine.state != "forgotten" and not may_change and (mine.committed or mine.etl is not None):
+    if mine is None or mine.state == "forgotten":
+        return asked.etl
+    if mine.committed:
         return mine.etl
-    return asked.etl
+    is_open = mine.etl is None or asked.time_is_given
+    return asked.etl if is_open else mine.etl
 
 
 # %% ../../nbs/03_manifest/20_protocol.ipynb #aff91272
