@@ -9,7 +9,6 @@ __all__ = ["Filled", "backfill"]
 import json
 import logging
 import os
-import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -74,15 +73,9 @@ def _key_rows(
 
 
 # %% ../../nbs/07_operate/30_backfill.ipynb #b3fbb51e
-# its folder; one of digits alone may be a time
-_OF_ATTEMPT = re.compile("(^|/)(attempt=[0-9a-f]{12}|(?=[0-9]*[a-f])[0-9a-f]{12})/")
-
-
-def _is_of_runs(home: str, found: Sequence[Batch]) -> bool:
+def _is_of_runs(home: str) -> bool:
     "Has a run been at work here, be it one that was killed before its first commit?"
-    if noted_output(home) or names_in(f"{home}/.staging"):
-        return True
-    return any(_OF_ATTEMPT.search(path) for batch in found for path in batch.by_path())
+    return bool(noted_output(home) or names_in(f"{home}/.staging"))
 
 
 def _only_committed(found: Sequence[Batch], source: Input) -> tuple[list[Batch], list[str]]:
@@ -101,7 +94,7 @@ def _only_committed(found: Sequence[Batch], source: Input) -> tuple[list[Batch],
         files = tuple(f for path, f in batch.by_path().items() if path in listed)
         if files:
             committed.append(replace(batch, files=files))
-    if len(left) == len(found) and not _is_of_runs(home, found):  # another job wrote them
+    if len(left) == len(found) and not _is_of_runs(home):  # another job wrote them
         return list(found), []
     it, they = ("it", "it") if len(left) == 1 else ("them", "they")
     again = f"Run {it} again where {they} came from."

@@ -31,11 +31,6 @@ def output(tmp_path):
     return str(tmp_path)
 
 
-def test_the_record_of_a_batch_is_no_proof(output):
-    write_text(f"{output}/runs/erasures/metrics.json", "{}")
-    assert [proof["by"] for proof in erasures(output)] == ["id", "where"]
-
-
 def test_a_proof_is_about_its_batches_and_their_late_files(spark, output):
     assert [proof["by"] for proof in erasures(output)] == ["id", "where"]
     assert (
