@@ -394,7 +394,7 @@ def test_no_run_forgets_the_columns_that_another_one_notes_meanwhile(tmp_path):
         publish(str(tmp_path), {"batch_id": "1", "entries": [], "loader": note})
     noted = columns_from_json(json.loads((tmp_path / "runs/wide_columns.json").read_text()))
     assert {name: kind.simpleString() for name, kind in noted.items()} == {
-        "old": "struct<n:bigint,at:double,m:string>",
+        "old": "struct<n:bigint,m:string,at:double>",
         "new": "string",
         "newer": "struct<x:bigint>",
     }
