@@ -88,6 +88,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                          'dedup_nb.base.canonical.id_text': ('base/canonical.html#id_text', 'dedup_nb/base/canonical.py'),
                                          'dedup_nb.base.canonical.is_one_value': ( 'base/canonical.html#is_one_value',
                                                                                    'dedup_nb/base/canonical.py'),
+                                         'dedup_nb.base.canonical.may_be_time': ( 'base/canonical.html#may_be_time',
+                                                                                  'dedup_nb/base/canonical.py'),
                                          'dedup_nb.base.canonical.micros_of': ( 'base/canonical.html#micros_of',
                                                                                 'dedup_nb/base/canonical.py'),
                                          'dedup_nb.base.canonical.order_of': ('base/canonical.html#order_of', 'dedup_nb/base/canonical.py'),

@@ -15,6 +15,7 @@ __all__ = [
     "quickly_parsed",
     "is_one_value",
     "parsed_members",
+    "may_be_time",
     "micros_of",
     "canonical_form",
     "canonical_row",
@@ -295,6 +296,14 @@ def _plain(x: str, kind: T.StringType) -> str:
     return x if kind.isUTF8BinaryCollation() else f"collate({x}, 'UTF8_BINARY')"
 
 
+_TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
+
+
+def may_be_time(kind: T.DataType) -> bool:
+    "May values of this type be times that `micros_of` reads?"
+    return isinstance(kind, (*_TIMES, T.StringType, T.VariantType))
+
+
 def micros_of(value: Value) -> str:  # SQL for bigint
     "SQL for a time as microseconds since 1970, UTC unless it says otherwise; null: no time, or too far."
     x, kind = value.sql, value.kind
@@ -328,7 +337,6 @@ def _time_form(value: Value) -> str:
     return f"coalesce(string({micros_of(value)}), string({value.sql}))"
 
 
-_TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _FORMS: list[tuple[Any, Callable[[Any], str]]] = [  # for the types of a `Value`: its form
     (T.StringType, lambda value: _string_form(value.sql, value.kind)),
     (T.FloatType, lambda value: _double_text(f"double({value.sql})")),

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ..base.arrow import Footer
-from ..base.canonical import as_text, canonical_form, find_field, micros_of
+from ..base.canonical import as_text, canonical_form, find_field, may_be_time, micros_of
 from ..base.config import Recipe, is_on_databricks
 from ..base.spark import ORIGINAL
 from dedup_nb.formats.arrow_tasks import (
@@ -159,14 +159,11 @@ def look_at(
 
 
 # %% ../../nbs/01_distribution/10_copies.ipynb #5b767256
-_TIMELIKE = (T.TimestampType, T.TimestampNTZType, T.DateType, T.StringType, T.VariantType)
-
-
 def _order_time(schema: T.StructType, keys: Keys) -> str | None:
     "The first order column that may hold a time: a number orders copies too, but dates none."
     for name, _ in keys.order:
         found = find_field(schema, name)
-        if found and isinstance(found.kind, _TIMELIKE):
+        if found and may_be_time(found.kind):
             return name
     return None
 

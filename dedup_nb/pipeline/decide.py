@@ -46,7 +46,7 @@ from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ..base.canonical import as_text, field_at, micros_of, values_of
+from ..base.canonical import as_text, field_at, may_be_time, micros_of, values_of
 from ..base.errors import OF_ALL_COPIES, AlarmError, counted, grouped, share
 from ..base.spark import LINE, PLACE, PLAIN_JSON, held, place_in_files
 from ..formats.batches import Batch, spelled_time
@@ -92,12 +92,11 @@ def time_of_batch(
 
 
 _TIMES = (T.TimestampType, T.TimestampNTZType)
-_TIMELIKE = (*_TIMES, T.DateType, T.StringType)
 
 
 def _time_columns(schema: T.StructType, keys: Keys) -> list[str]:
     "The order columns that may hold a time."
-    return [name for name, _ in keys.order if isinstance(field_at(schema, name).kind, _TIMELIKE)]
+    return [name for name, _ in keys.order if may_be_time(field_at(schema, name).kind)]
 
 
 def _is_time(schema: T.StructType, name: str) -> bool:

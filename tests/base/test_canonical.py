@@ -5,9 +5,10 @@ from functools import reduce
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from spread import configured
 
-from dedup_nb.base.canonical import canonical_row, field_at, micros_of
+from dedup_nb.base.canonical import Value, canonical_row, field_at, may_be_time, micros_of
 
 MICROS = {  # SQL -> seconds since 1970, None: no time
     "timestamp'2026-11-20 10:00:00Z'": 1795168800,
@@ -36,6 +37,14 @@ def test_times_of_any_type_are_the_same_instant_in_any_zone(spark):
     assert {sql: found[name] for name, sql in names.items()} == {
         sql: seconds and seconds * 10**6 for sql, seconds in MICROS.items()
     }
+
+
+def test_the_types_that_may_be_times_are_those_of_which_one_is_read():
+    times = [T.TimestampType(), T.TimestampNTZType(), T.DateType(), T.StringType(), T.VariantType()]
+    others = [T.LongType(), T.DoubleType(), T.DecimalType(9, 2), T.BinaryType(), T.ArrayType(T.DateType())]
+    for kind in (*times, *others):
+        is_read = "null as bigint" not in micros_of(Value("x", kind))
+        assert may_be_time(kind) == is_read == (kind in times)
 
 
 SAME = {
