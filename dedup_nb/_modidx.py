@@ -3163,7 +3163,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                            'dedup_nb/rules/natural.py')},
             'dedup_nb.rules.synthetic': { 'dedup_nb.rules.synthetic._add_ids': ( '02_rules/synthetic.html#_add_ids',
                                                                                  'dedup_nb/rules/synthetic.py'),
-                                          'dedup_nb.rules.synthetic._mark_heads': ( '02_rules/synthetic.html#_mark_heads',
+                                          'dedup_nb.rules.synthetic._mark_pairs': ( '02_rules/synthetic.html#_mark_pairs',
                                                                                     'dedup_nb/rules/synthetic.py'),
                                           'dedup_nb.rules.synthetic.fate_of_later': ( '02_rules/synthetic.html#fate_of_later',
                                                                                       'dedup_nb/rules/synthetic.py'),

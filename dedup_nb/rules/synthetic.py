@@ -14,13 +14,13 @@ from .keys import as_in_the_row, new_event_id
 
 
 # %% ../../nbs/02_rules/40_synthetic.ipynb #c7ac8abe
-def _mark_heads(
+def _mark_pairs(
     pairs: DataFrame,
     taken: DataFrame | None,  # `event_id`
 ) -> DataFrame:
-    "Add `is_head` (the first of several pairs of an id) and `is_later` (another event has the id)."
+    "Add `is_first_of_several` (pairs of an id), and `is_later` (another event has the id)."
     place, same_id = F.struct("first", "ordinal"), Window.partitionBy("_dd_id")
-    # a pair of another batch goes: it is no head
+    # a pair of another batch goes: it is not the first
     head = F.min(F.when(F.col("seen_in_batch").isNull(), place)).over(same_id)
     number = F.count(F.lit(1)).over(same_id)
     among = pairs.withColumns({"_first": place.eqNullSafe(head), "_pairs": number})
@@ -32,7 +32,7 @@ def _mark_heads(
     known = among.withColumn("_known", F.expr("id_seen_in_batch is not null or coalesce(_taken, false)"))
     return known.selectExpr(
         *pairs.columns,
-        "_pairs > 1 and not _known and _first as is_head",
+        "_pairs > 1 and not _known and _first as is_first_of_several",
         "_known or (_pairs > 1 and not _first) as is_later",
     )
 
@@ -50,7 +50,7 @@ _REASON = """case when seen_in_batch is not null then 'natural_cross_batch'
                   when action is not null and id_seen_in_batch is null then 'synthetic'
                   when action is not null then 'synthetic_cross_batch'
                   when copies > 1 then 'natural'
-                  when is_head then 'synthetic' end"""
+                  when is_first_of_several then 'synthetic' end"""
 
 
 def fate_of_later(strategy: str) -> Fate:
@@ -73,9 +73,9 @@ def synthetic(
         pairs = pairs.withColumns({"name": F.col("_dd_fp"), "ordinal": F.expr("0L")})
     on_head, on_later = (f"'{verdict}'" if verdict else "null" for verdict in _ACTIONS[strategy])
     action = f"""case when seen_in_batch is not null then 'drop'
-                      when is_head then {on_head} when is_later then {on_later} end"""
+                      when is_first_of_several then {on_head} when is_later then {on_later} end"""
     verdict = "coalesce(action, if(reason is null, null, 'keep_first'))"
-    decided = _mark_heads(pairs, taken).withColumn("action", F.expr(action))
+    decided = _mark_pairs(pairs, taken).withColumn("action", F.expr(action))
     decided = decided.withColumn("reason", F.expr(_REASON)).withColumn("verdict", F.expr(verdict))
     return _add_ids(decided, batch_id)
 

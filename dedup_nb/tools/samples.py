@@ -642,7 +642,7 @@ _IN_ORDER = "order by etl_tstamp = '', etl_tstamp, collector_tstamp, line_number
 _TIED = f"{_OF_ID}, etl_tstamp, collector_tstamp"
 # bad lines stand apart: they are no events
 _STANDING = formulas(f"""
-is_head    = row_number() over ({_OF_ID} {_IN_ORDER}) = 1
+starts_id  = row_number() over ({_OF_ID} {_IN_ORDER}) = 1
 is_first   = row_number() over ({_OF_ID}, pair {_IN_ORDER}) = 1
 tied       = count(1) over ({_TIED})
 tied_first = min(line_number) over ({_TIED})
@@ -654,7 +654,7 @@ _FATES = {  # the first condition that holds says fate/reason
     "pair_since < batch_id": "dropped/natural_cross_batch",
     "not is_first": "dropped/natural",
     "id_since < batch_id": "renamed/synthetic_cross_batch",
-    "not is_head": "renamed/synthetic",
+    "not starts_id": "renamed/synthetic",
     "true": "kept/",
 }
 
