@@ -1136,6 +1136,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                     'dedup_nb/formats/blocks.py'),
                                          'dedup_nb.formats.blocks._is_renamed': ( 'formats/blocks.html#_is_renamed',
                                                                                   'dedup_nb/formats/blocks.py'),
+                                         'dedup_nb.formats.blocks._is_text': ('formats/blocks.html#_is_text', 'dedup_nb/formats/blocks.py'),
                                          'dedup_nb.formats.blocks._is_utf8': ('formats/blocks.html#_is_utf8', 'dedup_nb/formats/blocks.py'),
                                          'dedup_nb.formats.blocks._judge_by_arrow': ( 'formats/blocks.html#_judge_by_arrow',
                                                                                       'dedup_nb/formats/blocks.py'),

@@ -357,13 +357,20 @@ def _odd_lines(block: bytes, ends: np.ndarray) -> np.ndarray:  # of bool
         tabs = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\t"))
         odd |= np.diff(np.searchsorted(tabs, ends), prepend=0) != len(NAMES) - 1
     if not block.isascii() and not _is_utf8(block):
-        odd |= [not _is_utf8(line) for line in block[:-1].split(b"\n")]
+        odd |= [not _is_text(line) for line in block[:-1].split(b"\n")]
     return odd
 
 
-def _is_utf8(text: bytes) -> bool:
+def _is_utf8(block: bytes) -> bool:
     with suppress(pa.ArrowInvalid):
-        pa.array([text], pa.binary()).cast(pa.string())  # in far less time than Python
+        pa.array([block], pa.binary()).cast(pa.string())  # in far less time than Python
+        return True
+    return False
+
+
+def _is_text(line: bytes) -> bool:
+    with suppress(UnicodeDecodeError):
+        line.decode()  # for a short one Arrow takes longer
         return True
     return False
 
