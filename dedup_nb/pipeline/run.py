@@ -8,7 +8,7 @@ __all__ = ["process", "run"]
 # %% ../../nbs/06_pipeline/70_run.ipynb #a9fd295e
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,8 +20,10 @@ from pyspark.sql import functions as F
 from ..base.config import Config, ManifestSettings
 from dedup_nb.base.errors import (
     NO_BAR,
+    AlarmError,
     ConfigError,
     DedupError,
+    InputError,
     counted,
     first_line,
     grouped,
@@ -45,7 +47,7 @@ from dedup_nb.base.storage import (
 from ..formats.batches import Batch, Found, is_asked_for
 from ..formats.detect import is_empty
 from ..formats.reading import Source, explain_read_error, read_batch
-from ..manifest.ledger import FencedError, Ledger, ManifestError, who
+from ..manifest.ledger import FencedError, Ledger, ManifestError, committed_already, who
 from dedup_nb.pipeline.carry import (
     ArrowPlan,
     Carrier,
@@ -210,6 +212,10 @@ def _write_batch(job: Job, b: DecidedBatch) -> Written:
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #f1bb66b2
+class _CommittedMeanwhile(ManifestError):
+    "Another run was at the same batch, and quicker than this one's claim."
+
+
 def _find_other_commit(job: Job, attempt: Attempt) -> DedupError | None:
     "Another run's commit of this batch since this one claimed it: it has removed what this one staged."
     if not job.applies:
@@ -221,6 +227,8 @@ def _find_other_commit(job: Job, attempt: Attempt) -> DedupError | None:
     is_own = lambda m: m.info["token"] == attempt.token
     claims = [m.seq for m in own if m.kind == "claim" and is_own(m)]
     commits = [m for m in own if m.kind == "commit" and not is_own(m)]
+    if not claims and commits and not job.limits.rerun:
+        return _CommittedMeanwhile(str(committed_already(attempt.batch_id, commits[-1].info)))
     if not claims or not commits or commits[-1].seq < claims[-1]:
         return None
     return FencedError(
@@ -450,19 +458,38 @@ def _check_streams(job: Job) -> None:
         )
 
 
+def _words_of_stop(batches: Sequence[str], failed: str) -> str:
+    "How far a run came whose batches are not all as they should be."
+    at = batches.index(failed)
+    done = f"{at} of {counted(len(batches), 'batch', 'batches')} done"
+    return f"batch {failed} stops the run, {done}. To go on without it: --skip-batches {failed}"
+
+
 def _process_all(job: Job, todo: _Todo) -> Summary:
     "One batch after the other; what is to be said of the others comes first."
-    note = check_output(job.output, made_with(job.places, job.recipe), job.places.memory)
+    check = partial(check_output, job.output, made_with(job.places, job.recipe), job.places.memory)
+    job = replace(job, note=check())
     steps = len(todo.batches) * len(stages_of(job))
     bar = progress_bar(steps) if steps and not job.stream else NO_BAR
-    job, done = replace(job, note=note, bar=bar), []
+    job, done = replace(job, bar=bar), list[dict[str, Any]]()
     notes = [*todo.notes, job.hint] if job.hint else todo.notes
     try:
         for line in (*notes, *todo.troubles):
             _LOG.log(logging.DEBUG if job.stream else logging.INFO, line)
         for batch in todo.batches:
-            done.append(process(job, batch))
-            job = replace(job, note=None)
+            try:
+                done.append(process(job, batch))
+                job = replace(job, note=None)
+            except _CommittedMeanwhile:
+                if job.stream or job.limits.batch_id:
+                    raise
+                notes.append(f"batch {batch.batch_id}: another run has committed it meanwhile")
+                _LOG.info(notes[-1])
+                job = replace(job, note=check())
+            except (InputError, AlarmError):
+                if len(todo.batches) > 1:
+                    _LOG.info(_words_of_stop([b.batch_id for b in todo.batches], batch.batch_id))
+                raise
         return Summary(done, job.output, notes, todo.troubles)
     finally:
         bar.close()

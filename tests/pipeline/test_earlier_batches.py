@@ -24,12 +24,13 @@ from runs import (
 )
 
 from dedup_nb import run
-from dedup_nb.base.errors import ConfigError, DedupError
+from dedup_nb.base.errors import AlarmError, ConfigError, DedupError
 from dedup_nb.manifest.lake import LakeStore
 from dedup_nb.manifest.ledger import FencedError, ManifestError
 from dedup_nb.manifest.protocol import Manifest
 from dedup_nb.operate.history import expire, forget
-from dedup_nb.pipeline import commit
+from dedup_nb.pipeline import commit, decide
+from dedup_nb.pipeline import run as pipeline
 
 # --- any cut gives the same events ---
 
@@ -58,6 +59,39 @@ def test_any_cut_along_the_order_keeps_the_same_events_with_the_same_ids(spark, 
         frames = [committed(spark, tmp_path / name / "out", m["batch_id"]) for m in summary.batches]
         found.append(Counter((r.event_id, r.n, r.original_event_id) for f in frames for r in f.collect()))
     assert found[0] == found[1] and found[0].total() == 7
+
+
+# --- another run is at the same batches ---
+
+
+@pytest.mark.parametrize("place", [(pipeline, "look_back"), (decide, "_stage_keys")], ids=["claim", "scan"])
+def test_a_batch_that_another_run_commits_meanwhile_is_done(spark, tmp_path, monkeypatch, place):
+    "Before the claim, or so that the files that were staged go while they are read."
+    write(spark, tmp_path / "in", TWO)
+    module, name = place
+    real = getattr(module, name)
+
+    def with_another_run(*args):
+        monkeypatch.setattr(module, name, real)
+        found = real(*args) if name == "_stage_keys" else None
+        go(spark, tmp_path, batch_id="1")
+        return found or real(*args)
+
+    monkeypatch.setattr(module, name, with_another_run)
+    summary = go(spark, tmp_path)
+    assert [m["batch_id"] for m in summary.batches] == ["2"]
+    assert "batch 1: another run has committed it meanwhile" in summary.notes
+    assert stayed(spark, tmp_path) == STAYED
+    assert states_in(spark, tmp_path) == {"1": "committed", "2": "committed"}
+    assert not any(p.is_file() for p in (tmp_path / "out/.staging").rglob("*"))
+
+
+def test_a_batch_that_stops_the_run_is_named_with_the_way_on(spark, tmp_path, capsys):
+    write(spark, tmp_path / "in", TWO)
+    with pytest.raises(AlarmError):
+        go(spark, tmp_path, max_duplicate_share=0.01)
+    words = "batch 2 stops the run, 1 of 2 batches done. To go on without it: --skip-batches 2"
+    assert words in capsys.readouterr().out
 
 
 # --- reruns ---

@@ -71,6 +71,17 @@ def test_two_processes_on_a_fresh_output_both_end_well(spark, tmp_path):
     assert sum(len(shown(spark, tmp_path / "out", b)) for b in "12") == 1
 
 
+def test_two_processes_on_the_same_batches_both_end_well(spark, tmp_path):
+    "What one has committed the other passes by."
+    write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1)], "2": [("a", "f", 1, 2), ("a", "g", 2, 3)]})
+    with started_runs(tmp_path, *[("none", "wait_minutes=2")] * 2) as both:
+        results = list(map(ended, both))
+    assert [code for code, _ in results] == [0, 0], results
+    assert "another run has committed it meanwhile" in "".join(said for _, said in results)
+    assert [shown(spark, tmp_path / "out", b) for b in "12"] == [[("a", 1)], [("new of a", 3)]]
+    assert states_in(spark, tmp_path) == {"1": "committed", "2": "committed"}
+
+
 def test_two_processes_on_batches_with_shared_ids_keep_each_pair_once(spark, tmp_path):
     shared = [("a", "f", 1, 1), ("b", "f", 1, 2), ("c", "f", 1, 3)]
     batches = {"1": [*shared, ("d", "f", 1, 4)], "2": [*shared, ("d", "g", 1, 5)]}
