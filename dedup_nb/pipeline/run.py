@@ -447,17 +447,6 @@ def _is_little(found: Found, memory: ManifestSettings, output: str) -> bool:
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #929f3de2
-def _check_streams(job: Job) -> None:
-    "Raise `ConfigError` for a micro-batch: its stream alone has its rows, and would pass it by."
-    batch_id = job.limits.batch_id
-    stream = read_json(f"{job.output}/runs/stream.json")
-    name = stream.get("name") if stream else None
-    if not job.stream and name and batch_id and re.fullmatch(f"{re.escape(name)}-[0-9]{{9}}", batch_id):
-        raise ConfigError(
-            f"Batch {batch_id} is of the stream {name}, which alone knows its rows: start the stream again."
-        )
-
-
 def _words_of_stop(batches: Sequence[str], failed: str) -> str:
     "How far a run came whose batches are not all as they should be."
     at = batches.index(failed)
@@ -497,6 +486,18 @@ def _process_all(job: Job, todo: _Todo) -> Summary:
         if job.stream is None:  # it draws when it ends
             with suppress(Exception):  # people want pages, and no commit depends on them
                 draw_pages(job.output, [m["batch_id"] for m in done])
+
+
+# %% ../../nbs/06_pipeline/70_run.ipynb #9f802b4a
+def _check_streams(job: Job) -> None:
+    "Raise `ConfigError` for a micro-batch: its stream alone has its rows, and would pass it by."
+    batch_id = job.limits.batch_id
+    stream = read_json(f"{job.output}/runs/stream.json")
+    name = stream.get("name") if stream else None
+    if not job.stream and name and batch_id and re.fullmatch(f"{re.escape(name)}-[0-9]{{9}}", batch_id):
+        raise ConfigError(
+            f"Batch {batch_id} is of the stream {name}, which alone knows its rows: start the stream again."
+        )
 
 
 @s3_in_words()
