@@ -9,7 +9,7 @@ __all__ = ["Source", "columns_of", "wrong_line", "check_no_array", "explain_read
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,6 +48,7 @@ from dedup_nb.base.errors import (
     counted,
     first_line,
     require_columns,
+    some_of,
 )
 from ..base.spark import JSON, LINE, PLAIN_JSON, literal, merge_columns, quoted, read_ddl, reading
 from ..base.storage import escaped, filesystem
@@ -938,7 +939,7 @@ def _few_rows(asked: _Request) -> pd.DataFrame:
         return first_csv_rows(file, place.delimiter, _FEW).to_pandas()
     asked = replace(asked, batch=replace(batch, files=tuple(one)))
     if place.format == "json":
-        rows = reading(asked.spark).json(_paths(one))
+        rows = reading(asked.spark).json(_paths(one), mode="DROPMALFORMED")
     elif place.format == "parquet":
         footers = read_footers(f.path for f in one)
         if needs_arrow(footers):
@@ -951,17 +952,41 @@ def _few_rows(asked: _Request) -> pd.DataFrame:
     return rows.select(*map(_shortened, plain)).limit(_FEW).toPandas()
 
 
+# %% ../../nbs/formats/40_reading.ipynb #29c1393e
+def _likely_of(asked: _Request) -> tuple[dict[str, str], str]:
+    "The settings that are likely meant, and a sentence on what rows with one id are then."
+    recipe, rows = asked.recipe, _few_rows(asked)
+    given = set(recipe.given)
+    is_said = {"fingerprint_columns", "missing_fingerprint"} & given or recipe.event_fingerprint in rows
+    if is_said:
+        given.add("fingerprint_columns")
+    likely = {name: column for name, column in likely_columns(rows).items() if name not in given}
+    event_id, differing = likely.get("event_id"), likely.get("fingerprint_columns")
+    if is_said:
+        return likely, ""
+    if differing:
+        names = some_of(differing.split(","))
+        return likely, (
+            f" Rows with one {event_id} differ in {names}: so they are other events; "
+            "without fingerprint_columns they are copies."
+        )
+    return likely, (
+        f" Rows with one {event_id} are copies then. If dedup profile shows other events among them, name "
+        "the columns that differ with --fingerprint-columns."
+    )
+
+
 def _with_likely_columns(wrong: MissingColumnError, asked: _Request) -> MissingColumnError:
     "The error, with the columns that are likely meant if nobody named an id."
-    likely: dict[str, str] = {}
+    likely: Mapping[str, str] = {}
+    words = ""
     if "event_id" not in asked.recipe.given and not asked.place.schema:
         with suppress(Exception):  # without a hint it is an error all the same
-            likely = likely_columns(_few_rows(asked))
-        likely = {name: column for name, column in likely.items() if name not in asked.recipe.given}
+            likely, words = _likely_of(asked)
     if "event_id" not in likely:
         return wrong
     told = ", ".join(f"{setting}={column}" for setting, column in likely.items())
-    found = MissingColumnError(f"{wrong} Likely: {told}.")
+    found = MissingColumnError(f"{wrong} Likely: {told}.{words}")
     found.likely = likely
     return found
 
