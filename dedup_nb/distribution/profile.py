@@ -22,7 +22,14 @@ from ..base.canonical import field_at
 from ..base.config import Config, Recipe, check_given, limits_of, needs_delta, places_of, recipe_of
 from ..base.errors import ConfigError, DedupError, counted, grouped, lines_shown, share
 from ..base.spark import get_spark, persisted, stage_parquet, temporary_conf
-from ..base.storage import absolute, check_writable, remove_folder, s3_in_words, write_text
+from dedup_nb.base.storage import (
+    absolute,
+    check_outside,
+    check_writable,
+    remove_folder,
+    s3_in_words,
+    write_text,
+)
 from dedup_nb.distribution.copies import (
     DAY,
     OneBatch,
@@ -731,7 +738,10 @@ def profile(
     check_given(config, "A profile", "input", "output")
     recipe = recipe_of(config)
     ends = [time.monotonic()]
-    output = absolute(places_of(config).output.path)
+    places = places_of(config)
+    if config.input_format != "table":
+        check_outside(places.input.path, output=places.output.path)
+    output = absolute(places.output.path)
 
     def say(step: str, what: str) -> None:
         ends.append(time.monotonic())
