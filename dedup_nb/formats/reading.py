@@ -423,9 +423,13 @@ def wrong_line(line: str) -> str:
     wanted = "; wanted one a line. Write the file anew with jq -c"
     several = f"The line holds several JSON objects, as Firehose writes them{wanted} . FILE"
     array = f"The line is an array of JSON objects{wanted} .[] FILE"
+    longer = f"The line begins an array of JSON objects{wanted} .[] FILE"
+    over_lines = f"The line begins a JSON object of several lines{wanted} . FILE"
     return f"""case
         when json_array_length(concat('[', {parted}, ']')) > 1 and ltrim({line}) like '{{%' then '{several}'
         when json_array_length({line}) > 0 then '{array}'
+        when trim(both ' \t\r' from {line}) = '[' then '{longer}'
+        when trim(trailing ' \t\r' from {line}) = '{{' then '{over_lines}'
         else 'The line is not a JSON object with the types of these columns' end"""
 
 

@@ -309,6 +309,14 @@ def test_a_batch_without_a_good_row_is_committed_only_if_that_is_asked_for(spark
     assert summary.counts == {**NONE, "read": 2, "bad": 2}
 
 
+def test_an_array_of_several_lines_says_how_to_write_it_anew(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").write_text(json.dumps([{"event_id": "a"}, {"event_id": "b"}], indent=2))
+    said = r"None of the 8 rows .* the first says: The line begins an array .* with jq -c \.\[\] FILE\. Is"
+    with pytest.raises(AlarmError, match=said):
+        one(spark, tmp_path / "in", tmp_path / "out")
+
+
 def test_everything_off_keeps_everything(spark, source, tmp_path):
     counts = one(spark, source, tmp_path, natural="off", synthetic="off").counts
     assert counts == {**NONE, "read": 7, "bad": 1, "kept": 6}
