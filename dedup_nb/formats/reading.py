@@ -541,11 +541,27 @@ def _read_json(asked: _Request) -> Source:
 
 # %% ../../nbs/formats/40_reading.ipynb #cu203102
 _NO_HEADER = "CSV, whose first line names the columns (or input_schema does),"
+_VALUE = re.compile(  # a number, a day or a UUID is no name
+    r"[+-]?[0-9]*[.]?[0-9]+|[0-9]{4}-[0-9]{2}-[0-9]{2}.*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    re.IGNORECASE,
+)
 
 
 def _check_headers(files: Sequence[CsvFile], wanted: Sequence[str]) -> None:
-    "Raise `InputError` for a file without the id that others have: its first record is perhaps no header."
+    """Raise `InputError` for a file whose first record is perhaps no header.
+
+    It is without the id that others have, or all are without it, and the first one has values there.
+    """
     known = {name for file in files for name in file.columns}
+    first = next((file for file in files if file.has_header), None)
+    if first and known.isdisjoint(wanted) and any(map(_VALUE.fullmatch, first.columns)):
+        columns = ", ".join(f"c{number} string" for number, _ in enumerate(first.columns, 1))
+        raise MissingColumnError(
+            f"The first line of {first.path} has no {', '.join(wanted)}, and looks like data: "
+            f"{some_of(first.columns)}. Without a header name all columns and the id, such as with "
+            f"--input-schema '{columns}' --event-id c1; in a header name the id with --event-id alone. "
+            "Nothing was written."
+        )
     for file in files:
         if lacking := [name for name in wanted if name in known and name not in file.columns]:
             raise InputError(
