@@ -56,7 +56,7 @@ from typing import Any, TypeGuard
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from .config import is_on_databricks
+from .config import Input, is_on_databricks
 from dedup_nb.base.errors import (
     AccessError,
     ConfigError,
@@ -124,12 +124,12 @@ def is_inside(path: str, folder: str) -> bool:
 
 
 def check_outside(
-    source: str,  # the input
+    source: Input,
     **folders: str | None,  # setting -> where it lies
 ) -> None:
     "Raise `ConfigError` for a folder that is the input, or lies in it."
     for name, path in folders.items():
-        if path and is_inside(path, source):
+        if path and source.format != "table" and is_inside(path, source.path):
             raise ConfigError(
                 f"The {name} {path} is the same folder as the input, or lies "
                 "in it, and would be read by the next run: choose another."

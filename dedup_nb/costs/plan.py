@@ -326,17 +326,19 @@ def _rows_in(start: bytes, source: Input) -> int:
 
 def _rows_by_sample(files: Sequence[InputFile], source: Input) -> tuple[float, str]:
     "The same of files of lines, by the rows at the start of a few of them."
-    starts, sizes = zip(*map(_start_of, _some(files)))
-    used = sum(sizes)
-    if not any(starts):
+    starts = [_start_of(file) for file in _some(files)]
+    used = sum(size for _, size in starts)
+    if not any(start for start, _ in starts):
         looked_at = f"the first {megabytes(used)} of {counted(len(starts), 'file')}"
         raise InputError(f"No line ends in {looked_at}, such as {files[0].path}: wanted one event a line.")
-    found = sum(_rows_in(start, source) for start in starts)
+    found = sum(_rows_in(start, source) for start, _ in starts)
+    size = _size(files)
     number = counted(len(files), "file")
-    if not found or used == _size(files):
+    if not found or used == size:
         return found, f"counted in {number}"
-    how = f"by the first {megabytes(used)} of {len(starts)} of {number}, {used / found:.0f} bytes a row"
-    return found * _size(files) / used, how
+    width = used / found
+    how = f"by the first {megabytes(used)} of {len(starts)} of {number}, {width:.0f} bytes a row"
+    return size / width, how
 
 
 def _per_day(batches: Sequence[Batch]) -> float | None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+# %% ../../nbs/01_distribution/30_profile.ipynb #e4d89c7f
 from ..base.canonical import field_at
 from ..base.config import Config, Recipe, check_given, limits_of, needs_delta, places_of, recipe_of
 from ..base.errors import ConfigError, DedupError, counted, grouped, lines_shown, share
@@ -738,10 +739,8 @@ def profile(
     check_given(config, "A profile", "input", "output")
     recipe = recipe_of(config)
     ends = [time.monotonic()]
-    places = places_of(config)
-    if config.input_format != "table":
-        check_outside(places.input.path, output=places.output.path)
-    output = absolute(places.output.path)
+    output = absolute(places_of(config).output.path)
+    check_outside(places_of(config).input, output=config.output)
 
     def say(step: str, what: str) -> None:
         ends.append(time.monotonic())

@@ -448,9 +448,8 @@ def job_settings(
     check_renames(recipe)
     check_given(config, f"A {what}", "input", "output")
     places = places_of(config)
-    if config.input_format != "table":
-        memory = None if is_table_name(config.manifest_path) else config.manifest_path
-        check_outside(places.input.path, output=places.output.path, manifest_path=memory)
+    memory = None if is_table_name(config.manifest_path) else config.manifest_path
+    check_outside(places.input, output=places.output.path, manifest_path=memory)
     output = replace(places.output, path=absolute(places.output.path))
     places = replace(places, output=output, memory=memory_of(config))
     filesystem(output.path)  # raises for an address that nobody here knows
