@@ -154,10 +154,15 @@ class BusyError(DedupError):
 
 
 # %% ../../nbs/base/10_errors.ipynb #be6b4a22
+def _shown(name: str) -> str:
+    "A name in a message: in quotes, where it has blanks at its ends."
+    return name if name == name.strip() else repr(name)
+
+
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     "Name the candidate nearest to `name`, ` Did you mean x?`, as the end of a message; '' if none is near."
     near = get_close_matches(name, list(candidates), n=1, cutoff=0.6)
-    return f" Did you mean {near[0]}?" if near else ""
+    return f" Did you mean {_shown(near[0])}?" if near else ""
 
 
 # %% ../../nbs/base/10_errors.ipynb #e6d05dd9
@@ -181,9 +186,11 @@ def require_columns(
         settings = dict.fromkeys(names[name].replace("_", "-") for name in missing)
         where = "with " + ", ".join(f"--{setting}" for setting in settings)
     more = f", ... ({len(present)} columns)" if len(present) > 12 else ""
+    shown = [*map(_shown, present)]
+    blanks = " (no setting can name one with blanks at its ends)" if shown != present else ""
     raise MissingColumnError(
-        f"{needed_by} needs {', '.join(missing)}; the input has {', '.join(present[:12])}{more}."
-        f"{''.join(hints)} Rename the column, or name the right one {where}."
+        f"{needed_by} needs {', '.join(missing)}; the input has {', '.join(shown[:12])}{more}."
+        f"{''.join(hints)} Rename the column{blanks}, or name the right one {where}."
     )
 
 
@@ -258,11 +265,16 @@ def megabytes(number_of_bytes: int) -> str:
 
 
 def first_line(wrong: BaseException) -> str:
-    "The line of an error of Spark or a file system that says what it is, without Java's words around it."
+    """The line of an error of Spark or a file system that says what it is.
+
+    Without Java's words around it, the code of SQL behind it, and columns that this package adds.
+    """
     lines = [line.strip() for line in str(wrong).strip().splitlines()]
     around = "An error occurred while calling"
     telling = (line for line in lines if line and not line.startswith(around))
-    return next(telling, type(wrong).__name__).lstrip(": ")[:400]
+    line = next(telling, type(wrong).__name__).lstrip(": ")
+    line = re.sub(r"\s*\(?SQLSTATE: .*", "", line)
+    return re.sub(r"`_dd_\w+`, |, `_dd_\w+`", "", line)[:400]
 
 
 # why a row goes: the same words in columns, metrics, charts and messages

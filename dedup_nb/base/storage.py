@@ -8,6 +8,7 @@ __all__ = [
     "is_table_name",
     "canonical",
     "is_inside",
+    "check_outside",
     "path_below",
     "is_s3",
     "bucket_and_key",
@@ -55,7 +56,7 @@ from typing import Any, TypeGuard
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from .config import is_on_databricks
+from .config import Input, is_on_databricks
 from dedup_nb.base.errors import (
     AccessError,
     ConfigError,
@@ -120,6 +121,19 @@ def is_inside(path: str, folder: str) -> bool:
     "Is `path` the folder, or below it, however the two are spelled?"
     one, other = canonical(path), canonical(folder).rstrip("/")
     return one == other or one.startswith(other + "/")
+
+
+def check_outside(
+    source: Input,
+    **folders: str | None,  # setting -> where it lies
+) -> None:
+    "Raise `ConfigError` for a folder that is the input, or lies in it."
+    for name, path in folders.items():
+        if path and source.format != "table" and is_inside(path, source.path):
+            raise ConfigError(
+                f"The {name} {path} is the same folder as the input, or lies "
+                "in it, and would be read by the next run: choose another."
+            )
 
 
 def path_below(

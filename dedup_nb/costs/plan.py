@@ -7,10 +7,11 @@ __all__ = ["Plan", "plan_workload", "plan_input"]
 
 # %% ../../nbs/05_costs/20_plan.ipynb #mv000089
 import html
+import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from textwrap import fill
 from typing import Any
@@ -292,8 +293,8 @@ def _rows_by_footers(files: Sequence[InputFile]) -> tuple[float, str]:
 
 
 # %% ../../nbs/05_costs/20_plan.ipynb #cu791642
-def _lines_at_start(file: InputFile) -> tuple[int, int]:
-    "The lines at the start of a file, and the bytes that they take in it, packed or not."
+def _start_of(file: InputFile) -> tuple[bytes, int]:
+    "The whole lines at the start of a file, and the bytes that they take in it, packed or not."
     fs, inner = filesystem(file.path)
     try:
         with fs.open_input_file(inner) as stored:
@@ -304,22 +305,40 @@ def _lines_at_start(file: InputFile) -> tuple[int, int]:
             used = file.size if is_whole else stored.tell()
     except (OSError, ValueError) as wrong:
         raise InputError(f"{file.path} cannot be read: {first_line(wrong)} Is it damaged?") from None
-    return start.count(b"\n") + (is_whole and not start.endswith(b"\n")), used
+    whole = len(start) if is_whole else start.rfind(b"\n") + 1
+    return start[:whole], used
 
 
-def _rows_by_sample(files: Sequence[InputFile]) -> tuple[float, str]:
-    "The same of files of lines, by the lines at the start of a few of them."
-    some = [*map(_lines_at_start, _some(files))]
-    lines, used = map(sum, zip(*some))
-    if not lines:
-        looked_at = f"the first {megabytes(used)} of {counted(len(some), 'file')}"
+def _rows_in(start: bytes, source: Input) -> int:
+    "The rows of the start of a file: lines, of CSV the records behind the one that names the columns."
+    if source.format != "csv":
+        return start.count(b"\n") + (start[-1:] not in (b"", b"\n"))
+    from dedup_nb.formats.csv_rows import records_in  # which brings PySpark, and a second, with it
+
+    text = io.StringIO(start.decode("utf-8-sig", "replace"), newline="")
+    records = records_in(text, source.delimiter)
+    first = next(records, None)
+    cells = (first and first.cells) or ()
+    named = {word.lower() for word in re.findall(r"\w+", source.schema or "")}
+    is_header = not named or any(cell.lower() in named for cell in cells)
+    return sum(1 for _ in records) + (first is not None and not is_header)
+
+
+def _rows_by_sample(files: Sequence[InputFile], source: Input) -> tuple[float, str]:
+    "The same of files of lines, by the rows at the start of a few of them."
+    starts = [_start_of(file) for file in _some(files)]
+    used = sum(size for _, size in starts)
+    if not any(start for start, _ in starts):
+        looked_at = f"the first {megabytes(used)} of {counted(len(starts), 'file')}"
         raise InputError(f"No line ends in {looked_at}, such as {files[0].path}: wanted one event a line.")
-    rows = lines * _size(files) / used
+    found = sum(_rows_in(start, source) for start, _ in starts)
+    size = _size(files)
     number = counted(len(files), "file")
-    if used == _size(files):
-        return rows, f"counted in {number}"
-    how = f"by the first {megabytes(used)} of {len(some)} of {number}, {used / lines:.0f} bytes a row"
-    return rows, how
+    if not found or used == size:
+        return found, f"counted in {number}"
+    width = used / found
+    how = f"by the first {megabytes(used)} of {len(starts)} of {number}, {width:.0f} bytes a row"
+    return size / width, how
 
 
 def _per_day(batches: Sequence[Batch]) -> float | None:
@@ -359,7 +378,7 @@ def _facts_of_input(source: Input, batch_id: str | None) -> _Facts:
     if files and kind == "parquet":
         rows, how = _rows_by_footers(files)
     elif files:
-        rows, how = _rows_by_sample(files)
+        rows, how = _rows_by_sample(files, replace(source, format=kind))
     if not rows:
         raise InputError(f"{source.path} has no rows. Name another input, or plan with --events-per-day.")
     how = f"{counted(round(rows), 'row')} in {counted(len(batches), 'batch', 'batches')}, {how}"

@@ -66,7 +66,7 @@ _WAYS = {
         "0",
         "unseen",
         "one_each > 1 or tied",
-        "rows of {} get random ids, or share the least etl_tstamp",
+        "rows of {} get random ids, or no etl_tstamp says which one stays",
     ),
 }
 WAYS = tuple(_WAYS)

@@ -18,11 +18,19 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+# %% ../../nbs/01_distribution/30_profile.ipynb #e4d89c7f
 from ..base.canonical import field_at
 from ..base.config import Config, Recipe, check_given, limits_of, needs_delta, places_of, recipe_of
 from ..base.errors import ConfigError, DedupError, counted, grouped, lines_shown, share
 from ..base.spark import get_spark, persisted, stage_parquet, temporary_conf
-from ..base.storage import absolute, check_writable, remove_folder, s3_in_words, write_text
+from dedup_nb.base.storage import (
+    absolute,
+    check_outside,
+    check_writable,
+    remove_folder,
+    s3_in_words,
+    write_text,
+)
 from dedup_nb.distribution.copies import (
     DAY,
     OneBatch,
@@ -732,6 +740,7 @@ def profile(
     recipe = recipe_of(config)
     ends = [time.monotonic()]
     output = absolute(places_of(config).output.path)
+    check_outside(places_of(config).input, output=config.output)
 
     def say(step: str, what: str) -> None:
         ends.append(time.monotonic())

@@ -12,7 +12,9 @@ import pandas as pd
 
 # %% ../../nbs/formats/39_likely.ipynb #f8d09e73
 _IDS = "event_id eventid id uuid guid message_id messageid insert_id insertid _id key".split()
-_TIMES = "collector_tstamp received_at event_time timestamp created_at time ts at date".split()
+_TIMES = (
+    "collector_tstamp received_at event_time timestamp created_at created datetime time ts at date".split()
+)
 _ENDS_OF_IDS = ("_id", "_uuid", "_guid", "_key", "Id", "ID")
 _ENDS_OF_TIMES = ("_at", "_time", "_timestamp", "_tstamp", "_ts", "_date")
 _DISTINCT = 0.5  # of the values of an id, at least
@@ -39,10 +41,26 @@ def _first(ranked: Iterable[tuple[int, float, str]]) -> str | None:
     return min(ranked, default=(0, 0, None))[2]
 
 
+# %% ../../nbs/formats/39_likely.ipynb #742bd2fc
+def _differing(rows: pd.DataFrame, event_id: str) -> list[str]:
+    "The columns, but for times, in which rows with the same id differ."
+    repeated = rows[rows.duplicated(event_id, keep=False)]
+    kinds = repeated.groupby(event_id).nunique(dropna=False)
+    found = []
+    for name in map(str, kinds):
+        is_named_so = _rank(name, _TIMES, _ENDS_OF_TIMES) is not None
+        is_time = is_named_so or pd.api.types.is_datetime64_any_dtype(rows[name])
+        if kinds[name].gt(1).any() and not is_time:
+            found.append(name)
+    return found
+
+
 def likely_columns(
     rows: pd.DataFrame,  # some rows
-) -> dict[str, str]:  # setting -> column, of `event_id` and `order_by`; those that were found
-    "Find the columns that are likely the id and the time of events."
+) -> dict[str, str]:  # `event_id`, `order_by` and `fingerprint_columns`, those that were found -> columns
+    "Find the columns that are likely the id and the time of events, and those that tell events apart."
+    nameable = [name for name in rows.columns if name == name.strip() and "," not in name]
+    rows = rows.dropna(how="all")[nameable]
     ids, times = [], []
     for name in rows.columns:
         values = rows[name]
@@ -54,4 +72,6 @@ def likely_columns(
         if rank is not None and _is_time(values):
             times.append((rank, 0.0, name))
     found = {"event_id": _first(ids), "order_by": _first(times)}
+    if event_id := found["event_id"]:
+        found["fingerprint_columns"] = ",".join(_differing(rows, event_id))
     return {setting: column for setting, column in found.items() if column}

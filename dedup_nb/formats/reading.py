@@ -9,7 +9,7 @@ __all__ = ["Source", "columns_of", "wrong_line", "check_no_array", "explain_read
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,6 +48,7 @@ from dedup_nb.base.errors import (
     counted,
     first_line,
     require_columns,
+    some_of,
 )
 from ..base.spark import JSON, LINE, PLAIN_JSON, literal, merge_columns, quoted, read_ddl, reading
 from ..base.storage import escaped, filesystem
@@ -422,9 +423,13 @@ def wrong_line(line: str) -> str:
     wanted = "; wanted one a line. Write the file anew with jq -c"
     several = f"The line holds several JSON objects, as Firehose writes them{wanted} . FILE"
     array = f"The line is an array of JSON objects{wanted} .[] FILE"
+    longer = f"The line begins an array of JSON objects{wanted} .[] FILE"
+    over_lines = f"The line begins a JSON object of several lines{wanted} . FILE"
     return f"""case
         when json_array_length(concat('[', {parted}, ']')) > 1 and ltrim({line}) like '{{%' then '{several}'
         when json_array_length({line}) > 0 then '{array}'
+        when trim(both ' \t\r' from {line}) = '[' then '{longer}'
+        when trim(trailing ' \t\r' from {line}) = '{{' then '{over_lines}'
         else 'The line is not a JSON object with the types of these columns' end"""
 
 
@@ -536,11 +541,27 @@ def _read_json(asked: _Request) -> Source:
 
 # %% ../../nbs/formats/40_reading.ipynb #cu203102
 _NO_HEADER = "CSV, whose first line names the columns (or input_schema does),"
+_VALUE = re.compile(  # a number, a day or a UUID is no name
+    r"[+-]?[0-9]*[.]?[0-9]+|[0-9]{4}-[0-9]{2}-[0-9]{2}.*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    re.IGNORECASE,
+)
 
 
 def _check_headers(files: Sequence[CsvFile], wanted: Sequence[str]) -> None:
-    "Raise `InputError` for a file without the id that others have: its first record is perhaps no header."
+    """Raise `InputError` for a file whose first record is perhaps no header.
+
+    It is without the id that others have, or all are without it, and the first one has values there.
+    """
     known = {name for file in files for name in file.columns}
+    first = next((file for file in files if file.has_header), None)
+    if first and known.isdisjoint(wanted) and any(map(_VALUE.fullmatch, first.columns)):
+        columns = ", ".join(f"c{number} string" for number, _ in enumerate(first.columns, 1))
+        raise MissingColumnError(
+            f"The first line of {first.path} has no {', '.join(wanted)}, and looks like data: "
+            f"{some_of(first.columns)}. Without a header name all columns and the id, such as with "
+            f"--input-schema '{columns}' --event-id c1; in a header name the id with --event-id alone. "
+            "Nothing was written."
+        )
     for file in files:
         if lacking := [name for name in wanted if name in known and name not in file.columns]:
             raise InputError(
@@ -938,7 +959,7 @@ def _few_rows(asked: _Request) -> pd.DataFrame:
         return first_csv_rows(file, place.delimiter, _FEW).to_pandas()
     asked = replace(asked, batch=replace(batch, files=tuple(one)))
     if place.format == "json":
-        rows = reading(asked.spark).json(_paths(one))
+        rows = reading(asked.spark).json(_paths(one), mode="DROPMALFORMED")
     elif place.format == "parquet":
         footers = read_footers(f.path for f in one)
         if needs_arrow(footers):
@@ -951,17 +972,41 @@ def _few_rows(asked: _Request) -> pd.DataFrame:
     return rows.select(*map(_shortened, plain)).limit(_FEW).toPandas()
 
 
+# %% ../../nbs/formats/40_reading.ipynb #29c1393e
+def _likely_of(asked: _Request) -> tuple[dict[str, str], str]:
+    "The settings that are likely meant, and a sentence on what rows with one id are then."
+    recipe, rows = asked.recipe, _few_rows(asked)
+    given = set(recipe.given)
+    is_said = {"fingerprint_columns", "missing_fingerprint"} & given or recipe.event_fingerprint in rows
+    if is_said:
+        given.add("fingerprint_columns")
+    likely = {name: column for name, column in likely_columns(rows).items() if name not in given}
+    event_id, differing = likely.get("event_id"), likely.get("fingerprint_columns")
+    if is_said:
+        return likely, ""
+    if differing:
+        names = some_of(differing.split(","))
+        return likely, (
+            f" Rows with one {event_id} differ in {names}: so they are other events; "
+            "without fingerprint_columns they are copies."
+        )
+    return likely, (
+        f" Rows with one {event_id} are copies then. If dedup profile shows other events among them, name "
+        "the columns that differ with --fingerprint-columns."
+    )
+
+
 def _with_likely_columns(wrong: MissingColumnError, asked: _Request) -> MissingColumnError:
     "The error, with the columns that are likely meant if nobody named an id."
-    likely: dict[str, str] = {}
+    likely: Mapping[str, str] = {}
+    words = ""
     if "event_id" not in asked.recipe.given and not asked.place.schema:
         with suppress(Exception):  # without a hint it is an error all the same
-            likely = likely_columns(_few_rows(asked))
-        likely = {name: column for name, column in likely.items() if name not in asked.recipe.given}
+            likely, words = _likely_of(asked)
     if "event_id" not in likely:
         return wrong
     told = ", ".join(f"{setting}={column}" for setting, column in likely.items())
-    found = MissingColumnError(f"{wrong} Likely: {told}.")
+    found = MissingColumnError(f"{wrong} Likely: {told}.{words}")
     found.likely = likely
     return found
 

@@ -342,10 +342,12 @@ def check_some_good(job: Job, source: Source, tally: Tally, batch_id: str) -> No
     if tally.good or not tally.read or not job.applies or job.limits.max_bad_share == 1:
         return
     first = source.bad(source.raw).limit(1).collect()
-    failure = json.dumps(json.loads(first[0].value)["data"]["failure"])[:300] if first else "nothing"
+    failure = json.loads(first[0].value)["data"]["failure"] if first else {"errors": ["nothing"]}
+    errors = failure.get("errors")
+    words = "; ".join(errors) if errors else json.dumps(failure)
     raise AlarmError(
-        f"None of the {counted(tally.read, 'row')} of batch {batch_id} is an event; the first says "
-        f"{failure}. "
+        f"None of the {counted(tally.read, 'row')} of batch {batch_id} is an event; the first says: "
+        f"{words[:300]}. "
         f"Is input_format={job.places.input.format} right? Nothing was committed; max_bad_share=1 commits "
         "such a batch."
     )

@@ -83,9 +83,9 @@ from dedup_nb.base.spark import (
 )
 from dedup_nb.base.storage import (
     absolute,
+    check_outside,
     check_writable,
     filesystem,
-    is_inside,
     is_table_name,
     names_in,
     read_json,
@@ -448,15 +448,8 @@ def job_settings(
     check_renames(recipe)
     check_given(config, f"A {what}", "input", "output")
     places = places_of(config)
-    folders: dict[str, str | None] = {"output": places.output.path}
-    if not is_table_name(config.manifest_path):
-        folders["manifest_path"] = config.manifest_path
-    for name, path in folders.items():
-        if path and config.input_format != "table" and is_inside(path, places.input.path):
-            raise ConfigError(
-                f"The {name} {path} is the same folder as the input, or lies "
-                "in it, and would be read by the next run: choose another."
-            )
+    memory = None if is_table_name(config.manifest_path) else config.manifest_path
+    check_outside(places.input, output=places.output.path, manifest_path=memory)
     output = replace(places.output, path=absolute(places.output.path))
     places = replace(places, output=output, memory=memory_of(config))
     filesystem(output.path)  # raises for an address that nobody here knows

@@ -17,6 +17,7 @@ from dedup_nb.base.errors import (
     MissingColumnError,
     OutputError,
     did_you_mean,
+    first_line,
     keep_secret,
     masked,
     require_columns,
@@ -139,6 +140,27 @@ def test_missing_columns_are_all_named_with_the_nearest_ones():
     assert "the right one in the settings (dedup run --help)" in str(wrong.value)
     with pytest.raises(MissingColumnError, match=r"c11, ... \(131 columns\)"):
         require_columns([f"c{n}" for n in range(131)], ["x"], "natural")
+    with pytest.raises(
+        MissingColumnError, match="has id, ' ts'. For ts: .* ' ts'. Rename .*no setting can name"
+    ):
+        require_columns(["id", " ts"], ["ts"], "The run")
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        (
+            "[NO] `x` is none of [`ts`, `_dd_text`, `_dd_id`]. SQLSTATE: 42703; line 1",
+            "[NO] `x` is none of [`ts`].",
+        ),
+        ("[NO] `x` is none of [`_dd_id`, `ts`]. SQLSTATE: 42703;\n'Project", "[NO] `x` is none of [`ts`]."),
+        ("[PARSE] Wrong at '='. SQLSTATE: 42601 (line 1, pos 3)", "[PARSE] Wrong at '='."),
+        ("[PARSE] Wrong at '='.(SQLSTATE: 42601)", "[PARSE] Wrong at '='."),
+        (": java.io.IOException: gone\n at x", "java.io.IOException: gone"),
+    ],
+)
+def test_of_an_error_of_spark_what_is_said_stays(text, line):
+    assert first_line(ValueError(text)) == line
 
 
 @pytest.mark.parametrize(

@@ -303,6 +303,35 @@ def test_rows_come_from_sizes_and_the_rhythm_from_names():
     assert found["workload"]["events_per_day"] == 480 and found["notes"] == []
 
 
+@pytest.mark.parametrize(
+    "text, more, rows",
+    [
+        ('id,page\n1,"two\nlines"\n2,a\n\n', {}, 2),  # a blank line is none
+        ('\ufeffid;page\r\n1;"a\r\n;b"\r\n2;a', {"delimiter": ";"}, 2),
+        ('1,"two\nlines"\n2,a\n', {"schema": "id string, page string"}, 2),  # no header
+        ("id,page\n1,b\n2,a\n", {"schema": "ID int"}, 2),
+        ('id,page\n1,"open\n2,a\n', {}, 2),
+    ],
+)
+def test_of_csv_records_count_and_not_lines(text, more, rows):
+    Path("in").mkdir()
+    for name in "ab":
+        Path(f"in/{name}.csv").write_text(text, newline="")
+    found = plan_input(Input("in", "csv", **more)).numbers
+    assert found["estimated"] == [f"{2 * rows} rows in 1 batch, counted in 2 files"]
+
+
+def test_a_large_file_of_csv_is_scaled_up_by_its_records(monkeypatch):
+    monkeypatch.setattr("dedup_nb.costs.plan._SAMPLE", 1000)
+    Path("in").mkdir()
+    Path("in/a.csv").write_text("id,page\n" + '12345,"a\nb"\n' * 1000)
+    found = plan_input(Input("in", "csv")).numbers
+    assert found["batch"]["rows"] == pytest.approx(1000, rel=0.02)
+    Path("in/a.csv").write_text("id,page\n")
+    with pytest.raises(InputError, match="in has no rows"):
+        plan_input(Input("in", "csv"))
+
+
 def test_parquet_rows_come_from_a_few_footers():
     folders = [Path(f"in/run=2026-11-20_{hour:02}") for hour in range(0, 24, 2)]
     for folder in folders:

@@ -12,7 +12,7 @@ from warehouses import SCHEMA, TENANTS
 from dedup_nb import Config
 from dedup_nb.base.errors import ConfigError, MissingColumnError
 from dedup_nb.cli import main
-from dedup_nb.distribution.compare import compare, compare_input
+from dedup_nb.distribution.compare import Comparison, compare, compare_input
 from dedup_nb.rules.deduplicate import deduplicate
 
 CASES = [
@@ -135,6 +135,13 @@ def test_ways_side_by_side_where_several_columns_make_the_id(spark, tmp_path, ca
 def test_compare_refuses(spark, given, error, said):
     with pytest.raises(error, match=re.escape(said)):
         compare(spark.createDataFrame(CASES, TIMES), **given)
+
+
+def test_what_chance_decides_is_said_of_events_with_and_without_etl_tstamp():
+    row = dict(way="snowplow", rows=2, kept=2, lost=0, twice=0, arbitrary=1, arbitrary_ids=["e"])
+    assert "rows of 1 id get random ids, or no etl_tstamp says which one stays, such as e." in str(
+        Comparison([row])
+    )
 
 
 @pytest.mark.slow

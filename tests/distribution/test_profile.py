@@ -566,6 +566,10 @@ def test_wrong_input_is_said_clearly(spark, tmp_path):
     assert not output.exists()
     with pytest.raises(ConfigError, match="A profile needs input"):
         profile(Config(output="out"), spark)
+    inside = tmp_path / "events/look"
+    with pytest.raises(ConfigError, match="The output .* lies in it, and would be read by the next run"):
+        profile(Config(input=str(tmp_path / "events"), output=str(inside)), spark)
+    assert not inside.exists()
     with pytest.raises(ConfigError, match="nothing to profile"):
         profile_events({})
 

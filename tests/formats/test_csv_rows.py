@@ -88,7 +88,18 @@ WRONG = {  # a file -> settings, the error, its words
     "1,2\n3,4\n": (
         {},
         MissingColumnError,
-        "whose first line names the columns.* needs id; the input has 1, 2",
+        "no id, and looks like data: 1, 2. .*--input-schema 'c1 string, c2 string' --event-id c1;",
+    ),
+    "a,2026-11-01T10:00:00Z\n": ({}, MissingColumnError, "has no id, and looks like data: a, 2026"),
+    "F81D4FAE-7DEC-11D0-A765-00A0C91E6BF6,a\n": (
+        {},
+        MissingColumnError,
+        "has no id, and looks like data: F8",
+    ),
+    "order,v2,2b\n": (
+        {},
+        MissingColumnError,
+        "whose first line names the columns.* needs id; the input has order, v2, 2b",
     ),
     "id,id\n": ({}, InputError, "two columns named id"),
     "id,n,ID\n": ({}, InputError, "differ only in case: ID, id"),

@@ -154,6 +154,9 @@ NO_OBJECT = "The line is not a JSON object with the types of these columns"
         (' {"a":1} \t{"a":"}{"} ', SEVERAL),
         ('{"a":1}, {"a":2}', SEVERAL),
         ('[{"a":1},{"a":2}]', ARRAY),
+        ("[ \r", f"The line begins an array of JSON objects; {ANEW} .[] FILE"),
+        ("{ \r", f"The line begins a JSON object of several lines; {ANEW} . FILE"),
+        ("  {", NO_OBJECT),  # perhaps within an array
         ('{"a":"}{"}', NO_OBJECT),
         ('{"a":1}{"a":', NO_OBJECT),
         ('{"a":1} and more', NO_OBJECT),

@@ -1,5 +1,6 @@
 """One run at a time: formats in and out, what is refused before any work, alarms, deciding."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -307,6 +308,14 @@ def test_a_batch_without_a_good_row_is_committed_only_if_that_is_asked_for(spark
         assert not files(tmp_path / "out")
         summary = one(spark, tmp_path / "in", tmp_path / "out", max_bad_share=1, **steps)
     assert summary.counts == {**NONE, "read": 2, "bad": 2}
+
+
+def test_an_array_of_several_lines_says_how_to_write_it_anew(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").write_text(json.dumps([{"event_id": "a"}, {"event_id": "b"}], indent=2))
+    said = r"None of the 8 rows .* the first says: The line begins an array .* with jq -c \.\[\] FILE\. Is"
+    with pytest.raises(AlarmError, match=said):
+        one(spark, tmp_path / "in", tmp_path / "out", input_format="json")
 
 
 def test_everything_off_keeps_everything(spark, source, tmp_path):
