@@ -43,16 +43,18 @@ def _first(ranked: Iterable[tuple[int, float, str]]) -> str | None:
 
 # %% ../../nbs/formats/39_likely.ipynb #742bd2fc
 def _differing(rows: pd.DataFrame, event_id: str) -> list[str]:
-    "The columns, but for times, in which rows with the same id differ."
+    "The columns, but for times, in which rows with the same id differ; not of nearly all ids, if others do."
     repeated = rows[rows.duplicated(event_id, keep=False)]
-    kinds = repeated.groupby(event_id).nunique(dropna=False)
-    found = []
+    texts = repeated.astype(str)  # lists and objects, too
+    kinds = texts.groupby(event_id).nunique()
+    shares = {}
     for name in map(str, kinds):
         is_named_so = _rank(name, _TIMES, _ENDS_OF_TIMES) is not None
         is_time = is_named_so or pd.api.types.is_datetime64_any_dtype(rows[name])
         if kinds[name].gt(1).any() and not is_time:
-            found.append(name)
-    return found
+            shares[name] = kinds[name].gt(1).mean()
+    few = [name for name, share in shares.items() if share < 0.9]
+    return few or [*shares]
 
 
 def likely_columns(

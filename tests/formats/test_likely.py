@@ -46,6 +46,14 @@ ROWS = [
         ),
         ({"id": [1, 1, 2], "page": ["a", None, "c"]}, {"event_id": "id", "fingerprint_columns": "page"}),
         (
+            {"id": [1, 1, 2], "page": [{"a": 1}, {"a": 2}, {}]},
+            {"event_id": "id", "fingerprint_columns": "page"},
+        ),
+        (
+            {"id": [1, 1, 2, 2], "row": [1, 2, 3, 4], "page": ["a", "b", "c", "c"]},
+            {"event_id": "id", "fingerprint_columns": "page"},
+        ),  # each repeat has its row
+        (
             {"id": [1, 1, 2], "day": pd.to_datetime(["2026-11-01", "2026-11-02", "2026-11-03"])},
             {"event_id": "id"},  # copies come at different times
         ),
