@@ -35,7 +35,7 @@ from dedup_nb.costs.estimate import (
     usd,
 )
 from ..formats.batches import Batch, InputFile, find_batches, spelled_time
-from ..formats.detect import shown_format
+from ..formats.detect import no_rows, shown_format
 from ..report.page import html_table, paragraph
 
 # %% ../../nbs/05_costs/20_plan.ipynb #bdc45488
@@ -361,7 +361,7 @@ def _facts_of_input(source: Input, batch_id: str | None) -> _Facts:
     elif files:
         rows, how = _rows_by_sample(files)
     if not rows:
-        raise InputError(f"{source.path} has no rows. Name another input, or plan with --events-per-day.")
+        raise no_rows(source.path, found.notes)
     how = f"{counted(round(rows), 'row')} in {counted(len(batches), 'batch', 'batches')}, {how}"
     return _Facts(rows, len(batches), how, _per_day(batches), notes=found.notes + found.unfit)
 

@@ -31,7 +31,7 @@ from dedup_nb.base.errors import (
     utc,
 )
 from ..base.storage import absolute, names_in, remove_folder, s3_in_words, write_text
-from ..formats.batches import Batch
+from ..formats.batches import Batch, limits_in_words
 from ..formats.reading import explain_read_error, read_batch
 from ..pipeline.commit import check_all_read, committed_files
 from ..pipeline.decide import KeyScan, scan_keys, sums_of, time_of_batch
@@ -279,7 +279,8 @@ def backfill(
         advice = "To fill them in as well: dedup forget, then backfill again."
         chosen = compare_with_commits(found, ledger, job.output, advice=advice)
         changed = list(chosen.troubles.values())
-        notes = *listed.unfit, *listed.notes, *left, *chosen.notes
+        left_out = limits_in_words(chosen.batches, job.limits)
+        notes = *listed.unfit, *listed.notes, *left, *chosen.notes, *filter(None, [left_out])
         for line in (*notes, *changed):
             _LOG.info("  %s", line)
         todo = choose_batches(chosen.batches, job.limits, ledger)
