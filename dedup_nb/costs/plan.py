@@ -19,7 +19,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..base.config import Input
-from ..base.errors import ConfigError, InputError, counted, first_line, grouped, megabytes, text_table
+from dedup_nb.base.errors import (
+    ConfigError,
+    InputError,
+    UnreadableError,
+    counted,
+    first_line,
+    grouped,
+    megabytes,
+    text_table,
+)
 from ..base.storage import filesystem, read_json
 from dedup_nb.costs.estimate import (
     UTILISATION,
@@ -303,7 +312,7 @@ def _lines_at_start(file: InputFile) -> tuple[int, int]:
             is_whole = len(start) < _SAMPLE
             used = file.size if is_whole else stored.tell()
     except (OSError, ValueError) as wrong:
-        raise InputError(f"{file.path} cannot be read: {first_line(wrong)} Is it damaged?") from None
+        raise UnreadableError(f"{file.path} cannot be read: {first_line(wrong)} Is it damaged?") from None
     return start.count(b"\n") + (is_whole and not start.endswith(b"\n")), used
 
 

@@ -30,6 +30,7 @@ from dedup_nb.base.errors import (
     ConfigError,
     InputError,
     MissingInputError,
+    UnreadableError,
     counted,
     did_you_mean,
     grouped,
@@ -113,7 +114,7 @@ def _list_input(path: str) -> _Listing:
         is_folder = found.type == pafs.FileType.Directory
         below = fs.get_file_info(pafs.FileSelector(inner, recursive=True)) if is_folder else []
     except (OSError, ValueError) as wrong:
-        raise InputError(
+        raise UnreadableError(
             f"{path} cannot be listed: {wrong}. Check the path and the rights of this user, then run again."
         ) from None
     if found.type == pafs.FileType.NotFound:

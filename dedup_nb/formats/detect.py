@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..base.config import Config, Input, limits_of, places_of
-from ..base.errors import FormatError, InputError, MissingInputError, first_line
+from ..base.errors import FormatError, InputError, MissingInputError, UnreadableError, first_line
 from ..base.storage import absolute, filesystem
 from dedup_nb.formats.batches import (
     Batch,
@@ -107,7 +107,7 @@ def _explain_access(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as wrong:
-        raise InputError(
+        raise UnreadableError(
             f"{path} cannot be opened, though it was there when the input was listed: {first_line(wrong)}. "
             "Check the rights of this user, and run the batch again; nothing was written."
         ) from None
@@ -170,7 +170,7 @@ def check_format(
 ) -> None:
     """Raise `FormatError` if the batch is stored otherwise than `wanted`; looks at three files at most.
 
-    Raises `InputError` for a file that cannot be opened.
+    Raises `UnreadableError` for a file that cannot be opened.
     """
     if wanted not in _READABLE:
         return

@@ -7,6 +7,7 @@ __all__ = [
     "FORMAT",
     "RECIPE_DEFAULTS",
     "ManifestError",
+    "UnreachableManifestError",
     "RecipeError",
     "FencedError",
     "Marker",
@@ -46,13 +47,19 @@ from ..base.errors import BusyError, DedupError, did_you_mean, grouped, said
 
 # %% ../../nbs/03_manifest/10_ledger.ipynb #a565e7f6
 class ManifestError(DedupError):
-    "A manifest that cannot be used: foreign, refused, or out of reach."
+    "A manifest that cannot be used: foreign, refused, or without what was asked for."
+
+    exit_code = 2
+
+
+class UnreachableManifestError(ManifestError):
+    "A manifest that cannot be used just now: the same command may do later."
+
+    exit_code = 1
 
 
 class RecipeError(ManifestError):
     "A manifest that was made with another recipe."
-
-    exit_code = 2
 
 
 class FencedError(ManifestError):

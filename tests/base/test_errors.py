@@ -15,7 +15,7 @@ from dedup_nb.base.errors import (
     ConfigError,
     DedupError,
     MissingColumnError,
-    OutputError,
+    UnwritableError,
     did_you_mean,
     keep_secret,
     masked,
@@ -159,9 +159,14 @@ def test_a_missing_column_names_its_setting(columns, recipe, words):
 
 def test_an_output_that_cannot_be_written_is_named_and_no_file_in_it(tmp_path):
     (tmp_path / "out").write_text("a file")
-    with pytest.raises(OutputError, match=f"Cannot write {tmp_path}/out/runs: ") as wrong:
+    with pytest.raises(UnwritableError, match=f"Cannot write {tmp_path}/out: ") as wrong:
         check_output(f"{tmp_path}/out", {})
     assert "probe" not in str(wrong.value) and "tmp." not in str(wrong.value)
+
+
+def test_to_check_an_output_makes_no_folder(tmp_path):
+    check_output(f"{tmp_path}/new/out", {})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_manifest_that_is_none_and_one_without_a_place():
