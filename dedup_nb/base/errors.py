@@ -187,7 +187,8 @@ def require_columns(
     hints = []
     for name in missing:
         last_word = [c for c in present if c.lower() == name.lower().rpartition("_")[2]]
-        hint = f" Did you mean {last_word[0]}?" if last_word else did_you_mean(name, present)
+        ways = [f"{c} {way}" for c in present for way in ("asc", "desc")] if " " in name else []
+        hint = f" Did you mean {last_word[0]}?" if last_word else did_you_mean(name, [*present, *ways])
         hints += [f" For {name}:{hint}"] if hint else []
     where = "in the settings (dedup run --help)"
     if isinstance(names, Mapping):

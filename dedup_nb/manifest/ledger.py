@@ -312,7 +312,7 @@ def another_recipe(name: str, differ: Sequence[str], rerun: bool) -> RecipeError
     if rerun:
         way_out = (
             ": a rerun must give the same output. A batch from before such a change can be taken out and run "
-            "anew: dedup forget."
+            "anew: dedup forget BATCH --output DIR --yes."
         )
     return RecipeError(
         f"The manifest {name} was made with another recipe: {'; '.join(differ)}. "
@@ -489,7 +489,8 @@ def holder_in_the_way(
     elif entry.info.get("stream"):
         again = "start its stream again"
     ways = [] if gone else ["wait for it (--wait-minutes)"]
-    ways += ["let it end" if same else again, f"or end it: dedup abandon {entry.batch_id}"]
+    end = f"or end it: dedup abandon {entry.batch_id} --output DIR --yes"
+    ways += ["let it end" if same else again, end]
     next_step = ", ".join(ways)
     return (
         f"batch {entry.batch_id} is claimed by {who(entry.info)}, {state}. "
@@ -503,7 +504,8 @@ def committed_already(batch_id: str, info: Mapping[str, Any] | None = None) -> M
     by = f", by {who(info)}" if info else ""
     return ManifestError(
         f"Batch {batch_id} is committed already{by}. "
-        f"Process it again with rerun=true (--rerun), or forget it first: dedup forget {batch_id}."
+        "Process it again with rerun=true (--rerun), or forget it first: "
+        f"dedup forget {batch_id} --output DIR --yes."
     )
 
 

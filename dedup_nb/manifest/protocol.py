@@ -395,7 +395,8 @@ def _check_idle(run: _Manifest, ledger: Ledger, batch_id: str | None = None) -> 
     for e in ledger.entries.values():
         if e.state == "claimed" and (run.store.exclusive or e.batch_id == batch_id):
             raise BusyError(
-                f"Batch {e.batch_id} is claimed by {who(e.info)}. Let it end, or: dedup abandon {e.batch_id}."
+                f"Batch {e.batch_id} is claimed by {who(e.info)}. Let it end, or: "
+                f"dedup abandon {e.batch_id} --output DIR --yes."
             )
 
 
@@ -512,11 +513,12 @@ def check_rerun(
         raise ManifestError(
             f"Batch {claim.batch_id} {what} because batch {batch} had them, which was {since}, "
             "and a rerun would not see it. Take this one out too, so that it comes after: "
-            f"dedup forget {claim.batch_id}, then run it."
+            f"dedup forget {claim.batch_id} --output DIR --yes, then run it."
         )
     if differ := _differences(was, now):
         raise ManifestError(
             f"A rerun of batch {claim.batch_id} must be the same batch with the same settings: "
             f"{'; '.join(differ)}. "
-            f"Restore them, or take it out of the manifest first: dedup forget {claim.batch_id}."
+            "Restore them, or take it out of the manifest first: "
+            f"dedup forget {claim.batch_id} --output DIR --yes."
         )

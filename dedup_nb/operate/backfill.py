@@ -173,7 +173,7 @@ def _fill_days(job: Job, batch: Batch, scan: KeyScan, etl: int | None) -> Iterat
         elif committed["pairs"] not in (pairs.count(), left.count()):
             _LOG.warning(
                 f"  {name} is in the manifest, but the table has other pairs of that day now; "
-                f"to take them: dedup forget {name}, then backfill again"
+                f"to take them: dedup forget {name} --output {job.output} --yes, then backfill again"
             )
 
 
@@ -276,7 +276,8 @@ def backfill(
     options = RunOptions(force=force)
     with open_job(settings, spark, id_case=case, options=options) as job:
         ledger = job.ledger()
-        advice = "To fill them in as well: dedup forget, then backfill again."
+        forget = f"dedup forget BATCH --output {job.output} --yes"
+        advice = f"To fill them in as well: {forget}, then backfill again."
         chosen = compare_with_commits(found, ledger, job.output, advice=advice)
         changed = list(chosen.troubles.values())
         left_out = limits_in_words(chosen.batches, job.limits)

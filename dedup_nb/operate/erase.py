@@ -291,7 +291,7 @@ def open_output(
         if e.state == "claimed":
             raise BusyError(
                 f"Batch {e.batch_id} is claimed by {who(e.info)}, and what it writes is not looked at. "
-                f"Let it end, or: dedup abandon {e.batch_id}."
+                f"Let it end, or: dedup abandon {e.batch_id} --output {config.output} --yes."
             )
     # a batch whose run died right after its commit has files that no list names yet
     publish_pending(path, ledger)

@@ -148,6 +148,8 @@ def test_missing_columns_are_all_named_with_the_nearest_ones():
         (["evnt_id"], Recipe(), "For event_id: Did you mean evnt_id? .* with --event-id."),
         (["a"], Recipe(), "needs event_id; the input has a. Rename .* with --event-id."),
         (["event_id"], Recipe(order_by=("t", "event_id desc")), "needs t; .* with --order-by."),
+        (["event_id", "ts"], Recipe(order_by=("ts dsc",)), "needs ts dsc; .* Did you mean ts desc? .*"),
+        (["event_id", "ts"], Recipe(order_by=("ts ascending",)), "needs ts ascending; .* mean ts asc?"),
         (["id"], Recipe(fingerprint_columns=("n", "t"), order_by=("t desc",)),
          "needs event_id, t, n; .* with --event-id, --order-by, --fingerprint-columns."),
     ],

@@ -161,7 +161,10 @@ def test_a_committed_folder_that_changed_is_never_passed_over_in_silence(tmp_pat
         assert note in chosen.notes[0] and "--late-files" in chosen.notes[0]
     if trouble:
         assert re.search(trouble, chosen.troubles["1"])
-        assert "left out" in chosen.troubles["1"] or "dedup forget 1, then dedup run" in chosen.troubles["1"]
+        assert (
+            "left out" in chosen.troubles["1"]
+            or "dedup forget 1 --output DIR --yes, then dedup run" in chosen.troubles["1"]
+        )
     assert choose_batches(chosen.batches, Limits(), ledger_of_folders(str(tmp_path), A)) == []
 
 
