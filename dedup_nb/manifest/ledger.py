@@ -196,7 +196,8 @@ class Ledger(_Ledger):
         newest = list(self.entries)[-3:]
         raise ManifestError(
             f"The manifest has no batch {batch_id}; it has {grouped(len(self.entries))}: "
-            f"{', '.join(newest) or 'none'}.{did_you_mean(batch_id, self.entries)} dedup runs lists them."
+            f"{', '.join(newest) or 'none'}.{did_you_mean(batch_id, self.entries)} dedup runs --output DIR "
+            "lists them."
         )
 
     def yielded_to(self, batch_id: str) -> list[str]:

@@ -351,7 +351,7 @@ def _open_claim(run: _Manifest, batch_id: str) -> Entry:
     if entry.state != "claimed":
         raise ManifestError(
             f"Batch {batch_id} is {entry.state}: there is no "
-            "open claim to abandon. dedup runs lists all batches."
+            "open claim to abandon. dedup runs --output DIR lists all batches."
         )
     return entry
 
@@ -384,7 +384,7 @@ def _relying_on(run: _Manifest, batch_id: str) -> list[str]:
     if not entry.committed and entry.state != "forgotten":
         raise ManifestError(
             f"Batch {batch_id} is {entry.state}, not committed: there is nothing to forget. "
-            "dedup runs lists all batches."
+            "dedup runs --output DIR lists all batches."
         )
     return ledger.yielded_to(batch_id)
 
