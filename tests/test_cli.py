@@ -234,12 +234,15 @@ def test_a_missing_input_is_said_before_spark_starts():
     "wrong, code",
     [
         (errors.DedupError, 1),
-        (errors.InputError, 1),
-        (errors.OutputError, 1),
+        (errors.UnreadableError, 1),
+        (errors.UnwritableError, 1),
         (errors.ConservationError, 1),
-        (ledger.ManifestError, 1),
+        (ledger.UnreachableManifestError, 1),
         (ZeroDivisionError, 1),
         (errors.ConfigError, 2),
+        (errors.InputError, 2),
+        (errors.OutputError, 2),
+        (ledger.ManifestError, 2),
         (errors.MissingInputError, 2),
         (errors.MissingColumnError, 2),
         (errors.FormatError, 2),
@@ -362,7 +365,7 @@ cli.main()
 
 
 def test_the_trace_of_an_error_that_nobody_foresaw_goes_to_a_file_that_is_named():
-    codes = {"fine": 0, "broken": 1, "bug": 1, "stop": 130}
+    codes = {"fine": 0, "broken": 2, "bug": 1, "stop": 130}
     python = [sys.executable, "-c", ENDING]
     told = {w: subprocess.run([*python, w], capture_output=True, text=True) for w in codes}
     assert {word: done.returncode for word, done in told.items()} == codes

@@ -397,9 +397,9 @@ def _of_batches(c: _Settings) -> Iterator[str]:
             "such as daily-dedup."
         )
     if c.minimum_timestamp is not None and not _is_time(c.minimum_timestamp, any_year=True):
-        yield "minimum_timestamp is not a time: write 2026-11-20 or 2026-11-20T00:00:00Z."
+        yield f"minimum_timestamp is not a time: {c.minimum_timestamp!r}; write 2026-11-20T00:00:00Z."
     if c.etl_time is not None and not _is_time(c.etl_time):
-        yield "etl_time is not a time that a calendar has: write 2026-11-20T00:00:00Z."
+        yield f"etl_time is not a time that a calendar has: {c.etl_time!r}; write 2026-11-20T00:00:00Z."
 
 
 _CONTRADICTIONS = (_of_decisions, _of_input, _of_output, _of_schemas, _of_batches)

@@ -12,12 +12,14 @@ __all__ = [
     "DedupError",
     "ConfigError",
     "InputError",
+    "UnreadableError",
     "MissingInputError",
     "FormatError",
     "MissingColumnError",
     "AccessError",
     "UnreachableError",
     "OutputError",
+    "UnwritableError",
     "ConservationError",
     "AlarmError",
     "BusyError",
@@ -98,25 +100,28 @@ class ConfigError(DedupError):
 
 
 class InputError(DedupError):
-    "An input that cannot be read to its end."
+    "An input that does not fit, or is not what the settings say."
+
+    exit_code = 2
+
+
+class UnreadableError(InputError):
+    "An input that cannot be opened just now, or not read to its end: the same command may do later."
+
+    exit_code = 1
 
 
 class MissingInputError(InputError):
     "An input that is not there."
 
-    exit_code = 2
-
 
 class FormatError(InputError):
     "An input of another format than `input_format` says."
-
-    exit_code = 2
 
 
 class MissingColumnError(InputError):
     "A column that was named, but is not in the input."
 
-    exit_code = 2
     likely: Mapping[str, str] = {}  # settings that would do, by what the rows look like
 
 
@@ -134,7 +139,15 @@ class UnreachableError(AccessError):
 
 
 class OutputError(DedupError):
-    "An output that cannot be written, or that belongs to another recipe."
+    "An output that does not fit what is to be written, or that belongs to another recipe."
+
+    exit_code = 2
+
+
+class UnwritableError(OutputError):
+    "An output that cannot be written just now: rights, space or a disk may come back."
+
+    exit_code = 1
 
 
 class ConservationError(DedupError):
@@ -179,7 +192,8 @@ def require_columns(
     hints = []
     for name in missing:
         last_word = [c for c in present if c.lower() == name.lower().rpartition("_")[2]]
-        hint = f" Did you mean {last_word[0]}?" if last_word else did_you_mean(name, present)
+        ways = [f"{c} {way}" for c in present for way in ("asc", "desc")] if " " in name else []
+        hint = f" Did you mean {last_word[0]}?" if last_word else did_you_mean(name, [*present, *ways])
         hints += [f" For {name}:{hint}"] if hint else []
     where = "in the settings (dedup run --help)"
     if isinstance(names, Mapping):

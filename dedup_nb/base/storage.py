@@ -62,8 +62,9 @@ from dedup_nb.base.errors import (
     ConfigError,
     DedupError,
     InputError,
-    OutputError,
     UnreachableError,
+    UnreadableError,
+    UnwritableError,
     did_you_mean,
     first_line,
     keep_secret,
@@ -211,7 +212,7 @@ def filesystem(path: str) -> tuple[pafs.FileSystem, str]:  # and the path inside
             way_out = _ON_DATABRICKS
         elif scheme == "hdfs":
             way_out = _FOR_HDFS
-        raise InputError(f"{path} cannot be opened: {first_line(wrong)}. {way_out}.") from None
+        raise UnreadableError(f"{path} cannot be opened: {first_line(wrong)}. {way_out}.") from None
 
 
 def _has_folders(fs: pafs.FileSystem) -> bool:
@@ -269,7 +270,7 @@ def has_files(folder: str) -> bool:
 
 # %% ../../nbs/base/30_storage.ipynb #adca3edf
 def write_text(path: str, text: str) -> None:
-    "Write a small file in one step. Raises `OutputError` if the place is not writable."
+    "Write a small file in one step. Raises `UnwritableError` if the place is not writable."
     try:
         if is_s3(path):
             with _s3_request(path) as (client, where):
@@ -284,7 +285,7 @@ def write_text(path: str, text: str) -> None:
         if beside != inner:
             fs.move(beside, inner)
     except OSError as wrong:
-        raise OutputError(
+        raise UnwritableError(
             f"Cannot write {path}: {wrong}. Check that the "
             "output is a folder you may write to, then run again."
         ) from wrong
@@ -300,20 +301,23 @@ def read_json(path: str) -> Any:  # None if the file is not there
     try:
         return json.loads(text)
     except ValueError:
-        raise InputError(
+        raise UnreadableError(
             f"{path} is no whole JSON file: a process may be writing it, or was killed at it. Run again; if "
             "it stays so, remove it."
         ) from None
 
 
 def check_writable(folder: str) -> None:
-    "Raise `OutputError` with the name of the folder if no file can be written into it."
-    probe = f"/{uuid.uuid4().hex[:12]}.probe"  # of this run alone: two may begin at once
+    "Raise `UnwritableError` if no file can be written into a folder, or into what it would be made in."
+    probe = f"/.{uuid.uuid4().hex[:12]}.probe"  # of this run alone: two may begin at once
+    fs, inner = filesystem(folder)
+    while _has_folders(fs) and fs.get_file_info(inner).type == pafs.FileType.NotFound:
+        folder, inner = os.path.dirname(folder), os.path.dirname(inner)  # a run that is refused makes none
     try:
         write_text(folder + probe, "")
         remove_file(folder + probe)
-    except (OutputError, OSError) as wrong:
-        raise OutputError(re.sub(rf"{probe}[^\s'\":]*", "", str(wrong))) from wrong
+    except (UnwritableError, OSError) as wrong:
+        raise UnwritableError(re.sub(rf"{probe}[^\s'\":]*", "", str(wrong))) from wrong
 
 
 # %% ../../nbs/base/30_storage.ipynb #7d10aa51

@@ -20,7 +20,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..base.config import Input
-from ..base.errors import ConfigError, InputError, counted, first_line, grouped, megabytes, text_table
+from dedup_nb.base.errors import (
+    ConfigError,
+    InputError,
+    UnreadableError,
+    counted,
+    first_line,
+    grouped,
+    megabytes,
+    text_table,
+)
 from ..base.storage import filesystem, read_json
 from dedup_nb.costs.estimate import (
     UTILISATION,
@@ -36,7 +45,7 @@ from dedup_nb.costs.estimate import (
     usd,
 )
 from ..formats.batches import Batch, InputFile, find_batches, spelled_time
-from ..formats.detect import shown_format
+from ..formats.detect import no_rows, shown_format
 from ..report.page import html_table, paragraph
 
 # %% ../../nbs/05_costs/20_plan.ipynb #bdc45488
@@ -304,7 +313,7 @@ def _start_of(file: InputFile) -> tuple[bytes, int]:
             is_whole = len(start) < _SAMPLE
             used = file.size if is_whole else stored.tell()
     except (OSError, ValueError) as wrong:
-        raise InputError(f"{file.path} cannot be read: {first_line(wrong)} Is it damaged?") from None
+        raise UnreadableError(f"{file.path} cannot be read: {first_line(wrong)} Is it damaged?") from None
     whole = len(start) if is_whole else start.rfind(b"\n") + 1
     return start[:whole], used
 
@@ -380,7 +389,7 @@ def _facts_of_input(source: Input, batch_id: str | None) -> _Facts:
     elif files:
         rows, how = _rows_by_sample(files, replace(source, format=kind))
     if not rows:
-        raise InputError(f"{source.path} has no rows. Name another input, or plan with --events-per-day.")
+        raise no_rows(source.path, found.notes)
     how = f"{counted(round(rows), 'row')} in {counted(len(batches), 'batch', 'batches')}, {how}"
     return _Facts(rows, len(batches), how, _per_day(batches), notes=found.notes + found.unfit)
 

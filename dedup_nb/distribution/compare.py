@@ -26,7 +26,7 @@ from dedup_nb.base.config import (
 )
 from ..base.errors import ConfigError, counted, did_you_mean, grouped, text_table
 from ..base.spark import PLAIN_JSON, get_spark, named, temporary_conf
-from ..formats.batches import asked_batches
+from ..formats.batches import asked_batches, limits_in_words
 from ..formats.detect import find_input, known_format
 from ..formats.reading import read_batch
 from dedup_nb.rules.keys import (
@@ -298,7 +298,9 @@ def _read_batches(spark: SparkSession, config: Config) -> Iterator[_Batch]:
     place, recipe = places_of(config).input, recipe_of(config)
     batches = asked_batches(found.batches, limits_of(config))
     if not batches:
-        raise ConfigError("No batch is left to compare. See since, until and skip_batches.")
+        raise ConfigError(
+            f"No batch is left to compare: {limits_in_words(found.batches, limits_of(config))}."
+        )
     for batch in batches:
         source = read_batch(spark, batch, place, recipe, ids_of(recipe))
         good = source.decode(source.raw).where("_dd_good")

@@ -51,8 +51,8 @@ from dedup_nb.distribution.measures import (
     reached,
     without_strays,
 )
-from ..formats.batches import Batch, asked_batches
-from ..formats.detect import find_input
+from ..formats.batches import Batch, asked_batches, limits_in_words
+from ..formats.detect import find_input, is_empty, no_rows
 from ..formats.reading import explain_read_error, read_batch
 from dedup_nb.report.page import (
     BAD,
@@ -689,10 +689,13 @@ _LOG = logging.getLogger(__name__)
 def _find_batches(config: Config) -> tuple[Config, list[Batch], tuple[str, ...]]:
     "The batches that are asked for, oldest first, and which folders are left out."
     config, found = find_input(config, config.batch_id)
-    asked = asked_batches(found.batches, limits_of(config))
+    limits, source = limits_of(config), places_of(config).input
+    asked = asked_batches(found.batches, limits)
     if not asked:
-        why = " ".join([*found.unfit, "See since, until and skip_batches."])
-        raise ConfigError(f"No batch is left to profile. {why}")
+        why = limits_in_words(found.batches, limits) or " ".join(found.unfit)
+        raise ConfigError(f"No batch is left to profile: {why}")
+    if source.format not in ("delta", "table") and all(map(is_empty, asked)):
+        raise no_rows(source.path, found.notes)
     for line in found.notes:
         _LOG.info("  note: %s", line)
     return config, asked, found.unfit

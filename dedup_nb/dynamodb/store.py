@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+# %% ../../nbs/04_dynamodb/40_store.ipynb #6744790c
 from ..base.config import epoch_seconds
 from ..base.errors import BusyError, ConfigError, DedupError, counted, duration, grouped, some_of, utc
 from ..base.spark import read_staged, reading, setting_of
@@ -71,7 +72,16 @@ from dedup_nb.dynamodb.table import (
     table_exists,
     write_rate,
 )
-from ..manifest.ledger import Claim, Entry, FencedError, Ledger, ManifestError, Marker, fenced
+from dedup_nb.manifest.ledger import (
+    Claim,
+    Entry,
+    FencedError,
+    Ledger,
+    ManifestError,
+    Marker,
+    UnreachableManifestError,
+    fenced,
+)
 from ..manifest.protocol import Lookup
 from ..rules.cross_batch import KEY, Fate, id_key, pair_key
 from ..rules.synthetic import fate_of_later
@@ -213,9 +223,9 @@ def _in_our_words() -> Iterator[None]:
     except DedupError:
         raise
     except Exception as wrong:
-        kinds = {kind.__name__: kind for kind in (FencedError, DeniedError, ManifestError, ConfigError)}
-        found = re.search(rf"\b({'|'.join(kinds)}): (.+)", str(wrong))
-        if found:
+        ours = (FencedError, DeniedError, UnreachableManifestError, ManifestError, ConfigError)
+        kinds = {kind.__name__: kind for kind in ours}
+        if found := re.search(rf"\b({'|'.join(kinds)}): (.+)", str(wrong)):
             raise kinds[found[1]](found[2]) from wrong
         raise
 
@@ -743,7 +753,7 @@ def _check_rests(store: "DynamoStore", claim: Claim) -> None:
     over = _rests_on(store, claim) & runs_over(ledger)[0]
     rests = sorted({run.rpartition("@")[0] for run in over} & settled)
     if rests:
-        raise ManifestError(
+        raise UnreachableManifestError(
             f"Batch {claim.batch_id} dropped or renamed rows in favour of {some_of(rests)}, "
             "which was given up or loaded by another attempt meanwhile. "
             "Nothing of this attempt is committed: run it again, it takes those pairs over."

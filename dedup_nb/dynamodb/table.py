@@ -38,7 +38,7 @@ from typing import Any
 
 from ..base.errors import grouped, some_of
 from .connection import Connection, client_of, is_cut
-from ..manifest.ledger import ManifestError, Marker
+from ..manifest.ledger import ManifestError, Marker, UnreachableManifestError
 
 # %% ../../nbs/04_dynamodb/20_table.ipynb #750bb427
 _STALE_KEYS = {"ExpiredToken", "UnrecognizedClient", "RequestExpired", "InvalidSignature"}
@@ -78,7 +78,7 @@ def _unusable_keys(wrong: Exception, table: str) -> ManifestError:
             "There are no AWS credentials for DynamoDB. Set up a profile, a role "
             "or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and run again."
         )
-    return ManifestError(
+    return UnreachableManifestError(
         f"The AWS credentials or settings for the DynamoDB table {table} cannot be used: "
         f"{type(wrong).__name__}. Nothing of this batch is committed: "
         "renew them (aws sso login, AWS_PROFILE) and run again."
@@ -95,7 +95,7 @@ def _refusal(code: str | None, message: str, doing: str, connection: Connection)
             f"The policy that a run needs: dedup iam --table {connection.table}."
         )
     if code in _STALE_KEYS:
-        return ManifestError(
+        return UnreachableManifestError(
             f"The AWS credentials for {table} are expired or invalid ({code}). "
             "Nothing of this batch is committed: renew them and run again."
         )
@@ -106,7 +106,7 @@ def _refusal(code: str | None, message: str, doing: str, connection: Connection)
             f"{connection.region or 'of the AWS configuration'}{at}. Nothing of this batch is committed. "
             "Correct --dynamodb-table or --aws-region, or let it be made: --create-table true."
         )
-    return ManifestError(
+    return UnreachableManifestError(
         f"{doing} on {table} was refused: {code}: {message[:300]} Nothing of this batch is committed."
     )
 
@@ -172,7 +172,7 @@ def _no_answer(
     if any(word in why for word in ("hrottl", "Throughput", "LimitExceeded", "TooMany")):
         lower = "Lower max_wcu or raise the table's capacity"
         remedy = "Raise the table's read capacity" if reads else lower
-    return ManifestError(
+    return UnreachableManifestError(
         f"The DynamoDB table {table} has answered nothing but {why} for {seconds:g} seconds. "
         f"Nothing of this batch is committed; no event is lost. {remedy}, and run again."
     )
@@ -558,7 +558,7 @@ def described(
         if found["TableStatus"] in ("ACTIVE", "UPDATING"):  # one that is being changed serves as well
             return found
         if found["TableStatus"] == "DELETING" or time.monotonic() > end:
-            raise ManifestError(
+            raise UnreachableManifestError(
                 f"The DynamoDB table {table.name} is {found['TableStatus']}, not ACTIVE. "
                 "Wait until it is, and run again."
             )

@@ -11,6 +11,8 @@ __all__ = [
     "spelled_time",
     "is_asked_for",
     "asked_batches",
+    "check_limits",
+    "limits_in_words",
     "is_delta_table",
     "find_batches",
 ]
@@ -24,7 +26,17 @@ from dataclasses import dataclass, replace
 import pyarrow.fs as pafs
 
 from ..base.config import Input, Limits, epoch_seconds, unfit_batch_id
-from ..base.errors import ConfigError, InputError, MissingInputError, counted, did_you_mean, some_of
+from dedup_nb.base.errors import (
+    ConfigError,
+    InputError,
+    MissingInputError,
+    UnreadableError,
+    counted,
+    did_you_mean,
+    grouped,
+    said,
+    some_of,
+)
 from ..base.storage import absolute, check_bucket, filesystem, has_markers, in_order, is_s3, marks_of
 
 
@@ -102,7 +114,7 @@ def _list_input(path: str) -> _Listing:
         is_folder = found.type == pafs.FileType.Directory
         below = fs.get_file_info(pafs.FileSelector(inner, recursive=True)) if is_folder else []
     except (OSError, ValueError) as wrong:
-        raise InputError(
+        raise UnreadableError(
             f"{path} cannot be listed: {wrong}. Check the path and the rights of this user, then run again."
         ) from None
     if found.type == pafs.FileType.NotFound:
@@ -171,15 +183,15 @@ def _batches_below(base: str, pattern: str, listed: _Listing) -> tuple[list[Batc
     return batches, beside
 
 
-def _name_input(base: str, pattern: str, is_file: bool) -> str:
-    "The id of an input that is one batch: matched by its own path, or its name."
+def _name_input(base: str, pattern: str, is_file: bool) -> tuple[str, bool]:
+    "The id of an input that is one batch: matched by its own path, or its name. And whether it matched."
     if is_file:
         base = re.sub(r"(?<=[^/.])\.[^/]*$", "", base)  # without endings
     own_levels = "/".join(base.split("/")[-_depth(pattern) :])
     matched = _compile_pattern(pattern).fullmatch(own_levels)
     if matched and matched.groups():
-        return "_".join(matched.groups())
-    return os.path.basename(base.rstrip("/")) or "input"
+        return "_".join(matched.groups()), True
+    return os.path.basename(base.rstrip("/")) or "input", matched is not None
 
 
 # %% ../../nbs/formats/10_batches.ipynb #099e237f
@@ -254,6 +266,33 @@ def asked_batches(
     return [b for b in batches if is_asked_for(b.batch_id, limits)]
 
 
+# %% ../../nbs/formats/10_batches.ipynb #8179c6fc
+def check_limits(limits: Limits) -> None:
+    "Raise `ConfigError` if no name can lie between `since` and `until`."
+    since, until = limits.since, limits.until
+    if since and until and _as_far_as(until, since) > in_order(until)[0]:
+        raise ConfigError(
+            f"since={since} comes after until={until}: no batch is between them. Exchange "
+            "them, or leave one out."
+        )
+
+
+def limits_in_words(
+    batches: Sequence[Batch],  # all that were found, oldest first
+    limits: Limits,
+) -> str:
+    "Say that the limits leave out all batches; '' where they do not."
+    if not batches or any(is_asked_for(b.batch_id, limits) for b in batches):
+        return ""
+    given = {name: getattr(limits, name) for name in ("since", "until", "skip_batches")}
+    words = [f"{name}={said(value)}" for name, value in given.items() if value]
+    first, last = batches[0].batch_id, batches[-1].batch_id
+    leave = "leaves" if len(words) == 1 else "leave"
+    if len(batches) == 1:
+        return f"{' and '.join(words)} {leave} out the only batch, {first}"
+    return f"{' and '.join(words)} {leave} out all {grouped(len(batches))} batches ({first} to {last})"
+
+
 # %% ../../nbs/formats/10_batches.ipynb #ff194d61
 def _why_unfit(batches: Sequence[Batch]) -> str | None:
     "Why the batches of an id cannot be taken, in words."
@@ -282,6 +321,7 @@ def _check_ids(batches: Iterable[Batch]) -> Found:
     return Found(tuple(fit), tuple(unfit))
 
 
+# %% ../../nbs/formats/10_batches.ipynb #821473ac
 def _likely_pattern(
     paths: Sequence[str],  # of files, below the input
 ) -> str | None:
@@ -294,18 +334,30 @@ def _likely_pattern(
     return re.split(r"\d", os.path.commonprefix(names))[0] + "*"
 
 
-def _whole(source: Input, batch: Batch) -> Found:
-    "An input that is one batch; with a note where its folders look like batches by another pattern."
+def _whole(
+    source: Input,
+    batch: Batch,
+    fits: bool = False,  # does its own path fit the pattern?
+) -> Found:
+    "An input that is one batch; with a note where its folders look like batches, or fit no pattern."
     found = _check_ids([batch])
     if found.unfit:
         raise InputError(f"{found.unfit[0]} Or name the batch yourself with batch_id (--batch-id).")
-    pattern = _likely_pattern(list(batch.by_path()))
-    if not pattern:
+    paths = list(batch.by_path())
+    folders = sorted({path.partition("/")[0] for path in paths if "/" in path}, key=in_order)
+    as_one = f"are taken as one batch, {batch.batch_id}"
+    if pattern := _likely_pattern(paths):
+        note = (
+            f"the folders of {source.path} look like {pattern}, and {as_one}; "
+            f"for a batch each: --batch-pattern '{pattern}'"
+        )
+    elif folders and not fits and source.batch_pattern != Input.batch_pattern:
+        note = (
+            f"no folder of {source.path} fits --batch-pattern '{source.batch_pattern}': "
+            f"{some_of(folders, 5)} {as_one}"
+        )
+    else:
         return found
-    note = (
-        f"the folders of {source.path} look like {pattern}, and are taken as one batch, {batch.batch_id}; "
-        f"for a batch each: --batch-pattern '{pattern}'"
-    )
     return replace(found, notes=(note,))
 
 
@@ -350,8 +402,13 @@ def find_batches(
     batches, beside = ([], []) if is_table else _batches_below(base, pattern, listed)
     if not batches:
         is_file = bool(listed) and not listed[0][0]
-        name = batch_id or _name_input(base, pattern, is_file)
-        return _whole(source, Batch(name, tuple(beside), base))
+        name, fits = _name_input(base, pattern, is_file)
+        found = _whole(source, Batch(batch_id or name, tuple(beside), base), fits)
+        if beside or is_table:
+            return found
+        passed_by = "names that begin with a dot, or with _ and have no =, do not count"
+        note = f"no file is in {source.path} ({passed_by})"
+        return replace(found, notes=(note,))
     found = _check_ids(batches)
     if beside:
         lie = "lies" if len(beside) == 1 else "lie"

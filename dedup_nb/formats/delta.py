@@ -40,7 +40,7 @@ from dedup_nb.base.errors import (
     FormatError,
     InputError,
     MissingInputError,
-    OutputError,
+    UnwritableError,
     counted,
     did_you_mean,
     first_line,
@@ -261,7 +261,7 @@ class Delta(DeltaCommits):
                 raise BusyError(
                     f"Another writer of {self.name} was quicker; nothing of this step is in it. Run again."
                 ) from wrong
-            raise OutputError(
+            raise UnwritableError(
                 f"{self.name} cannot be written: {first_line(wrong)} Check the rights and the space there, "
                 "then run again: what is done is not done twice."
             ) from wrong

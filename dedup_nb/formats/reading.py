@@ -45,6 +45,7 @@ from dedup_nb.base.errors import (
     InputError,
     MissingColumnError,
     MissingInputError,
+    UnreadableError,
     counted,
     first_line,
     require_columns,
@@ -931,7 +932,7 @@ def explain_read_error(
     files = named or [f.path for f in batch.files]
     is_known = named or len(files) == 1
     which = files[0] if is_known else f"one of {counted(len(files), 'file')} of {batch.source}"
-    return InputError(
+    return UnreadableError(
         f"Batch {batch.batch_id}: {which} cannot be read to its "
         "end; it is cut off, damaged, or not what input_format says. Nothing was "
         "committed. Fetch the file again, or move it away, and run the batch again."

@@ -24,7 +24,15 @@ from ..base.errors import first_line
 from ..base.spark import has_delta, literal, quoted, setting_of, start_with_delta, temporary_conf
 from ..base.storage import filesystem, is_table_name, names_in, remove_markers
 from ..formats.delta import is_broken_log, is_conflict, is_no_delta, is_no_delta_table
-from .ledger import Claim, Entry, Ledger, ManifestError, Marker, this_process
+from dedup_nb.manifest.ledger import (
+    Claim,
+    Entry,
+    Ledger,
+    ManifestError,
+    Marker,
+    UnreachableManifestError,
+    this_process,
+)
 from .lock import Lock, LockFiles, check_one_host, places_of_manifest
 from .protocol import Lookup
 from .table import append_once, find_rows, read_rows
@@ -123,7 +131,7 @@ def _in_our_words(wrong: Exception, path: str) -> ManifestError:
             f"{path} is there, but it is not a manifest (Spark finds no Delta table in it). "
             "It is left as it is: choose another manifest_path, or move it away."
         )
-    return ManifestError(
+    return UnreachableManifestError(
         f"The manifest {path} cannot be used: {first_line(wrong)} Nothing "
         "was committed; check the path and the rights, then run again."
     )

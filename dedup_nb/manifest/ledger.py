@@ -7,6 +7,7 @@ __all__ = [
     "FORMAT",
     "RECIPE_DEFAULTS",
     "ManifestError",
+    "UnreachableManifestError",
     "RecipeError",
     "FencedError",
     "Marker",
@@ -46,13 +47,19 @@ from ..base.errors import BusyError, DedupError, did_you_mean, grouped, said
 
 # %% ../../nbs/03_manifest/10_ledger.ipynb #a565e7f6
 class ManifestError(DedupError):
-    "A manifest that cannot be used: foreign, refused, or out of reach."
+    "A manifest that cannot be used: foreign, refused, or without what was asked for."
+
+    exit_code = 2
+
+
+class UnreachableManifestError(ManifestError):
+    "A manifest that cannot be used just now: the same command may do later."
+
+    exit_code = 1
 
 
 class RecipeError(ManifestError):
     "A manifest that was made with another recipe."
-
-    exit_code = 2
 
 
 class FencedError(ManifestError):
@@ -189,7 +196,8 @@ class Ledger(_Ledger):
         newest = list(self.entries)[-3:]
         raise ManifestError(
             f"The manifest has no batch {batch_id}; it has {grouped(len(self.entries))}: "
-            f"{', '.join(newest) or 'none'}.{did_you_mean(batch_id, self.entries)} dedup runs lists them."
+            f"{', '.join(newest) or 'none'}.{did_you_mean(batch_id, self.entries)} dedup runs --output DIR "
+            "lists them."
         )
 
     def yielded_to(self, batch_id: str) -> list[str]:
@@ -305,7 +313,7 @@ def another_recipe(name: str, differ: Sequence[str], rerun: bool) -> RecipeError
     if rerun:
         way_out = (
             ": a rerun must give the same output. A batch from before such a change can be taken out and run "
-            "anew: dedup forget."
+            "anew: dedup forget BATCH --output DIR --yes."
         )
     return RecipeError(
         f"The manifest {name} was made with another recipe: {'; '.join(differ)}. "
@@ -482,7 +490,8 @@ def holder_in_the_way(
     elif entry.info.get("stream"):
         again = "start its stream again"
     ways = [] if gone else ["wait for it (--wait-minutes)"]
-    ways += ["let it end" if same else again, f"or end it: dedup abandon {entry.batch_id}"]
+    end = f"or end it: dedup abandon {entry.batch_id} --output DIR --yes"
+    ways += ["let it end" if same else again, end]
     next_step = ", ".join(ways)
     return (
         f"batch {entry.batch_id} is claimed by {who(entry.info)}, {state}. "
@@ -496,7 +505,8 @@ def committed_already(batch_id: str, info: Mapping[str, Any] | None = None) -> M
     by = f", by {who(info)}" if info else ""
     return ManifestError(
         f"Batch {batch_id} is committed already{by}. "
-        f"Process it again with rerun=true (--rerun), or forget it first: dedup forget {batch_id}."
+        "Process it again with rerun=true (--rerun), or forget it first: "
+        f"dedup forget {batch_id} --output DIR --yes."
     )
 
 

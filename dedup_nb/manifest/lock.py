@@ -18,7 +18,14 @@ from typing import Any, Protocol
 from ..base.config import is_on_databricks
 from ..base.errors import BusyError
 from ..base.storage import bucket_and_key, filesystem, is_s3, names_in, remove_file, s3_client
-from .ledger import ManifestError, Marker, is_gone, is_same_process, this_process, who
+from dedup_nb.manifest.ledger import (
+    Marker,
+    UnreachableManifestError,
+    is_gone,
+    is_same_process,
+    this_process,
+    who,
+)
 
 # %% ../../nbs/03_manifest/30_lock.ipynb #e4ffb477
 _REFUSED = ("PreconditionFailed", "ConditionalRequestConflict")  # somebody is there, or comes just now
@@ -51,7 +58,7 @@ def _request(path: str, action: str, seq: int, **more: Any) -> Mapping[str, Any]
         words = str(wrong)
     except BotoCoreError as wrong:
         words = str(wrong)
-    raise ManifestError(
+    raise UnreachableManifestError(
         f"The manifest cannot be claimed: s3://{bucket}/{key} was refused ({words.rstrip('.')}). Wanted "
         "are s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket there; check the credentials "
         "and the address (AWS_ENDPOINT_URL_S3)."
@@ -189,7 +196,7 @@ class LockFiles:
             if self._make(marker.seq, 0, marker):
                 return True
         except OSError as wrong:
-            raise ManifestError(
+            raise UnreachableManifestError(
                 f"The manifest {self.path} cannot be used: {wrong}. Check the path and the rights."
             ) from wrong
         names = [name for name in names_in(self._folder) if name.startswith(f"{marker.seq:020d}.")]

@@ -351,7 +351,7 @@ def _open_claim(run: _Manifest, batch_id: str) -> Entry:
     if entry.state != "claimed":
         raise ManifestError(
             f"Batch {batch_id} is {entry.state}: there is no "
-            "open claim to abandon. dedup runs lists all batches."
+            "open claim to abandon. dedup runs --output DIR lists all batches."
         )
     return entry
 
@@ -384,7 +384,7 @@ def _relying_on(run: _Manifest, batch_id: str) -> list[str]:
     if not entry.committed and entry.state != "forgotten":
         raise ManifestError(
             f"Batch {batch_id} is {entry.state}, not committed: there is nothing to forget. "
-            "dedup runs lists all batches."
+            "dedup runs --output DIR lists all batches."
         )
     return ledger.yielded_to(batch_id)
 
@@ -395,7 +395,8 @@ def _check_idle(run: _Manifest, ledger: Ledger, batch_id: str | None = None) -> 
     for e in ledger.entries.values():
         if e.state == "claimed" and (run.store.exclusive or e.batch_id == batch_id):
             raise BusyError(
-                f"Batch {e.batch_id} is claimed by {who(e.info)}. Let it end, or: dedup abandon {e.batch_id}."
+                f"Batch {e.batch_id} is claimed by {who(e.info)}. Let it end, or: "
+                f"dedup abandon {e.batch_id} --output DIR --yes."
             )
 
 
@@ -512,11 +513,12 @@ def check_rerun(
         raise ManifestError(
             f"Batch {claim.batch_id} {what} because batch {batch} had them, which was {since}, "
             "and a rerun would not see it. Take this one out too, so that it comes after: "
-            f"dedup forget {claim.batch_id}, then run it."
+            f"dedup forget {claim.batch_id} --output DIR --yes, then run it."
         )
     if differ := _differences(was, now):
         raise ManifestError(
             f"A rerun of batch {claim.batch_id} must be the same batch with the same settings: "
             f"{'; '.join(differ)}. "
-            f"Restore them, or take it out of the manifest first: dedup forget {claim.batch_id}."
+            "Restore them, or take it out of the manifest first: "
+            f"dedup forget {claim.batch_id} --output DIR --yes."
         )

@@ -31,7 +31,7 @@ from dedup_nb.base.errors import (
     utc,
 )
 from ..base.storage import absolute, names_in, remove_folder, s3_in_words, write_text
-from ..formats.batches import Batch
+from ..formats.batches import Batch, limits_in_words
 from ..formats.reading import explain_read_error, read_batch
 from ..pipeline.commit import check_all_read, committed_files
 from ..pipeline.decide import KeyScan, scan_keys, sums_of, time_of_batch
@@ -173,7 +173,7 @@ def _fill_days(job: Job, batch: Batch, scan: KeyScan, etl: int | None) -> Iterat
         elif committed["pairs"] not in (pairs.count(), left.count()):
             _LOG.warning(
                 f"  {name} is in the manifest, but the table has other pairs of that day now; "
-                f"to take them: dedup forget {name}, then backfill again"
+                f"to take them: dedup forget {name} --output {job.output} --yes, then backfill again"
             )
 
 
@@ -276,10 +276,12 @@ def backfill(
     options = RunOptions(force=force)
     with open_job(settings, spark, id_case=case, options=options) as job:
         ledger = job.ledger()
-        advice = "To fill them in as well: dedup forget, then backfill again."
+        forget = f"dedup forget BATCH --output {job.output} --yes"
+        advice = f"To fill them in as well: {forget}, then backfill again."
         chosen = compare_with_commits(found, ledger, job.output, advice=advice)
         changed = list(chosen.troubles.values())
-        notes = *listed.unfit, *listed.notes, *left, *chosen.notes
+        left_out = limits_in_words(chosen.batches, job.limits)
+        notes = *listed.unfit, *listed.notes, *left, *chosen.notes, *filter(None, [left_out])
         for line in (*notes, *changed):
             _LOG.info("  %s", line)
         todo = choose_batches(chosen.batches, job.limits, ledger)

@@ -232,8 +232,6 @@ def open_manifest(
 class NoManifestError(ManifestError):
     "A manifest that is not there."
 
-    exit_code = 2
-
 
 def _not_there(name: str) -> NoManifestError:
     return NoManifestError(

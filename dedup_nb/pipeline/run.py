@@ -44,7 +44,7 @@ from dedup_nb.base.storage import (
     s3_in_words,
     s3_refusal,
 )
-from ..formats.batches import Batch, Found, is_asked_for
+from ..formats.batches import Batch, Found, is_asked_for, limits_in_words
 from ..formats.detect import is_empty
 from ..formats.reading import Source, explain_read_error, read_batch
 from ..manifest.ledger import FencedError, Ledger, ManifestError, committed_already, who
@@ -351,6 +351,7 @@ class _Todo:
     batches: list[Batch]
     notes: list[str]  # of the others
     troubles: list[str]  # what is wrong with some
+    is_new: bool = False  # does the manifest have no batch yet?
 
 
 def _without_empty(job: Job, found: Found) -> Found:
@@ -388,6 +389,7 @@ def _find_todo(job: Job, found: Found, ledger: Ledger) -> _Todo:
     died = "a run that died had committed it; its files are published now"
     notes = [*found.notes, *chosen.notes]
     notes += [f"batch {name}: {died}" for name in finished]
+    notes += filter(None, [limits_in_words(chosen.batches, limits)])
     most = limits.max_batches
     if len(todo) > most:
         notes.append(
@@ -400,7 +402,7 @@ def _find_todo(job: Job, found: Found, ledger: Ledger) -> _Todo:
             "each compared with the committed ones, not with one another"
         )
     troubles = [words for name, words in chosen.troubles.items() if is_asked_for(name, limits)]
-    return _Todo(todo[:most], notes, [*found.unfit, *troubles])
+    return _Todo(todo[:most], notes, [*found.unfit, *troubles], not ledger.entries)
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #4d7849b2
@@ -479,7 +481,7 @@ def _process_all(job: Job, todo: _Todo) -> Summary:
                 if len(todo.batches) > 1:
                     _LOG.info(_words_of_stop([b.batch_id for b in todo.batches], batch.batch_id))
                 raise
-        return Summary(done, job.output, notes, todo.troubles)
+        return Summary(done, job.output, notes, todo.troubles, todo.is_new)
     finally:
         bar.close()
         remove_folder(looked_folder(job.output))

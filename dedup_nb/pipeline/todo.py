@@ -95,7 +95,7 @@ def _trouble_with(batch: Batch, batch_id: str, commit: _Commit, read: Mapping[st
         f"Batch {batch_id} is committed, and its input changed since: "
         f"{'; '.join(words) or 'a file was rewritten'}. "
         "What was loaded stays as it was. If the input is right as it is now, load it again: "
-        f"dedup forget {batch_id}, then dedup run."
+        f"dedup forget {batch_id} --output DIR --yes, then dedup run."
     )
 
 

@@ -343,6 +343,7 @@ class Summary:
     output: str  # where everything is
     notes: Sequence[str] = ()  # what was seen of the batches that were not processed
     troubles: Sequence[str] = ()  # what could not be done: unfit folders, inputs that changed
+    is_new: bool = False  # does the manifest have no batch yet?
 
     @property
     def counts(self) -> dict[str, int]:
@@ -357,8 +358,10 @@ class Summary:
     def __str__(self) -> str:
         troubles = [f"  TROUBLE   {text}" for text in self.troubles]  # the notes were said before the work
         if not self.batches:
-            again = f"dedup runs --output {self.output} lists them; --batch-id BATCH --rerun takes one again."
-            nothing = f"Nothing to do: no batch is left to process. {again}"
+            nothing = "Nothing to do: no batch is left to process."
+            if not self.is_new:
+                nothing += f" dedup runs --output {self.output} lists them;"
+                nothing += " --batch-id BATCH --rerun takes one again."
             return "\n".join(["Nothing was processed." if troubles else nothing, *troubles])
         lines = [in_words(m) for m in self.batches]
         if len(lines) > 1:

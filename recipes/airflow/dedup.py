@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from airflow.sdk import dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
-NO_RETRY = {2: "wrong settings, or an input that is not there", 3: "stopped by an alarm"}
+NO_RETRY = {2: "wrong settings, or an input that does not fit", 3: "stopped by an alarm"}
 
 
 def call(words):

@@ -15,7 +15,7 @@ from dedup_nb.base.errors import (
     ConfigError,
     DedupError,
     MissingColumnError,
-    OutputError,
+    UnwritableError,
     did_you_mean,
     first_line,
     keep_secret,
@@ -170,6 +170,8 @@ def test_of_an_error_of_spark_what_is_said_stays(text, line):
         (["evnt_id"], Recipe(), "For event_id: Did you mean evnt_id? .* with --event-id."),
         (["a"], Recipe(), "needs event_id; the input has a. Rename .* with --event-id."),
         (["event_id"], Recipe(order_by=("t", "event_id desc")), "needs t; .* with --order-by."),
+        (["event_id", "ts"], Recipe(order_by=("ts dsc",)), "needs ts dsc; .* Did you mean ts desc? .*"),
+        (["event_id", "ts"], Recipe(order_by=("ts ascending",)), "needs ts ascending; .* mean ts asc?"),
         (["id"], Recipe(fingerprint_columns=("n", "t"), order_by=("t desc",)),
          "needs event_id, t, n; .* with --event-id, --order-by, --fingerprint-columns."),
     ],
@@ -181,9 +183,14 @@ def test_a_missing_column_names_its_setting(columns, recipe, words):
 
 def test_an_output_that_cannot_be_written_is_named_and_no_file_in_it(tmp_path):
     (tmp_path / "out").write_text("a file")
-    with pytest.raises(OutputError, match=f"Cannot write {tmp_path}/out/runs: ") as wrong:
+    with pytest.raises(UnwritableError, match=f"Cannot write {tmp_path}/out: ") as wrong:
         check_output(f"{tmp_path}/out", {})
     assert "probe" not in str(wrong.value) and "tmp." not in str(wrong.value)
+
+
+def test_to_check_an_output_makes_no_folder(tmp_path):
+    check_output(f"{tmp_path}/new/out", {})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_manifest_that_is_none_and_one_without_a_place():

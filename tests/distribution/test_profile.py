@@ -574,6 +574,17 @@ def test_wrong_input_is_said_clearly(spark, tmp_path):
         profile_events({})
 
 
+@pytest.mark.parametrize("input_format", ["auto", "csv", "enriched_tsv"])
+def test_an_input_without_anything_in_it_is_refused(input_format, spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    config = Config(input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format=input_format)
+    with pytest.raises(MissingInputError, match="in has no rows: no file is in .*/in .*Name another input"):
+        profile(config, spark)
+    (tmp_path / "in/a.csv").write_text("")
+    with pytest.raises(MissingInputError, match="in has no rows. Name another input"):
+        profile(config, spark)
+
+
 @pytest.mark.parametrize("column", ["event_id", "event_fingerprint"])
 def test_a_column_that_was_named_must_be_there(spark, column):
     with pytest.raises(MissingColumnError, match="needs uid"):
@@ -584,7 +595,8 @@ def test_a_column_that_was_named_must_be_there(spark, column):
     "wrong, words",
     [
         ({"skip_batches": "2026-11-18"}, "skip_batches names 2026-11-18; .* mean 2026-11-18-00-00-00"),
-        ({"since": "2027"}, "No batch is left"),
+        ({"since": "2027"}, "No batch is left to profile: since=2027 leaves out all 3 batches"),
+        ({"since": "2027", "until": "2026"}, "since=2027 comes after until=2026"),
     ],
 )
 def test_batches_that_are_not_there_are_named(spark, wrong, words):

@@ -6,7 +6,14 @@ from inputs import found_in, ids, make_files, write_lines
 from dedup_nb.base.config import Config, Input, Limits, limits_of
 from dedup_nb.base.errors import ConfigError, InputError, MissingInputError
 from dedup_nb.base.storage import in_order, names_in
-from dedup_nb.formats.batches import Batch, find_batches, is_asked_for, late_id
+from dedup_nb.formats.batches import (
+    Batch,
+    check_limits,
+    find_batches,
+    is_asked_for,
+    late_id,
+    limits_in_words,
+)
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -190,7 +197,7 @@ def test_a_pattern_cuts_the_input_into_batches(pattern, batches):
     make_files("in/run=1/a", "in/run=1/x/b", "in/run=2/a", "in/other/a", "in/_hidden/a", "in/run=1/.crc")
     found, listed = batches_found(batch_pattern=pattern)
     assert found == batches and listed.unfit == ()
-    assert bool(listed.notes) == (pattern in ("run=*", "run=*/x", "run=2"))
+    assert bool(listed.notes) == (pattern != "*")
 
 
 def test_several_levels_make_one_name_and_folders_that_look_like_batches_are_said():
@@ -201,6 +208,27 @@ def test_several_levels_make_one_name_and_folders_that_look_like_batches_are_sai
     assert list(batches_found(path="in/dt=2026-11-20/hour=07", batch_pattern="dt=*/hour=*")[0]) == [
         "2026-11-20_07"
     ]
+
+
+@pytest.mark.parametrize(
+    "files, more, words",
+    [
+        (
+            "eu/x/a us/a",
+            {"batch_pattern": "eu*"},
+            "fits --batch-pattern 'eu*': eu, us are taken as one batch, in",
+        ),
+        ("eu/x/a us/a", {"batch_pattern": "dt=*"}, "no folder of in fits --batch-pattern 'dt=*': eu, us"),
+        ("eu/x/a us/a", {}, None),
+        ("a", {"batch_pattern": "dt=*"}, None),
+        ("eu/x/a", {"batch_pattern": "i*"}, None),
+        (".a _b", {}, "no file is in in (names that begin with a dot"),
+    ],
+)
+def test_a_pattern_that_no_folder_fits_and_an_input_without_files_are_said(files, more, words):
+    make_files(*(f"in/{name}" for name in files.split()))
+    _, listed = batches_found(**more)
+    assert [words in note for note in listed.notes] == [True] * bool(words) if words else not listed.notes
 
 
 def test_folders_that_cannot_be_batches_are_named_and_left_out_and_the_others_go_on():
@@ -275,6 +303,45 @@ DAYS = ["20261031", "20261101T09", "20261120", "20261201"]
 )
 def test_limits_follow_the_order_of_batches(names, limits, asked):
     assert [n for n in sorted(names, key=in_order) if is_asked_for(n, Limits(**limits))] == asked
+
+
+@pytest.mark.parametrize(
+    "names, limits, words",
+    [
+        (DAYS, {"since": "2027"}, "since=2027 leaves out all 4 batches (20261031 to 20261201)"),
+        (DAYS[:1], {"until": "2025"}, "until=2025 leaves out the only batch, 20261031"),
+        (
+            ["a", "b"],
+            {"since": "b", "skip_batches": ("b",)},
+            "since=b and skip_batches=b leave out all 2 batches (a to b)",
+        ),
+        (DAYS, {"since": "20261120"}, ""),
+        ([], {"since": "2027"}, ""),
+    ],
+)
+def test_limits_that_leave_out_all_batches_are_said(names, limits, words):
+    assert limits_in_words([Batch(name, (), "") for name in names], Limits(**limits)) == words
+
+
+@pytest.mark.parametrize(
+    "since, until, fits",
+    [
+        ("2026-11-02", "2026-11-01", False),
+        ("2027", "2026-11", False),
+        ("day-10", "day-9", False),
+        ("2026-11-02", "2026-11", True),
+        ("2026", "2026-11-01", True),
+        ("20261120", "2026", True),
+        ("v9", "v10", True),
+        ("a", None, True),
+    ],
+)
+def test_since_comes_before_until(since, until, fits):
+    limits = Limits(since=since, until=until)
+    if fits:
+        return check_limits(limits)
+    with pytest.raises(ConfigError, match=f"since={since} comes after until={until}.* Exchange them"):
+        check_limits(limits)
 
 
 def test_what_spark_reads_is_in_a_batch_and_what_it_passes_by_is_not():

@@ -149,7 +149,7 @@ def test_a_truncated_file_fails_and_is_named(spark, tmp_path):
 def test_an_error_of_spark_is_explained_if_it_is_about_the_input(text, said):
     batch = Batch("x", (InputFile("/in/part-1", 1), InputFile("/in/part-10", 1)), "/in")
     found = explain_read_error(RuntimeError(text), batch)
-    assert (said in str(found)) if said else found is None
+    assert (said in str(found) and found.exit_code == 1) if said else found is None
 
 
 WRITES = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out/.staging/x/ids."
@@ -170,7 +170,7 @@ WRITES = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out/.stagi
 def test_a_short_name_of_a_file_is_not_found_in_every_error(text, said):
     files = [InputFile(f"file:///in/{name}", 1) for name in ("1", "a", "batch_id=2/é 1")]
     found = explain_read_error(RuntimeError(text), Batch("x", tuple(files), "/in"))
-    assert (said in str(found)) if said else found is None
+    assert (said in str(found) and found.exit_code == 1) if said else found is None
 
 
 # --- Parquet -----------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_a_second_run_is_refused_with_the_holder_and_the_next_command(open_manif
         with pytest.raises(BusyError, match="batch one is claimed by process 1 on elsewhere since") as wrong:
             begin(open_manifest(), batch)
         assert "which may still be at work" in str(wrong.value) and words in str(wrong.value)
-        assert "or end it: dedup abandon one" in str(wrong.value)
+        assert "or end it: dedup abandon one --output DIR --yes" in str(wrong.value)
     store.exclusive = False  # side by side, batch by batch
     assert begin(open_manifest(), "two").seq == 2
 
@@ -195,7 +195,9 @@ def test_a_rerun_sees_what_it_saw_the_first_time(open_manifest):
     m = open_manifest()
     commit_keys(m, "one", 0, "a")
     commit_keys(m, "two", DAY, "b")
-    with pytest.raises(ManifestError, match="Batch one is committed already.*--rerun.*dedup forget one"):
+    with pytest.raises(
+        ManifestError, match="Batch one is committed already.*--rerun.*dedup forget one --output DIR --yes"
+    ):
         begin(m, "one")
     again = begin(m, "two", 7, rerun=True)
     assert again.rerun and again.etl == DAY and m.known(again, ["a", "b"]).keys == {"one"}
@@ -238,7 +240,7 @@ def test_a_rerun_must_be_the_same_batch(open_manifest, was, now, words):
         return check_rerun(claim, WAS | was, NOW | now)
     with pytest.raises(ManifestError, match=words) as wrong:
         check_rerun(claim, WAS | was, NOW | now)
-    assert "dedup forget two" in str(wrong.value)
+    assert "dedup forget two --output DIR --yes" in str(wrong.value)
 
 
 # --- forget, abandon
@@ -268,7 +270,7 @@ def test_forget_takes_a_batch_out_and_says_who_relied_on_it(open_manifest):
     assert not again.rerun and m.known(again, ["b"]).keys == {"two"}
     with pytest.raises(ManifestError, match="Batch one is claimed, not committed"):
         m.forget("one")
-    with pytest.raises(BusyError, match="Batch one is claimed by .* dedup abandon one"):
+    with pytest.raises(BusyError, match="Batch one is claimed by .* dedup abandon one --output DIR --yes"):
         m.forget("two")
     with pytest.raises(ManifestError, match="no batch tow; it has 2: .*Did you mean two"):
         m.forget("tow")

@@ -63,6 +63,16 @@ def test_a_committed_file_that_is_gone_or_another_is_named_and_the_others_go_on(
     assert "1" in summary.troubles[0] and path.name in summary.troubles[0]
 
 
+def test_where_nothing_is_to_do_the_run_says_why(spark, two, tmp_path, said):
+    again = go(spark, two, since="2027")
+    assert "since=2027 leaves out all 2 batches (1 to 2)" in said
+    assert "Nothing to do" in str(again) and f"dedup runs --output {again.output} lists them" in str(again)
+    (tmp_path / "new/in").mkdir(parents=True)
+    first = go(spark, tmp_path / "new", input_format="auto")
+    assert any(line.startswith("no file is in ") for line in said)
+    assert str(first) == "Nothing to do: no batch is left to process." and first.exit_code == 0
+
+
 @pytest.mark.slow
 def test_a_first_folder_without_files_binds_nobody(spark, tmp_path, said):
     "It has no columns, and the first batch says what stands in for missing fingerprints."
@@ -151,7 +161,10 @@ def test_a_committed_folder_that_changed_is_never_passed_over_in_silence(tmp_pat
         assert note in chosen.notes[0] and "--late-files" in chosen.notes[0]
     if trouble:
         assert re.search(trouble, chosen.troubles["1"])
-        assert "left out" in chosen.troubles["1"] or "dedup forget 1, then dedup run" in chosen.troubles["1"]
+        assert (
+            "left out" in chosen.troubles["1"]
+            or "dedup forget 1 --output DIR --yes, then dedup run" in chosen.troubles["1"]
+        )
     assert choose_batches(chosen.batches, Limits(), ledger_of_folders(str(tmp_path), A)) == []
 
 

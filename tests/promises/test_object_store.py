@@ -6,7 +6,14 @@ import boto3
 import pytest
 
 from dedup_nb.base.config import Config, Input, ManifestSettings
-from dedup_nb.base.errors import AccessError, BusyError, InputError, MissingInputError, OutputError
+from dedup_nb.base.errors import (
+    AccessError,
+    BusyError,
+    InputError,
+    MissingInputError,
+    UnreadableError,
+    UnwritableError,
+)
 from dedup_nb.base.storage import (
     files_below,
     filesystem,
@@ -108,9 +115,9 @@ def test_an_input_that_is_not_there_is_said_in_our_words(s3, bucket, path, kind,
 def test_a_store_that_cannot_be_reached_is_said_in_our_words(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    with pytest.raises(InputError, match="s3://lake/in cannot be listed"):
+    with pytest.raises(UnreadableError, match="s3://lake/in cannot be listed"):
         find_batches(Input("s3://lake/in"))
-    with pytest.raises(OutputError, match="Cannot write s3://lake/x"):
+    with pytest.raises(UnwritableError, match="Cannot write s3://lake/x"):
         write_text("s3://lake/x", "")
 
 
