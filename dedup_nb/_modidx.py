@@ -2628,6 +2628,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                   'dedup_nb/pipeline/decide.py'),
                                           'dedup_nb.pipeline.decide._columns_of': ( '06_pipeline/decide.html#_columns_of',
                                                                                     'dedup_nb/pipeline/decide.py'),
+                                          'dedup_nb.pipeline.decide._compared_words': ( '06_pipeline/decide.html#_compared_words',
+                                                                                        'dedup_nb/pipeline/decide.py'),
                                           'dedup_nb.pipeline.decide._count_decisions': ( '06_pipeline/decide.html#_count_decisions',
                                                                                          'dedup_nb/pipeline/decide.py'),
                                           'dedup_nb.pipeline.decide._count_differing': ( '06_pipeline/decide.html#_count_differing',

@@ -196,8 +196,9 @@ def _write_batch(job: Job, b: DecidedBatch) -> Written:
         works["bad"] = partial(write_bad, b.source, unfit, whole, attempt)
     if b.earlier and b.earlier.found and job.recipe.synthetic == "delete_all":
         works["retractions"] = partial(write_retractions, pairs, b.earlier.known, attempt)
-    if b.keys.missing == "id" and b.decisions.counts.reasons.get("natural"):
-        works["differing"] = partial(differing_words, whole(rows), pairs, b.keys.surrogate)
+    reasons = b.decisions.counts.reasons
+    if b.keys.missing == "id" and reasons.keys() & {"natural", "natural_cross_batch"}:
+        works["differing"] = partial(differing_words, whole(rows), pairs, b.keys.surrogate, reasons)
     results: dict[str, Any] = {}
 
     def keep_result(name: str) -> None:

@@ -482,8 +482,11 @@ def test_the_id_alone_says_what_is_the_same_event_and_the_run_counts_what_differ
         [("a", 1, "x"), ("a", 2, "x"), ("b", 3, "y")], "event_id string, offset int, page string"
     )
     frame.write.parquet(str(tmp_path / "in"))
-    by_id = one(spark, tmp_path / "in", tmp_path / "id")
+    by_id = one(spark, tmp_path / "in", tmp_path / "id", manifest="lake")
     assert by_id.counts["dropped"] == 1
+    again = one(spark, tmp_path / "in", tmp_path / "id", manifest="lake", batch_id="again")
+    [note] = (note for note in again.batches[0]["notes"] if "missing_fingerprint=id" in note)
+    assert "3 rows dropped for earlier batches were not compared" in note and "equal" not in note
     assert "missing_fingerprint=id" in str(
         by_id
     ) and "1 dropped copy differs from the one that stays (offset: 1)" in str(by_id)
