@@ -13,6 +13,9 @@ __all__ = [
     "batches_table",
     "fate_chart",
     "report_html",
+    "count_faults",
+    "faults_in_words",
+    "some_bad_rows",
     "bad_examples",
     "Summary",
     "looked_back",
@@ -32,7 +35,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -121,7 +124,9 @@ def _fates_in_words(m: Metrics) -> list[tuple[str, str]]:
         lines.append(("earlier", f"rows dropped for {largest(cross['dropped_for'])}"))
     if c["bad"]:
         rows = counted(c["bad"], "row that is no event", "rows that are no events")
-        lines.append(("bad", f"{rows} ({share(c['bad'], c['read'])} of the rows)"))
+        why = faults_in_words(m.get("bad_reasons") or {}, c["bad"])
+        of_all = f"({share(c['bad'], c['read'])} of the rows)"
+        lines.append(("bad", f"{rows} {of_all}{why and ': '}{why}"))
     if entities := m.get("entities"):
         lines.append(("entities", f"{grouped(sum(entities.values()))} of {counted(len(entities), 'type')}"))
     return lines + [("note", note) for note in m["notes"]]
@@ -295,6 +300,13 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
+_OF_ONE_ROW = (  # which line, which value: rows with the same fault are counted together, whatever they hold
+    ("^Line [0-9]+: ", ""),
+    ("( is no [^:]+): (?s:.*)", r"\1"),
+    ("^Timestamp [^ ]+", "Timestamp"),
+)
+
+
 def _first_fault(failure: Any) -> str:
     "What a bad-row record says is wrong: the first of its messages, and how many more."
     errors = [failure]
@@ -303,26 +315,56 @@ def _first_fault(failure: Any) -> str:
     first = errors[0]
     if isinstance(first, Mapping):
         first = first.get("message") or json.dumps(first)
+    fault = str(first)
+    for pattern, rest in _OF_ONE_ROW:
+        fault = re.sub(pattern, rest, fault)
     more = f" (and {counted(len(errors) - 1, 'other fault')})" if len(errors) > 1 else ""
-    return _cut(str(first)) + more
+    return _cut(fault) + more
 
 
-def bad_examples(
+def count_faults(
+    failures: Iterable[Any],  # of bad-row records
+) -> dict[str, int]:  # at most ten; most first
+    "Count what is wrong with bad rows. A fault has no value of a row."
+    numbers = Counter(map(_first_fault, failures))
+    return {fault: numbers[fault] for fault in _largest_first(numbers)[:10]}
+
+
+def faults_in_words(
+    faults: Mapping[str, int],  # from `count_faults`
+    whole: int,  # bad rows in all
+) -> str:
+    "Name the commonest faults, at most three, each with its rows."
+    seen = sum(faults.values())
+    most = [f"{fault} ({grouped(faults[fault])})" for fault in _largest_first(faults)[:3]]
+    others = f" and {counted(len(faults) - 3, 'other fault')}" if len(faults) > 3 else ""
+    looked_at = f", of {grouped(seen)} looked at" if seen < whole else ""
+    return ", ".join(most) + others + looked_at
+
+
+def some_bad_rows(
     output: str,
     files: Sequence[Mapping[str, Any]],  # of bad rows, as a commit lists them
-) -> list[tuple[str, int, str]]:  # what is wrong, how many of the rows looked at, one of them; most first
-    "Find bad rows to show, one for each thing that is wrong. Looks at the beginnings of three files alone."
-    rows = []
+) -> Iterator[dict[str, Any]]:  # failure, payload, processor
+    "Read some bad rows: the beginnings of three files alone."
     for f in files[:3]:
         fs, inner = filesystem(f"{output}/{f['path']}")
         with fs.open_input_stream(inner) as stream:
             lines = stream.read(_HEAD_BYTES).decode(errors="replace").split("\n")
         if f["bytes"] > _HEAD_BYTES:
             lines.pop()  # not whole
-        for record in (json.loads(line)["data"] for line in lines if line):
-            payload = record["payload"]
-            row = payload if isinstance(payload, str) else json.dumps(payload)
-            rows.append((_first_fault(record["failure"]), _cut(re.sub(r"\s+", " ", row))))
+        yield from (json.loads(line)["data"] for line in lines if line)
+
+
+def bad_examples(
+    records: Iterable[Mapping[str, Any]],  # from `some_bad_rows`
+) -> list[tuple[str, int, str]]:  # what is wrong, how many of the rows, one of them; most first
+    "Find bad rows to show, one for each thing that is wrong."
+    rows = []
+    for record in records:
+        payload = record["payload"]
+        row = payload if isinstance(payload, str) else json.dumps(payload)
+        rows.append((_first_fault(record["failure"]), _cut(re.sub(r"\s+", " ", row))))
     # of each fault the row that sorts first
     found = dict(sorted(rows, reverse=True))
     numbers = Counter(fault for fault, _ in rows)
@@ -633,7 +675,9 @@ def draw_page(
     m = read_json(f"{folder}/metrics.json")
     record = read_json(f"{folder}/files.json") or {}
     if m:
-        examples = bad_examples(output, record.get("bad", []))
+        examples = bad_examples(some_bad_rows(output, record.get("bad", [])))
+        if m["status"] == "decided":  # bad rows are not written
+            examples = [(fault, n, "") for fault, n in (m.get("bad_reasons") or {}).items()]
         write_text(f"{folder}/report.html", report_html(m, examples, state))
 
 

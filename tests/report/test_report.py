@@ -23,14 +23,17 @@ from dedup_nb.operate.history import forget, runs
 from dedup_nb.report.page import BAD, DROPPED, waterfall
 from dedup_nb.report.pages import (
     bad_examples,
+    count_faults,
     draw_pages,
     fate_chart,
+    faults_in_words,
     index_html,
     looked_back,
     remove_row,
     report_html,
     row_file,
     row_of,
+    some_bad_rows,
     unlike_others,
     write_index,
 )
@@ -105,9 +108,9 @@ def test_examples_are_one_for_each_fault_with_its_rows_and_the_page_shows_five(t
     faults = [{"failure": {"errors": [f"fault {n}"]}, "payload": {"n": n}} for n in range(9)]
     lines = [json.dumps({"data": data}) for data in (record, record, *faults)]
     (tmp_path / "part").write_text("\n".join(lines) + "\n")
-    found = bad_examples(str(tmp_path), [{"path": "part", "bytes": 1}])
+    found = bad_examples(some_bad_rows(str(tmp_path), [{"path": "part", "bytes": 1}]))
     assert [(what, rows) for what, rows, _ in found] == [("same", 2), *((f"fault {n}", 1) for n in range(9))]
-    assert found[1][2] == '{"n": 0}' and bad_examples(str(tmp_path), []) == []
+    assert found[1][2] == '{"n": 0}' and [*some_bad_rows(str(tmp_path), [])] == []
     for bad, words in (
         (11, "Counted in all 11 bad rows; 5 other faults beside."),
         (99, "Counted in the first 11; 5"),
@@ -116,10 +119,30 @@ def test_examples_are_one_for_each_fault_with_its_rows_and_the_page_shows_five(t
         assert words in page and "fault 3" in page and "fault 4" not in page
 
 
+FAULTS = {  # what bad rows say, how many there are -> in words
+    "lines of CSV": (
+        ["Line 3: no UTF-8", "Line 40: no UTF-8", "n is no int: secret: 7", "n is no int: 8\n9", "Line 5: x"],
+        5,
+        "n is no int (2), no UTF-8 (2), x (1)",
+    ),
+    "more than three, not all looked at": (
+        ["a", "a", "b", "c", "d"],
+        1000,
+        "a (2), b (1), c (1) and 1 other fault, of 5 looked at",
+    ),
+    "none": ([], 0, ""),
+}
+
+
+@pytest.mark.parametrize("faults, whole, words", FAULTS.values(), ids=FAULTS)
+def test_faults_are_counted_without_the_values_of_a_row(faults, whole, words):
+    assert faults_in_words(count_faults({"errors": [fault]} for fault in faults), whole) == words
+
+
 def test_a_bad_row_that_is_cut_says_so(tmp_path):
     records = [{"failure": {"errors": [n * "f"]}, "payload": n * "x"} for n in (160, 161)]
     (tmp_path / "part").write_text("\n".join(json.dumps({"data": data}) for data in records) + "\n")
-    found = bad_examples(str(tmp_path), [{"path": "part", "bytes": 1}])
+    found = bad_examples(some_bad_rows(str(tmp_path), [{"path": "part", "bytes": 1}]))
     assert sorted(found) == sorted([(160 * "f", 1, 160 * "x"), (159 * "f" + "…", 1, 159 * "x" + "…")])
 
 
