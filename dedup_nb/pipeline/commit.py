@@ -439,6 +439,17 @@ def _cross_batch(earlier: EarlierBatches, cross: Mapping[str, Any]) -> tuple[dic
 
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #c60a2b0e
+def _count_entities(types: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    "The entities of the kept events, by type."
+    numbers: Counter[str] = Counter()
+    for t in types:
+        if t["kind"]:
+            vendor, name, _, version = t["schema"].removeprefix("iglu:").split("/")
+            model = version.partition("-")[0]
+            numbers[f"{vendor}/{name}/{model}"] += t["number"]
+    return dict(sorted(numbers.items()))
+
+
 def _measure(
     job: Job, b: DecidedBatch, written: Written, counts: dict[str, int], files: _Files, progress: Progress
 ) -> BatchMetrics:
@@ -450,10 +461,6 @@ def _measure(
     if earlier:
         cross, more = _cross_batch(earlier, decided.cross)
         notes += more
-    types: Counter[str] = Counter()
-    for t in (t for t in written.kept.types if t["kind"]):
-        vendor, name, _, version = t["schema"].removeprefix("iglu:").split("/")
-        types[f"{vendor}/{name}/{version.split('-')[0]}"] += t["number"]
     sizes = {area: sum(f["bytes"] for f in found) for area, found in files.items() if found}
     return BatchMetrics(
         batch_id=b.batch.batch_id,
@@ -468,7 +475,7 @@ def _measure(
         sequence=claim.sees if claim else None,
         cross_batch=cross,
         used=earlier.used() if earlier else {},
-        entities=dict(sorted(types.items())) if job.places.output.has_entities else None,
+        entities=_count_entities(written.kept.types) if job.places.output.has_entities else None,
         started_at=progress.started_at,
         finished_at=utc_now(),
         counts=counts,

@@ -13,6 +13,7 @@ __all__ = [
     "batches_table",
     "fate_chart",
     "report_html",
+    "first_fault",
     "count_faults",
     "faults_in_words",
     "some_bad_rows",
@@ -307,26 +308,32 @@ _OF_ONE_ROW = (  # which line, which value: rows with the same fault are counted
 )
 
 
-def _first_fault(failure: Any) -> str:
-    "What a bad-row record says is wrong: the first of its messages, and how many more."
+def first_fault(
+    failure: Any,  # of a bad-row record
+) -> str:
+    "What a bad row says is wrong with it: the first of its messages, and how many more."
     errors = [failure]
     if isinstance(failure, Mapping):
         errors = failure.get("errors") or errors
     first = errors[0]
     if isinstance(first, Mapping):
         first = first.get("message") or json.dumps(first)
-    fault = str(first)
+    more = f" (and {counted(len(errors) - 1, 'other fault')})" if len(errors) > 1 else ""
+    return _cut(str(first)) + more
+
+
+def _fault_of_any(failure: Any) -> str:
+    fault = first_fault(failure)
     for pattern, rest in _OF_ONE_ROW:
         fault = re.sub(pattern, rest, fault)
-    more = f" (and {counted(len(errors) - 1, 'other fault')})" if len(errors) > 1 else ""
-    return _cut(fault) + more
+    return fault
 
 
 def count_faults(
     failures: Iterable[Any],  # of bad-row records
 ) -> dict[str, int]:  # at most ten; most first
     "Count what is wrong with bad rows. A fault has no value of a row."
-    numbers = Counter(map(_first_fault, failures))
+    numbers = Counter(map(_fault_of_any, failures))
     return {fault: numbers[fault] for fault in _largest_first(numbers)[:10]}
 
 
@@ -342,6 +349,7 @@ def faults_in_words(
     return ", ".join(most) + others + looked_at
 
 
+# %% ../../nbs/report/20_pages.ipynb #39c17b59
 def some_bad_rows(
     output: str,
     files: Sequence[Mapping[str, Any]],  # of bad rows, as a commit lists them
@@ -364,7 +372,7 @@ def bad_examples(
     for record in records:
         payload = record["payload"]
         row = payload if isinstance(payload, str) else json.dumps(payload)
-        rows.append((_first_fault(record["failure"]), _cut(re.sub(r"\s+", " ", row))))
+        rows.append((_fault_of_any(record["failure"]), _cut(re.sub(r"\s+", " ", row))))
     # of each fault the row that sorts first
     found = dict(sorted(rows, reverse=True))
     numbers = Counter(fault for fault, _ in rows)
