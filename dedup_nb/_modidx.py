@@ -1939,6 +1939,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                  'dedup_nb/manifest/ledger.py'),
                                           'dedup_nb.manifest.ledger.is_same_process': ( '03_manifest/ledger.html#is_same_process',
                                                                                         'dedup_nb/manifest/ledger.py'),
+                                          'dedup_nb.manifest.ledger.or_abandon': ( '03_manifest/ledger.html#or_abandon',
+                                                                                   'dedup_nb/manifest/ledger.py'),
                                           'dedup_nb.manifest.ledger.other_kind': ( '03_manifest/ledger.html#other_kind',
                                                                                    'dedup_nb/manifest/ledger.py'),
                                           'dedup_nb.manifest.ledger.owner_of': ( '03_manifest/ledger.html#owner_of',

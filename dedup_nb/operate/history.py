@@ -44,7 +44,7 @@ from dedup_nb.base.storage import (
     remove_folder,
 )
 from ..manifest.lake import read_held, read_markers
-from ..manifest.ledger import Entry, Ledger, agreed
+from ..manifest.ledger import Entry, Ledger, agreed, is_gone
 from ..manifest.protocol import Manifest
 from .rows import bad_rows_in_words, find_bad_rows, find_copies, side_by_side
 from ..pipeline.commit import committed_files, publish
@@ -113,6 +113,7 @@ def _batch_of_entry(entry: Entry) -> dict[str, Any]:
         "backfill": bool(info.get("backfill")),
         "dropped_for": committed.get("dropped_for", {}),
         **attempt,
+        "is_gone": entry.state == "claimed" and is_gone(entry.info),  # the process that claimed it
         "started_at": info.get("started_at"),
         "finished_at": info.get("finished_at"),
     }

@@ -254,7 +254,8 @@ def _give_up(job: Job, attempt: Attempt, wrong: BaseException) -> None:
         try:
             if manifest.is_committed(*own):
                 return
-            manifest.give_up(*own, why=masked(f"{type(wrong).__name__}: {first_line(wrong)}"))
+            why = masked(f"{type(wrong).__name__}: {first_line(wrong)}")
+            manifest.give_up(*own, why="interrupted" if isinstance(wrong, KeyboardInterrupt) else why)
             if manifest.is_open(*own) or manifest.is_committed(*own):
                 return
         except Exception:

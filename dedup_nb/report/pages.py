@@ -42,6 +42,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import repeat
 from statistics import median
+from textwrap import shorten
 from typing import Any
 
 from ..base.errors import WHY_DROPPED, counted, duration, grouped, share
@@ -179,7 +180,11 @@ def _state_in_words(batch: Mapping[str, Any]) -> str:
     state = batch.get("state") or "-"
     counts = batch["counts"] or {}
     if state == "abandoned" and batch.get("why"):
-        return f"abandoned: {batch['why'][:60]}"
+        return f"abandoned: {shorten(batch['why'], 100, placeholder=' …')}"
+    if state == "claimed" and batch.get("at"):
+        state += f" since {batch['at'][:16].replace('T', ' ')}"
+    if batch.get("is_gone"):
+        state += " (not running any more: run again, the next run takes over)"
     if batch.get("backfill"):
         state += " (backfill)"
     if counts.get("erased"):

@@ -23,6 +23,7 @@ from dedup_nb.operate.history import forget, runs
 from dedup_nb.report.page import BAD, DROPPED, waterfall
 from dedup_nb.report.pages import (
     bad_examples,
+    batch_cells,
     count_faults,
     draw_pages,
     fate_chart,
@@ -56,6 +57,23 @@ PLAIN = {
 def test_a_waterfall_adds_up():
     drawn = waterfall("t", 1000, [("bad rows", 20, BAD), ("copies", 30, DROPPED)])._repr_html_()
     assert ">1 000<" in drawn and "20 (2 %)" in drawn and "30 (3 %)" in drawn and ">950 (95 %)<" in drawn
+
+
+STATES = {  # what is known of a batch -> in words
+    "abandoned: interrupted": {"state": "abandoned", "why": "interrupted"},
+    f"abandoned: {'word ' * 19}…": {"state": "abandoned", "why": "word " * 40},
+    "claimed since 2026-11-20 10:00": {"state": "claimed", "at": "2026-11-20T10:00:59.1+00:00"},
+    "claimed since 2026-11-20 10:00 (not running any more: run again, the next run takes over)": {
+        "state": "claimed",
+        "at": "2026-11-20T10:00:59.1+00:00",
+        "is_gone": True,
+    },
+}
+
+
+@pytest.mark.parametrize("words, batch", STATES.items())
+def test_the_state_of_a_batch_is_said_in_words(words, batch):
+    assert batch_cells({"batch_id": "b", "counts": {}, **batch})["state"] == words
 
 
 def test_a_page_says_nothing_of_nothing():
