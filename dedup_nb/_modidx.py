@@ -1323,6 +1323,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                       'dedup_nb/formats/detect.py'),
                                          'dedup_nb.formats.detect._likely_format': ( 'formats/detect.html#_likely_format',
                                                                                      'dedup_nb/formats/detect.py'),
+                                         'dedup_nb.formats.detect._set_format': ( 'formats/detect.html#_set_format',
+                                                                                  'dedup_nb/formats/detect.py'),
                                          'dedup_nb.formats.detect._starts': ('formats/detect.html#_starts', 'dedup_nb/formats/detect.py'),
                                          'dedup_nb.formats.detect._three_starts': ( 'formats/detect.html#_three_starts',
                                                                                     'dedup_nb/formats/detect.py'),

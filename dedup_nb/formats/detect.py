@@ -105,13 +105,18 @@ def _explain_access(path: str) -> Iterator[None]:
         ) from None
 
 
+def _set_format(found: str, wanted: str) -> str:
+    "What to do: an output keeps to the format of its batches, and `wanted` may come from there."
+    return f"Set --input-format {found}, and another --output if this one has batches of {wanted}."
+
+
 def _check_folder(batch: Batch, wanted: str) -> None:
     with _explain_access(batch.source):
         is_table = is_delta_table(batch.source)
     if is_table:
         raise FormatError(
             f"{batch.source} is a Delta table, and read as {wanted} it would give rows that were deleted. "
-            "Set --input-format delta."
+            f"{_set_format('delta', wanted)}"
         )
     for file in batch.files:
         # an object store has such names; Spark would take the object with one / for it
@@ -174,7 +179,7 @@ def check_format(
         if found == wanted:
             continue
         is_readable = found in _READABLE
-        advice = f"Set --input-format {found}." if is_readable else _STORE
+        advice = _set_format(found, wanted) if is_readable else _STORE
         raise FormatError(
             f"{path} is {_READABLE.get(found, found)}, but input_format is {wanted}. {advice} "
             "Nothing was written."

@@ -475,8 +475,9 @@ def _process_all(job: Job, todo: _Todo) -> Summary:
     bar = progress_bar(steps) if steps and not job.stream else NO_BAR
     job, done = replace(job, note=note, bar=bar), []
     notes = [*todo.notes, job.hint] if job.hint else todo.notes
+    says_it_next = job.options.alone and not todo.batches  # the command: by its summary
     try:
-        for line in (*notes, *todo.troubles):
+        for line in (*notes, *(() if says_it_next else todo.troubles)):
             _LOG.log(logging.DEBUG if job.stream else logging.INFO, line)
         for batch in todo.batches:
             done.append(process(job, batch))
