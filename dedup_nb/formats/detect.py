@@ -80,6 +80,11 @@ def _unpack(start: bytes, broken: bytes = b"") -> bytes:
     return found
 
 
+def _set_format(found: str, wanted: str) -> str:
+    "What to do: an output keeps to the format of its batches, and `wanted` may come from there."
+    return f"Set --input-format {found}, and another --output if this one has batches of {wanted}."
+
+
 def _check_name(path: str, start: bytes) -> None:
     "Raise `FormatError` for lines that Spark would not unpack, or would, as it goes by the end of the name."
     for magic, (packed, end) in _PACKED.items():
@@ -103,11 +108,6 @@ def _explain_access(path: str) -> Iterator[None]:
             f"{path} cannot be opened, though it was there when the input was listed: {first_line(wrong)}. "
             "Check the rights of this user, and run the batch again; nothing was written."
         ) from None
-
-
-def _set_format(found: str, wanted: str) -> str:
-    "What to do: an output keeps to the format of its batches, and `wanted` may come from there."
-    return f"Set --input-format {found}, and another --output if this one has batches of {wanted}."
 
 
 def _check_folder(batch: Batch, wanted: str) -> None:
