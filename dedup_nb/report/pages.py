@@ -8,14 +8,14 @@ __all__ = [
     "SPANS",
     "largest",
     "sum_in_words",
+    "first_fault",
+    "count_faults",
+    "faults_in_words",
     "in_words",
     "batch_cells",
     "batches_table",
     "fate_chart",
     "report_html",
-    "first_fault",
-    "count_faults",
-    "faults_in_words",
     "some_bad_rows",
     "bad_examples",
     "Summary",
@@ -105,6 +105,62 @@ def sum_in_words(
     names = ["bad", "kept", "dropped"] + ["erased"] * bool(c.get("erased"))
     parts = " + ".join(f"{grouped(c[name])} {name}" for name in names)
     return f"{counted(c['read'], 'row')} read = {parts}"
+
+
+# %% ../../nbs/report/20_pages.ipynb #d1a1622c
+_HEAD_BYTES, _LONGEST = 500_000, 160
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+_OF_ONE_ROW = (  # which line, which value: rows with the same fault are counted together, whatever they hold
+    ("^Line [0-9]+: ", ""),
+    ("( is no [^:]+): (?s:.*)", r"\1"),
+    ("^Timestamp [^ ]+", "Timestamp"),
+)
+
+
+def first_fault(
+    failure: Any,  # of a bad-row record
+) -> str:
+    "What a bad row says is wrong with it: the first of its messages, and how many more."
+    errors = [failure]
+    if isinstance(failure, Mapping):
+        errors = failure.get("errors") or errors
+    first = errors[0]
+    if isinstance(first, Mapping):
+        first = first.get("message") or json.dumps(first)
+    more = f" (and {counted(len(errors) - 1, 'other fault')})" if len(errors) > 1 else ""
+    return _cut(str(first)) + more
+
+
+def _fault_of_any(failure: Any) -> str:
+    fault = first_fault(failure)
+    for pattern, rest in _OF_ONE_ROW:
+        fault = re.sub(pattern, rest, fault)
+    return fault
+
+
+def count_faults(
+    failures: Iterable[Any],  # of bad-row records
+) -> dict[str, int]:  # at most ten; most first
+    "Count what is wrong with bad rows. A fault has no value of a row."
+    numbers = Counter(map(_fault_of_any, failures))
+    return {fault: numbers[fault] for fault in _largest_first(numbers)[:10]}
+
+
+def faults_in_words(
+    faults: Mapping[str, int],  # from `count_faults`
+    whole: int,  # bad rows in all
+) -> str:
+    "Name the commonest faults, at most three, each with its rows."
+    seen = sum(faults.values())
+    most = [f"{fault} ({grouped(faults[fault])})" for fault in _largest_first(faults)[:3]]
+    others = f" and {counted(len(faults) - 3, 'other fault')}" if len(faults) > 3 else ""
+    looked_at = f", of {grouped(seen)} looked at" if seen < whole else ""
+    return ", ".join(most) + others + looked_at
 
 
 # %% ../../nbs/report/20_pages.ipynb #3ab173ff
@@ -296,62 +352,6 @@ def report_html(
         bad_note=_note_on_bad(bad, c["bad"]),
         seconds=_seconds_chart(m["seconds"]),
     )
-
-
-# %% ../../nbs/report/20_pages.ipynb #d1a1622c
-_HEAD_BYTES, _LONGEST = 500_000, 160
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-_OF_ONE_ROW = (  # which line, which value: rows with the same fault are counted together, whatever they hold
-    ("^Line [0-9]+: ", ""),
-    ("( is no [^:]+): (?s:.*)", r"\1"),
-    ("^Timestamp [^ ]+", "Timestamp"),
-)
-
-
-def first_fault(
-    failure: Any,  # of a bad-row record
-) -> str:
-    "What a bad row says is wrong with it: the first of its messages, and how many more."
-    errors = [failure]
-    if isinstance(failure, Mapping):
-        errors = failure.get("errors") or errors
-    first = errors[0]
-    if isinstance(first, Mapping):
-        first = first.get("message") or json.dumps(first)
-    more = f" (and {counted(len(errors) - 1, 'other fault')})" if len(errors) > 1 else ""
-    return _cut(str(first)) + more
-
-
-def _fault_of_any(failure: Any) -> str:
-    fault = first_fault(failure)
-    for pattern, rest in _OF_ONE_ROW:
-        fault = re.sub(pattern, rest, fault)
-    return fault
-
-
-def count_faults(
-    failures: Iterable[Any],  # of bad-row records
-) -> dict[str, int]:  # at most ten; most first
-    "Count what is wrong with bad rows. A fault has no value of a row."
-    numbers = Counter(map(_fault_of_any, failures))
-    return {fault: numbers[fault] for fault in _largest_first(numbers)[:10]}
-
-
-def faults_in_words(
-    faults: Mapping[str, int],  # from `count_faults`
-    whole: int,  # bad rows in all
-) -> str:
-    "Name the commonest faults, at most three, each with its rows."
-    seen = sum(faults.values())
-    most = [f"{fault} ({grouped(faults[fault])})" for fault in _largest_first(faults)[:3]]
-    others = f" and {counted(len(faults) - 3, 'other fault')}" if len(faults) > 3 else ""
-    looked_at = f", of {grouped(seen)} looked at" if seen < whole else ""
-    return ", ".join(most) + others + looked_at
 
 
 # %% ../../nbs/report/20_pages.ipynb #39c17b59
