@@ -88,6 +88,11 @@ def _unpack(start: bytes, broken: bytes = b"") -> bytes:
     return found
 
 
+def _set_format(found: str, wanted: str) -> str:
+    "What to do: an output keeps to the format of its batches, and `wanted` may come from there."
+    return f"Set --input-format {found}, and another --output if this one has batches of {wanted}."
+
+
 def _check_name(path: str, start: bytes) -> None:
     "Raise `FormatError` for lines that Spark would not unpack, or would, as it goes by the end of the name."
     for magic, (packed, end) in _PACKED.items():
@@ -119,7 +124,7 @@ def _check_folder(batch: Batch, wanted: str) -> None:
     if is_table:
         raise FormatError(
             f"{batch.source} is a Delta table, and read as {wanted} it would give rows that were deleted. "
-            "Set --input-format delta."
+            f"{_set_format('delta', wanted)}"
         )
     for file in batch.files:
         # an object store has such names; Spark would take the object with one / for it
@@ -182,7 +187,7 @@ def check_format(
         if found == wanted:
             continue
         is_readable = found in _READABLE
-        advice = f"Set --input-format {found}." if is_readable else _STORE
+        advice = _set_format(found, wanted) if is_readable else _STORE
         raise FormatError(
             f"{path} is {_READABLE.get(found, found)}, but input_format is {wanted}. {advice} "
             "Nothing was written."

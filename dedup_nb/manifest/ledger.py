@@ -27,6 +27,7 @@ __all__ = [
     "is_at_work",
     "who",
     "owner_of",
+    "or_abandon",
     "holder_in_the_way",
     "committed_already",
     "fenced",
@@ -466,6 +467,16 @@ def owner_of(info: Mapping[str, Any]) -> str | None:
     return info.get("stream") or info.get("owner")
 
 
+def or_abandon(
+    entry: Entry,  # claimed
+    output: str = "DIR",
+) -> str:
+    "How to end a claim by hand, in words: of a process that lives on this host only if it hangs."
+    lives = _is_here(entry.info) and not is_gone(entry.info)
+    end = f"end it: dedup abandon {entry.batch_id} --output {output} --yes"
+    return f"; only if it hangs, {end}" if lives else f", or {end}"
+
+
 def holder_in_the_way(
     entry: Entry,
     batch_id: str,
@@ -475,28 +486,26 @@ def holder_in_the_way(
     "Who holds a claim that is in the way, in words with the next command; None if nobody does."
     if entry.state != "claimed" or is_older(entry.info, timeout_minutes):
         return None
-    gone = is_gone(entry.info)
+    gone, here = is_gone(entry.info), _is_here(entry.info)
     same = entry.batch_id == batch_id
     own = owner is not None and owner_of(entry.info) == owner
     if same and (gone or own):
         return None
     if own and not entry.info.get("stream"):  # a job goes on with another batch; a stream never passes one by
         return None
-    state = "whose process is gone" if gone else "which may still be at work"
+    state = "which is at work" if here else "which may still be at work"
     rerun = " --rerun" if entry.committed else ""
     again = f"run it again with --batch-id {entry.batch_id}{rerun}"
     if entry.info.get("backfill"):
         again = "run dedup backfill again"
     elif entry.info.get("stream"):
         again = "start its stream again"
-    ways = [] if gone else ["wait for it (--wait-minutes)"]
-    end = f"or end it: dedup abandon {entry.batch_id} --output DIR --yes"
-    ways += ["let it end" if same else again, end]
-    next_step = ", ".join(ways)
-    return (
-        f"batch {entry.batch_id} is claimed by {who(entry.info)}, {state}. "
-        f"{next_step[0].upper()}{next_step[1:]}."
-    )
+    next_step = f"Wait for it (--wait-minutes), {'let it end' if same else again}{or_abandon(entry)}"
+    if gone:
+        state, next_step = "whose process is gone", f"{again[0].upper()}{again[1:]}{or_abandon(entry)}"
+    elif here:
+        next_step = f"Wait for it (--wait-minutes){or_abandon(entry)}"
+    return f"batch {entry.batch_id} is claimed by {who(entry.info)}, {state}. {next_step}."
 
 
 # %% ../../nbs/03_manifest/10_ledger.ipynb #b5b9d66c

@@ -29,6 +29,7 @@ from dedup_nb.manifest.ledger import (
     fenced,
     holder_in_the_way,
     is_older,
+    or_abandon,
     other_kind,
     plain_recipe,
     this_process,
@@ -394,10 +395,8 @@ def _check_idle(run: _Manifest, ledger: Ledger, batch_id: str | None = None) -> 
     "Raise `BusyError` if a run is at work: on this batch, or on any where only one claim may be open."
     for e in ledger.entries.values():
         if e.state == "claimed" and (run.store.exclusive or e.batch_id == batch_id):
-            raise BusyError(
-                f"Batch {e.batch_id} is claimed by {who(e.info)}. Let it end, or: "
-                f"dedup abandon {e.batch_id} --output DIR --yes."
-            )
+            holder = f"Batch {e.batch_id} is claimed by {who(e.info)}"
+            raise BusyError(f"{holder}. Let it end{or_abandon(e)}.")
 
 
 def _expirable(run: _Manifest, before: int) -> list[str]:

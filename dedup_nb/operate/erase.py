@@ -73,7 +73,14 @@ from dedup_nb.base.storage import (
 from ..formats.enriched import NAMES
 from ..formats.loader import copy_manifest, files_by_table
 from ..formats.shred import ATOMIC, events_folder
-from ..manifest.ledger import ManifestError, UnreachableManifestError, is_at_work, this_process, who
+from dedup_nb.manifest.ledger import (
+    ManifestError,
+    UnreachableManifestError,
+    is_at_work,
+    or_abandon,
+    this_process,
+    who,
+)
 from ..manifest.protocol import Manifest
 from .history import Reply, counts_after, proofs_of
 from ..pipeline.commit import commit_record, find_unlisted, publish, publish_pending
@@ -291,7 +298,7 @@ def open_output(
         if e.state == "claimed":
             raise BusyError(
                 f"Batch {e.batch_id} is claimed by {who(e.info)}, and what it writes is not looked at. "
-                f"Let it end, or: dedup abandon {e.batch_id} --output {config.output} --yes."
+                f"Let it end{or_abandon(e, config.output)}."
             )
     # a batch whose run died right after its commit has files that no list names yet
     publish_pending(path, ledger)

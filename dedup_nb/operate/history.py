@@ -44,9 +44,9 @@ from dedup_nb.base.storage import (
     remove_folder,
 )
 from ..manifest.lake import read_held, read_markers
-from ..manifest.ledger import Entry, Ledger, agreed
+from ..manifest.ledger import Entry, Ledger, agreed, is_gone
 from ..manifest.protocol import Manifest
-from .rows import Copy, find_copies, side_by_side
+from .rows import bad_rows_in_words, find_bad_rows, find_copies, side_by_side
 from ..pipeline.commit import committed_files, publish
 from ..pipeline.erased import erasures, sha256_of
 from dedup_nb.pipeline.job import (
@@ -113,6 +113,7 @@ def _batch_of_entry(entry: Entry) -> dict[str, Any]:
         "backfill": bool(info.get("backfill")),
         "dropped_for": committed.get("dropped_for", {}),
         **attempt,
+        "is_gone": entry.state == "claimed" and is_gone(entry.info),  # the process that claimed it
         "started_at": info.get("started_at"),
         "finished_at": info.get("finished_at"),
     }
@@ -403,14 +404,20 @@ def _look_into_manifest(
     return ledger, lambda ids: manifest.store.held(ids, ledger, manifest.retention_s)
 
 
-# %% ../../nbs/07_operate/10_history.ipynb #6a90e5zz
-def _some_copies(output: str, batches: Sequence[str], ids: Sequence[str]) -> list[Copy]:
-    "Rows of an id; none, and a word of it, where its files cannot be read. The story is told all the same."
+def _try_to_read(rows: Callable[[], Any]) -> Any:
+    "Rows of an id; None, and a word of it, where its files cannot be read. The story is told all the same."
     try:
-        return [*islice(find_copies(output, batches, ids), _MOST_ROWS)]
+        return rows()
     except (OSError, ValueError, OverflowError, pa.ArrowException) as wrong:
         _LOG.warning("The rows of it could not be read: %s", first_line(wrong))
-        return []
+        return None
+
+
+# %% ../../nbs/07_operate/10_history.ipynb #5b33ec18
+def _nothing_in_words(batches: int, output: str, ledger: Ledger | None) -> str:
+    where = f"{counted(batches, 'committed batch', 'committed batches')} of {output}"
+    alone = "" if ledger else ", or it was alone in its batch (there is no manifest to say so)"
+    return f"  nothing is recorded of it in the {where}: it was in none of them{alone}"
 
 
 def explain(
@@ -442,14 +449,16 @@ def explain(
     lines = _story_in_words(asked, story)
     involved = {told["batch_id"] for told in (*verdicts, *story["claims"])}
     involved |= {verdict["seen_in_batch"] for verdict in verdicts}
-    copies = _some_copies(output, [name for name in batches if name in involved], [*asked, *originals])
-    story["rows"] = [vars(copy) for copy in copies]
+    ids = [*dict.fromkeys([*asked, *originals])]
+    bad = _try_to_read(lambda: find_bad_rows(output, batches, ids))
+    lines += bad_rows_in_words(bad, spelling, output)
+    found = find_copies(output, [name for name in batches if name in involved], ids)
+    copies = _try_to_read(lambda: [*islice(found, _MOST_ROWS)]) or []
+    story |= {"rows": [*map(vars, copies)], "bad": [*map(vars, bad or ())]}
     if shown := side_by_side(copies):
         lines += ["", "  its rows, what differs first:", *shown]
-    if not lines:
-        where = f"{counted(len(batches), 'committed batch', 'committed batches')} of {output}"
-        alone = "" if ledger else ", or it was alone in its batch (there is no manifest to say so)"
-        lines = [f"  nothing is recorded of it in the {where}: it was in none of them{alone}"]
+    if not (verdicts or story["claims"] or story["erased"] or bad):
+        lines.insert(0, _nothing_in_words(len(batches), output, ledger))
     return Reply("\n".join([f"Event id {spelling}", *lines]), {"event_id": spelling, **story})
 
 

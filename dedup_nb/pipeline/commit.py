@@ -31,7 +31,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +88,14 @@ from dedup_nb.pipeline.write import (
     token_of,
     write_delta,
 )
-from ..report.pages import looked_back, row_file, sum_in_words
+from dedup_nb.report.pages import (
+    count_faults,
+    faults_in_words,
+    looked_back,
+    row_file,
+    some_bad_rows,
+    sum_in_words,
+)
 from ..rules.cross_batch import to_remember
 from ..rules.keys import in_one_partition_if_small, notes_on_keys
 
@@ -258,6 +266,7 @@ def check_shares(
     limits: Limits,
     counts: Mapping[str, int],
     erased: int = 0,  # rows dropped that are no duplicates
+    faults: Mapping[str, int] = MappingProxyType({}),  # of bad rows, from `count_faults`
 ) -> None:
     "Raise `AlarmError` when more is dropped or bad than the settings allow."
     dropped = counts["dropped"] - erased
@@ -268,9 +277,10 @@ def check_shares(
     )
     for name, limit, what, number, whole, of in cases:
         if limit is not None and whole and number / whole > limit:
+            why = faults_in_words(faults, number) if what == "bad" else ""
             raise AlarmError(
                 f"{grouped(number)} of {grouped(whole)} {of} are {what} "
-                f"({share(number, whole)}), above {name} = {limit:g}. Nothing was "
+                f"({share(number, whole)}), above {name} = {limit:g}{why and ': '}{why}. Nothing was "
                 f"committed. Look with mode=decide, then raise {name} if this is right."
             )
 
@@ -283,6 +293,7 @@ class Written:
     kept: Kept = Kept()
     hot_ids: Sequence[Mapping[str, Any]] = ()  # the ids with most rows
     notes: Sequence[str] = ()  # of the rows, for people
+    faults: Mapping[str, int] = field(default_factory=dict)  # of bad rows, from `count_faults`
 
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #eda06d03
@@ -303,7 +314,9 @@ def _count_written(
     return {"bad": bad, "kept": events, "dropped": dropped}
 
 
-def _check_counts(job: Job, b: DecidedBatch, kept: Kept, files: _Files) -> dict[str, int]:
+def _check_counts(
+    job: Job, b: DecidedBatch, kept: Kept, files: _Files, faults: Mapping[str, int]
+) -> dict[str, int]:
     "The counts of the batch, checked against the written files and the limits."
     decided, tally, written = b.decisions.counts, b.suspects.tally, None
     if job.applies:
@@ -319,7 +332,7 @@ def _check_counts(job: Job, b: DecidedBatch, kept: Kept, files: _Files) -> dict[
     check_conservation(tally.read, found, expected)
     counts = {"read": tally.read, **found, "renamed": decided.renamed, "suspects": decided.suspects}
     if job.applies:  # a run that only decides is there to look
-        check_shares(job.limits, counts, decided.erased)
+        check_shares(job.limits, counts, decided.erased, faults)
     return counts
 
 
@@ -351,6 +364,7 @@ class BatchMetrics:
     # rows: `read` = `bad` + `kept` + `dropped`; `renamed`, of the kept; `suspects`, of those read
     counts: dict[str, int]
     reasons: dict[str, int]  # rows dropped, by reason
+    bad_reasons: dict[str, int]  # bad rows by what is wrong, of those looked at; the ten commonest
     verdicts: dict[str, int]  # pairs with `keep_first`, `rename`, `quarantine`, `drop`
     seconds: dict[str, float]  # wall clock per stage, and `total`
     bytes: dict[str, int]  # of the `input`, and of each output area
@@ -425,6 +439,17 @@ def _cross_batch(earlier: EarlierBatches, cross: Mapping[str, Any]) -> tuple[dic
 
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #c60a2b0e
+def _count_entities(types: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    "The entities of the kept events, by type."
+    numbers: Counter[str] = Counter()
+    for t in types:
+        if t["kind"]:
+            vendor, name, _, version = t["schema"].removeprefix("iglu:").split("/")
+            model = version.partition("-")[0]
+            numbers[f"{vendor}/{name}/{model}"] += t["number"]
+    return dict(sorted(numbers.items()))
+
+
 def _measure(
     job: Job, b: DecidedBatch, written: Written, counts: dict[str, int], files: _Files, progress: Progress
 ) -> BatchMetrics:
@@ -436,10 +461,6 @@ def _measure(
     if earlier:
         cross, more = _cross_batch(earlier, decided.cross)
         notes += more
-    types: Counter[str] = Counter()
-    for t in (t for t in written.kept.types if t["kind"]):
-        vendor, name, _, version = t["schema"].removeprefix("iglu:").split("/")
-        types[f"{vendor}/{name}/{version.split('-')[0]}"] += t["number"]
     sizes = {area: sum(f["bytes"] for f in found) for area, found in files.items() if found}
     return BatchMetrics(
         batch_id=b.batch.batch_id,
@@ -454,11 +475,12 @@ def _measure(
         sequence=claim.sees if claim else None,
         cross_batch=cross,
         used=earlier.used() if earlier else {},
-        entities=dict(sorted(types.items())) if job.places.output.has_entities else None,
+        entities=_count_entities(written.kept.types) if job.places.output.has_entities else None,
         started_at=progress.started_at,
         finished_at=utc_now(),
         counts=counts,
         reasons=dict(decided.reasons),
+        bad_reasons=dict(written.faults),
         verdicts=dict(decided.verdicts),
         seconds={**progress.seconds, "total": round(sum(progress.seconds.values()), 3)},
         bytes={"input": b.batch.bytes, **sizes},
@@ -552,7 +574,10 @@ def finish(
     "Count, check, measure, commit, publish, in this order."
     attempt, areas = b.attempt, own_areas(job.places.output.format)
     files = files_of(job.spark, attempt)
-    counts = _check_counts(job, b, written.kept, files)
+    if job.applies:
+        failures = (record["failure"] for record in some_bad_rows(job.output, files["bad"]))
+        written = replace(written, faults=count_faults(failures))
+    counts = _check_counts(job, b, written.kept, files, written.faults)
     check_alone(attempt, files, b.before.get("attempt"), areas)
     if written.kept.staged is not None:
         files["events"] = _move_into_table(job, b, written.kept.staged.frame)

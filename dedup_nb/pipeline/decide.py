@@ -785,31 +785,11 @@ def decision_words(c: DecisionCounts, tally: Tally) -> dict[str, str]:
     }
 
 
-# %% ../../nbs/06_pipeline/40_decide.ipynb #e1bf8d9c
-def differing_words(
-    suspects: DataFrame,  # with keys
-    decisions: DataFrame,
-    columns: Sequence[str],
-) -> str:
-    "Say how many dropped copies differ from the one that stays, and in which columns."
-    rows, by_column = _count_differing(suspects, decisions, columns) if columns else (0, {})
-    said = "the id alone says what is the same event (missing_fingerprint=id)"
-    if not rows:
-        return f"{said}: copies equal the one that stays, but for the columns that order them"
-    most = sorted(by_column.items(), key=lambda item: (-item[1], item[0]))[:5]
-    named = ", ".join(f"{name}: {grouped(n)}" for name, n in most)
-    more = f" and {counted(len(by_column) - 5, 'other column')}" if len(by_column) > 5 else ""
-    copies = counted(rows, "dropped copy differs", "dropped copies differ")
-    return (
-        f"{said}: {copies} from the one that stays ({named}{more}). If those are "
-        "other events, name the columns that tell them apart in fingerprint_columns"
-    )
-
-
+# %% ../../nbs/06_pipeline/40_decide.ipynb #1111c620
 def _count_differing(
     suspects: DataFrame, decisions: DataFrame, columns: Sequence[str]
-) -> tuple[int, dict[str, int]]:
-    "Dropped copies that differ from the first row of their pair; and by column."
+) -> tuple[int, int, dict[str, int]]:
+    "Copies compared with the first row of their pair, those that differ from it, and these by column."
     short = {column: f"c{i}" for i, column in enumerate(columns)}  # side by side with those of the first
     names, texts = short.values(), []
     for column, name in short.items():
@@ -822,13 +802,55 @@ def _count_differing(
     pairs = pairs.selectExpr("event_id", "_dd_fp as fp", "first_row")
     copies = rows.join(pairs, F.expr("_dd_id = event_id and _dd_fp = fp"))
     first = copies.where("row = first_row")
-    first = first.select("event_id", "fp", F.struct(*names).alias("first"))
-    others = copies.where("row <> first_row").join(first, ["event_id", "fp"])
-    either = " or ".join(f"{name} <> first.{name}" for name in names)
-    in_any = f"count_if({either}) as rows"
-    in_each = [f"count_if({name} <> first.{name}) as {name}" for name in names]
-    [found] = others.selectExpr(in_any, *in_each).collect()
-    return found.rows, {column: found[name] for column, name in short.items() if found[name]}
+    # the first row may stand there several times
+    first = first.groupBy("event_id", "fp").agg(F.any_value(F.struct(*names)).alias("first"))
+    both = copies.join(first, ["event_id", "fp"])
+    either = " or ".join(f"{name} <> first.{name}" for name in names) or "false"
+    in_any = f"count_if(row <> first_row and ({either})) as differing"
+    in_each = [f"count_if(row <> first_row and {name} <> first.{name}) as {name}" for name in names]
+    compared = "count(1) - count(distinct event_id, fp) as compared"
+    [found] = both.selectExpr(compared, in_any, *in_each).collect()
+    by_column = {column: found[name] for column, name in short.items() if found[name]}
+    return found.compared, found.differing, by_column
+
+
+# %% ../../nbs/06_pipeline/40_decide.ipynb #e1bf8d9c
+_ADVICE = ". If some are other events, name the columns that tell them apart in fingerprint_columns"
+
+
+def differing_words(
+    suspects: DataFrame,  # with keys
+    decisions: DataFrame,
+    columns: Sequence[str],
+    reasons: Mapping[str, int],  # rows dropped, by reason
+) -> str:
+    """Say how many dropped copies differ from the one that stays, and in which columns.
+
+    What earlier batches kept is not read: of copies of theirs it says how many were not compared.
+    """
+    parts, advice = [], ""
+    if reasons.get("natural"):
+        compared, differing, by_column = _count_differing(suspects, decisions, columns)
+        parts.append(_compared_words(compared, differing, by_column))
+        advice = _ADVICE if differing else ""
+    if unseen := reasons.get("natural_cross_batch"):
+        rows = counted(unseen, "row dropped for earlier batches was", "rows dropped for earlier batches were")
+        parts.append(f"{rows} not compared with those kept there")
+        advice = _ADVICE
+    said = "the id alone says what is the same event (missing_fingerprint=id)"
+    return f"{said}: {'; '.join(parts)}{advice}"
+
+
+def _compared_words(compared: int, differing: int, by_column: Mapping[str, int]) -> str:
+    if not differing:
+        copies = counted(compared, "dropped copy equals", "dropped copies equal")
+        return f"{copies} the one that stays, but for the columns that order them"
+    most = sorted(by_column, key=lambda name: (-by_column[name], name))
+    named = ", ".join(f"{name}: {grouped(by_column[name])}" for name in most[:5])
+    others = len(by_column) - 5
+    more = f" and {counted(others, 'other column')}" if others > 0 else ""
+    copies = counted(differing, "dropped copy differs", "dropped copies differ")
+    return f"{copies} from the one that stays ({named}{more})"
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #06b71043

@@ -6,6 +6,7 @@
 __all__ = ["process", "run"]
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #a9fd295e
+import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -102,15 +103,16 @@ from dedup_nb.pipeline.write import (
     Carried,
     EventsTable,
     all_but_decided,
+    bad_records,
     check_columns_fit,
     rows_that_stay,
-    write_bad,
     write_dropped,
     write_kept,
     write_retractions,
+    write_rows,
     write_verdicts,
 )
-from ..report.pages import Summary, draw_pages
+from ..report.pages import Summary, count_faults, draw_pages
 from ..rules.deduplicate import CONTEXTS, dropped_rows, kept_rows, with_decisions
 from ..rules.keys import Keys, check_columns, fit, ids_of
 
@@ -177,13 +179,26 @@ def _works_of_arrow(b: DecidedBatch, plan: ArrowPlan, columns: DataFrame) -> _Wo
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #ec2d1cd7
+def _find_faults(b: DecidedBatch) -> dict[str, int]:
+    "What is wrong with the first bad rows of a batch that is only decided: they are not written."
+    rows = b.suspects
+    if not rows.tally.bad:
+        return {}
+    if rows.decode or rows.columns is not None:
+        records = bad_records(b.source, rows.unfit, rows.whole)
+    else:  # of the suspects the keys alone were set aside
+        records = b.source.bad(b.source.raw)
+    failures = records.select(F.get_json_object("value", "$.data.failure")).limit(1000)
+    return count_faults(json.loads(failure) for (failure,) in failures.collect())
+
+
 def _write_batch(job: Job, b: DecidedBatch) -> Written:
     "Write what stays and what goes; a run that only decides writes its verdicts."
     pairs, rows = b.decisions.pairs, b.suspects.rows
     attempt, whole = b.attempt, b.suspects.whole
     if not job.applies:
         write_verdicts(pairs, attempt)
-        return Written(hot_ids=hottest_ids(pairs))
+        return Written(hot_ids=hottest_ids(pairs), faults=_find_faults(b))
     plan, columns = b.carrier.plan, b.suspects.columns
     is_usual = job.recipe.natural != "off" and b.erased is None
     if plan and columns is not None and b.carrier.is_arrow and is_usual:
@@ -195,11 +210,13 @@ def _write_batch(job: Job, b: DecidedBatch) -> Written:
     if b.suspects.tally.bad:
         unfit = b.suspects.unfit
         works["without_id"] = partial(without_id_words, unfit, whole, b.keys)
-        works["bad"] = partial(write_bad, b.source, unfit, whole, attempt)
+        records = bad_records(b.source, unfit, whole)
+        works["bad"] = partial(write_rows, records, attempt, "bad", output_format="text")
     if b.earlier and b.earlier.found and job.recipe.synthetic == "delete_all":
         works["retractions"] = partial(write_retractions, pairs, b.earlier.known, attempt)
-    if b.keys.missing == "id" and b.decisions.counts.reasons.get("natural"):
-        works["differing"] = partial(differing_words, whole(rows), pairs, b.keys.surrogate)
+    reasons = b.decisions.counts.reasons
+    if b.keys.missing == "id" and reasons.keys() & {"natural", "natural_cross_batch"}:
+        works["differing"] = partial(differing_words, whole(rows), pairs, b.keys.surrogate, reasons)
     results: dict[str, Any] = {}
 
     def keep_result(name: str) -> None:
@@ -245,7 +262,8 @@ def _give_up(job: Job, attempt: Attempt, wrong: BaseException) -> None:
         try:
             if manifest.is_committed(*own):
                 return
-            manifest.give_up(*own, why=masked(f"{type(wrong).__name__}: {first_line(wrong)}"))
+            why = masked(f"{type(wrong).__name__}: {first_line(wrong)}")
+            manifest.give_up(*own, why="interrupted" if isinstance(wrong, KeyboardInterrupt) else why)
             if manifest.is_open(*own) or manifest.is_committed(*own):
                 return
         except Exception:
@@ -464,8 +482,9 @@ def _process_all(job: Job, todo: _Todo) -> Summary:
     bar = progress_bar(steps) if steps and not job.stream else NO_BAR
     job, done = replace(job, bar=bar), list[dict[str, Any]]()
     notes = [*todo.notes, job.hint] if job.hint else todo.notes
+    says_it_next = job.options.alone and not todo.batches  # the command: by its summary
     try:
-        for line in (*notes, *todo.troubles):
+        for line in (*notes, *(() if says_it_next else todo.troubles)):
             _LOG.log(logging.DEBUG if job.stream else logging.INFO, line)
         for batch in todo.batches:
             try:

@@ -31,7 +31,7 @@ __all__ = [
     "write_kept",
     "write_verdicts",
     "write_dropped",
-    "write_bad",
+    "bad_records",
     "write_retractions",
 ]
 
@@ -860,18 +860,17 @@ def write_dropped(
     write_rows(gone, attempt, "dropped")
 
 
-def write_bad(
+def bad_records(
     source: Source,
     unfit: DataFrame,
     whole: Callable[[DataFrame], DataFrame],  # gives them the columns of the events
-    attempt: Attempt,
-) -> None:
-    "Write the rows that are no events, each with what is wrong with it."
+) -> DataFrame:  # `value`, JSON
+    "The rows that are no events, each with what is wrong with it."
     if LINE in unfit.columns:  # beside columns that may have any name
         unfit = unfit.select(F.col(LINE).alias("value"), "_dd_id")
     else:
         unfit = whole(unfit)
-    write_rows(source.bad(unfit), attempt, "bad", output_format="text")
+    return source.bad(unfit)
 
 
 def write_retractions(decisions: DataFrame, known: DataFrame, attempt: Attempt) -> None:

@@ -8,11 +8,15 @@ __all__ = [
     "SPANS",
     "largest",
     "sum_in_words",
+    "first_fault",
+    "count_faults",
+    "faults_in_words",
     "in_words",
     "batch_cells",
     "batches_table",
     "fate_chart",
     "report_html",
+    "some_bad_rows",
     "bad_examples",
     "Summary",
     "looked_back",
@@ -32,12 +36,13 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import repeat
 from statistics import median
+from textwrap import shorten
 from typing import Any
 
 from ..base.errors import WHY_DROPPED, counted, duration, grouped, share
@@ -102,6 +107,62 @@ def sum_in_words(
     return f"{counted(c['read'], 'row')} read = {parts}"
 
 
+# %% ../../nbs/report/20_pages.ipynb #d1a1622c
+_HEAD_BYTES, _LONGEST = 500_000, 160
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+_OF_ONE_ROW = (  # which line, which value: rows with the same fault are counted together, whatever they hold
+    ("^Line [0-9]+: ", ""),
+    ("( is no [^:]+): (?s:.*)", r"\1"),
+    ("^Timestamp [^ ]+", "Timestamp"),
+)
+
+
+def first_fault(
+    failure: Any,  # of a bad-row record
+) -> str:
+    "What a bad row says is wrong with it: the first of its messages, and how many more."
+    errors = [failure]
+    if isinstance(failure, Mapping):
+        errors = failure.get("errors") or errors
+    first = errors[0]
+    if isinstance(first, Mapping):
+        first = first.get("message") or json.dumps(first)
+    more = f" (and {counted(len(errors) - 1, 'other fault')})" if len(errors) > 1 else ""
+    return _cut(str(first)) + more
+
+
+def _fault_of_any(failure: Any) -> str:
+    fault = first_fault(failure)
+    for pattern, rest in _OF_ONE_ROW:
+        fault = re.sub(pattern, rest, fault)
+    return fault
+
+
+def count_faults(
+    failures: Iterable[Any],  # of bad-row records
+) -> dict[str, int]:  # at most ten; most first
+    "Count what is wrong with bad rows. A fault has no value of a row."
+    numbers = Counter(map(_fault_of_any, failures))
+    return {fault: numbers[fault] for fault in _largest_first(numbers)[:10]}
+
+
+def faults_in_words(
+    faults: Mapping[str, int],  # from `count_faults`
+    whole: int,  # bad rows in all
+) -> str:
+    "Name the commonest faults, at most three, each with its rows."
+    seen = sum(faults.values())
+    most = [f"{fault} ({grouped(faults[fault])})" for fault in _largest_first(faults)[:3]]
+    others = f" and {counted(len(faults) - 3, 'other fault')}" if len(faults) > 3 else ""
+    looked_at = f", of {grouped(seen)} looked at" if seen < whole else ""
+    return ", ".join(most) + others + looked_at
+
+
 # %% ../../nbs/report/20_pages.ipynb #3ab173ff
 def _fates_in_words(m: Metrics) -> list[tuple[str, str]]:
     "What became of rows, by a word for it: dropped, renamed, earlier, bad, entities, note."
@@ -121,7 +182,9 @@ def _fates_in_words(m: Metrics) -> list[tuple[str, str]]:
         lines.append(("earlier", f"rows dropped for {largest(cross['dropped_for'])}"))
     if c["bad"]:
         rows = counted(c["bad"], "row that is no event", "rows that are no events")
-        lines.append(("bad", f"{rows} ({share(c['bad'], c['read'])} of the rows)"))
+        why = faults_in_words(m.get("bad_reasons") or {}, c["bad"])
+        of_all = f"({share(c['bad'], c['read'])} of the rows)"
+        lines.append(("bad", f"{rows} {of_all}{why and ': '}{why}"))
     if entities := m.get("entities"):
         lines.append(("entities", f"{grouped(sum(entities.values()))} of {counted(len(entities), 'type')}"))
     return lines + [("note", note) for note in m["notes"]]
@@ -173,7 +236,11 @@ def _state_in_words(batch: Mapping[str, Any]) -> str:
     state = batch.get("state") or "-"
     counts = batch["counts"] or {}
     if state == "abandoned" and batch.get("why"):
-        return f"abandoned: {batch['why'][:60]}"
+        return f"abandoned: {shorten(batch['why'], 100, placeholder=' …')}"
+    if state == "claimed" and batch.get("at"):
+        state += f" since {batch['at'][:16].replace('T', ' ')}"
+    if batch.get("is_gone"):
+        state += " (not running any more: run again, the next run takes over)"
     if batch.get("backfill"):
         state += " (backfill)"
     if counts.get("erased"):
@@ -287,42 +354,30 @@ def report_html(
     )
 
 
-# %% ../../nbs/report/20_pages.ipynb #d1a1622c
-_HEAD_BYTES, _LONGEST = 500_000, 160
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-def _first_fault(failure: Any) -> str:
-    "What a bad-row record says is wrong: the first of its messages, and how many more."
-    errors = [failure]
-    if isinstance(failure, Mapping):
-        errors = failure.get("errors") or errors
-    first = errors[0]
-    if isinstance(first, Mapping):
-        first = first.get("message") or json.dumps(first)
-    more = f" (and {counted(len(errors) - 1, 'other fault')})" if len(errors) > 1 else ""
-    return _cut(str(first)) + more
-
-
-def bad_examples(
+# %% ../../nbs/report/20_pages.ipynb #39c17b59
+def some_bad_rows(
     output: str,
     files: Sequence[Mapping[str, Any]],  # of bad rows, as a commit lists them
-) -> list[tuple[str, int, str]]:  # what is wrong, how many of the rows looked at, one of them; most first
-    "Find bad rows to show, one for each thing that is wrong. Looks at the beginnings of three files alone."
-    rows = []
+) -> Iterator[dict[str, Any]]:  # failure, payload, processor
+    "Read some bad rows: the beginnings of three files alone."
     for f in files[:3]:
         fs, inner = filesystem(f"{output}/{f['path']}")
         with fs.open_input_stream(inner) as stream:
             lines = stream.read(_HEAD_BYTES).decode(errors="replace").split("\n")
         if f["bytes"] > _HEAD_BYTES:
             lines.pop()  # not whole
-        for record in (json.loads(line)["data"] for line in lines if line):
-            payload = record["payload"]
-            row = payload if isinstance(payload, str) else json.dumps(payload)
-            rows.append((_first_fault(record["failure"]), _cut(re.sub(r"\s+", " ", row))))
+        yield from (json.loads(line)["data"] for line in lines if line)
+
+
+def bad_examples(
+    records: Iterable[Mapping[str, Any]],  # from `some_bad_rows`
+) -> list[tuple[str, int, str]]:  # what is wrong, how many of the rows, one of them; most first
+    "Find bad rows to show, one for each thing that is wrong."
+    rows = []
+    for record in records:
+        payload = record["payload"]
+        row = payload if isinstance(payload, str) else json.dumps(payload)
+        rows.append((_fault_of_any(record["failure"]), _cut(re.sub(r"\s+", " ", row))))
     # of each fault the row that sorts first
     found = dict(sorted(rows, reverse=True))
     numbers = Counter(fault for fault, _ in rows)
@@ -636,7 +691,9 @@ def draw_page(
     m = read_json(f"{folder}/metrics.json")
     record = read_json(f"{folder}/files.json") or {}
     if m:
-        examples = bad_examples(output, record.get("bad", []))
+        examples = bad_examples(some_bad_rows(output, record.get("bad", [])))
+        if m["status"] == "decided":  # bad rows are not written
+            examples = [(fault, n, "") for fault, n in (m.get("bad_reasons") or {}).items()]
         write_text(f"{folder}/report.html", report_html(m, examples, state))
 
 

@@ -211,6 +211,13 @@ def deduplicate(
 ) -> Deduplicated:
     """Deduplicate a frame: natural duplicates go, synthetic ones get new ids, rows without an id are bad.
 
+    The frame is a Spark DataFrame; of pandas, `spark.createDataFrame(frame)`, or write Parquet and read it.
+    Common settings: `event_id` and `event_fingerprint` name columns, `fingerprint_columns` what tells events
+    of one id apart, `order_by` which row is first, `missing_fingerprint` is surrogate, id or unique.
+
+    >>> result = deduplicate(orders, event_id="id", order_by="received_at", fingerprint_columns="page")
+    >>> result.kept, result.dropped, result.bad, result.verdicts, result.notes
+
     Raises `ConfigError`, `MissingColumnError` or `InputError` before any work. An event frame that Spark
     computes anew each time must give the same rows each time. An id of the frame that equals a new id which
     is given here is not looked for (by chance none does); `run` sees one from an earlier batch.

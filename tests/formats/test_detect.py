@@ -51,7 +51,11 @@ def test_a_format_is_told_by_its_beginning(start, kind):
             "enriched_tsv",
             "is Parquet, but input_format is enriched_tsv. Set --input-format parquet",
         ),
-        ("parquet", "json", "is Parquet, but input_format is json. Set --input-format parquet"),
+        (
+            "parquet",
+            "json",
+            "is Parquet, but input_format is json. Set --input-format parquet, and another --output if",
+        ),
         ("json", "enriched_tsv", "is JSON, but input_format is enriched_tsv. Set --input-format json"),
         ("json", "parquet", "is JSON, but input_format is parquet. Set --input-format json"),
         ("tsv", "json", "is enriched TSV, but input_format is json. Set --input-format enriched_tsv"),

@@ -82,8 +82,16 @@ def test_a_second_run_is_refused_with_the_holder_and_the_next_command(open_manif
             begin(open_manifest(), batch)
         assert "which may still be at work" in str(wrong.value) and words in str(wrong.value)
         assert "or end it: dedup abandon one --output DIR --yes" in str(wrong.value)
+    here = open_manifest()
+    here.abandon("one")
+    begin(here, "one")  # by this process, which lives
+    for batch in ("one", "two"):
+        with pytest.raises(
+            BusyError, match="which is at work. Wait for it .--wait-minutes.; only if it hangs, "
+        ):
+            begin(open_manifest(), batch)
     store.exclusive = False  # side by side, batch by batch
-    assert begin(open_manifest(), "two").seq == 2
+    assert begin(open_manifest(), "two").seq == 4
 
 
 def test_a_second_run_waits_for_the_first(open_manifest, said):
@@ -191,7 +199,7 @@ def test_a_commit_of_which_only_the_answer_was_lost_is_a_commit(open_manifest, s
 # --- reruns
 
 
-def test_a_rerun_sees_what_it_saw_the_first_time(open_manifest):
+def test_a_rerun_sees_what_it_saw_the_first_time(open_manifest, elsewhere):
     m = open_manifest()
     commit_keys(m, "one", 0, "a")
     commit_keys(m, "two", DAY, "b")
@@ -199,6 +207,7 @@ def test_a_rerun_sees_what_it_saw_the_first_time(open_manifest):
         ManifestError, match="Batch one is committed already.*--rerun.*dedup forget one --output DIR --yes"
     ):
         begin(m, "one")
+    elsewhere(host="elsewhere", pid=1)
     again = begin(m, "two", 7, rerun=True)
     assert again.rerun and again.etl == DAY and m.known(again, ["a", "b"]).keys == {"one"}
     with pytest.raises(BusyError, match="--batch-id two --rerun"):

@@ -10,9 +10,16 @@ from runs import go, manifest_of, shown
 from dedup_nb import Config
 from dedup_nb.base.config import Limits
 from dedup_nb.cli import main
-from dedup_nb.manifest.ledger import ManifestError
+from dedup_nb.manifest.ledger import Entry, ManifestError, this_process
 from dedup_nb.manifest.protocol import Manifest
-from dedup_nb.operate.history import abandon, expire, explain, forget
+from dedup_nb.operate.history import _batch_of_entry, abandon, expire, explain, forget, runs_table
+
+
+@pytest.mark.parametrize("pid, said", [(2**22 + 1, True), (this_process()["pid"], False)])
+def test_a_claim_whose_process_is_dead_is_listed_as_such(pid, said):
+    claim = Entry("1", "claimed", 1, 0, {**this_process(), "pid": pid, "token": "t"})
+    told = runs_table([_batch_of_entry(claim)])
+    assert ("(not running any more: run again, the next run takes over)" in str(told)) == said
 
 
 @pytest.mark.slow

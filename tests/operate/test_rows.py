@@ -8,8 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dedup_nb.base.config import Config
 from dedup_nb.base.storage import write_text
-from dedup_nb.operate.rows import find_copies, side_by_side
+from dedup_nb.operate import rows as operate_rows
+from dedup_nb.operate.history import explain
+from dedup_nb.operate.rows import bad_rows_in_words, find_bad_rows, find_copies, side_by_side
 
 TIME = datetime(2026, 11, 20, tzinfo=timezone.utc)
 
@@ -80,3 +83,63 @@ def test_a_file_that_is_gone_or_lacks_a_column_of_folders_is_no_difference(tmp_p
     assert not any("*" in line for line in lines)
     (tmp_path / "dropped/batch_id=b/part.parquet").unlink()
     assert [c.reason for c in find_copies(output, ["b"], ["a"])] == [None]
+
+
+BAD = [  # payloads
+    {"id": None, "page": "of y1"},
+    "Y1,caf?,8",
+    "y11,caf?",
+    '{"id": "y-1", "name": "say \\"hi\\""}',
+    "tab\ty2\there",
+]
+
+
+def with_bad_rows(folder, number=1, **how):
+    "An output with one batch, whose commit lists its bad rows; a stray file lies beside."
+    output = committed(folder, **how)
+    lines = [{"failure": {"errors": [f"Line {n}: no UTF-8"]}, "payload": p} for n, p in enumerate(BAD)]
+    text = number * "".join(json.dumps({"data": line}) + "\n" for line in lines)
+    for name in ("part", "stray"):
+        write_text(f"{folder}/bad/batch_id=b/t/{name}.txt", text)
+    record = {"status": "committed", "attempt": "t", "bad": [{"path": "bad/batch_id=b/t/part.txt"}]}
+    write_text(f"{folder}/runs/b/files.json", json.dumps(record))
+    return output
+
+
+@pytest.mark.parametrize(
+    "asked, lines",
+    [
+        ("y1", [0, 1]),
+        ("Y1", [0, 1]),
+        ("y-1", [3]),
+        ("y", []),
+        ("y2", [4]),
+        ('say "hi"', [3]),
+        ("caf", [1, 2]),
+    ],
+)
+def test_a_bad_row_is_found_by_an_id_that_stands_in_it_as_a_word(tmp_path, asked, lines):
+    found = find_bad_rows(with_bad_rows(tmp_path), ["b"], [asked])
+    assert [row.fault for row in found] == [f"Line {n}: no UTF-8" for n in lines]
+    assert {row.file for row in found} <= {"bad/batch_id=b/t/part.txt"}
+    assert not find_bad_rows(str(tmp_path), ["other"], [asked]), "of committed batches alone"
+
+
+def test_a_story_tells_of_bad_rows_or_that_nobody_looked(tmp_path, monkeypatch):
+    output = with_bad_rows(tmp_path)
+    told = explain("y2", Config(output=output, manifest="none"))
+    assert str(told) == (
+        "Event id y2\n  batch b: a bad row holds it: Line 4: no UTF-8 (bad/batch_id=b/t/part.txt)"
+    )
+    assert told.data["bad"][0]["batch_id"] == "b"
+    nobody = str(explain("nobody", Config(output=output, manifest="none")))
+    assert "it was in none of them" in nobody and "bad row" not in nobody
+    monkeypatch.setattr(operate_rows, "_MUCH", 10)
+    told = str(explain("y2", Config(output=output, manifest="none")))
+    assert "it was in none of them" in told and "bad rows were not looked at: dedup erase --id=y2" in told
+
+
+def test_bad_rows_of_an_id_of_several_columns_are_not_looked_at_and_many_are_cut(tmp_path):
+    assert find_bad_rows(with_bad_rows(tmp_path / "two", event_id=("id", "n")), ["b"], ["y1"]) is None
+    rows = find_bad_rows(with_bad_rows(tmp_path / "many", number=4), ["b"], ["y1"])
+    assert len(rows) == 8 and bad_rows_in_words(rows, "y1", "out")[5:] == ["  and 3 bad rows more"]

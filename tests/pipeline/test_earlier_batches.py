@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from unittest.mock import Mock
 
 import pytest
 from conftest import ROOT
@@ -282,14 +283,16 @@ def test_failed_runs_give_their_claim_back(spark, two, monkeypatch):
         go(spark, two, max_duplicate_share=0.1)
     assert files(two / "out/events") == before and states_in(spark, two)["3"] == "abandoned"
 
-    def full(*args):
-        raise ManifestError("No space left on device. Nothing was committed")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LakeStore, "replace", full)
-        with pytest.raises(ManifestError, match="No space left"):
-            go(spark, two)
-    assert files(two / "out/events") == before and states_in(spark, two)["3"] == "abandoned"
+    for wrong, why in {
+        ManifestError("No space left on device"): "ManifestError: No space left on device",
+        KeyboardInterrupt(): "interrupted",
+    }.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(LakeStore, "replace", Mock(side_effect=wrong))
+            with pytest.raises(type(wrong)):
+                go(spark, two)
+        assert files(two / "out/events") == before and states_in(spark, two)["3"] == "abandoned"
+        assert manifest_of(spark, two).ledger().entries["3"].info["why"] == why
 
 
 @pytest.mark.slow

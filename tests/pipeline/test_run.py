@@ -409,19 +409,31 @@ def test_a_failing_batch_stops_the_run_and_leaves_the_earlier_ones_committed(spa
 
 def test_decide_writes_only_verdicts_and_counts_and_can_be_applied_then(spark, source, tmp_path):
     decided = one(spark, source, tmp_path / "out", mode="decide")
+    assert ">Field event_id cannot be empty<" in (tmp_path / "out/runs/in/report.html").read_text()
     assert {f.split("/")[0] for f in files(tmp_path / "out")} == {"verdicts", "metrics", "runs"}
     verdicts = counted_rows(committed(spark, tmp_path / "out", "in", "verdicts"))
     applied = one(spark, source, tmp_path / "out")
     assert decided.counts == applied.counts == COUNTS
     assert decided.batches[0]["reasons"] == applied.batches[0]["reasons"]
+    faults = [m["bad_reasons"] for m in (decided.batches[0], applied.batches[0])]
+    assert faults == 2 * [{"Field event_id cannot be empty": 1}]
     assert counted_rows(committed(spark, tmp_path / "out", "in", "verdicts")) == verdicts
     with pytest.raises(ConfigError, match="already applied"):
         one(spark, source, tmp_path / "out", mode="decide")
 
 
-@pytest.mark.parametrize("limit", [{"max_duplicate_share": 0.3}, {"max_bad_share": 0.1}])
-def test_an_alarm_stops_before_the_commit_and_leaves_nothing(spark, source, tmp_path, limit):
-    with pytest.raises(AlarmError, match=next(iter(limit))) as wrong:
+@pytest.mark.parametrize(
+    "limit, words",
+    [
+        ({"max_duplicate_share": 0.3}, r"above max_duplicate_share = 0.3\. Nothing"),
+        (
+            {"max_bad_share": 0.1},
+            r"above max_bad_share = 0.1: Field event_id cannot be empty \(1\)\. Nothing",
+        ),
+    ],
+)
+def test_an_alarm_stops_before_the_commit_and_leaves_nothing(spark, source, tmp_path, limit, words):
+    with pytest.raises(AlarmError, match=words) as wrong:
         one(spark, source, tmp_path / "out", **limit)
     assert wrong.value.exit_code == 3 and not files(tmp_path / "out")
 
@@ -491,8 +503,11 @@ def test_the_id_alone_says_what_is_the_same_event_and_the_run_counts_what_differ
         [("a", 1, "x"), ("a", 2, "x"), ("b", 3, "y")], "event_id string, offset int, page string"
     )
     frame.write.parquet(str(tmp_path / "in"))
-    by_id = one(spark, tmp_path / "in", tmp_path / "id")
+    by_id = one(spark, tmp_path / "in", tmp_path / "id", manifest="lake")
     assert by_id.counts["dropped"] == 1
+    again = one(spark, tmp_path / "in", tmp_path / "id", manifest="lake", batch_id="again")
+    [note] = (note for note in again.batches[0]["notes"] if "missing_fingerprint=id" in note)
+    assert "3 rows dropped for earlier batches were not compared" in note and "equal" not in note
     assert "missing_fingerprint=id" in str(
         by_id
     ) and "1 dropped copy differs from the one that stays (offset: 1)" in str(by_id)

@@ -8,14 +8,16 @@ from dataclasses import replace
 
 import pytest
 from ledgers import RECIPE, Dictionary, begin
-from runs import DAY, change_input, config, files, go, shown, write
+from runs import DAY, change_input, config, files, go, heard, shown, write
 
+from dedup_nb import run
 from dedup_nb.base.config import Limits
 from dedup_nb.base.errors import ConfigError
 from dedup_nb.formats.batches import Batch, InputFile
 from dedup_nb.manifest.ledger import Ledger, ManifestError, Marker, this_process
 from dedup_nb.manifest.protocol import Manifest
 from dedup_nb.operate.history import forget
+from dedup_nb.pipeline.job import RunOptions
 from dedup_nb.pipeline.todo import choose_batches, compare_with_commits, record_input
 
 
@@ -57,6 +59,10 @@ def test_a_committed_file_that_is_gone_or_another_is_named_and_the_others_go_on(
         path.rename(path.with_name("part-later.parquet"))
     else:
         shutil.copy(next((two / "in/run=2").glob("*.parquet")), path)
+    with heard() as lines:  # the command shows its summary right after
+        nothing = run(config(two), spark, RunOptions(alone=True))
+    assert str(nothing).count("  TROUBLE   Batch 1 is committed") == 1
+    assert not any("its input changed" in line for line in lines)
     write(spark, two / "in", {"3": [("e", "f", 3, 1)]})
     summary = go(spark, two)
     assert [m["batch_id"] for m in summary.batches] == ["3"] and summary.exit_code == 1

@@ -23,14 +23,18 @@ from dedup_nb.operate.history import forget, runs
 from dedup_nb.report.page import BAD, DROPPED, waterfall
 from dedup_nb.report.pages import (
     bad_examples,
+    batch_cells,
+    count_faults,
     draw_pages,
     fate_chart,
+    faults_in_words,
     index_html,
     looked_back,
     remove_row,
     report_html,
     row_file,
     row_of,
+    some_bad_rows,
     unlike_others,
     write_index,
 )
@@ -53,6 +57,23 @@ PLAIN = {
 def test_a_waterfall_adds_up():
     drawn = waterfall("t", 1000, [("bad rows", 20, BAD), ("copies", 30, DROPPED)])._repr_html_()
     assert ">1 000<" in drawn and "20 (2 %)" in drawn and "30 (3 %)" in drawn and ">950 (95 %)<" in drawn
+
+
+STATES = {  # what is known of a batch -> in words
+    "abandoned: interrupted": {"state": "abandoned", "why": "interrupted"},
+    f"abandoned: {'word ' * 19}…": {"state": "abandoned", "why": "word " * 40},
+    "claimed since 2026-11-20 10:00": {"state": "claimed", "at": "2026-11-20T10:00:59.1+00:00"},
+    "claimed since 2026-11-20 10:00 (not running any more: run again, the next run takes over)": {
+        "state": "claimed",
+        "at": "2026-11-20T10:00:59.1+00:00",
+        "is_gone": True,
+    },
+}
+
+
+@pytest.mark.parametrize("words, batch", STATES.items())
+def test_the_state_of_a_batch_is_said_in_words(words, batch):
+    assert batch_cells({"batch_id": "b", "counts": {}, **batch})["state"] == words
 
 
 def test_a_page_says_nothing_of_nothing():
@@ -105,9 +126,9 @@ def test_examples_are_one_for_each_fault_with_its_rows_and_the_page_shows_five(t
     faults = [{"failure": {"errors": [f"fault {n}"]}, "payload": {"n": n}} for n in range(9)]
     lines = [json.dumps({"data": data}) for data in (record, record, *faults)]
     (tmp_path / "part").write_text("\n".join(lines) + "\n")
-    found = bad_examples(str(tmp_path), [{"path": "part", "bytes": 1}])
+    found = bad_examples(some_bad_rows(str(tmp_path), [{"path": "part", "bytes": 1}]))
     assert [(what, rows) for what, rows, _ in found] == [("same", 2), *((f"fault {n}", 1) for n in range(9))]
-    assert found[1][2] == '{"n": 0}' and bad_examples(str(tmp_path), []) == []
+    assert found[1][2] == '{"n": 0}' and [*some_bad_rows(str(tmp_path), [])] == []
     for bad, words in (
         (11, "Counted in all 11 bad rows; 5 other faults beside."),
         (99, "Counted in the first 11; 5"),
@@ -116,10 +137,30 @@ def test_examples_are_one_for_each_fault_with_its_rows_and_the_page_shows_five(t
         assert words in page and "fault 3" in page and "fault 4" not in page
 
 
+FAULTS = {  # what bad rows say, how many there are -> in words
+    "lines of CSV": (
+        ["Line 3: no UTF-8", "Line 40: no UTF-8", "n is no int: secret: 7", "n is no int: 8\n9", "Line 5: x"],
+        5,
+        "n is no int (2), no UTF-8 (2), x (1)",
+    ),
+    "more than three, not all looked at": (
+        ["a", "a", "b", "c", "d"],
+        1000,
+        "a (2), b (1), c (1) and 1 other fault, of 5 looked at",
+    ),
+    "none": ([], 0, ""),
+}
+
+
+@pytest.mark.parametrize("faults, whole, words", FAULTS.values(), ids=FAULTS)
+def test_faults_are_counted_without_the_values_of_a_row(faults, whole, words):
+    assert faults_in_words(count_faults({"errors": [fault]} for fault in faults), whole) == words
+
+
 def test_a_bad_row_that_is_cut_says_so(tmp_path):
     records = [{"failure": {"errors": [n * "f"]}, "payload": n * "x"} for n in (160, 161)]
     (tmp_path / "part").write_text("\n".join(json.dumps({"data": data}) for data in records) + "\n")
-    found = bad_examples(str(tmp_path), [{"path": "part", "bytes": 1}])
+    found = bad_examples(some_bad_rows(str(tmp_path), [{"path": "part", "bytes": 1}]))
     assert sorted(found) == sorted([(160 * "f", 1, 160 * "x"), (159 * "f" + "…", 1, 159 * "x" + "…")])
 
 

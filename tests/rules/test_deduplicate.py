@@ -1,6 +1,8 @@
 "The rules on literal rows: who stays, under which id, who goes and why; what cannot be deduplicated."
 
+import inspect
 import json
+import re
 import warnings
 from collections import Counter
 from functools import cache
@@ -512,3 +514,18 @@ def test_what_the_columns_leave_open_is_said_before_any_work(spark):
         warnings.simplefilter("error")
         result = deduplicate(events, fingerprint_columns="n", order_by="n")
     assert result.notes == () and result.kept.count() == 2
+
+
+def test_the_help_names_the_common_settings_and_its_example_runs(spark):
+    words = inspect.getdoc(deduplicate)
+    assert all(
+        f"`{name}`" in words for name in "event_id event_fingerprint fingerprint_columns order_by".split()
+    )
+    example, _ = re.findall("^>>> (.*)", words, re.MULTILINE)
+    rows = [("a", 1, "/home"), ("a", 2, "/home"), ("a", 3, "/cart")]
+    found = {
+        "deduplicate": deduplicate,
+        "orders": spark.createDataFrame(rows, "id string, received_at int, page string"),
+    }
+    exec(example, found)
+    assert (found["result"].kept.count(), found["result"].dropped.count()) == (2, 1)

@@ -64,25 +64,53 @@ def test_an_ingestion_column_does_not_make_every_copy_another_event(spark):
     assert sorted(kept) == [(event_id, None) for event_id in "abcde"]
 
 
-def test_dropped_copies_that_differ_from_the_one_that_stays_are_counted_by_column(spark):
-    events = spark.createDataFrame(INGESTED, INGESTED_AS).coalesce(1)
-    keys = fit(Recipe(order_by=("_ingested_at",)), events.columns)
+IN_WORDS = {  # ids, reasons -> what is said
+    "some differ": (
+        "abcde",
+        {"natural": 4},
+        "3 dropped copies differ from the one that stays (_ingested_at: 3, page: 2)",
+        True,
+    ),
+    "equal": ("ce", {"natural": 1}, "1 dropped copy equals the one that stays, but for the columns", False),
+    "the first one twice": (
+        "f",
+        {"natural": 2},
+        "1 dropped copy differs from the one that stays (page: 1)",
+        True,
+    ),
+    "earlier batches, too": (
+        "e",
+        {"natural": 1, "natural_cross_batch": 40},
+        "order them; 40 rows dropped for earlier batches were not compared with those kept there. If some",
+        True,
+    ),
+    "earlier batches alone": (
+        "c",
+        {"natural_cross_batch": 1},
+        "(missing_fingerprint=id): 1 row dropped for earlier batches was not compared with those kept there",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("ids, reasons, words, advice", IN_WORDS.values(), ids=IN_WORDS)
+def test_a_run_says_of_the_copies_that_it_compared_how_many_differ(spark, ids, reasons, words, advice):
+    twice = [("f", "/home", "10:01"), ("f", "/home", "10:01"), ("f", "/cart", "10:01")]
+    rows = [row for row in (*INGESTED, *twice) if row[0] in ids]
+    events = spark.createDataFrame(rows, INGESTED_AS).coalesce(1)
+    keys = fit(Recipe(), events.columns)
     suspects = with_keys(with_ids(events, keys), keys).cache()
-    decisions = decide(suspects, "rename_later").cache()
-    words = differing_words(suspects, decisions, events.columns)
-    assert "(missing_fingerprint=id): 3 dropped copies differ from the one that stays" in words
-    assert "(_ingested_at: 3, page: 2)" in words and "fingerprint_columns" in words
-    equal = differing_words(
-        suspects.where("event_id = 'e'"), decisions.where("event_id = 'e'"), events.columns
-    )
-    assert equal.endswith("copies equal the one that stays, but for the columns that order them")
+    said = differing_words(suspects, decide(suspects, "rename_later"), events.columns, reasons)
+    assert words in said and ("fingerprint_columns" in said) == advice
 
 
 def test_copies_that_differ_by_microseconds_differ(spark):
     rows = spark.sql("select 'a' as event_id, timestamp_micros(id) as at from range(1, 3)")
     keys = fit(Recipe(order_by=("at",)), rows.columns)
     suspects = with_keys(with_ids(rows, keys), keys)
-    assert "(at: 1)" in differing_words(suspects, decide(suspects, "rename_later"), rows.columns)
+    decisions = decide(suspects, "rename_later")
+    assert "(at: 1)" in differing_words(suspects, decisions, rows.columns, {"natural": 1})
+    assert "1 dropped copy equals" in differing_words(suspects, decisions, [], {"natural": 1})
 
 
 ENRICHED_AS = (
