@@ -104,7 +104,7 @@ from dedup_nb.pipeline.write import (
     own_areas,
     with_sizes,
 )
-from ..report.pages import draw_page_again, row_file, write_index
+from ..report.pages import count_faults, draw_page_again, row_file, some_bad_rows, write_index
 from ..rules.keys import fingerprint_of, fit, new_event_id, with_ids
 
 # %% ../../nbs/07_operate/20_erase.ipynb #8316aaee
@@ -946,6 +946,8 @@ def _rewrite_reports(output: Target) -> None:
         path = f"{output.path}/runs/{batch_id}/metrics.json"
         m = read_json(path)
         m["counts"] |= record["counts"]
+        failures = (row["failure"] for row in some_bad_rows(output.path, record.get("bad", [])))
+        m["bad_reasons"] = count_faults(failures)
         write_text(path, json.dumps(m, indent=1))
         for row_path, text in row_file(m).items():
             if read_json(f"{output.path}/{row_path}"):  # a batch that was forgotten has none

@@ -293,6 +293,10 @@ def test_bad_rows_go_by_their_text(spark, loaded, tmp_path):
     (tmp_path / "ids").write_text("8\n\n")
     told = erase(loaded, spark, ids=str(tmp_path / "ids"))
     assert told.data["rows"] == {"bad": 1}
+    metrics = f"{loaded.output}/runs/1/metrics.json"
+    assert sum(read_json(metrics)["bad_reasons"].values()) == 1
+    erase(loaded, spark, ids=str(tmp_path / "ids"), yes=True)
+    assert read_json(metrics)["bad_reasons"] == {}
 
 
 # a bad row is JSON, and holds a line, which may be JSON itself; or a line of CSV with a strange delimiter

@@ -15,7 +15,9 @@ from dedup_nb.manifest.protocol import Manifest
 from dedup_nb.operate.history import _batch_of_entry, abandon, expire, explain, forget, runs_table
 
 
-@pytest.mark.parametrize("pid, said", [(2**22 + 1, True), (this_process()["pid"], False)])
+@pytest.mark.parametrize(
+    "pid, said", [(2**22 + 1, True), (this_process()["pid"], False)], ids=["dead", "lives"]
+)
 def test_a_claim_whose_process_is_dead_is_listed_as_such(pid, said):
     claim = Entry("1", "claimed", 1, 0, {**this_process(), "pid": pid, "token": "t"})
     told = runs_table([_batch_of_entry(claim)])
