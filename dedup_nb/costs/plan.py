@@ -328,7 +328,7 @@ def _rows_in(start: bytes, source: Input) -> int:
     records = records_in(text, source.delimiter)
     first = next(records, None)
     cells = (first and first.cells) or ()
-    named = {word.lower() for word in re.findall(r"\w+", source.schema or "")}
+    named = {word.lower() for word in re.findall(r"(?:^|,)\s*`?(\w+)", source.schema or "")}
     is_header = not named or any(cell.lower() in named for cell in cells)
     return sum(1 for _ in records) + (first is not None and not is_header)
 

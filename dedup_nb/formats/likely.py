@@ -45,7 +45,7 @@ def _first(ranked: Iterable[tuple[int, float, str]]) -> str | None:
 def _differing(rows: pd.DataFrame, event_id: str) -> list[str]:
     "The columns, but for times, in which rows with the same id differ; not of nearly all ids, if others do."
     repeated = rows[rows.duplicated(event_id, keep=False)]
-    kinds = repeated.astype(str).groupby(event_id).nunique()
+    kinds = repeated.groupby(event_id).nunique(dropna=False)
     shares = {}
     for name in map(str, kinds):
         is_named_so = _rank(name, _TIMES, _ENDS_OF_TIMES) is not None
@@ -65,7 +65,7 @@ def likely_columns(
     ids, times = [], []
     for name in rows.columns:
         values = rows[name]
-        distinct = values.astype(str).nunique() / max(len(rows), 1)  # of lists and objects, too
+        distinct = values.nunique() / max(len(rows), 1)
         rank = _rank(name, _IDS, _ENDS_OF_IDS)
         if rank is not None and values.notna().all() and distinct >= _DISTINCT:
             ids.append((rank, -round(distinct, 2), name))

@@ -83,6 +83,7 @@ from dedup_nb.manifest.ledger import (
 )
 from ..manifest.protocol import Manifest
 from .history import Reply, counts_after, proofs_of
+from .rows import ESCAPES, WORD, text_has, words_and_others
 from ..pipeline.commit import commit_record, find_unlisted, publish, publish_pending
 from ..pipeline.erased import erasures, sha256_of
 from dedup_nb.pipeline.job import (
@@ -151,40 +152,15 @@ def asked_ids(
 
 
 # %% ../../nbs/07_operate/20_erase.ipynb #ed087a6d
-_WORD = "[0-9A-Za-z_-]+"
-_ESCAPES = r"\\+(u[0-9a-fA-F]{4}|[bfnrt])"  # a tab of a line is written as \t, and as \\t in JSON within JSON
-
-
 def _is_among(value: str, ids: Iterable[str]) -> str:
     "SQL: is this one of the ids?"
     listed = ", ".join(map(literal, ids)) or "null"
     return f"coalesce({value} in ({listed}), false)"
 
 
-def _with_single_escapes(text: str) -> str:
-    "A text in small letters. JSON within JSON has each backslash twice, or more often: here it is one."
-    return re.sub(r"\\+", lambda _: "\\", text).lower()
-
-
-def _words_and_others(ids: Iterable[str]) -> tuple[list[str], set[str]]:
-    "Ids of letters, digits, - and _, in small letters; the others, also in the ways that JSON writes them."
-    odd = {i for i in ids if not re.fullmatch(_WORD, i.lower())}
-    spelled = {i.lower() for i in odd}
-    plain = {i.lower() for i in ids} - spelled
-    # capitals are other numbers as \uXXXX
-    capitals = {i.upper() for i in spelled if i.upper().lower() == i}
-    for i in odd | spelled | capitals:
-        for only_ascii in (False, True):
-            in_json = json.dumps(i, ensure_ascii=only_ascii)
-            text = _with_single_escapes(in_json[1:-1])
-            in_html = re.sub("[<>&']", lambda found: f"\\u{ord(found[0]):04x}", text)  # as Go and Gson
-            spelled |= {text, text.replace("/", "\\/"), in_html}
-    return sorted(plain), spelled
-
-
 # %% ../../nbs/07_operate/20_erase.ipynb #5889b9aa
-_WORDS = f"regexp_extract_all(lower(regexp_replace({LINE}, {literal(_ESCAPES)}, ' ')), '{_WORD}', 0)"
-_SINGLE = rf"lower(regexp_replace({LINE}, r'\\+', r'\\'))"  # see `_with_single_escapes`
+_WORDS = f"regexp_extract_all(lower(regexp_replace({LINE}, {literal(ESCAPES)}, ' ')), '{WORD}', 0)"
+_SINGLE = rf"lower(regexp_replace({LINE}, r'\\+', r'\\'))"  # see `with_single_escapes`
 
 
 def _values_of(event_id: str) -> list[str]:
@@ -198,7 +174,7 @@ def _sql_array(values: Iterable[str]) -> str:
 
 def _spelled(value: str) -> str:
     "SQL: all ways in which a bad row may write a value."
-    plain, odd = _words_and_others([value])
+    plain, odd = words_and_others([value])
     return _sql_array(map(literal, [*plain, *sorted(odd)]))
 
 
@@ -222,7 +198,7 @@ def _has_id_in_text(ids: Iterable[str], columns: int = 1) -> str:
     An id of letters, digits, - and _ must stand there as a word; any other one may stand anywhere. Of an id
     that several columns make, each value must stand there.
     """
-    plain, odd = _words_and_others(ids)
+    plain, odd = words_and_others(ids)
     found = f"exists({_WORDS}, x -> {_is_among('x', plain)})"
     if odd:
         listed = ", ".join(map(literal, sorted(odd)))
@@ -738,19 +714,6 @@ def _ids_in_line(
     return in_members
 
 
-def _text_has(ids: Iterable[str]) -> Callable[[str], bool]:
-    "What `_has_id_in_text` asks."
-    listed, odd = _words_and_others(ids)
-    plain = frozenset(listed)
-
-    def has_one(line: str) -> bool:
-        words = re.findall(_WORD, re.sub(_ESCAPES, " ", line).lower())
-        once = _with_single_escapes(line) if odd else ""
-        return not plain.isdisjoint(words) or any(i in once for i in odd)
-
-    return has_one
-
-
 def _line_has(output: Target, path: str, ids: Iterable[str]) -> Callable[[str], bool]:
     "Is a line of kept events of one of the ids?"
     wanted, ids_in = frozenset(ids), _ids_in_line(output, path)
@@ -766,7 +729,7 @@ def _count_in_file(
         rows = _marked_rows(output, path, names=_columns_of(output, area), ids=wanted.ids)
         new = rows["verdict"].to_pylist().count("rename") if area == "verdicts" else 0
         return path, rows.num_rows, new
-    goes = _text_has(wanted.ids) if area == "bad" else _line_has(output, path, wanted.ids)
+    goes = text_has(wanted.ids) if area == "bad" else _line_has(output, path, wanted.ids)
     number = 0
     fs, inner = filesystem(f"{output.path}/{path}")
     with fs.open_input_stream(inner) as file:

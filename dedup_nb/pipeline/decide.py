@@ -57,6 +57,7 @@ from .carry import ArrowPlan, Carrier, can_read_here, read_id_hashes
 from .erased import erased_ids, mark_erased, without_forgotten
 from .job import Job
 from .write import Attempt, Carried, Staged
+from ..report.pages import first_fault
 from ..rules.cross_batch import KEY, id_key, pair_key
 from ..rules.deduplicate import decide
 from dedup_nb.rules.keys import (
@@ -343,11 +344,9 @@ def check_some_good(job: Job, source: Source, tally: Tally, batch_id: str) -> No
         return
     first = source.bad(source.raw).limit(1).collect()
     failure = json.loads(first[0].value)["data"]["failure"] if first else {"errors": ["nothing"]}
-    errors = failure.get("errors")
-    words = "; ".join(errors) if errors else json.dumps(failure)
     raise AlarmError(
         f"None of the {counted(tally.read, 'row')} of batch {batch_id} is an event; the first says: "
-        f"{words[:300]}. "
+        f"{first_fault(failure)}. "
         f"Is input_format={job.places.input.format} right? Nothing was committed; max_bad_share=1 commits "
         "such a batch."
     )

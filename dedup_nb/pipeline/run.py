@@ -238,14 +238,16 @@ def _find_other_commit(job: Job, attempt: Attempt) -> DedupError | None:
     if not job.applies:
         return None
     try:
-        own = [m for m in job.ledger().markers if m.batch_id == attempt.batch_id]
+        ledger = job.ledger()
     except Exception:
         return None
+    own = [m for m in ledger.markers if m.batch_id == attempt.batch_id]
     is_own = lambda m: m.info["token"] == attempt.token
     claims = [m.seq for m in own if m.kind == "claim" and is_own(m)]
     commits = [m for m in own if m.kind == "commit" and not is_own(m)]
-    if not claims and commits and not job.limits.rerun:
-        return _CommittedMeanwhile(str(committed_already(attempt.batch_id, commits[-1].info)))
+    now = ledger.entries.get(attempt.batch_id)  # one that was forgotten is committed no more
+    if not claims and now and now.committed and not job.limits.rerun:
+        return _CommittedMeanwhile(str(committed_already(attempt.batch_id, now.committed)))
     if not claims or not commits or commits[-1].seq < claims[-1]:
         return None
     return FencedError(
@@ -254,6 +256,7 @@ def _find_other_commit(job: Job, attempt: Attempt) -> DedupError | None:
     )
 
 
+# %% ../../nbs/06_pipeline/70_run.ipynb #bf9997db
 def _give_up(job: Job, attempt: Attempt, wrong: BaseException) -> None:
     "Close the attempt's claim and remove what it wrote, unless its commit got through or still may."
     manifest, own = job.manifest, (attempt.batch_id, attempt.token)
@@ -467,11 +470,12 @@ def _is_little(found: Found, memory: ManifestSettings, output: str) -> bool:
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #929f3de2
-def _words_of_stop(batches: Sequence[str], failed: str) -> str:
+def _words_of_stop(batches: Sequence[str], failed: str, skipped: Sequence[str] = ()) -> str:
     "How far a run came whose batches are not all as they should be."
+    left_out = ",".join([*skipped, failed])
     at = batches.index(failed)
     done = f"{at} of {counted(len(batches), 'batch', 'batches')} done"
-    return f"batch {failed} stops the run, {done}. To go on without it: --skip-batches {failed}"
+    return f"batch {failed} stops the run, {done}. To go on without it: --skip-batches {left_out}"
 
 
 def _process_all(job: Job, todo: _Todo) -> Summary:
@@ -481,7 +485,7 @@ def _process_all(job: Job, todo: _Todo) -> Summary:
     steps = len(todo.batches) * len(stages_of(job))
     bar = progress_bar(steps) if steps and not job.stream else NO_BAR
     job, done = replace(job, bar=bar), list[dict[str, Any]]()
-    notes = [*todo.notes, job.hint] if job.hint else todo.notes
+    notes = [*todo.notes, *filter(None, [job.hint])]
     says_it_next = job.options.alone and not todo.batches  # the command: by its summary
     try:
         for line in (*notes, *(() if says_it_next else todo.troubles)):
@@ -498,7 +502,8 @@ def _process_all(job: Job, todo: _Todo) -> Summary:
                 job = replace(job, note=check())
             except (InputError, AlarmError):
                 if len(todo.batches) > 1:
-                    _LOG.info(_words_of_stop([b.batch_id for b in todo.batches], batch.batch_id))
+                    names = [b.batch_id for b in todo.batches]
+                    _LOG.info(_words_of_stop(names, batch.batch_id, job.limits.skip_batches))
                 raise
         return Summary(done, job.output, notes, todo.troubles, todo.is_new)
     finally:

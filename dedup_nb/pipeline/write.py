@@ -62,6 +62,7 @@ from dedup_nb.base.errors import (
     DedupError,
     InputError,
     OutputError,
+    UnwritableError,
     did_you_mean,
     first_line,
     some_of,
@@ -220,7 +221,7 @@ _DENIED = re.compile("permission|denied|not authorized|forbidden|insufficient_pr
 
 
 def _cannot_write(table: EventsTable, wrong: Exception) -> DedupError:
-    kind = AccessError if _DENIED.search(str(wrong)) else OutputError
+    kind = AccessError if _DENIED.search(str(wrong)) else UnwritableError
     return kind(
         f"The table {table.name} cannot be written: {first_line(wrong)} Check the rights there, then run "
         "again: what is done is not done twice."

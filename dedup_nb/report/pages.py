@@ -42,7 +42,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import repeat
 from statistics import median
-from textwrap import shorten
 from typing import Any
 
 from ..base.errors import WHY_DROPPED, counted, duration, grouped, share
@@ -115,13 +114,6 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-_OF_ONE_ROW = (  # which line, which value: rows with the same fault are counted together, whatever they hold
-    ("^Line [0-9]+: ", ""),
-    ("( is no [^:]+): (?s:.*)", r"\1"),
-    ("^Timestamp [^ ]+", "Timestamp"),
-)
-
-
 def first_fault(
     failure: Any,  # of a bad-row record
 ) -> str:
@@ -136,6 +128,18 @@ def first_fault(
     return _cut(str(first)) + more
 
 
+# %% ../../nbs/report/20_pages.ipynb #edcaa5ab
+_OTHERS = "other faults"
+_OF_ONE_ROW = (  # which line, which value: rows with the same fault are counted together, whatever they hold
+    ("^Line [0-9]+: ", ""),
+    ("( is no [^:]+): (?s:.*)", r"\1"),
+    ("^Timestamp [^ ]+", "Timestamp"),
+    ("^Unknown payload: .*", "Unknown payload"),
+    ('("fieldCount": )[0-9]+', r"\1..."),
+    (r" \(and [0-9]+ other faults?\)$", ""),
+)
+
+
 def _fault_of_any(failure: Any) -> str:
     fault = first_fault(failure)
     for pattern, rest in _OF_ONE_ROW:
@@ -145,22 +149,28 @@ def _fault_of_any(failure: Any) -> str:
 
 def count_faults(
     failures: Iterable[Any],  # of bad-row records
-) -> dict[str, int]:  # at most ten; most first
+) -> dict[str, int]:  # the nine commonest, most first, and the rest
     "Count what is wrong with bad rows. A fault has no value of a row."
     numbers = Counter(map(_fault_of_any, failures))
-    return {fault: numbers[fault] for fault in _largest_first(numbers)[:10]}
+    most = _largest_first(numbers)[:9]
+    rest = numbers.total() - sum(numbers[fault] for fault in most)
+    return {fault: numbers[fault] for fault in most} | ({_OTHERS: rest} if rest else {})
 
 
 def faults_in_words(
     faults: Mapping[str, int],  # from `count_faults`
     whole: int,  # bad rows in all
 ) -> str:
-    "Name the commonest faults, at most three, each with its rows."
+    "Name the commonest faults, at most three, each with its rows; '' if nobody has looked."
+    if not faults:
+        return ""
+    named = [fault for fault in _largest_first(faults) if fault != _OTHERS][:3]
     seen = sum(faults.values())
-    most = [f"{fault} ({grouped(faults[fault])})" for fault in _largest_first(faults)[:3]]
-    others = f" and {counted(len(faults) - 3, 'other fault')}" if len(faults) > 3 else ""
+    rest = seen - sum(faults[fault] for fault in named)
+    words = [f"{fault} ({grouped(faults[fault])})" for fault in named]
+    others = f" and {_OTHERS} ({grouped(rest)})" if rest else ""
     looked_at = f", of {grouped(seen)} looked at" if seen < whole else ""
-    return ", ".join(most) + others + looked_at
+    return ", ".join(words) + others + looked_at
 
 
 # %% ../../nbs/report/20_pages.ipynb #3ab173ff
@@ -236,11 +246,11 @@ def _state_in_words(batch: Mapping[str, Any]) -> str:
     state = batch.get("state") or "-"
     counts = batch["counts"] or {}
     if state == "abandoned" and batch.get("why"):
-        return f"abandoned: {shorten(batch['why'], 100, placeholder=' …')}"
+        return f"abandoned: {_cut(batch['why'])}"
     if state == "claimed" and batch.get("at"):
         state += f" since {batch['at'][:16].replace('T', ' ')}"
     if batch.get("is_gone"):
-        state += " (not running any more: run again, the next run takes over)"
+        state += " (not running any more: start it again, which takes it over)"
     if batch.get("backfill"):
         state += " (backfill)"
     if counts.get("erased"):

@@ -46,10 +46,6 @@ ROWS = [
         ),
         ({"id": [1, 1, 2], "page": ["a", None, "c"]}, {"event_id": "id", "fingerprint_columns": "page"}),
         (
-            {"id": [1, 1, 2], "page": [{"a": 1}, {"a": 2}, {}]},
-            {"event_id": "id", "fingerprint_columns": "page"},
-        ),
-        (
             {"id": [1, 1, 2, 2], "row": [1, 2, 3, 4], "page": ["a", "b", "c", "c"]},
             {"event_id": "id", "fingerprint_columns": "page"},
         ),  # each repeat has its row

@@ -149,7 +149,8 @@ def test_a_truncated_file_fails_and_is_named(spark, tmp_path):
 def test_an_error_of_spark_is_explained_if_it_is_about_the_input(text, said):
     batch = Batch("x", (InputFile("/in/part-1", 1), InputFile("/in/part-10", 1)), "/in")
     found = explain_read_error(RuntimeError(text), batch)
-    assert (said in str(found) and found.exit_code == 1) if said else found is None
+    code = 2 if "NOT_FOUND" in text else 1
+    assert (said in str(found) and found.exit_code == code) if said else found is None
 
 
 WRITES = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out/.staging/x/ids."

@@ -30,8 +30,9 @@ from dedup_nb.base.spark import LINE
 from dedup_nb.base.storage import read_json, write_text
 from dedup_nb.dynamodb.store import DynamoStore
 from dedup_nb.dynamodb.table import Table
-from dedup_nb.operate.erase import _has_id_in_text, _rewrite_reports, _text_has, asked_ids, erase
+from dedup_nb.operate.erase import _has_id_in_text, _rewrite_reports, asked_ids, erase
 from dedup_nb.operate.history import explain, forget, runs
+from dedup_nb.operate.rows import text_has
 from dedup_nb.pipeline.job import existing_manifest, memory_of
 
 
@@ -317,7 +318,7 @@ def test_an_id_is_found_in_a_bad_row_however_json_has_written_it(spark):
     for event_id, lines in TEXTS.items():
         own = {json.dumps({"line": line}, ensure_ascii=plain) for line in lines for plain in (False, True)}
         found = {r[LINE] for r in texts.where(_has_id_in_text([event_id])).collect()}
-        assert found == own == {*filter(_text_has([event_id]), rows)}
+        assert found == own == {*filter(text_has([event_id]), rows)}
     cut = [json.dumps({"line": line}) for line in ('{"tenant":"t1","id":"é","n":', '{"tenant":"t1","id":"ab')]
     texts = spark.createDataFrame([(text,) for text in cut], f"{LINE} string").coalesce(1)
     for event_id, number in {"t1/é": 1, "t1/ab": 1, "T1/é": 1, "t2/é": 0, "t1/%": 0, "t1/": 0}.items():

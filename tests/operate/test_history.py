@@ -21,7 +21,7 @@ from dedup_nb.operate.history import _batch_of_entry, abandon, expire, explain, 
 def test_a_claim_whose_process_is_dead_is_listed_as_such(pid, said):
     claim = Entry("1", "claimed", 1, 0, {**this_process(), "pid": pid, "token": "t"})
     told = runs_table([_batch_of_entry(claim)])
-    assert ("(not running any more: run again, the next run takes over)" in str(told)) == said
+    assert ("(not running any more: start it again, which takes it over)" in str(told)) == said
 
 
 @pytest.mark.slow

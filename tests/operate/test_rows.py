@@ -91,6 +91,7 @@ BAD = [  # payloads
     "y11,caf?",
     '{"id": "y-1", "name": "say \\"hi\\""}',
     "tab\ty2\there",
+    r'{"id": "a\/b", "of": "\ty3"}',
 ]
 
 
@@ -116,6 +117,8 @@ def with_bad_rows(folder, number=1, **how):
         ("y2", [4]),
         ('say "hi"', [3]),
         ("caf", [1, 2]),
+        ("a/b", [5]),
+        ("y3", [5]),
     ],
 )
 def test_a_bad_row_is_found_by_an_id_that_stands_in_it_as_a_word(tmp_path, asked, lines):

@@ -87,6 +87,15 @@ def test_a_batch_that_another_run_commits_meanwhile_is_done(spark, tmp_path, mon
     assert not any(p.is_file() for p in (tmp_path / "out/.staging").rglob("*"))
 
 
+def test_a_batch_that_was_forgotten_and_cannot_be_read_is_not_taken_as_done(spark, two):
+    forget("1", config(two), spark, yes=True)
+    [file] = (two / "in/run=1").glob("*.parquet")
+    file.write_bytes(b"PAR1 no more")
+    with pytest.raises(DedupError, match="run=1") as wrong:
+        go(spark, two)
+    assert "meanwhile" not in str(wrong.value) and "committed already" not in str(wrong.value)
+
+
 def test_a_batch_that_stops_the_run_is_named_with_the_way_on(spark, tmp_path, capsys):
     write(spark, tmp_path / "in", TWO)
     with pytest.raises(AlarmError):

@@ -77,7 +77,6 @@ def test_two_processes_on_the_same_batches_both_end_well(spark, tmp_path):
     with started_runs(tmp_path, *[("none", "wait_minutes=2")] * 2) as both:
         results = list(map(ended, both))
     assert [code for code, _ in results] == [0, 0], results
-    assert "another run has committed it meanwhile" in "".join(said for _, said in results)
     assert [shown(spark, tmp_path / "out", b) for b in "12"] == [[("a", 1)], [("new of a", 3)]]
     assert states_in(spark, tmp_path) == {"1": "committed", "2": "committed"}
 

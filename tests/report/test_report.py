@@ -61,9 +61,9 @@ def test_a_waterfall_adds_up():
 
 STATES = {  # what is known of a batch -> in words
     "abandoned: interrupted": {"state": "abandoned", "why": "interrupted"},
-    f"abandoned: {'word ' * 19}…": {"state": "abandoned", "why": "word " * 40},
+    f"abandoned: {'word ' * 31}word…": {"state": "abandoned", "why": "word " * 40},
     "claimed since 2026-11-20 10:00": {"state": "claimed", "at": "2026-11-20T10:00:59.1+00:00"},
-    "claimed since 2026-11-20 10:00 (not running any more: run again, the next run takes over)": {
+    "claimed since 2026-11-20 10:00 (not running any more: start it again, which takes it over)": {
         "state": "claimed",
         "at": "2026-11-20T10:00:59.1+00:00",
         "is_gone": True,
@@ -146,9 +146,15 @@ FAULTS = {  # what bad rows say, how many there are -> in words
     "more than three, not all looked at": (
         ["a", "a", "b", "c", "d"],
         1000,
-        "a (2), b (1), c (1) and 1 other fault, of 5 looked at",
+        "a (2), b (1), c (1) and other faults (1), of 5 looked at",
     ),
-    "none": ([], 0, ""),
+    "many kinds": ([*"abcdefghijkl", "l"], 13, "l (2), a (1), b (1) and other faults (9)"),
+    "values, and how many other faults": (
+        ["Unknown payload: iglu:a/b", "Unknown payload: iglu:a/c", '{"fieldCount": 7}', '{"fieldCount": 8}'],
+        4,
+        'Unknown payload (2), {"fieldCount": ...} (2)',
+    ),
+    "nobody has looked": ([], 5, ""),
 }
 
 
