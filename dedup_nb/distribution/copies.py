@@ -20,7 +20,8 @@ __all__ = [
 ]
 
 # %% ../../nbs/01_distribution/10_copies.ipynb #mv000056
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
@@ -41,6 +42,7 @@ from dedup_nb.formats.arrow_tasks import (
     why_no_parquet,
     why_not_there,
 )
+from ..formats.batches import spelled_time
 from ..formats.blocks import size_of_parts
 from ..formats.parquet import arrow_schema, parts_of_parquet
 from ..formats.reading import Source
@@ -301,6 +303,37 @@ def read_ids(
     return Ids(counts, by_marks.agg(*map(F.expr, sums)).collect())
 
 
+# %% ../../nbs/01_distribution/10_copies.ipynb #0401990b
+def _longs(numbers: Iterable[int | None]) -> str:
+    "SQL for an array."
+    return f"cast(array({', '.join('null' if n is None else str(n) for n in numbers)}) as array<bigint>)"
+
+
+def _median_day(rows: Mapping[int, int]) -> int | None:
+    "The first day since 1970 at which half of the rows are reached."
+    reached = 0
+    for day in sorted(rows):
+        reached += rows[day]
+        if 2 * reached >= sum(rows.values()):
+            return day
+    return None
+
+
+def _time_of_batch(
+    names: Sequence[str],  # of the batches
+    alone: Iterable[Row],  # see `Ids`
+) -> str:
+    "SQL for when a row was processed, in ms, as far as its batch tells; else `processed`, its own time."
+    days: list[Counter[int]] = [Counter() for _ in names]
+    for r in alone:
+        if r.day is not None:
+            days[r.batch][r.day] += r.rows
+    spelled = map(spelled_time, names)
+    named = _longs(None if at is None else 1000 * at for at in spelled)
+    usual = _longs(None if day is None else day * DAY for day in map(_median_day, days))
+    return f"coalesce(get({named}, batch), greatest(processed, get({usual}, batch)))"
+
+
 # %% ../../nbs/01_distribution/10_copies.ipynb #d14de1a4
 _ROBOTS = """crawl spider slurp headless scrapy phantomjs python- curl/ wget java/ httpclient go-http
 monitor"""
@@ -405,4 +438,5 @@ def repeated_rows(
 
     parts = _decode_batches(look.batches, choose)
     narrow = [copies(rows.where("_dd_good"), keys, look.compared) for rows, keys in parts]
-    return reduce(DataFrame.unionAll, narrow)
+    processed = F.expr(_time_of_batch([batch.name for batch in look.batches], ids.alone))
+    return reduce(DataFrame.unionAll, narrow).withColumn("processed", processed)

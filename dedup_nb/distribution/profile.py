@@ -332,9 +332,12 @@ def _say_window(n: Numbers) -> str:
             return f"{caught}, {seen}"
         return caught
 
+    judged = [w for w in n["window"] if w["seen"] > 0]
+    first = next((w["window"] for w in n["window"] if w["caught"]), None)
+    if n["knee"] is None and judged and first:
+        return f"A memory shorter than {first} catches no copy; the data is too short to judge a longer one"
     if n["knee"] is None:
         return "The data is too short, or has no copies, to say what a memory would catch"
-    judged = [w for w in n["window"] if w["seen"] > 0]
     best = next(w for w in judged if w["window"] == n["knee"])
     last = judged[-1]
     title = f"A memory of {best['window']} catches {caught(best)}"

@@ -524,6 +524,21 @@ def test_of_a_fingerprint_that_is_named_by_its_columns_nothing_is_missed(spark):
     assert not any("fingerprint" in note for note in found.numbers["notes"])
 
 
+@pytest.mark.parametrize(
+    "names", [("2026-11-01", "2026-11-20"), ("first", "second")], ids=["spelled", "else"]
+)
+def test_a_memory_goes_by_batches_where_copies_carry_the_same_time(spark, names):
+    early, late = names
+    times = {early: "2026-11-01T10:00:00Z", late: "2026-11-20T11:00:00Z"}
+    rows = {batch: [(f"{batch}{n}", at) for n in range(9)] for batch, at in times.items()}
+    rows[late] += rows[early][:3]
+    frames = {batch: spark.createDataFrame(rows[batch], "id string, ts string") for batch in names}
+    found = profile_events(frames, event_id="id", order_by="ts", fingerprint_columns="ts")
+    caught = {w["window"]: w["caught"] for w in found.numbers["window"]}
+    assert (caught["14 days"], caught["30 days"]) == (0, 3) and found.numbers["knee"] is None
+    assert "A memory shorter than 30 days catches no copy" in conclusions(found.numbers)["window"]
+
+
 def test_an_empty_input(spark):
     found = profile_events(dated_events(spark, []))
     assert list(headline(found).values()) == [0] * 7 and json.dumps(found.numbers)
