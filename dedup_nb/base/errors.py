@@ -179,6 +179,18 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
 
 
 # %% ../../nbs/base/10_errors.ipynb #e6d05dd9
+def _meant_column(name: str, present: Sequence[str]) -> str:
+    "The column, or the order by one, that was perhaps meant; '' if none is near."
+    last_word = name.lower().rpartition("_")[2]
+    for column in present:
+        if column.lower() == last_word:
+            return f" Did you mean {column}?"
+    ways = []
+    if " " in name:
+        ways = [f"{column} {way}" for column in present for way in ("asc", "desc")]
+    return did_you_mean(name, [*present, *ways])
+
+
 def require_columns(
     present: Iterable[str],  # columns of the frame
     names: Iterable[str],  # columns that must be there; a mapping has for each the setting that names it
@@ -191,10 +203,8 @@ def require_columns(
         return
     hints = []
     for name in missing:
-        last_word = [c for c in present if c.lower() == name.lower().rpartition("_")[2]]
-        ways = [f"{c} {way}" for c in present for way in ("asc", "desc")] if " " in name else []
-        hint = f" Did you mean {last_word[0]}?" if last_word else did_you_mean(name, [*present, *ways])
-        hints += [f" For {name}:{hint}"] if hint else []
+        if hint := _meant_column(name, present):
+            hints.append(f" For {name}:{hint}")
     where = "in the settings (dedup run --help)"
     if isinstance(names, Mapping):
         settings = dict.fromkeys(names[name].replace("_", "-") for name in missing)

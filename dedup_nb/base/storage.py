@@ -312,12 +312,15 @@ def check_writable(folder: str) -> None:
     probe = f"/.{uuid.uuid4().hex[:12]}.probe"  # of this run alone: two may begin at once
     fs, inner = filesystem(folder)
     while _has_folders(fs) and fs.get_file_info(inner).type == pafs.FileType.NotFound:
-        folder, inner = os.path.dirname(folder), os.path.dirname(inner)  # a run that is refused makes none
+        folder = os.path.dirname(folder)  # a run that is refused makes none
+        inner = os.path.dirname(inner)
+    file = folder + probe
     try:
-        write_text(folder + probe, "")
-        remove_file(folder + probe)
+        write_text(file, "")
+        remove_file(file)
     except (UnwritableError, OSError) as wrong:
-        raise UnwritableError(re.sub(rf"{probe}[^\s'\":]*", "", str(wrong))) from wrong
+        words = re.sub(rf"{probe}[^\s'\":]*", "", str(wrong))
+        raise UnwritableError(words) from wrong
 
 
 # %% ../../nbs/base/30_storage.ipynb #7d10aa51

@@ -314,8 +314,10 @@ def _start_of(file: InputFile) -> tuple[bytes, int]:
             used = file.size if is_whole else stored.tell()
     except (OSError, ValueError) as wrong:
         raise UnreadableError(f"{file.path} cannot be read: {first_line(wrong)} Is it damaged?") from None
-    whole = len(start) if is_whole else start.rfind(b"\n") + 1
-    return start[:whole], used
+    if is_whole:
+        return start, used
+    end = start.rfind(b"\n") + 1
+    return start[:end], used
 
 
 def _rows_in(start: bytes, source: Input) -> int:
@@ -327,10 +329,13 @@ def _rows_in(start: bytes, source: Input) -> int:
     text = io.StringIO(start.decode("utf-8-sig", "replace"), newline="")
     records = records_in(text, source.delimiter)
     first = next(records, None)
-    cells = (first and first.cells) or ()
+    if first is None:
+        return 0
+    cells = {cell.lower() for cell in first.cells or ()}
     named = {word.lower() for word in re.findall(r"(?:^|,)\s*`?(\w+)", source.schema or "")}
-    is_header = not named or any(cell.lower() in named for cell in cells)
-    return sum(1 for _ in records) + (first is not None and not is_header)
+    is_header = not named or named & cells
+    others = sum(1 for _ in records)
+    return others if is_header else others + 1
 
 
 def _rows_by_sample(files: Sequence[InputFile], source: Input) -> tuple[float, str]:

@@ -311,10 +311,11 @@ def _longs(numbers: Iterable[int | None]) -> str:
 
 def _median_day(rows: Mapping[int, int]) -> int | None:
     "The first day since 1970 at which half of the rows are reached."
+    half = sum(rows.values()) / 2
     reached = 0
     for day in sorted(rows):
         reached += rows[day]
-        if 2 * reached >= sum(rows.values()):
+        if reached >= half:
             return day
     return None
 
@@ -330,7 +331,8 @@ def _time_of_batch(
             days[r.batch][r.day] += r.rows
     spelled = map(spelled_time, names)
     named = _longs(None if at is None else 1000 * at for at in spelled)
-    usual = _longs(None if day is None else day * DAY for day in map(_median_day, days))
+    medians = map(_median_day, days)
+    usual = _longs(None if day is None else day * DAY for day in medians)
     return f"coalesce(get({named}, batch), greatest(processed, get({usual}, batch)))"
 
 

@@ -286,11 +286,14 @@ def limits_in_words(
         return ""
     given = {name: getattr(limits, name) for name in ("since", "until", "skip_batches")}
     words = [f"{name}={said(value)}" for name, value in given.items() if value]
-    first, last = batches[0].batch_id, batches[-1].batch_id
     leave = "leaves" if len(words) == 1 else "leave"
+    which = " and ".join(words)
+    first = batches[0].batch_id
+    last = batches[-1].batch_id
     if len(batches) == 1:
-        return f"{' and '.join(words)} {leave} out the only batch, {first}"
-    return f"{' and '.join(words)} {leave} out all {grouped(len(batches))} batches ({first} to {last})"
+        return f"{which} {leave} out the only batch, {first}"
+    number = grouped(len(batches))
+    return f"{which} {leave} out all {number} batches ({first} to {last})"
 
 
 # %% ../../nbs/formats/10_batches.ipynb #ff194d61

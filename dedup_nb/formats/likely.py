@@ -50,8 +50,9 @@ def _differing(rows: pd.DataFrame, event_id: str) -> list[str]:
     for name in map(str, kinds):
         is_named_so = _rank(name, _TIMES, _ENDS_OF_TIMES) is not None
         is_time = is_named_so or pd.api.types.is_datetime64_any_dtype(rows[name])
-        if kinds[name].gt(1).any() and not is_time:
-            shares[name] = kinds[name].gt(1).mean()
+        differs = kinds[name] > 1
+        if differs.any() and not is_time:
+            shares[name] = differs.mean()
     few = [name for name, share in shares.items() if share < 0.9]
     return few or [*shares]
 
@@ -66,8 +67,9 @@ def likely_columns(
     for name in rows.columns:
         values = rows[name]
         distinct = values.nunique() / max(len(rows), 1)
+        is_there = values.notna().all()
         rank = _rank(name, _IDS, _ENDS_OF_IDS)
-        if rank is not None and values.notna().all() and distinct >= _DISTINCT:
+        if rank is not None and is_there and distinct >= _DISTINCT:
             ids.append((rank, -round(distinct, 2), name))
         rank = _rank(name, _TIMES, _ENDS_OF_TIMES)
         if rank is not None and _is_time(values):

@@ -46,7 +46,7 @@ from dedup_nb.base.storage import (
 from ..manifest.lake import read_held, read_markers
 from ..manifest.ledger import Entry, Ledger, agreed, is_gone
 from ..manifest.protocol import Manifest
-from .rows import bad_rows_in_words, find_bad_rows, find_copies, side_by_side
+from .rows import Copy, bad_rows_in_words, find_bad_rows, find_copies, side_by_side
 from ..pipeline.commit import committed_files, publish
 from ..pipeline.erased import erasures, sha256_of
 from dedup_nb.pipeline.job import (
@@ -414,6 +414,12 @@ def _try_to_read(rows: Callable[[], Any]) -> Any:
 
 
 # %% ../../nbs/07_operate/10_history.ipynb #5b33ec18
+def _some_copies(output: str, batches: Sequence[str], ids: Sequence[str]) -> list[Copy]:
+    found = find_copies(output, batches, ids)
+    rows = _try_to_read(lambda: [*islice(found, _MOST_ROWS)])
+    return rows or []
+
+
 def _nothing_in_words(batches: int, output: str, ledger: Ledger | None) -> str:
     where = f"{counted(batches, 'committed batch', 'committed batches')} of {output}"
     alone = "" if ledger else ", or it was alone in its batch (there is no manifest to say so)"
@@ -452,8 +458,8 @@ def explain(
     ids = [*dict.fromkeys([*asked, *originals])]
     bad = _try_to_read(lambda: find_bad_rows(output, batches, ids))
     lines += bad_rows_in_words(bad, spelling, output)
-    found = find_copies(output, [name for name in batches if name in involved], ids)
-    copies = _try_to_read(lambda: [*islice(found, _MOST_ROWS)]) or []
+    names = [name for name in batches if name in involved]
+    copies = _some_copies(output, names, ids)
     story |= {"rows": [*map(vars, copies)], "bad": [*map(vars, bad or ())]}
     if shown := side_by_side(copies):
         lines += ["", "  its rows, what differs first:", *shown]

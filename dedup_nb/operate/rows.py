@@ -24,6 +24,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from io import TextIOWrapper
 from typing import Any
 
@@ -163,6 +164,17 @@ def with_single_escapes(text: str) -> str:
     return re.sub(r"\\+", lambda _: "\\", text).lower()
 
 
+def _ways_of_json(text: str) -> Iterator[str]:
+    "How JSON may write a text, see `with_single_escapes`."
+    escaped = lambda found: f"\\u{ord(found[0]):04x}"
+    for only_ascii in (False, True):
+        in_json = json.dumps(text, ensure_ascii=only_ascii)
+        written = with_single_escapes(in_json[1:-1])
+        yield written
+        yield written.replace("/", "\\/")
+        yield re.sub("[<>&']", escaped, written)  # as Go and Gson
+
+
 def words_and_others(ids: Iterable[str]) -> tuple[list[str], set[str]]:
     "Ids of letters, digits, - and _, in small letters; the others, also in the ways that JSON writes them."
     odd = {i for i in ids if not re.fullmatch(WORD, i.lower())}
@@ -171,11 +183,7 @@ def words_and_others(ids: Iterable[str]) -> tuple[list[str], set[str]]:
     # capitals are other numbers as \uXXXX
     capitals = {i.upper() for i in spelled if i.upper().lower() == i}
     for i in odd | spelled | capitals:
-        for only_ascii in (False, True):
-            in_json = json.dumps(i, ensure_ascii=only_ascii)
-            text = with_single_escapes(in_json[1:-1])
-            in_html = re.sub("[<>&']", lambda found: f"\\u{ord(found[0]):04x}", text)  # as Go and Gson
-            spelled |= {text, text.replace("/", "\\/"), in_html}
+        spelled.update(_ways_of_json(i))
     return sorted(plain), spelled
 
 
@@ -207,7 +215,8 @@ class BadRow:
 
 def _bad_rows_in(output: str, path: str, ids: Sequence[str]) -> list[BadRow]:
     fs, inner = filesystem(f"{output}/{path}")
-    batch_id = path.split("/")[1].partition("=")[2]
+    folder = path.split("/")[1]
+    batch_id = folder.partition("=")[2]
     is_found = text_has(ids)
     found = []
     with fs.open_input_stream(inner) as file:
@@ -215,6 +224,14 @@ def _bad_rows_in(output: str, path: str, ids: Sequence[str]) -> list[BadRow]:
             failure = json.loads(line)["data"]["failure"]
             found.append(BadRow(batch_id, path, first_fault(failure)))
     return found
+
+
+def _listed_bad_files(output: str, batches: Collection[str]) -> set[str]:
+    "The files of bad rows that the commits of these batches list."
+    paths = [f"{output}/runs/{name}/files.json" for name in sorted(batches)]
+    records = read_at_once(paths)
+    files = [f for record in records if record for f in record.get("bad", [])]
+    return {f["path"] for f in files}
 
 
 def find_bad_rows(
@@ -226,15 +243,17 @@ def find_bad_rows(
     found = [f for f in files_below(f"{output}/bad", output) if not re.search("/[._]", f["path"])]
     if not found:
         return []
-    is_one = len((noted_output(output) or {}).get("event_id") or ()) == 1
-    if not is_one or len(found) > _MANY or sum(f["bytes"] for f in found) > _MUCH:
+    note = noted_output(output) or {}
+    columns = note.get("event_id") or ()
+    size = sum(f["bytes"] for f in found)
+    if len(columns) != 1 or len(found) > _MANY or size > _MUCH:
         return None
+    look = partial(_bad_rows_in, output, ids=ids)
+    paths = [f["path"] for f in found]
     with ThreadPoolExecutor(16) as pool:
-        of_files = pool.map(lambda f: _bad_rows_in(output, f["path"], ids), found)
-        rows = [row for of_file in of_files for row in of_file if row.batch_id in batches]
-    names = sorted({row.batch_id for row in rows})
-    records = read_at_once(f"{output}/runs/{name}/files.json" for name in names)
-    listed = {f["path"] for record in records for f in (record or {}).get("bad", [])}
+        of_files = [*pool.map(look, paths)]
+    rows = [row for of_file in of_files for row in of_file if row.batch_id in batches]
+    listed = _listed_bad_files(output, {row.batch_id for row in rows})
     return [row for row in rows if row.file in listed]
 
 

@@ -444,7 +444,8 @@ def _count_entities(types: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     numbers: Counter[str] = Counter()
     for t in types:
         if t["kind"]:
-            vendor, name, _, version = t["schema"].removeprefix("iglu:").split("/")
+            path = t["schema"].removeprefix("iglu:")
+            vendor, name, _, version = path.split("/")
             model = version.partition("-")[0]
             numbers[f"{vendor}/{name}/{model}"] += t["number"]
     return dict(sorted(numbers.items()))

@@ -844,12 +844,14 @@ def _compared_words(compared: int, differing: int, by_column: Mapping[str, int])
     if not differing:
         copies = counted(compared, "dropped copy equals", "dropped copies equal")
         return f"{copies} the one that stays, but for the columns that order them"
-    most = sorted(by_column, key=lambda name: (-by_column[name], name))
-    named = ", ".join(f"{name}: {grouped(by_column[name])}" for name in most[:5])
-    others = len(by_column) - 5
-    more = f" and {counted(others, 'other column')}" if others > 0 else ""
+    largest_first = lambda name: (-by_column[name], name)
+    most = sorted(by_column, key=largest_first)
+    named = [f"{name}: {grouped(by_column[name])}" for name in most[:5]]
+    others = len(most) - len(named)
+    more = f" and {counted(others, 'other column')}" if others else ""
     copies = counted(differing, "dropped copy differs", "dropped copies differ")
-    return f"{copies} from the one that stays ({named}{more})"
+    columns = ", ".join(named) + more
+    return f"{copies} from the one that stays ({columns})"
 
 
 # %% ../../nbs/06_pipeline/40_decide.ipynb #06b71043

@@ -474,8 +474,10 @@ def _words_of_stop(batches: Sequence[str], failed: str, skipped: Sequence[str] =
     "How far a run came whose batches are not all as they should be."
     left_out = ",".join([*skipped, failed])
     at = batches.index(failed)
-    done = f"{at} of {counted(len(batches), 'batch', 'batches')} done"
-    return f"batch {failed} stops the run, {done}. To go on without it: --skip-batches {left_out}"
+    number = counted(len(batches), "batch", "batches")
+    return (
+        f"batch {failed} stops the run, {at} of {number} done. To go on without it: --skip-batches {left_out}"
+    )
 
 
 def _process_all(job: Job, todo: _Todo) -> Summary:
