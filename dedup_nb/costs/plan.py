@@ -338,6 +338,7 @@ def _rows_in(start: bytes, source: Input) -> int:
     return others if is_header else others + 1
 
 
+# %% ../../nbs/05_costs/20_plan.ipynb #794265e9
 def _rows_by_sample(files: Sequence[InputFile], source: Input) -> tuple[float, str]:
     "The same of files of lines, by the rows at the start of a few of them."
     starts = [_start_of(file) for file in _some(files)]
