@@ -978,14 +978,14 @@ def _likely_of(asked: _Request) -> tuple[dict[str, str], str]:
     "The settings that are likely meant, and a sentence on what rows with one id are then."
     recipe, rows = asked.recipe, _few_rows(asked)
     given = set(recipe.given)
-    is_said = {"fingerprint_columns", "missing_fingerprint"} & given or recipe.event_fingerprint in rows
-    if is_said:
-        given.add("fingerprint_columns")
-    likely = {name: column for name, column in likely_columns(rows).items() if name not in given}
-    event_id, differing = likely.get("event_id"), likely.get("fingerprint_columns")
-    if is_said:
+    proposed = likely_columns(rows)
+    likely = {name: column for name, column in proposed.items() if name not in given}
+    is_said = {"fingerprint_columns", "missing_fingerprint"} & given
+    if is_said or recipe.event_fingerprint in rows:
+        likely.pop("fingerprint_columns", None)
         return likely, ""
-    if differing:
+    event_id = likely.get("event_id")
+    if differing := likely.get("fingerprint_columns"):
         names = some_of(differing.split(","))
         return likely, (
             f" Rows with one {event_id} differ in {names}: so they are other events; "
