@@ -14,11 +14,14 @@ __all__ = [
     "Footer",
     "read_footers",
     "ParquetOnce",
+    "name_of_part",
+    "is_of_arrow",
     "LinesOnce",
 ]
 
 # %% ../../nbs/base/60_arrow.ipynb #b8622573
 import os
+import re
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -318,6 +321,17 @@ class ParquetOnce(_Once):
             if self._writer is not None:
                 self._writer.close()
         self._remove()
+
+
+# %% ../../nbs/base/60_arrow.ipynb #53e5c4f9
+def name_of_part(number: int) -> str:
+    "The name of the file of a part, without its ending."
+    return f"part-{number:05d}"
+
+
+def is_of_arrow(path: str) -> bool:
+    "Is it the file of a part, and none of Spark's?"
+    return bool(re.fullmatch("part-[0-9]+[.][a-z]+", os.path.basename(path)))
 
 
 # %% ../../nbs/base/60_arrow.ipynb #d0814034

@@ -23,10 +23,12 @@ from urllib.parse import unquote
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
+from ..base.arrow import is_of_arrow
 from ..base.config import Output
 from ..base.spark import reading
 from ..base.storage import escaped, loader_url
 from .shred import ATOMIC, snake_case, table_name
+from .shred_blocks import MOST_MEMBERS, TypeRow, table_of
 
 # %% ../../nbs/formats/70_loader.ipynb #2b2ff789
 _COMPLETE = "iglu:com.snowplowanalytics.snowplow.storage.rdbloader/shredding_complete/jsonschema/2-0-1"
@@ -73,7 +75,6 @@ def complete_message(
 _ENTITY = "/vendor=([^/]+)/name=([^/]+)/format=(?!tsv/model=)[^/]+/(?:version|model)=([0-9]+)"
 _MEMBERS = """explode(json_object_keys(
     regexp_extract(value, '(?s)^[{]"schema":[{][^}]*[}],"data":(.*),"hierarchy":', 1))) as member"""
-_MAX_MEMBERS = 1600  # columns of a table of Redshift
 
 
 def _table_of(path: str) -> str:
@@ -97,19 +98,24 @@ def members_by_table(
     spark: SparkSession,
     output: str,
     files: Iterable[Mapping[str, Any]],  # as in `files_by_table`
+    types: Sequence[TypeRow],
 ) -> dict[str, set[str]]:
-    "Find the members of `data` by reading files back, of each folder as many as a table can have."
+    "Find the members of `data`: told by the types, or read back; of each folder as many as a table can have."
+    members = defaultdict(set)
+    for row in types:
+        if told := row.get("members"):
+            members[table_of(row["schema"])] |= {*told}
     entities = {name: found for name, found in files_by_table(files).items() if name != "events"}
     paths = [f"{output}/{f['path']}" for found in entities.values() for f in found]
+    paths = [path for path in paths if not is_of_arrow(path)]
     if not paths:
-        return {}
+        return dict(members)
     lines = reading(spark).text([*map(escaped, paths)])
     file = lines.metadataColumn("_metadata").getField("file_path")
     folder = F.regexp_replace(file, "[^/]*$", "").alias("folder")
     nth = F.row_number().over(Window.partitionBy("folder").orderBy("member"))
     found = lines.select(folder, F.expr(_MEMBERS)).distinct().withColumn("nth", nth)
-    members = defaultdict(set)
-    for r in found.where(F.col("nth") <= _MAX_MEMBERS).collect():
+    for r in found.where(F.col("nth") <= MOST_MEMBERS).collect():
         members[_table_of(unquote(r.folder))].add(r.member)
     return dict(members)
 
@@ -171,14 +177,14 @@ def loader_files(
     spark: SparkSession,
     output: Output,
     batch_id: str,
-    types: Sequence[Mapping[str, Any]],  # from `shred.entity_types`
+    types: Sequence[TypeRow],
     files: Sequence[Mapping[str, Any]],  # of the events: path (below the output) and bytes
     m: Mapping[str, Any],  # the metrics of the batch
 ) -> dict[str, str]:  # path (below the output) -> text; the message comes last
     "What a loader is told of a batch, once it is committed."
     texts, base = {}, f"events/batch_id={batch_id}"
     if output.format == "shredded":
-        members = members_by_table(spark, output.path, files)
+        members = members_by_table(spark, output.path, files, types)
         texts = copy_files(output.path, batch_id, files, members)
     message = complete_message(output, f"{output.path}/{base}", types, m)
     return {**texts, f"{base}/shredding_complete.json": json.dumps(message, indent=1)}

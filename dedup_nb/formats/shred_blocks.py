@@ -5,8 +5,10 @@
 # %% auto #0
 __all__ = [
     "TypeRow",
+    "MOST_MEMBERS",
     "Entity",
     "entities_in",
+    "table_of",
     "TableRules",
     "TableLines",
     "sum_types",
@@ -17,9 +19,11 @@ __all__ = [
 # %% ../../nbs/formats/55_shred_blocks.ipynb #5b000003
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
 
@@ -54,6 +58,7 @@ class Entity(NamedTuple):
     column: str  # that it lies in
     schema: str  # iglu:...
     data: str  # JSON
+    members: tuple[str, ...]  # of it
 
 
 _BEYOND = re.compile("[\U00010000-\U0010ffff]")  # characters that Spark's parser writes as escapes
@@ -88,7 +93,8 @@ def entities_in(
         items = envelope["data"] if kind == "CONTEXT" else [envelope["data"]]
         if not all(type(item["data"]) is dict and re.match(IGLU_URI, item["schema"]) for item in items):
             return None
-        found = [Entity(kind, column, item["schema"], _text_of(item["data"])) for item in items]
+        pairs = [(item["schema"], item["data"]) for item in items]
+        found = [Entity(kind, column, schema, _text_of(data), tuple(data)) for schema, data in pairs]
         again = ",".join(_wrapped(entity.schema, entity.data) for entity in found)
         whole = _wrapped(envelope["schema"], f"[{again}]" if kind == "CONTEXT" else again)
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -162,9 +168,16 @@ _geo_cells = itemgetter(NAMES.index("geo_latitude"), NAMES.index("geo_longitude"
 
 
 @lru_cache(1 << 12)
-def _column_of(kind: str, schema: str) -> str:
+def table_of(
+    schema: str,  # iglu:...
+) -> str:
+    "The table of entities of this schema."
     vendor, name, _, version = schema.removeprefix("iglu:").split("/")
-    table = table_name(vendor, name, version.split("-")[0])
+    return table_name(vendor, name, version.split("-")[0])
+
+
+def _column_of(kind: str, schema: str) -> str:
+    table = table_of(schema)
     return f"contexts_{table}" if kind == "CONTEXT" else f"unstruct_event_{table}"
 
 
@@ -209,7 +222,8 @@ class TableRules:
         return not any(re.fullmatch(pattern, schema) for pattern in patterns)
 
 
-TypeRow = Mapping[str, Any]  # as a row of `shred.entity_types`
+TypeRow = Mapping[str, Any]  # as a row of `shred.entity_types`; `members` of data, where they are known
+MOST_MEMBERS = 1600  # columns of a table of Redshift
 _Schema = tuple[str | None, str | None]  # with the kind before it
 _NO_ENTITY = (None, None)
 
@@ -224,14 +238,20 @@ class TableLines:
     events: int = 0  # that are split
 
 
+def _first_members(shapes: Iterable[Sequence[str]]) -> list[str]:
+    "All members, or as many as a table can have: data may have ids for names."
+    return sorted({*chain.from_iterable(shapes)})[:MOST_MEMBERS]
+
+
 def sum_types(
     rows: Iterable[TypeRow],  # a schema may come several times
 ) -> list[TypeRow]:  # a row per schema
     "Sum the counts of entities."
     found: dict[_Schema, dict[str, Any]] = {}
     for row in rows:
-        known = found.setdefault((row["kind"], row["schema"]), {**row, "number": 0})
+        known = found.setdefault((row["kind"], row["schema"]), {**row, "number": 0, "members": []})
         known["number"] += row["number"]
+        known["members"] = _first_members([known["members"], row.get("members", ())])
         known["first"] = min(known["first"], row["first"])
         known["last"] = max(known["last"], row["last"])
     return list(found.values())
@@ -261,6 +281,7 @@ def shred_block(
     found = TableLines()
     takes = lru_cache(None)(rules.takes)
     times: dict[_Schema, list[str]] = {}
+    shapes: dict[_Schema, set[tuple[str, ...]]] = defaultdict(set)
     for line in block.split(b"\n")[:-1]:
         cells = _plain_cells(line, rules)
         entities = None if cells is None else _entities_of(cells)
@@ -269,6 +290,8 @@ def shred_block(
             continue
         found.events += 1
         entities = [e for e in entities if takes(e.schema)]
+        for entity in entities:
+            shapes[entity.kind, entity.schema].add(entity.members)
         schemas: list[_Schema] = [(e.kind, e.schema) for e in entities]
         for schema in schemas or [_NO_ENTITY]:
             times.setdefault(schema, []).append(cells[_AT_TIME])
@@ -279,7 +302,8 @@ def shred_block(
             found.lines.setdefault(WIDE_FOLDER, []).append(_json_line(cells, entities, rules.compat))
     for (kind, name), at in times.items():
         told = {"number": len(at), "first": min(at), "last": max(at)}
-        found.types.append({"kind": kind, "schema": name, **told})
+        members = _first_members(shapes[kind, name])
+        found.types.append({"kind": kind, "schema": name, **told, "members": members})
     return found
 
 

@@ -36,6 +36,7 @@ from dedup_nb.base.arrow import (
     LinesOnce,
     ParquetOnce,
     hash_texts,
+    name_of_part,
     open_parquet,
     rows_at,
 )
@@ -266,7 +267,7 @@ def _kept(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 # %% ../../nbs/06_pipeline/45_carry.ipynb #0e5e9495
 def _files_of(plan: ArrowPlan, number: int, of_lines: bool) -> list[Any]:
     "The files of a part: for what is sure (None: it is not written), for suspects, for what is left."
-    name = f"part-{number:05d}"
+    name = name_of_part(number)
     lines = lambda folder: LinesOnce(f"{folder}/{name}.txt", plan.beside)
     rows = lambda folder, schema: ParquetOnce(f"{folder}/{name}.parquet", plan.beside, schema)
     own = f"{plan.sure}/{plan.token}"

@@ -30,8 +30,19 @@ def test_members_are_found_in_the_files_of_entities(spark, tmp_path):
     place = tmp_path / FILES[1]["path"]
     place.parent.mkdir(parents=True)
     place.write_text(json.dumps(line, separators=(",", ":")) + "\n")
-    assert members_by_table(spark, str(tmp_path), FILES) == {TABLE: {"id", "isNew"}}
-    assert members_by_table(spark, str(tmp_path), FILES[:1]) == {}
+    assert members_by_table(spark, str(tmp_path), FILES, []) == {TABLE: {"id", "isNew"}}
+    assert members_by_table(spark, str(tmp_path), FILES[:1], []) == {}
+
+
+def test_members_that_the_types_tell_are_not_read_back(spark):
+    page = {
+        "kind": "CONTEXT",
+        "schema": "iglu:com.acme/web_page/jsonschema/1-0-0",
+        "members": ["id", "isNew"],
+    }
+    nobody = {"kind": None, "schema": None, "members": []}
+    not_there = [FILES[0], {"path": f"events/batch_id=1/{PAGE}/part-00000.txt", "bytes": 7}]
+    assert members_by_table(spark, "/nowhere", not_there, [page, nobody]) == {TABLE: {"id", "isNew"}}
 
 
 def test_each_table_has_a_manifest_and_the_script_loads_all_or_nothing():

@@ -83,6 +83,8 @@ def carried(spark, source, output, how, **more):
     has_tables = more.get("output_format") in ("shredded", "wide_row")
     if has_tables:
         areas["events"] = sorted(lines_of_tables(Path(output, "events")))
+        areas["columns"] = sorted((p.name, p.read_text()) for p in Path(output).rglob("jsonpaths/*.json"))
+        assert areas["columns"] or more["output_format"] != "shredded"
     for area in ("dropped", "verdicts") if has_tables else ("events", "dropped", "verdicts"):
         reader = spark.read.text if area == "events" and are_lines else spark.read.parquet
         rows = reader(f"{output}/{area}/*/*")
