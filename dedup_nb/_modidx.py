@@ -1735,6 +1735,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                   'dedup_nb/formats/shred_blocks.py'),
                                                'dedup_nb.formats.shred_blocks._first_members': ( 'formats/shred_blocks.html#_first_members',
                                                                                                  'dedup_nb/formats/shred_blocks.py'),
+                                               'dedup_nb.formats.shred_blocks._has_odd': ( 'formats/shred_blocks.html#_has_odd',
+                                                                                           'dedup_nb/formats/shred_blocks.py'),
                                                'dedup_nb.formats.shred_blocks._json_line': ( 'formats/shred_blocks.html#_json_line',
                                                                                              'dedup_nb/formats/shred_blocks.py'),
                                                'dedup_nb.formats.shred_blocks._levels': ( 'formats/shred_blocks.html#_levels',

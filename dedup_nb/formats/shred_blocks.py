@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
+from json.encoder import encode_basestring
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
 
@@ -32,7 +33,6 @@ from .enriched import ENRICHED, IGLU_URI, NAMES
 from dedup_nb.formats.shred import (
     ATOMIC,
     ENTITY_KINDS,
-    ODD_TEXT,
     PLAIN_CELLS,
     PLAIN_MEMBERS,
     WIDE_FOLDER,
@@ -114,7 +114,13 @@ def _pattern(patterns: Mapping[str, str]) -> re.Pattern[str]:
     return re.compile("\t".join(patterns[kind] for _, kind in _TYPED))
 
 
-_IS_PLAIN, _IS_PLAIN_JSON, _IS_ODD = _pattern(PLAIN_CELLS), _pattern(PLAIN_MEMBERS), re.compile(ODD_TEXT)
+_IS_PLAIN, _IS_PLAIN_JSON = _pattern(PLAIN_CELLS), _pattern(PLAIN_MEMBERS)
+_USUAL = bytes({*range(256)} - {*range(32)} | {ord("\t")})
+
+
+def _has_odd(line: bytes) -> bool:
+    "Is there a character that Spark's JSON writes in another way than Python's?"
+    return bool(line.translate(None, _USUAL)) or "\ufffd".encode() in line
 
 
 def _entities_of(cells: _Cells) -> list[Entity] | None:
@@ -157,13 +163,13 @@ def _table_lines(cells: _Cells, entities: Iterable[Entity], layout: str) -> Iter
 
 # %% ../../nbs/formats/55_shred_blocks.ipynb #5b00000e
 _WRITTEN: dict[str, Callable[[str], str]] = {
-    "string": lambda cell: f'"{cell}"',
+    "string": encode_basestring,
     "boolean": lambda cell: "true" if cell == "1" else "false",
     "timestamp": lambda cell: f'"{cell[:10]}T{cell[11:].removesuffix(".000")}Z"',
     "int": str,
     "double": str,
 }
-_MEMBERS = [(f'"{name}":', _WRITTEN[kind]) for name, kind in ATOMIC]
+_MEMBERS = [(f'"{name}":', _WRITTEN[kind], f'"{name}":null') for name, kind in ATOMIC]
 _geo_cells = itemgetter(NAMES.index("geo_latitude"), NAMES.index("geo_longitude"))
 
 
@@ -200,7 +206,7 @@ def _entity_members(entities: Sequence[Entity], compat: str) -> Iterator[str]:
 def _json_line(cells: _Cells, entities: Sequence[Entity], compat: str) -> str:
     "An event as one JSON object."
     pairs = zip(_MEMBERS, _atomic_cells(cells))
-    members = [f"{head}{write(cell) if cell else 'null'}" for (head, write), cell in pairs]
+    members = [head + write(cell) if cell else empty for (head, write, empty), cell in pairs]
     if all(place := _geo_cells(cells)):
         members.append(f'"geo_location":"{",".join(place)}"')
     members += _entity_members(entities, compat)
@@ -260,17 +266,14 @@ def sum_types(
 # %% ../../nbs/formats/55_shred_blocks.ipynb #5b000013
 def _plain_cells(line: bytes, rules: TableRules) -> list[str] | None:
     "The cells of a line; None: some are not written as they are."
+    if not rules.layout and _has_odd(line):
+        return None
     try:
         cells = line.decode().split("\t")
     except UnicodeDecodeError:
         return None
-    typed = "\t".join(_typed_cells(cells))
-    if rules.layout:
-        return cells if _IS_PLAIN.fullmatch(typed) else None
-    is_odd = _IS_ODD.search("\t".join(_atomic_cells(cells)))
-    if _IS_PLAIN_JSON.fullmatch(typed) and not is_odd:
-        return cells
-    return None
+    is_plain = _IS_PLAIN if rules.layout else _IS_PLAIN_JSON
+    return cells if is_plain.fullmatch("\t".join(_typed_cells(cells))) else None
 
 
 def shred_block(
