@@ -539,5 +539,6 @@ def order_of(
     if isinstance(kind, _TIMES):
         return f"~({micros_of(value)})"
     if isinstance(kind, (T.FloatType, T.DoubleType)):
-        return f"if(isnan({x}), double('-Infinity'), -{x})"
+        # no double is below -Infinity, where NaN belongs
+        return f"if({x} is null, null, named_struct('real', not isnan({x}), 'turned', -{x}))"
     return f"-{x}" if isinstance(kind, T.DecimalType) else f"~{x}"

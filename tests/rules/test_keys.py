@@ -125,7 +125,7 @@ def test_the_hash_of_a_row_tells_nulls_from_texts_and_does_not_know_the_session(
 
 PLACES = {  # type -> values in ascending order
     "int": [-5, 0, 7],
-    "double": [float("-inf"), -1.5, 0.0, 2.5, float("nan")],
+    "double": [float("-inf"), -1.5, 0.0, 2.5, float("inf"), float("nan")],
     "string": [
         "",
         "2026-11-20 09:00:00.1234569 UTC",
