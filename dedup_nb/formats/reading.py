@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ..base.spark import struct_of, types_of
+from ..base.spark import StructPath, struct_of, structs_in, types_of
 
 # %% ../../nbs/formats/40_reading.ipynb #c81f5a07
 from ..base.arrow import Footer, read_footers
@@ -345,20 +345,7 @@ def _infer_columns(spark: SparkSession, files: Sequence[InputFile], **options: s
 
 
 # %% ../../nbs/formats/40_reading.ipynb #d074ac6f
-_Path = tuple[str | None, ...]  # names of members; None: each item of an array
-
-
-def _objects_in(kind: T.DataType, path: _Path = ()) -> Iterator[tuple[_Path, T.StructType]]:
-    "The objects of a line that Spark reads as structs."
-    if isinstance(kind, T.ArrayType):
-        yield from _objects_in(kind.elementType, (*path, None))
-    if isinstance(kind, T.StructType):
-        yield path, kind
-        for f in kind.fields:
-            yield from _objects_in(f.dataType, (*path, f.name))
-
-
-def _keys_at(path: _Path) -> str:
+def _keys_at(path: StructPath) -> str:
     "SQL for the keys of the objects at a place of a line."
     if not path:
         return "json_object_keys(value)"
@@ -374,7 +361,7 @@ def _keys_at(path: _Path) -> str:
 
 def _check_case_of_keys(lines: DataFrame, schema: T.StructType) -> None:
     "Raise `InputError` where keys differ only in case."
-    objects = [(path, kind.fieldNames()) for path, kind in _objects_in(schema) if kind.fields]
+    objects = [(path, kind.fieldNames()) for path, kind in structs_in(schema) if kind.fields]
     odd_keys = []
     for path, names in objects:
         own = ", ".join(map(literal, names))

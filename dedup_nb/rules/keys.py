@@ -56,7 +56,15 @@ from dedup_nb.base.canonical import (
 )
 from ..base.config import Recipe, order_parts
 from ..base.errors import InputError, require_columns
-from ..base.spark import JSON, LINE, ORIGINAL, PLACE, check_column_names, struct_of
+from dedup_nb.base.spark import (
+    JSON,
+    LINE,
+    ORIGINAL,
+    PLACE,
+    check_column_names,
+    check_field_names,
+    struct_of,
+)
 
 # %% ../../nbs/02_rules/10_keys.ipynb #9f19edbc
 _CLIENT_SENT = """
@@ -207,6 +215,7 @@ def check_columns(
 ) -> None:
     "Raise `InputError` if the input has names that are ours, or types that do not fit."
     check_column_names(schema.fieldNames())
+    check_field_names(schema)
     for name, _ in keys.order:
         kind = field_at(schema, name).kind
         if not isinstance(kind, _ORDERED):

@@ -31,6 +31,16 @@ def test_columns_that_differ_only_in_case_are_refused(spark):
         check_columns(schema, Recipe(), fit(Recipe(), schema.fieldNames()))
 
 
+@pytest.mark.parametrize("nested", ["{}", "array<{}>", "map<int, {}>", "struct<x: {}>"])
+def test_fields_that_differ_only_in_case_are_refused_where_spark_takes_them_for_one(spark, nested):
+    schema = T.StructType.fromDDL(f"event_id string, s {nested.format('struct<a: int, A: int, b: int>')}")
+    event, path = Recipe(), "s.x" if "x:" in nested else "s"
+    with pytest.raises(InputError, match=f"differ only in case: {path}.A, {path}.a. Rename one upstream"):
+        check_columns(schema, event, fit(event, schema))
+    with configured(spark, {"spark.sql.caseSensitive": "true"}):
+        check_columns(schema, event, fit(event, schema))
+
+
 @pytest.mark.parametrize(
     "ddl, event_id, hashed",
     [
