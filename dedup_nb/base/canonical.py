@@ -50,9 +50,6 @@ class Value:
     is_line: bool = False  # a variant that comes from a line, see `parsed_line`
 
 
-Values = Callable[[str], Value]  # by name
-
-
 @dataclass(frozen=True)
 class Field:
     "A column, or a field of a struct."
@@ -81,7 +78,9 @@ def find_field(
     name: str,  # of a column, or `a.b` for a field of a struct
 ) -> Value | None:  # None: there is none
     "Find a column, or a field of a struct, by its name."
-    found = fields_in(schema).get(name)
+    # few columns can lead there, and wide frames are asked for each of theirs
+    near = [f for f in schema.fields if f"{name}.".startswith(f"{f.name}.")]
+    found = fields_in(T.StructType(near)).get(name)
     return found.value if found else None
 
 
@@ -99,10 +98,13 @@ def field_at(
     name: str,  # of a column, or `a.b` for a field of a struct
 ) -> Value:
     "The column, or the field of a struct, of this name. Raises `MissingColumnError` if there is none."
-    return _value_among(fields_in(schema), name)
+    return find_field(schema, name) or _value_among(fields_in(schema), name)
 
 
 # %% ../../nbs/base/50_canonical.ipynb #97956204
+Values = Callable[[str], Value]  # by name
+
+
 def _ways_to_cut(name: str) -> list[tuple[str, ...]]:
     "All parts that a name with dots may have, the whole name first."
     dots = [i for i, letter in enumerate(name) if letter == "."]
