@@ -6,11 +6,12 @@
 __all__ = [
     "Values",
     "Value",
+    "Field",
+    "fields_in",
     "find_field",
     "field_at",
     "values_of",
     "with_value",
-    "paths_in",
     "parsed_line",
     "quickly_parsed",
     "is_one_value",
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/base/50_canonical.ipynb #mv00001a
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -49,7 +50,27 @@ class Value:
     is_line: bool = False  # a variant that comes from a line, see `parsed_line`
 
 
-Values = Callable[[str], Value]  # by name
+@dataclass(frozen=True)
+class Field:
+    "A column, or a field of a struct."
+
+    parts: tuple[str, ...]  # the names that lead to it: `a` and `b` for a.b; each may have dots
+    kind: T.DataType
+
+    @property
+    def value(self) -> Value:
+        return Value(".".join(map(quoted, self.parts)), self.kind)
+
+
+def fields_in(schema: T.StructType) -> dict[str, Field]:
+    "All columns, and the fields of structs as `a.b`. Of two with one name a column goes first."
+    found = {f.name: Field((f.name,), f.dataType) for f in schema.fields}
+    # the shortest name first, so that the order of columns does not matter
+    for outer in sorted(schema.fields, key=lambda f: len(f.name)):
+        inside = fields_in(outer.dataType) if isinstance(outer.dataType, T.StructType) else {}
+        for name, inner in inside.items():
+            found.setdefault(f"{outer.name}.{name}", Field((outer.name, *inner.parts), inner.kind))
+    return found
 
 
 def find_field(
@@ -57,12 +78,19 @@ def find_field(
     name: str,  # of a column, or `a.b` for a field of a struct
 ) -> Value | None:  # None: there is none
     "Find a column, or a field of a struct, by its name."
-    if name in schema.fieldNames():
-        return Value(quoted(name), schema[name].dataType)
-    first, dot, rest = name.partition(".")
-    outer = schema[first].dataType if dot and first in schema.fieldNames() else None
-    inner = find_field(outer, rest) if isinstance(outer, T.StructType) else None
-    return Value(f"{quoted(first)}.{inner.sql}", inner.kind) if inner else None
+    # few columns can lead there, and wide frames are asked for each of theirs
+    near = [f for f in schema.fields if f"{name}.".startswith(f"{f.name}.")]
+    found = fields_in(T.StructType(near)).get(name)
+    return found.value if found else None
+
+
+def _value_among(fields: Mapping[str, Field], name: str) -> Value:
+    if name in fields:
+        return fields[name].value
+    raise MissingColumnError(
+        f"Wanted the column {name}; there are {some_of([*fields], 12)}.{did_you_mean(name, [*fields])} "
+        "Name one of these."
+    )
 
 
 def field_at(
@@ -70,55 +98,58 @@ def field_at(
     name: str,  # of a column, or `a.b` for a field of a struct
 ) -> Value:
     "The column, or the field of a struct, of this name. Raises `MissingColumnError` if there is none."
-    if found := find_field(schema, name):
-        return found
-    present = paths_in(schema)
-    raise MissingColumnError(
-        f"Wanted the column {name}; there are {some_of(present, 12)}.{did_you_mean(name, present)} "
-        "Name one of these."
-    )
+    return find_field(schema, name) or _value_among(fields_in(schema), name)
+
+
+# %% ../../nbs/base/50_canonical.ipynb #97956204
+Values = Callable[[str], Value]  # by name
+
+
+def _ways_to_cut(name: str) -> list[tuple[str, ...]]:
+    "All parts that a name with dots may have, the whole name first."
+    dots = [i for i, letter in enumerate(name) if letter == "."]
+    return [(name,), *((name[:i], *rest) for i in dots for rest in _ways_to_cut(name[i + 1 :]))]
+
+
+def _member(parts: Sequence[str], of_members: bool) -> str:
+    "SQL for a value in a line of JSON, see `parsed_line` and `parsed_members`."
+    line, path = JSON, "$[0]"
+    if of_members:
+        line, path, parts = f"{JSON}.{quoted(parts[0])}", "$", parts[1:]
+    for part in parts:
+        path += f"['{part}']" if '"' in part else f'["{part}"]'
+    return f"variant_get({line}, {literal(path)}, 'variant')"
 
 
 def values_of(
     schema: T.StructType,  # of the rows; with `JSON` if they are lines of JSON
 ) -> Values:
     "Say where the values of rows stand."
-    columns = schema.fieldNames()
-    if JSON not in columns:
-        return partial(field_at, schema)
+    fields = fields_in(schema)
+    if JSON not in fields:
+        return partial(_value_among, fields)
+    of_members = isinstance(fields[JSON].kind, T.StructType)
 
     def member_of_line(name: str) -> Value:
-        "The value in a line of JSON, see `parsed_line` and `parsed_members`."
-        line, path = JSON, "$[0]"
-        parts = [name] if name in columns else name.split(".")
-        if isinstance(schema[JSON].dataType, T.StructType):
-            line, path, parts = f"{JSON}.{quoted(parts[0])}", "$", parts[1:]
-        for part in parts:
-            path += f"['{part}']" if '"' in part else f'["{part}"]'
-        sql = f"variant_get({line}, {literal(path)}, 'variant')"
+        # of a line whose columns nobody knows, what is there
+        ways = [fields[name].parts] if name in fields else _ways_to_cut(name)
+        found = [_member(parts, of_members) for parts in ways]
+        sql = f"coalesce({', '.join(found)})" if len(found) > 1 else found[0]
         return Value(sql, T.VariantType(), is_line=True)
 
     return member_of_line
 
 
-# %% ../../nbs/base/50_canonical.ipynb #97956204
 def with_value(
     schema: T.StructType,
-    name: str,  # of a column, or `a.b` for a field of a struct
+    name: str,  # of a column, or `a.b` for a field of a struct; it must be there
     value: Column,
 ) -> tuple[str, Column]:
     "The column in which a value stands, and that column with another value there."
-    first = name.partition(".")[0]
-    if name in schema.fieldNames():
-        return name, value
-    rest = field_at(schema, name).sql.removeprefix(f"{quoted(first)}.")
-    return first, named(first).withField(rest, value)
-
-
-def paths_in(schema: T.StructType) -> list[str]:
-    "The names of all columns, and of the fields of structs as `a.b`."
-    inside = [(f.name, f.dataType) for f in schema.fields if isinstance(f.dataType, T.StructType)]
-    return schema.fieldNames() + [f"{name}.{path}" for name, kind in inside for path in paths_in(kind)]
+    first, *inside = fields_in(schema)[name].parts
+    if not inside:
+        return first, value
+    return first, named(first).withField(".".join(map(quoted, inside)), value)
 
 
 # %% ../../nbs/base/50_canonical.ipynb #27679d0b
@@ -238,8 +269,8 @@ def parsed_members(
     names: Iterable[str],  # members of the object, or `a.b` for what is in one
 ) -> str:  # SQL for a struct of variants
     "SQL that takes a few members of a line for the column `JSON`: less work than all of them."
-    first = (name if name in schema.fieldNames() else name.partition(".")[0] for name in names)
-    members = [quoted(name) for name in dict.fromkeys(first)]
+    fields = fields_in(schema)
+    members = [quoted(first) for first in dict.fromkeys(fields[name].parts[0] for name in names)]
     kinds = literal(", ".join(f"{member} variant" for member in members))
     are_texts = " and ".join(f"schema_of_variant(m.{member}) = 'STRING'" for member in members)
     exact = f"from_json({_with_plain_numbers(line)}, {kinds})"
@@ -510,5 +541,6 @@ def order_of(
     if isinstance(kind, _TIMES):
         return f"~({micros_of(value)})"
     if isinstance(kind, (T.FloatType, T.DoubleType)):
-        return f"if(isnan({x}), double('-Infinity'), -{x})"
+        # no double is below -Infinity, where NaN belongs
+        return f"if({x} is null, null, named_struct('real', not isnan({x}), 'turned', -{x}))"
     return f"-{x}" if isinstance(kind, T.DecimalType) else f"~{x}"

@@ -10,6 +10,7 @@ __all__ = [
     "JSON",
     "ORIGINAL",
     "PLACE",
+    "StructPath",
     "PLAIN_JSON",
     "check_spark",
     "is_remote",
@@ -34,6 +35,8 @@ __all__ = [
     "without_helper_columns",
     "is_text",
     "check_column_names",
+    "structs_in",
+    "check_field_names",
     "read_ddl",
     "types_of",
     "struct_of",
@@ -525,16 +528,20 @@ def is_text(frame: DataFrame, column: str) -> bool:
 
 
 # %% ../../nbs/base/40_spark.ipynb #b034f01a
-def check_column_names(
-    columns: Sequence[str],
-    of: str = "The input",  # whose they are
-) -> None:
-    "Raise `InputError` for names that this package adds itself, and for names that differ only in case."
+def _refuse_twins(columns: Sequence[str], of: str) -> None:
     lower = Counter(c.lower() for c in columns)  # Spark compares names without case
     if twins := sorted(c for c in columns if lower[c.lower()] > 1):
         raise InputError(
             f"{of} has columns that differ only in case: {', '.join(twins)}. Rename one upstream."
         )
+
+
+def check_column_names(
+    columns: Sequence[str],
+    of: str = "The input",  # whose they are
+) -> None:
+    "Raise `InputError` for names that this package adds itself, and for names that differ only in case."
+    _refuse_twins(columns, of)
     reserved = {"dedup", ORIGINAL}
     ours = [c for c in columns if c != ORIGINAL and (c.lower() in reserved or c.lower().startswith("_dd"))]
     if ours:
@@ -542,6 +549,35 @@ def check_column_names(
             f"{of} has {', '.join(ours)}, a name this package adds itself. "
             "Rename it upstream, or select without it."
         )
+
+
+StructPath = tuple[str | None, ...]  # names of fields; None: each item of an array or map
+
+
+def structs_in(
+    kind: T.DataType,
+    path: StructPath = (),  # to it
+) -> Iterator[tuple[StructPath, T.StructType]]:
+    "The structs in a type, itself included, each with the way to it."
+    if isinstance(kind, T.ArrayType):
+        yield from structs_in(kind.elementType, (*path, None))
+    if isinstance(kind, T.MapType):
+        for inner in (kind.keyType, kind.valueType):
+            yield from structs_in(inner, (*path, None))
+    if isinstance(kind, T.StructType):
+        yield path, kind
+        for f in kind.fields:
+            yield from structs_in(f.dataType, (*path, f.name))
+
+
+def check_field_names(schema: T.StructType) -> None:
+    "Raise `InputError` for fields of structs that differ only in case, unless the session tells them apart."
+    spark = SparkSession.getActiveSession()
+    if spark is None or setting_of(spark, "spark.sql.caseSensitive", "false") != "false":
+        return
+    for path, kind in structs_in(schema):
+        around = [*filter(None, path)]
+        _refuse_twins([".".join([*around, name]) for name in kind.fieldNames()], "The input")
 
 
 # %% ../../nbs/base/40_spark.ipynb #82ce109f

@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ..base.spark import struct_of, types_of
+from ..base.spark import StructPath, struct_of, structs_in, types_of
 
 # %% ../../nbs/formats/40_reading.ipynb #c81f5a07
 from ..base.arrow import Footer, read_footers
@@ -30,12 +30,12 @@ from dedup_nb.base.canonical import (
     RowIds,
     as_text,
     field_at,
+    fields_in,
     find_field,
     id_of_line,
     is_one_value,
     parsed_line,
     parsed_members,
-    paths_in,
     quickly_parsed,
     values_of,
     with_value,
@@ -298,17 +298,23 @@ def _id_columns(recipe: Recipe) -> list[str]:
     return [name for name in (*recipe.event_id, recipe.event_fingerprint) if name]
 
 
+def _as_text_at(kind: T.DataType, parts: Sequence[str]) -> T.DataType:
+    "The type with a text in a place of it."
+    if not (parts and isinstance(kind, T.StructType)):
+        return T.StringType()
+    kinds, (first, *inside) = types_of(kind), parts
+    return struct_of(kinds | {first: _as_text_at(kinds[first], inside)})
+
+
 def _with_text_ids(schema: T.StructType, names: Iterable[str]) -> T.StructType:
     "The columns with those of ids as text where Spark would make doubles or decimals: they lose digits."
-    fields = types_of(schema)
+    fields, kinds = fields_in(schema), types_of(schema)
     for name in names:
-        first, _, rest = name.partition(".")
-        inner = fields.get(first)
-        if isinstance(fields.get(name), (T.DoubleType, T.DecimalType)):
-            fields[name] = T.StringType()
-        elif rest and isinstance(inner, T.StructType):
-            fields[first] = _with_text_ids(inner, [rest])
-    return struct_of(fields)
+        field = fields.get(name)
+        if field and isinstance(field.kind, (T.DoubleType, T.DecimalType)):
+            first, *inside = field.parts
+            kinds[first] = _as_text_at(kinds[first], inside)
+    return struct_of(kinds)
 
 
 def _plain_type(kind: T.DataType) -> T.DataType:
@@ -339,20 +345,7 @@ def _infer_columns(spark: SparkSession, files: Sequence[InputFile], **options: s
 
 
 # %% ../../nbs/formats/40_reading.ipynb #d074ac6f
-_Path = tuple[str | None, ...]  # names of members; None: each item of an array
-
-
-def _objects_in(kind: T.DataType, path: _Path = ()) -> Iterator[tuple[_Path, T.StructType]]:
-    "The objects of a line that Spark reads as structs."
-    if isinstance(kind, T.ArrayType):
-        yield from _objects_in(kind.elementType, (*path, None))
-    if isinstance(kind, T.StructType):
-        yield path, kind
-        for f in kind.fields:
-            yield from _objects_in(f.dataType, (*path, f.name))
-
-
-def _keys_at(path: _Path) -> str:
+def _keys_at(path: StructPath) -> str:
     "SQL for the keys of the objects at a place of a line."
     if not path:
         return "json_object_keys(value)"
@@ -368,7 +361,7 @@ def _keys_at(path: _Path) -> str:
 
 def _check_case_of_keys(lines: DataFrame, schema: T.StructType) -> None:
     "Raise `InputError` where keys differ only in case."
-    objects = [(path, kind.fieldNames()) for path, kind in _objects_in(schema) if kind.fields]
+    objects = [(path, kind.fieldNames()) for path, kind in structs_in(schema) if kind.fields]
     odd_keys = []
     for path, names in objects:
         own = ", ".join(map(literal, names))
@@ -450,11 +443,11 @@ def check_no_array(
     names: Sequence[str],  # columns that must be there
 ) -> None:
     "Raise `MissingColumnError` if the columns are those of objects in an array: the events lie in there."
-    wanted = {name.partition(".")[0] for name in names}
-    missing = wanted - set(schema.fieldNames())
-    them = "it" if len(names) == 1 else "them"
+    wanted, them = set(names), "it" if len(names) == 1 else "them"
+    if wanted <= fields_in(schema).keys():
+        return
     for path, inner in _arrays(schema):
-        if missing and wanted <= set(inner.fieldNames()):
+        if wanted <= fields_in(inner).keys():
             raise MissingColumnError(
                 f"input_format=json needs {', '.join(names)}; the input has {path[1:]}, an array of objects "
                 f"that have {them}. Write each object on a line of its own, such as with "
@@ -474,9 +467,9 @@ def _has_clock(schema: T.StructType) -> str:
     "SQL: is one of the times of a line a clock alone? Spark would make it one of today."
     member = values_of(T.StructType([*schema.fields, T.StructField(JSON, T.VariantType())]))
     clocks = []
-    for path in paths_in(schema):
-        if isinstance(field_at(schema, path).kind, T.TimestampType):
-            text = as_text(member(path))
+    for name, field in fields_in(schema).items():
+        if isinstance(field.kind, T.TimestampType):
+            text = as_text(member(name))
             clocks.append(f"coalesce({text} rlike '^T?[0-9]+:', false)")
     return " or ".join(clocks) or "false"
 
@@ -514,7 +507,7 @@ def _read_json(asked: _Request) -> Source:
     place, wanted = asked.place, asked.recipe.event_id
     schema = _json_columns(asked)
     check_no_array(schema, wanted)
-    require_columns(paths_in(schema), dict.fromkeys(wanted, "event_id"), "input_format=json")
+    require_columns([*fields_in(schema)], dict.fromkeys(wanted, "event_id"), "input_format=json")
     ids = asked.ids_of(schema, ())
     lines = _lines(asked.spark, asked.batch.files).where("trim(both ' \t\r' from value) <> ''")
     # the members of the id alone are parsed, if they say it alone

@@ -39,7 +39,7 @@ from pyspark.sql import types as T
 
 from ..base.config import order_parts
 from ..base.errors import ConfigError, InputError, MissingColumnError, did_you_mean
-from ..base.spark import named, quoted
+from ..base.spark import check_field_names, named, quoted
 from ..rules.keys import hash_of, order_value
 
 # %% ../../nbs/09_merges/10_change_log.ipynb #a1245924
@@ -383,6 +383,7 @@ def check_log(
     """
     check_frame(df, spec)
     check_names(df, "problem")
+    check_field_names(df.schema)
     _check_there(df, names_of(ignore), "ignore")
     rows, place = df, place_in(df, spec)
     of_signs: dict[str, str] = {}

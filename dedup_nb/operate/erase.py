@@ -50,7 +50,6 @@ from dedup_nb.base.spark import (
     named,
     quoted,
     reading,
-    struct_of,
     temporary_conf,
 )
 
@@ -380,13 +379,7 @@ def _id_of(output: Target, rows: DataFrame) -> str:
         is_event = f"contains(url_decode(_metadata.file_path), {folder})"
         return f"if({is_event}, {cell}, get_json_object({LINE}, '$.hierarchy.rootId'))"
     beside = [name for name in columns if name in rows.columns]  # partition_by
-    of_line = partial(id_of_line, LINE, columns, null_in_id, beside=beside)
-    dotted = {name: T.StringType() for name in columns if "." in name}
-    if not dotted:
-        return of_line()
-    # a name with a dot is that of a member, or the way to one
-    of_member = of_line(struct_of(dotted))
-    return f"coalesce({of_member}, {of_line()})"
+    return id_of_line(LINE, columns, null_in_id, beside=beside)
 
 
 def _original_of(output: Target, area: str, rows: DataFrame) -> str | None:

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/02_rules/10_keys.ipynb #mv000042
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -43,19 +43,28 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from dedup_nb.base.canonical import (
+    Field,
     RowIds,
     as_text,
     canonical_row,
     field_at,
+    fields_in,
     find_field,
     id_text,
     order_of,
-    paths_in,
     values_of,
 )
 from ..base.config import Recipe, order_parts
 from ..base.errors import InputError, require_columns
-from ..base.spark import JSON, LINE, ORIGINAL, PLACE, check_column_names
+from dedup_nb.base.spark import (
+    JSON,
+    LINE,
+    ORIGINAL,
+    PLACE,
+    check_column_names,
+    check_field_names,
+    struct_of,
+)
 
 # %% ../../nbs/02_rules/10_keys.ipynb #9f19edbc
 _CLIENT_SENT = """
@@ -101,7 +110,7 @@ def _is_enriched(columns: Sequence[str]) -> bool:
 def _surrogate_columns(
     recipe: Recipe,
     columns: Sequence[str],
-    paths: Sequence[str],  # the columns, and the fields of structs
+    fields: Mapping[str, Field],  # the columns, and the fields of structs
     keys: set[str | None],  # what is id, fingerprint, order or folder
 ) -> tuple[str, ...]:
     "What a surrogate hashes: what is set, what the client sent, or all but the keys."
@@ -109,13 +118,12 @@ def _surrogate_columns(
         return recipe.fingerprint_columns
     if _is_enriched(columns):
         return tuple(c for c in _CLIENT_SENT if c in columns)
-    split = set()  # the structs around a key: `a` and `a.b` for `a.b.c`
-    for path in filter(None, keys - {*columns}):
-        parts = path.split(".")
-        split |= {".".join(parts[:n]) for n in range(1, len(parts))}
-    whole = [c for c in columns if c not in split]
-    inner = [path for path in paths if path not in split and path.rpartition(".")[0] in split]
-    return tuple(c for c in (*whole, *inner) if c not in keys | {ORIGINAL})
+    split: set[tuple[str, ...]] = {()}  # the row, and the structs around a key: `a` and `a.b` for `a.b.c`
+    for key in fields.keys() & keys:
+        parts = fields[key].parts
+        split |= {parts[:n] for n in range(len(parts))}
+    names = [name for name, f in fields.items() if f.parts[:-1] in split and f.parts not in split]
+    return tuple(name for name in names if name not in keys | {ORIGINAL})
 
 
 def _named_columns(recipe: Recipe) -> dict[str, str]:
@@ -140,11 +148,12 @@ def fit(
     folders: Sequence[str] = (),  # columns that names of folders give
 ) -> Keys:
     "Fill the blanks of a recipe. Raises `MissingColumnError` for columns that were named and are not there."
-    columns: Sequence[str] = schema.fieldNames() if isinstance(schema, T.StructType) else schema
-    paths: Sequence[str] = paths_in(schema) if isinstance(schema, T.StructType) else schema
-    require_columns(paths, _named_columns(recipe), "The run")
+    if not isinstance(schema, T.StructType):
+        schema = struct_of(dict.fromkeys(schema, T.StringType()))
+    columns, fields = schema.fieldNames(), fields_in(schema)
+    require_columns([*fields], _named_columns(recipe), "The run")
     _check_case(recipe, columns)
-    fingerprint = recipe.event_fingerprint if recipe.event_fingerprint in paths else None
+    fingerprint = recipe.event_fingerprint if recipe.event_fingerprint in fields else None
     pair = {*recipe.event_id, fingerprint}
     times = [(c, False) for c in _TIMES if c in columns and c not in pair]
     order = order_parts(recipe.order_by) or times
@@ -155,7 +164,7 @@ def fit(
         fingerprint=fingerprint,
         order=tuple(order),
         missing=recipe.missing_fingerprint or ("surrogate" if says_more_than_id else "id"),
-        surrogate=_surrogate_columns(recipe, columns, paths, keys),
+        surrogate=_surrogate_columns(recipe, columns, fields, keys),
         nulls_first=_TIMES[:1] if recipe.compat == "snowplow" else (),
         null_in_id=recipe.null_in_id,
     )
@@ -206,6 +215,7 @@ def check_columns(
 ) -> None:
     "Raise `InputError` if the input has names that are ours, or types that do not fit."
     check_column_names(schema.fieldNames())
+    check_field_names(schema)
     for name, _ in keys.order:
         kind = field_at(schema, name).kind
         if not isinstance(kind, _ORDERED):

@@ -26,7 +26,14 @@ from pyspark.sql.streaming import StreamingQuery
 from ..base.canonical import Value, canonical_form, micros_of
 from ..base.config import order_parts
 from ..base.errors import ConfigError, InputError, MissingColumnError, counted, did_you_mean
-from ..base.spark import PLAIN_JSON, check_streams, let_go, quoted, temporary_conf
+from dedup_nb.base.spark import (
+    PLAIN_JSON,
+    check_field_names,
+    check_streams,
+    let_go,
+    quoted,
+    temporary_conf,
+)
 from ..base.storage import absolute, move_files, read_json, remove_folder
 from ..rules.cross_batch import KEY, id_key
 from ..rules.keys import hash_of, order_value
@@ -609,6 +616,7 @@ def _check_names(df: DataFrame, *more: str) -> None:
 def _prepare(deduper: Deduper, df: DataFrame, held: list[DataFrame]) -> tuple[DataFrame, bool]:
     "Put the rows in ranges, with key and time; and say whether times are numbers."
     _check_names(df)
+    check_field_names(df.schema)
     if deduper.event_time is None or deduper.rules.horizon is None:
         rows = df.withColumns({_AT: F.lit(0), "_dd_odd": F.lit(None)})
         is_number = False

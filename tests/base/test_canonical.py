@@ -8,7 +8,20 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from spread import configured
 
-from dedup_nb.base.canonical import Value, canonical_row, field_at, may_be_time, micros_of
+from dedup_nb.base.canonical import (
+    Value,
+    as_text,
+    canonical_row,
+    field_at,
+    id_of_line,
+    may_be_time,
+    micros_of,
+    parsed_line,
+    parsed_members,
+    values_of,
+    with_value,
+)
+from dedup_nb.base.spark import JSON
 
 MICROS = {  # SQL -> seconds since 1970, None: no time
     "timestamp'2026-11-20 10:00:00Z'": 1795168800,
@@ -110,3 +123,36 @@ def test_equal_values_have_one_text_and_different_values_have_two(spark, zone, a
     assert {kind: len({texts[sql] for sql in sqls}) for kind, sqls in SAME.items()} == dict.fromkeys(SAME, 1)
     # a column has one kind, but for whole numbers and texts: there 10 is 10
     assert len({texts[sql] for sql in OTHERS}) == len(OTHERS)
+
+
+DOTTED = (
+    "n int, `a.b` struct<c: string>, ev struct<id: string, `http.url`: string, `x.y`: struct<`z.w`: string>>"
+)
+VALUES = {"n": "7", "a.b.c": "1", "ev.id": "2", "ev.http.url": "3", "ev.x.y.z.w": "4"}
+LINE_OF_VALUES = '{"n":7,"a.b":{"c":"1"},"ev":{"id":"2","http.url":"3","x.y":{"z.w":"4"}}}'
+
+
+def test_a_name_with_dots_leads_to_one_value_in_rows_and_in_lines(spark):
+    lines = spark.createDataFrame([(LINE_OF_VALUES,)], "line string").coalesce(1)
+    schema = T.StructType.fromDDL(DOTTED)
+    rows = lines.select(F.from_json("line", schema).alias("r")).select("r.*")
+    ways = {
+        "rows": [as_text(values_of(schema)(name)) for name in VALUES],
+        "lines of an unknown schema": [id_of_line("line", [name]) for name in VALUES],
+    }
+    found = {"rows": rows.selectExpr(*ways.pop("rows"))}
+    found |= {what: lines.selectExpr(*sql) for what, sql in ways.items()}
+    for what, sql in {
+        "lines": parsed_line("line"),
+        "members": parsed_members("line", schema, VALUES),
+    }.items():
+        parsed = lines.selectExpr(f"{sql} as {JSON}")
+        at = values_of(T.StructType([*schema.fields, *parsed.schema.fields]))
+        found[what] = parsed.selectExpr(*(as_text(at(name)) for name in VALUES))
+    assert {what: list(frame.first()) for what, frame in found.items()} == dict.fromkeys(
+        found, list(VALUES.values())
+    )
+    for name in VALUES:
+        changed = rows.withColumn(*with_value(schema, name, F.lit("9" if name != "n" else 9)))
+        told = changed.selectExpr(*(as_text(values_of(schema)(n)) for n in VALUES)).first()
+        assert list(told) == ["9" if n == name else value for n, value in VALUES.items()]

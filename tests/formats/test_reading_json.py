@@ -118,6 +118,17 @@ def test_json_files_that_disagree_are_named_and_a_schema_settles_it(spark, tmp_p
     assert {r.o.n for r in good_rows(source)} == {"1", "one"}
 
 
+@pytest.mark.parametrize("schema", [None, "ev struct<`http.id`: string, `http.at`: timestamp>"])
+def test_names_of_fields_may_have_dots(spark, tmp_path, schema):
+    event_id, at = "12345678901234567.75", "10:00" if schema else "now"  # more digits than a double has
+    lines = f'{{"ev":{{"http.id":{event_id}}}}}', f'{{"ev":{{"http.at":"{at}"}}}}'
+    path, recipe = write_lines(tmp_path / "a.json", *lines), Recipe(event_id=("ev.http.id",))
+    source = opened(spark, path, format="json", schema=schema, recipe=recipe)
+    assert [(r.ev["http.id"], r._dd_id) for r in good_rows(source, "ev", "_dd_id")] == [(event_id, event_id)]
+    [bad] = bad_rows(source)
+    assert bad["failure"]["errors"] == [NO_JSON if schema else "Field ev.http.id cannot be empty"]
+
+
 @pytest.mark.parametrize(
     "text, place, said",
     [

@@ -584,6 +584,8 @@ def test_equal_rows_are_explained_one_by_one_and_names_of_ours_are_refused(spark
     assert sorted(kept) == sorted(r.k for r in merge(frame, spec).collect()) == ["a", "b"]
     with pytest.raises(InputError, match="_kept, a name that is added here"):
         explain_merge(explain_merge(frame, spec), spec)
+    with pytest.raises(InputError, match="differ only in case: s.A, s.a"):
+        check_log(frame.selectExpr("*", "named_struct('a', 1, 'A', 2) as s"), spec)
     with pytest.raises(ConfigError, match="Did you mean final"):
         explain_merge(frame, spec, "finl")
     empty = replacing(frame.limit(0), [], version="row", ties="error")

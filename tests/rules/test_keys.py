@@ -4,6 +4,7 @@ from hashlib import sha256
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from spread import configured
 from worlds import new_id
 
@@ -28,6 +29,34 @@ def test_columns_that_differ_only_in_case_are_refused(spark):
     schema = spark.createDataFrame([], "event_id string, Country string, country string").schema
     with pytest.raises(InputError, match="columns that differ only in case: Country, country. Rename one"):
         check_columns(schema, Recipe(), fit(Recipe(), schema.fieldNames()))
+
+
+@pytest.mark.parametrize("nested", ["{}", "array<{}>", "map<int, {}>", "struct<x: {}>"])
+def test_fields_that_differ_only_in_case_are_refused_where_spark_takes_them_for_one(spark, nested):
+    schema = T.StructType.fromDDL(f"event_id string, s {nested.format('struct<a: int, A: int, b: int>')}")
+    event, path = Recipe(), "s.x" if "x:" in nested else "s"
+    with pytest.raises(InputError, match=f"differ only in case: {path}.A, {path}.a. Rename one upstream"):
+        check_columns(schema, event, fit(event, schema))
+    with configured(spark, {"spark.sql.caseSensitive": "true"}):
+        check_columns(schema, event, fit(event, schema))
+
+
+@pytest.mark.parametrize(
+    "ddl, event_id, hashed",
+    [
+        (
+            "ev struct<id: string, `http.url`: string, at: date>, n int",
+            "ev.id",
+            ("n", "ev.http.url", "ev.at"),
+        ),
+        ("ev struct<`http.id`: string, http: struct<url: string>>", "ev.http.id", ("ev.http",)),
+        ("`a.b` struct<c: string, `d.e`: int>", "a.b.c", ("a.b.d.e",)),
+        ("`a.b` string, a struct<c: string>", "a.b", ("a",)),
+    ],
+)
+def test_a_surrogate_hashes_all_fields_beside_the_id_whatever_their_names(ddl, event_id, hashed):
+    recipe = Recipe(event_id=(event_id,), missing_fingerprint="surrogate")
+    assert fit(recipe, T.StructType.fromDDL(ddl)).surrogate == hashed
 
 
 def test_new_ids_are_uuids_of_version_5(spark):
@@ -106,7 +135,7 @@ def test_the_hash_of_a_row_tells_nulls_from_texts_and_does_not_know_the_session(
 
 PLACES = {  # type -> values in ascending order
     "int": [-5, 0, 7],
-    "double": [float("-inf"), -1.5, 0.0, 2.5, float("nan")],
+    "double": [float("-inf"), -1.5, 0.0, 2.5, float("inf"), float("nan")],
     "string": [
         "",
         "2026-11-20 09:00:00.1234569 UTC",

@@ -331,6 +331,8 @@ def test_frames_and_memories_that_do_not_fit(spark, tmp_path):
         Deduper(key="key", event_time="time > 5", expire_before=1).split(rows)
     with pytest.raises(InputError, match="a column outcome"):
         Deduper(key="key").split(rows.withColumnRenamed("time", "outcome"))
+    with pytest.raises(InputError, match="differ only in case: s.A, s.a"):
+        Deduper(key="key").split(rows.selectExpr("*", "named_struct('a', 1, 'A', 2) as s"))
     with pytest.raises(ConfigError, match="state and batch_id go together"):
         Deduper(key="key").split(rows, batch_id="b1")
     with pytest.raises(ConfigError, match="without state"):
