@@ -3697,6 +3697,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                   'dedup_nb/warehouse/sql.py'),
                                         'dedup_nb.warehouse.sql._print_statement': ( '10_warehouse/sql.html#_print_statement',
                                                                                      'dedup_nb/warehouse/sql.py'),
+                                        'dedup_nb.warehouse.sql._reserved': ( '10_warehouse/sql.html#_reserved',
+                                                                              'dedup_nb/warehouse/sql.py'),
                                         'dedup_nb.warehouse.sql._roots': ('10_warehouse/sql.html#_roots', 'dedup_nb/warehouse/sql.py'),
                                         'dedup_nb.warehouse.sql._row_column': ( '10_warehouse/sql.html#_row_column',
                                                                                 'dedup_nb/warehouse/sql.py'),

@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -163,15 +164,25 @@ def _print_statement(
 
 
 # %% ../../nbs/10_warehouse/30_sql.ipynb #ae65fb68
+# reserved in Snowflake, and in no list of sqlglot's
+_OF_SNOWFLAKE = frozenset("account connect gscluster increment issue organization".split())
+
+
+@cache
+def _reserved() -> frozenset[str]:
+    "Words that some dialect keeps for itself: a statement is read as PostgreSQL's before it is printed."
+    sqlglot = _sqlglot()
+    dialects = (sqlglot.Dialect.get_or_raise(d.value) for d in sqlglot.Dialects)
+    words = (word.lower() for d in dialects for word in d.generator_class.RESERVED_KEYWORDS)
+    return _OF_SNOWFLAKE.union(words)
+
+
 def _identifier(name: str, dialect: str) -> Any:
     "A column as the dialect writes it."
-    from sqlglot.dialects.dialect import Dialect
     from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
-    generators = (Dialect.get_or_raise(d).generator_class for d in (dialect, "redshift"))
-    reserved = next(filter(None, (g.RESERVED_KEYWORDS for g in generators)))
     found = _sqlglot().exp.parse_identifier(name, dialect=dialect)
-    if not found.quoted and name.lower() in reserved:
+    if not found.quoted and name.lower() in _reserved():
         found = normalize_identifiers(found, dialect=dialect)  # as it is understood without quotes
         found.set("quoted", True)
     return found
@@ -560,7 +571,7 @@ def _script(events: SqlTable, entities: Sequence[SqlTable], keys: Keys, model: s
     sent = events.values(keys.surrogate, ordered=True)
     decisions = [events.print(_make_work(events, decide(events, keys)), dedup_sent=sent)]
     for t in entities:
-        alike = t.values(t.columns, ordered=True)
+        alike = t.values(t.columns, of="e.", ordered=True)
         decisions.append(t.print(_make_work(t, _by_root(t, events, keys)), dedup_alike=alike))
     move = _move_in_transaction if dialect.transaction else _move_by_merge
     # the events last, as they lead to everything else
