@@ -155,6 +155,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'dedup_nb.base.config.default_text': ('base/config.html#default_text', 'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config.delimiter_of': ('base/config.html#delimiter_of', 'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config.epoch_seconds': ('base/config.html#epoch_seconds', 'dedup_nb/base/config.py'),
+                                      'dedup_nb.base.config.is_blank': ('base/config.html#is_blank', 'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config.is_on_databricks': ( 'base/config.html#is_on_databricks',
                                                                                  'dedup_nb/base/config.py'),
                                       'dedup_nb.base.config.kind_of': ('base/config.html#kind_of', 'dedup_nb/base/config.py'),
