@@ -370,6 +370,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                               'dedup_nb.cli._run': ('cli.html#_run', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._runs': ('cli.html#_runs', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._show': ('cli.html#_show', 'dedup_nb/cli.py'),
+                              'dedup_nb.cli._sources': ('cli.html#_sources', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._sql': ('cli.html#_sql', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._stream': ('cli.html#_stream', 'dedup_nb/cli.py'),
                               'dedup_nb.cli._switch': ('cli.html#_switch', 'dedup_nb/cli.py'),
