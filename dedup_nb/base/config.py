@@ -567,9 +567,13 @@ _OF_SERVICES = "(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_[0-9]+_.*)?)"
 
 def _from_environment() -> _Found:
     others = re.compile(f"DEDUP_(PROFILE|SETTINGS|TEST_.*|{_OF_SERVICES})")
-    names = [n for n in os.environ if n.startswith("DEDUP_") and not others.fullmatch(n)]
-    found = {n[6:].lower(): (os.environ[n], n) for n in names}
-    return {name: given for name, given in found.items() if not is_blank(name, given[0])}
+    found = {}
+    for variable, text in os.environ.items():
+        name = variable[6:].lower()
+        is_ours = variable.startswith("DEDUP_") and not others.fullmatch(variable)
+        if is_ours and not is_blank(name, text):
+            found[name] = (text, variable)
+    return found
 
 
 def _from_file(profile: str | None, settings_file: str | None) -> _Found:

@@ -348,7 +348,8 @@ def test_words_of_the_language_and_values_without_order(warehouse):
 
 
 RESERVED = (  # somewhere: in the words that a statement is built of, or in one of the warehouses
-    "offset returning window fetch lateral qualify start row rows values set current organization issue trigger"
+    "offset returning window fetch lateral qualify start row rows values set current organization issue "
+    "trigger"
 ).split()
 
 
