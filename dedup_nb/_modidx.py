@@ -453,6 +453,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                      'dedup_nb/distribution/compare.py'),
                                                'dedup_nb.distribution.compare._Batch': ( '01_distribution/compare.html#_batch',
                                                                                          'dedup_nb/distribution/compare.py'),
+                                               'dedup_nb.distribution.compare._Batch.has_text_ids': ( '01_distribution/compare.html#_batch.has_text_ids',
+                                                                                                      'dedup_nb/distribution/compare.py'),
                                                'dedup_nb.distribution.compare._Way': ( '01_distribution/compare.html#_way',
                                                                                        'dedup_nb/distribution/compare.py'),
                                                'dedup_nb.distribution.compare._check_ways': ( '01_distribution/compare.html#_check_ways',
