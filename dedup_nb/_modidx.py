@@ -2103,6 +2103,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                          'dedup_nb/manifest/protocol.py'),
                                             'dedup_nb.manifest.protocol._next_claim': ( '03_manifest/protocol.html#_next_claim',
                                                                                         'dedup_nb/manifest/protocol.py'),
+                                            'dedup_nb.manifest.protocol._old_batches': ( '03_manifest/protocol.html#_old_batches',
+                                                                                         'dedup_nb/manifest/protocol.py'),
                                             'dedup_nb.manifest.protocol._open_claim': ( '03_manifest/protocol.html#_open_claim',
                                                                                         'dedup_nb/manifest/protocol.py'),
                                             'dedup_nb.manifest.protocol._put_next': ( '03_manifest/protocol.html#_put_next',
