@@ -23,7 +23,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from .__main__ import STOPPED
-from .base.config import GROUPS, Config, default_text, is_blank, is_on_databricks, kind_of, settings
+from dedup_nb.base.config import (
+    GROUPS,
+    Config,
+    default_text,
+    is_blank,
+    is_on_databricks,
+    kind_of,
+    settings,
+    words_in,
+)
 from dedup_nb.base.errors import (
     ConfigError,
     DedupError,
@@ -69,10 +78,6 @@ def _yes_or_no(flag: str) -> Callable[[str], str]:
         )
 
     return read
-
-
-def _list(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _name_and_value(command: str, takes: Sequence[str]) -> Callable[[str], tuple[str, str]]:
@@ -316,7 +321,7 @@ def _profile(args: argparse.Namespace) -> int:
 
 @_command(
     "dedup compare --input archive --method dbt,drop_duplicates",
-    _option("--method", "LIST", "drop_duplicates, dbt, last_wins, snowplow [all]", type=_list),
+    _option("--method", "LIST", "drop_duplicates, dbt, last_wins, snowplow [all]"),
     settings=[*_OF_BATCHES, *_OF_DECISIONS, "natural", "synthetic"],
 )
 def _compare(args: argparse.Namespace) -> int:
@@ -479,7 +484,7 @@ def _erase(args: argparse.Namespace) -> int:
 def _root_ids(text: str) -> dict[str, str]:
     "Tables of entities and their root id columns; an address has a colon too."
     found: dict[str, str] = {}
-    for word in _list(text):
+    for word in words_in(text):
         table, colon, column = word.rpartition(":")
         found |= {table: column} if colon and "/" not in column else {word: "root_id"}
     return found
@@ -526,9 +531,9 @@ def _repair(args: argparse.Namespace) -> int:
 
 
 # %% ../nbs/90_cli.ipynb #ba4ab443
-def _columns_of_entity(text: str) -> tuple[str, list[str]]:
+def _columns_of_entity(text: str) -> tuple[str, str]:
     table, _, columns = text.rpartition(":")
-    return table, _list(columns)
+    return table, columns
 
 
 @_command(
@@ -541,7 +546,6 @@ def _columns_of_entity(text: str) -> tuple[str, list[str]]:
         "--columns",
         "LIST",
         "all columns of the events, in their order [the 128 of an atomic table]",
-        type=_list,
     ),
     _option(
         "--entity",
@@ -555,8 +559,7 @@ def _columns_of_entity(text: str) -> tuple[str, list[str]]:
         "--as-text",
         "LIST",
         "columns that the warehouse cannot compare: JSON, arrays; doubles in BigQuery",
-        type=_list,
-        default=[],
+        default="",
     ),
     settings=_OF_TABLES,
 )

@@ -6,6 +6,7 @@
 __all__ = [
     "Words",
     "GROUPS",
+    "words_in",
     "is_blank",
     "setting",
     "order_parts",
@@ -58,6 +59,13 @@ Words = tuple[str, ...]  # the type of a list
 GROUPS = ("input", "batches", "decisions", "manifest", "output", "limits")  # how `--help` groups the settings
 
 
+def words_in(names: str | Iterable[str]) -> Words:
+    "Names as they are listed; a text has commas between them."
+    if not isinstance(names, str):
+        return tuple(names)
+    return tuple(word.strip() for word in names.split(",") if word.strip())
+
+
 def is_blank(name: str, text: str) -> bool:
     "Does a text say nothing as this setting? Between the cells of CSV a blank or a tab may stand."
     return not text.strip("\r\n" if name == "csv_delimiter" else None)
@@ -67,8 +75,8 @@ def _parse(kind: type, value: Any) -> Any:
     "Turn `value`, which is not blank, into the setting's type. Raises `ValueError` with what was wanted."
     text = str(value).strip() or str(value)
     if kind is tuple:
-        parts = value if isinstance(value, (list, tuple, set)) else text.split(",")
-        return tuple(str(part).strip() for part in parts if str(part).strip())
+        parts = map(str, value) if isinstance(value, (list, tuple, set)) else words_in(text)
+        return tuple(part.strip() for part in parts if part.strip())
     try:
         parsed = _BOOLEANS[text.lower()] if kind is bool else kind(text)
     except (ValueError, KeyError):

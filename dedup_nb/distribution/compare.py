@@ -25,6 +25,7 @@ from dedup_nb.base.config import (
     needs_delta,
     places_of,
     recipe_of,
+    words_in,
 )
 from ..base.errors import ConfigError, counted, did_you_mean, grouped, text_table
 from ..base.spark import PLAIN_JSON, get_spark, named, temporary_conf
@@ -121,6 +122,7 @@ def _together(batches: Iterable[_Batch]) -> list[_Batch]:
     return groups
 
 
+# %% ../../nbs/01_distribution/40_compare.ipynb #ee4159cc
 def _narrow(batch: _Batch, ids: DataFrame) -> DataFrame:
     "Of the rows of some ids: `id`, `fp`, `row`, `etl`, `place`."
     good = batch.good
@@ -207,7 +209,7 @@ def _sum_up(ids: DataFrame, ways: Mapping[str, _Way]) -> dict[str, dict[str, Any
     return {row.way: row.asDict() for row in found.collect()}
 
 
-# %% ../../nbs/01_distribution/40_compare.ipynb #12f3fb17
+# %% ../../nbs/01_distribution/40_compare.ipynb #f67c61a7
 def _with_possible_synthetic(recipe: Recipe, batches: Sequence[_Batch] = ()) -> Recipe:
     """Put events aside that nobody can rename, where nothing else is said.
 
@@ -220,12 +222,15 @@ def _with_possible_synthetic(recipe: Recipe, batches: Sequence[_Batch] = ()) -> 
     return recipe if can_rename or not recipe.renames else replace(recipe, synthetic="quarantine")
 
 
-def _check_ways(ways: Sequence[str]) -> None:
-    for way in ways:
+def _known_ways(ways: Sequence[str]) -> Sequence[str]:
+    names = words_in(ways)
+    for way in names:
         if way not in _WAYS:
             raise ConfigError(f"Unknown way {way}; there are {', '.join(WAYS)}.{did_you_mean(way, WAYS)}")
+    return names
 
 
+# %% ../../nbs/01_distribution/40_compare.ipynb #12f3fb17
 _NOTHING: dict[str, Any] = {  # of a way without repeated ids
     **dict.fromkeys(("rows", "kept", *_COUNTS), 0),
     **{f"{name}_ids": [] for name in _COUNTS},
@@ -260,9 +265,10 @@ def compare(
 
     Our own way is synthetic=quarantine where several columns make the id, or it is no text, and nothing
     else is said. Columns: way, rows (with an id), kept, lost (events), twice, arbitrary (ids), and up to
-    three ids of each: lost_ids, twice_ids, arbitrary_ids. Raises `ConfigError`, `MissingColumnError` or `InputError`.
+    three ids of each: lost_ids, twice_ids, arbitrary_ids. Raises `ConfigError`, `MissingColumnError` or
+    `InputError`.
     """
-    _check_ways(ways)
+    ways = _known_ways(ways)
     recipe = _with_possible_synthetic(recipe_of(Config.for_frames(**settings)))
     batches = [_open(events, recipe)]
     rows = _compare(batches, ways, _with_possible_synthetic(recipe, batches))
@@ -328,7 +334,7 @@ def compare_input(
     spark: SparkSession | None = None,  # else the active session, or a local one
 ) -> Comparison:
     "Compare on all batches of the input. Raises `ConfigError` and its kinds, as a run does."
-    _check_ways(ways)
+    ways = _known_ways(ways)
     recipe, note = _with_possible_synthetic(recipe_of(config)), ""
     config = known_format(config)
     spark = spark or get_spark(needs_delta(places_of(config).input), addresses=[config.input])

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ..base.config import Config, recipe_of
+from ..base.config import Config, recipe_of, words_in
 from ..base.errors import ConfigError, did_you_mean, require_columns
 from ..base.spark import named
 from ..formats.enriched import ENRICHED
@@ -650,11 +650,11 @@ def warehouse_sql(
             f"Entities follow their event by one column, root_id, and {', '.join(recipe.event_id)} make the "
             "id together. Name one column as event_id, or leave the entities out."
         )
-    columns = list(columns or dict(ATOMIC))
+    columns, as_text = list(words_in(columns or dict(ATOMIC))), words_in(as_text)
     keys = fit(recipe, columns)
     doubles = [name for name, kind in ENRICHED if kind == "double" and dialect == "bigquery"]
     texts = frozenset([*as_text, *doubles])  # BigQuery makes no groups of doubles
     events = SqlTable(table, dialect, columns, texts, duplicates)
-    followers = [SqlTable(name, dialect, list(names), texts) for name, names in entities.items()]
+    followers = [SqlTable(name, dialect, list(words_in(names)), texts) for name, names in entities.items()]
     _check_tables(events, followers, as_text)
     return _script(events, followers, keys, model)

@@ -147,6 +147,7 @@ def test_ways_side_by_side_where_the_id_is_a_number(spark, tmp_path, capsys):
     "given, error, said",
     [
         (dict(ways=["last_win"]), ConfigError, "Did you mean last_wins?"),
+        (dict(ways="dbt, last_win"), ConfigError, "Unknown way last_win;"),
         (dict(order_by="etl_tstmp"), MissingColumnError, "Did you mean etl_tstamp?"),
     ],
 )

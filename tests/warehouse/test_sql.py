@@ -521,6 +521,14 @@ def test_without_sqlglot_it_says_what_to_install(monkeypatch):
         warehouse_sql("redshift", "atomic.events")
 
 
+def test_lists_may_be_texts_with_commas():
+    lists = dict(
+        columns=["event_id", "n", "url"], as_text=["n", "url"], entities={"link": ["root_id", "url"]}
+    )
+    texts = dict(columns="event_id, n,url", as_text="n,url", entities={"link": "root_id,url"})
+    assert warehouse_sql("duckdb", "events", **texts) == warehouse_sql("duckdb", "events", **lists)
+
+
 def test_the_command_prints_the_script(capsys):
     with pytest.raises(SystemExit) as end:
         main(
