@@ -23,7 +23,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from .__main__ import STOPPED
-from .base.config import GROUPS, Config, default_text, is_on_databricks, kind_of, settings
+from dedup_nb.base.config import (
+    GROUPS,
+    Config,
+    default_text,
+    is_blank,
+    is_on_databricks,
+    kind_of,
+    settings,
+    words_in,
+)
 from dedup_nb.base.errors import (
     ConfigError,
     DedupError,
@@ -35,6 +44,7 @@ from dedup_nb.base.errors import (
 )
 
 # %% ../nbs/90_cli.ipynb #b2f0ceab
+_ALL = tuple(s.name for s in settings())
 _Flag = tuple[str, dict[str, Any]]  # a flag, and how argparse is to read it
 
 
@@ -70,20 +80,29 @@ def _yes_or_no(flag: str) -> Callable[[str], str]:
     return read
 
 
-def _list(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+def _name_and_value(command: str, takes: Sequence[str]) -> Callable[[str], tuple[str, str]]:
+    "What --set of a command reads: the name of a setting that it takes, and a value."
+    helps = f"{command} --help lists what it takes."
 
+    def read(text: str) -> tuple[str, str]:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or is_blank(name, value):
+            raise ConfigError(f"--set {text}: wanted --set name=value, with a value.")
+        if name in takes:
+            return name, value
+        if name in _ALL:
+            raise ConfigError(f"--set {name}: {command} takes no {name}, leave it out. {helps}")
+        hint = did_you_mean(name, takes)
+        if name in ("profile", "settings_file"):
+            hint = f" Give it as --{name.replace('_', '-')}."
+        raise ConfigError(f"Unknown setting {name!r} (from --set).{hint} {helps}")
 
-def _name_and_value(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not value.strip():
-        raise ConfigError(f"--set {text}: wanted --set name=value, with a value.")
-    return name.strip().replace("-", "_"), value
+    return read
 
 
 # %% ../nbs/90_cli.ipynb #c402e6ec
 _METAVARS = {bool: "BOOL", tuple: "LIST", int: "N", float: "X"}
-_ALL = tuple(s.name for s in settings())
 _OF_MANIFEST = (  # what leads to one
     "output manifest manifest_path dynamodb_table dynamodb_endpoint aws_region duplicate_storage_config"
 ).split()
@@ -93,17 +112,16 @@ _OF_BATCHES = (
 ).split()
 _OF_TABLES = "event_id event_fingerprint order_by missing_fingerprint fingerprint_columns".split()
 _OF_DECISIONS = [*_OF_TABLES, "null_in_id", "compat"]
-_SOURCES = [
-    ("--profile", dict(help="section of settings.ini to use")),
-    _option("--settings-file", "FILE", "instead of settings.ini in the working directory"),
-    _option(
-        "--set",
-        "NAME=VALUE",
-        "any setting; may be repeated",
-        **dict(action="append", default=[], type=_name_and_value),
-    ),
-    _switch("--json", "print only JSON to standard output"),
-]
+
+
+def _sources(command: str, takes: Sequence[str]) -> list[_Flag]:
+    more: dict[str, Any] = dict(action="append", default=[], type=_name_and_value(command, takes))
+    return [
+        ("--profile", dict(help="section of settings.ini to use")),
+        _option("--settings-file", "FILE", "instead of settings.ini in the working directory"),
+        _option("--set", "NAME=VALUE", "a setting by its name; may be repeated", **more),
+        _switch("--json", "print only JSON to standard output"),
+    ]
 
 
 def _add_settings(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
@@ -122,7 +140,7 @@ def _add_settings(parser: argparse.ArgumentParser, names: Sequence[str]) -> None
                 how |= dict(nargs="?", const="true", type=_yes_or_no(flag))
             section.add_argument(flag, **how)
     sources = parser.add_argument_group("where settings come from")
-    for flag, how in _SOURCES:
+    for flag, how in _sources(parser.prog, names):
         sources.add_argument(flag, **how)
 
 
@@ -131,7 +149,7 @@ def _load_config(args: argparse.Namespace) -> Config:
     given = {name: value for name in _ALL if (value := getattr(args, name, None)) is not None}
     given |= dict(args.set)
     if args.command in ("repair", "sql") and {"event_id", "event_fingerprint"} & given.keys():
-        given.setdefault("input_format", "delta")  # that of a table, whatever else the settings are for
+        given.setdefault("input_format", "auto")  # they name columns of a table; others may be for lines
     return Config.load(args.profile, args.settings_file, **given)
 
 
@@ -222,7 +240,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 _MORE_OF_BACKFILL = (
-    "etl_time natural synthetic retention_days wait_minutes claim_timeout_minutes create_table max_wcu"
+    "etl_time natural synthetic retention_days wait_minutes claim_timeout_minutes owner create_table max_wcu"
 ).split()
 
 
@@ -291,7 +309,7 @@ def _stream(args: argparse.Namespace) -> int:
 # %% ../nbs/90_cli.ipynb #f4638d9a
 @_command(
     "dedup profile --input archive --output profiled --since 2026-11-01",
-    settings=[*_OF_BATCHES, *_OF_DECISIONS, "output"],
+    settings=[*_OF_BATCHES, *_OF_DECISIONS, "synthetic", "output"],
 )
 def _profile(args: argparse.Namespace) -> int:
     "How duplicated the events are, why, and which window would catch it."
@@ -303,7 +321,7 @@ def _profile(args: argparse.Namespace) -> int:
 
 @_command(
     "dedup compare --input archive --method dbt,drop_duplicates",
-    _option("--method", "LIST", "drop_duplicates, dbt, last_wins, snowplow [all]", type=_list),
+    _option("--method", "LIST", "drop_duplicates, dbt, last_wins, snowplow [all]"),
     settings=[*_OF_BATCHES, *_OF_DECISIONS, "natural", "synthetic"],
 )
 def _compare(args: argparse.Namespace) -> int:
@@ -326,7 +344,7 @@ def _compare(args: argparse.Namespace) -> int:
     _option("--prices", "FILE", "TOML file laid over the prices of the package"),
     _option("--from-profile", "FILE", "plan from a profile.json that dedup profile left"),
     _switch("--side-by-side", "batches must run at the same time"),
-    settings=["input", "input_format", "batch_pattern", "batch_id", "retention_days"],
+    settings="input input_format input_schema csv_delimiter batch_pattern batch_id retention_days".split(),
 )
 def _plan(args: argparse.Namespace) -> int:
     "Rows, minutes, units and dollars before a run, and which manifest suits."
@@ -421,7 +439,7 @@ def _abandon(args: argparse.Namespace) -> int:
     return _answer(args, answer.data, answer)
 
 
-@_command("dedup forget 2026-11-20 --output clean --yes", _BATCH, _YES, settings=_OF_MANIFEST)
+@_command("dedup forget 2026-11-20 --output clean --yes", _BATCH, _YES, settings=[*_OF_MANIFEST, "max_wcu"])
 def _forget(args: argparse.Namespace) -> int:
     "Take a committed batch out of the manifest, to load it again."
     from dedup_nb.operate.history import forget
@@ -451,7 +469,7 @@ def _expire(args: argparse.Namespace) -> int:
     _option("--where", "SQL", "a condition on events, kept or dropped"),
     _switch("--forget", "take the ids out of the manifest, too: a copy that comes late is loaded then"),
     _YES,
-    settings=_OF_MANIFEST,
+    settings=[*_OF_MANIFEST, "max_wcu"],
 )
 def _erase(args: argparse.Namespace) -> int:
     "Remove events and their copies from all batches, as a person may ask."
@@ -466,7 +484,7 @@ def _erase(args: argparse.Namespace) -> int:
 def _root_ids(text: str) -> dict[str, str]:
     "Tables of entities and their root id columns; an address has a colon too."
     found: dict[str, str] = {}
-    for word in _list(text):
+    for word in words_in(text):
         table, colon, column = word.rpartition(":")
         found |= {table: column} if colon and "/" not in column else {word: "root_id"}
     return found
@@ -513,9 +531,9 @@ def _repair(args: argparse.Namespace) -> int:
 
 
 # %% ../nbs/90_cli.ipynb #ba4ab443
-def _columns_of_entity(text: str) -> tuple[str, list[str]]:
+def _columns_of_entity(text: str) -> tuple[str, str]:
     table, _, columns = text.rpartition(":")
-    return table, _list(columns)
+    return table, columns
 
 
 @_command(
@@ -528,7 +546,6 @@ def _columns_of_entity(text: str) -> tuple[str, list[str]]:
         "--columns",
         "LIST",
         "all columns of the events, in their order [the 128 of an atomic table]",
-        type=_list,
     ),
     _option(
         "--entity",
@@ -542,8 +559,7 @@ def _columns_of_entity(text: str) -> tuple[str, list[str]]:
         "--as-text",
         "LIST",
         "columns that the warehouse cannot compare: JSON, arrays; doubles in BigQuery",
-        type=_list,
-        default=[],
+        default="",
     ),
     settings=_OF_TABLES,
 )
@@ -575,7 +591,7 @@ def _sql(args: argparse.Namespace) -> int:
     _option(
         "--for",
         "PURPOSE",
-        "run, or create: also make the table; s3: what a run needs there [run]",
+        "run; create: make the table, a policy beside that of run; s3: what a run needs there [run]",
         dest="purpose",
     ),
     _option("--table", "NAME", "name of the DynamoDB table"),

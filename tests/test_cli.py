@@ -141,6 +141,18 @@ def test_help_of_run_shows_every_setting_in_its_group(capsys):
         ("run --set synthetic", "--set synthetic: wanted --set name=value, with a value."),
         ("run --set input=", "--set input=: wanted --set name=value, with a value."),
         ("run --set synthetc=off", "Did you mean synthetic?"),
+        ("run --set profile=prod", "Unknown setting 'profile' (from --set). Give it as --profile. dedup run"),
+        (
+            "run --set settings-file=x",
+            "Unknown setting 'settings_file' (from --set). Give it as --settings-file.",
+        ),
+        ("run --set cls=x", "Unknown setting 'cls' (from --set)."),
+        (
+            "sql --event-id a,b --set null_in_id=value",
+            "--set null_in_id: dedup sql takes no null_in_id, leave",
+        ),
+        ("repair --table t --set synthetic=delete_all", "--set synthetic: dedup repair takes no synthetic,"),
+        ("runs --output out --set max_batches=3", "dedup runs --help lists what it takes."),
         ("run --synthetic renam_all", "wanted one of rename_later, rename_all"),
         ("run --natural off", "set synthetic=off too"),
         ("run --profile prod", "settings.ini"),
@@ -187,6 +199,21 @@ def test_what_would_rename_ids_of_several_columns_is_refused_before_spark_starts
         end.value.code == 2
         and "Several columns make the event id (tenant, id), and nobody can rename" in said
     )
+
+
+@pytest.mark.parametrize("more", ["input_schema = id string", "minimum_timestamp = 2026-11-01", ""])
+@pytest.mark.parametrize(
+    "words", ["repair --table x/y --event-id id", "sql --dialect duckdb --table t --columns id --event-id id"]
+)
+def test_a_table_is_cleaned_whatever_the_settings_say_of_an_input(words, more, capsys, monkeypatch):
+    Path("settings.ini").write_text(
+        f"[DEFAULT]\ninput_format = {'enriched_tsv' if 'min' in more else 'csv'}\n{more}\n"
+    )
+    monkeypatch.setattr(
+        "dedup_nb.warehouse.repair.repair", lambda *_, **asked: SimpleNamespace(data=asked["event_id"])
+    )
+    assert exit_code(f"{words} --json") == 0
+    assert "id" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@
 __all__ = [
     "Words",
     "GROUPS",
+    "words_in",
+    "is_blank",
     "setting",
     "order_parts",
     "delimiter_of",
@@ -57,15 +59,24 @@ Words = tuple[str, ...]  # the type of a list
 GROUPS = ("input", "batches", "decisions", "manifest", "output", "limits")  # how `--help` groups the settings
 
 
+def words_in(names: str | Iterable[str]) -> Words:
+    "Names as they are listed; a text has commas between them."
+    if not isinstance(names, str):
+        return tuple(names)
+    return tuple(word.strip() for word in names.split(",") if word.strip())
+
+
+def is_blank(name: str, text: str) -> bool:
+    "Does a text say nothing as this setting? Between the cells of CSV a blank or a tab may stand."
+    return not text.strip("\r\n" if name == "csv_delimiter" else None)
+
+
 def _parse(kind: type, value: Any) -> Any:
-    "Turn `value` into the setting's type; None or () for a blank. Raises `ValueError` with what was wanted."
-    text = "" if value is None else str(value)
-    text = text.strip() or text.strip(" \r\n")  # a tab may be meant
+    "Turn `value`, which is not blank, into the setting's type. Raises `ValueError` with what was wanted."
+    text = str(value).strip() or str(value)
     if kind is tuple:
-        parts = value if isinstance(value, (list, tuple, set)) else text.split(",")
-        return tuple(str(part).strip() for part in parts if str(part).strip())
-    if not text:
-        return None
+        parts = map(str, value) if isinstance(value, (list, tuple, set)) else words_in(text)
+        return tuple(part.strip() for part in parts if part.strip())
     try:
         parsed = _BOOLEANS[text.lower()] if kind is bool else kind(text)
     except (ValueError, KeyError):
@@ -484,6 +495,8 @@ def _check(s: Field, value: Any, source: str) -> tuple[Any, str | None]:
     "The parsed value, None or () if it is blank; and the mistake in it."
     allowed, low, high = (s.metadata[name] for name in ("allowed", "at_least", "at_most"))
     parsed, fault = None, None
+    if value is None or is_blank(s.name, str(value)):
+        return None, None
     try:
         parsed = _parse(kind_of(s.name), value)
     except ValueError as wanted:
@@ -562,8 +575,13 @@ _OF_SERVICES = "(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_[0-9]+_.*)?)"
 
 def _from_environment() -> _Found:
     others = re.compile(f"DEDUP_(PROFILE|SETTINGS|TEST_.*|{_OF_SERVICES})")
-    names = [n for n in os.environ if n.startswith("DEDUP_") and not others.fullmatch(n)]
-    return {n[6:].lower(): (os.environ[n], n) for n in names if os.environ[n].strip()}
+    found = {}
+    for variable, text in os.environ.items():
+        name = variable[6:].lower()
+        is_ours = variable.startswith("DEDUP_") and not others.fullmatch(variable)
+        if is_ours and not is_blank(name, text):
+            found[name] = (text, variable)
+    return found
 
 
 def _from_file(profile: str | None, settings_file: str | None) -> _Found:

@@ -13,7 +13,9 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
+from ..base.canonical import field_at
 from dedup_nb.base.config import (
     Config,
     Recipe,
@@ -23,6 +25,7 @@ from dedup_nb.base.config import (
     needs_delta,
     places_of,
     recipe_of,
+    words_in,
 )
 from ..base.errors import ConfigError, counted, did_you_mean, grouped, text_table
 from ..base.spark import PLAIN_JSON, get_spark, named, temporary_conf
@@ -89,6 +92,10 @@ class _Batch:
     good: DataFrame  # with `_dd_id`, which is not null
     keys: Keys  # fitted to them
 
+    @property
+    def has_text_ids(self) -> bool:
+        return isinstance(field_at(self.good.schema, self.keys.id[0]).kind, T.StringType)
+
 
 def _open(events: DataFrame, recipe: Recipe, folders: Sequence[str] = ()) -> _Batch:
     """Open events, which have their `_dd_id` if a reader has found it.
@@ -97,7 +104,8 @@ def _open(events: DataFrame, recipe: Recipe, folders: Sequence[str] = ()) -> _Ba
     """
     schema = events.drop("_dd_id").schema
     keys = fit(recipe, schema, folders)
-    check_columns(schema, replace(recipe, synthetic="off"), keys)
+    is_said = "synthetic" in recipe.given
+    check_columns(schema, recipe if is_said else replace(recipe, synthetic="off"), keys)
     good = events if "_dd_id" in events.columns else with_ids(events, keys)
     return _Batch(good.where("_dd_id is not null"), keys)
 
@@ -114,6 +122,7 @@ def _together(batches: Iterable[_Batch]) -> list[_Batch]:
     return groups
 
 
+# %% ../../nbs/01_distribution/40_compare.ipynb #ee4159cc
 def _narrow(batch: _Batch, ids: DataFrame) -> DataFrame:
     "Of the rows of some ids: `id`, `fp`, `row`, `etl`, `place`."
     good = batch.good
@@ -200,21 +209,28 @@ def _sum_up(ids: DataFrame, ways: Mapping[str, _Way]) -> dict[str, dict[str, Any
     return {row.way: row.asDict() for row in found.collect()}
 
 
-# %% ../../nbs/01_distribution/40_compare.ipynb #12f3fb17
-def _with_possible_synthetic(recipe: Recipe) -> Recipe:
-    "Nobody can rename ids of several columns: where nothing else is said, such events would be put aside."
-    if "synthetic" in recipe.given or not (recipe.renames and len(recipe.event_id) > 1):
+# %% ../../nbs/01_distribution/40_compare.ipynb #f67c61a7
+def _with_possible_synthetic(recipe: Recipe, batches: Sequence[_Batch] = ()) -> Recipe:
+    """Put events aside that nobody can rename, where nothing else is said.
+
+    They are those whose ids are of several columns, or no text.
+    """
+    if "synthetic" in recipe.given:
         check_renames(recipe)
         return recipe
-    return replace(recipe, synthetic="quarantine")
+    can_rename = len(recipe.event_id) == 1 and all(batch.has_text_ids for batch in batches)
+    return recipe if can_rename or not recipe.renames else replace(recipe, synthetic="quarantine")
 
 
-def _check_ways(ways: Sequence[str]) -> None:
-    for way in ways:
+def _known_ways(ways: Sequence[str]) -> Sequence[str]:
+    names = words_in(ways)
+    for way in names:
         if way not in _WAYS:
             raise ConfigError(f"Unknown way {way}; there are {', '.join(WAYS)}.{did_you_mean(way, WAYS)}")
+    return names
 
 
+# %% ../../nbs/01_distribution/40_compare.ipynb #12f3fb17
 _NOTHING: dict[str, Any] = {  # of a way without repeated ids
     **dict.fromkeys(("rows", "kept", *_COUNTS), 0),
     **{f"{name}_ids": [] for name in _COUNTS},
@@ -247,13 +263,16 @@ def compare(
 ) -> DataFrame:
     """Say what other ways would do to these events: one row a way, `dedup_nb` first.
 
-    Our own way is synthetic=quarantine where several columns make the id and nothing else is said.
-    Columns: way, rows (with an id), kept, lost (events), twice, arbitrary (ids), and up to three ids of
-    each: lost_ids, twice_ids, arbitrary_ids. Raises `ConfigError`, `MissingColumnError` or `InputError`.
+    Our own way is synthetic=quarantine where several columns make the id, or it is no text, and nothing
+    else is said. Columns: way, rows (with an id), kept, lost (events), twice, arbitrary (ids), and up to
+    three ids of each: lost_ids, twice_ids, arbitrary_ids. Raises `ConfigError`, `MissingColumnError` or
+    `InputError`.
     """
-    _check_ways(ways)
+    ways = _known_ways(ways)
     recipe = _with_possible_synthetic(recipe_of(Config.for_frames(**settings)))
-    return events.sparkSession.createDataFrame(_compare([_open(events, recipe)], ways, recipe), _ROW)
+    batches = [_open(events, recipe)]
+    rows = _compare(batches, ways, _with_possible_synthetic(recipe, batches))
+    return events.sparkSession.createDataFrame(rows, _ROW)
 
 
 # %% ../../nbs/01_distribution/40_compare.ipynb #db7424d7
@@ -315,11 +334,14 @@ def compare_input(
     spark: SparkSession | None = None,  # else the active session, or a local one
 ) -> Comparison:
     "Compare on all batches of the input. Raises `ConfigError` and its kinds, as a run does."
-    _check_ways(ways)
+    ways = _known_ways(ways)
     recipe, note = _with_possible_synthetic(recipe_of(config)), ""
-    if recipe.synthetic != config.synthetic:
-        note = "dedup_nb: with synthetic=quarantine, as nobody can rename ids of several columns."
     config = known_format(config)
     spark = spark or get_spark(needs_delta(places_of(config).input), addresses=[config.input])
     with temporary_conf(spark):
-        return Comparison(_compare(_together(_read_batches(spark, config)), ways, recipe), note)
+        batches = _together(_read_batches(spark, config))
+        recipe = _with_possible_synthetic(recipe, batches)
+        if recipe.synthetic != config.synthetic:
+            which = "of several columns" if len(recipe.event_id) > 1 else "that are no text"
+            note = f"dedup_nb: with synthetic=quarantine, as nobody can rename ids {which}."
+        return Comparison(_compare(batches, ways, recipe), note)

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from ..base.errors import utc
 from .table import Item, Key, Table
 from ..manifest.ledger import Ledger, Marker, fenced
 from ..rules.cross_batch import Fate
@@ -40,7 +41,7 @@ def run_of(claim: Marker) -> str:
 def batch_of(item: Mapping[str, Any]) -> str:
     "Find the batch that an item belongs to; rows of the original have only its time."
     run = item.get("run")
-    return run.rpartition("@")[0] if run else f"snowplow-{item.get('etlTime')}"
+    return run.rpartition("@")[0] if run else f"snowplow-{utc(item.get('etlTime'))}"
 
 
 def seq_of(run: str | None) -> int:

@@ -399,14 +399,17 @@ def _check_idle(run: _Manifest, ledger: Ledger, batch_id: str | None = None) -> 
             raise BusyError(f"{holder}. Let it end{or_abandon(e)}.")
 
 
+def _old_batches(run: _Manifest, ledger: Ledger, before: int) -> list[str]:
+    return [e.batch_id for e in ledger.committed() if not run.lives_at(e, before)]
+
+
 def _expirable(run: _Manifest, before: int) -> list[str]:
     "List the batches whose keys no batch from `before` (seconds since 1970) on can see."
     if not run.store.exclusive:
         return []  # the table expires its items itself
     ledger = run.ledger()
     expired = ledger.expired()
-    old = [e.batch_id for e in ledger.committed() if not run.lives_at(e, before)]
-    return [batch_id for batch_id in old if batch_id not in expired]
+    return [batch_id for batch_id in _old_batches(run, ledger, before) if batch_id not in expired]
 
 
 def _expire(run: _Manifest, before: int) -> list[str]:
@@ -422,8 +425,9 @@ def _expire(run: _Manifest, before: int) -> list[str]:
         if not run.store.append(Marker(ledger.next, "expire", "", {**this_process(), "batches": old})):
             raise changed_meanwhile(run.store.name)
     ledger = run.ledger()
-    # those of a call that was killed in between, too
-    run.store.expire(ledger, sorted(ledger.expired()))
+    # those of a call that was killed in between, too; of a table that expires its items, what lies beside it
+    gone = ledger.expired() if run.store.exclusive else _old_batches(run, ledger, before)
+    run.store.expire(ledger, sorted(gone))
     return old
 
 

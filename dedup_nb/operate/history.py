@@ -356,8 +356,9 @@ def _claim_in_words(c: Mapping[str, Any]) -> str:
         what = f"keeps the pair of batch {c['keeps_alive_of']} alive"
     if c["open"]:
         return f"  manifest: batch {c['batch_id']}, which is not committed yet, {what}"
-    by = f"attempt {c['token']}, process {c['pid']} on {c['host']}"
-    return f"  manifest: batch {c['batch_id']} {what} ({by})"
+    # a batch of Snowplow's is not in the ledger
+    by = f" (attempt {c['token']}, process {c['pid']} on {c['host']})" if c["token"] else ""
+    return f"  manifest: batch {c['batch_id']} {what}{by}"
 
 
 # %% ../../nbs/07_operate/10_history.ipynb #6a90e589

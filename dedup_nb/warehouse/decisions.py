@@ -32,7 +32,7 @@ from ..base.canonical import as_text, field_at, micros_of
 from ..base.config import Config, recipe_of
 from ..base.errors import ConfigError, InputError, MissingInputError, did_you_mean, require_columns
 from ..base.spark import check_column_names, persisted, quoted, reading
-from ..base.storage import absolute, names_in
+from ..base.storage import absolute, escaped, names_in
 from ..formats.delta import Delta
 from ..pipeline.commit import committed_files
 from ..rules.cross_batch import Fate, id_key, pair_key
@@ -304,7 +304,8 @@ def _read_retractions(loaded: Loaded, retractions: str) -> DataFrame:
         )
     in_force = {*names_in(f"{output}/metrics")}  # a batch that was forgotten has no row there
     committed = [commit for name, commit in commits.items() if f"{name}.json" in in_force]
-    paths = [f"{output}/{f['path']}" for commit in committed for f in commit.get("retractions") or ()]
+    files = [f for commit in committed for f in commit.get("retractions") or ()]
+    paths = [escaped(f"{output}/{f['path']}") for f in files]
     spark = loaded.rows.sparkSession
     rows = spark.createDataFrame([], _RETRACTION)
     if paths:
@@ -334,7 +335,7 @@ def _apply_retractions(loaded: Loaded, retractions: str) -> Fates:
         stay=stay.select(*map(quoted, loaded.columns)),
         leave=_with_reason(leave, loaded, "_dd_why", "string(null)"),
         fates=rows.selectExpr(*loaded.place, *numbers, *reason),
-        verdicts=verdicts.groupBy("verdict", "reason").agg(*sums),
+        verdicts=verdicts.groupBy("verdict", "reason").agg(*sums).orderBy("verdict", "reason"),
         held=(rows,),
     )
 

@@ -13,12 +13,13 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from ..base.canonical import field_at
+from ..base.canonical import as_text, field_at
 from dedup_nb.base.errors import (
     BusyError,
     ConfigError,
@@ -511,11 +512,13 @@ def _lost_ids(fates: Fates, change: TableChange) -> str | None:
 
 
 def _samples(fates: Fates) -> list[dict[str, Any]]:
-    "Some of the rows that leave."
+    "The first of the rows that leave."
     keys, schema = fates.loaded.keys, fates.leave.schema
     names = [*keys.id, keys.fingerprint] if keys.fingerprint else [*keys.id]
     columns = [F.expr(field_at(schema, name).sql).alias(name) for name in names]
-    rows = fates.leave.select(*columns, "dedup.reason", "dedup.kept_event_id").limit(5)
+    texts = [F.expr(as_text(field_at(schema, name))) for name in names]  # which have an order
+    first = fates.leave.orderBy(*texts, "dedup.reason", "dedup.kept_event_id").limit(5)
+    rows = first.select(*columns, "dedup.reason", "dedup.kept_event_id")
 
     def plain(value: Any) -> Any:
         if value is None or isinstance(value, (str, int, float)):
@@ -676,7 +679,7 @@ def repair(
     strategy: str = "move",  # what becomes of other events with an id that is taken: rename, delete
     mode: str = "apply",  # decide: say what would happen, write nothing
     spark: SparkSession | None = None,  # else the active session, or a local one with Delta
-    from_date: str | None = None,  # UTC day: rows before it protect, and are never changed
+    from_date: str | date | None = None,  # UTC day: rows before it protect, and are never changed
     retractions: str | None = None,  # output of a run that left some: apply these, and decide nothing else
     take_over: bool = False,  # finish a repair that another host began, which is dead
     **settings: Any,  # event_id, event_fingerprint, order_by, missing_fingerprint, fingerprint_columns
@@ -687,7 +690,8 @@ def repair(
     `MissingInputError`, `FormatError`, `MissingColumnError` before anything is changed, `BusyError` if a
     table changes meanwhile. A repair that died is finished first, with its own settings.
     """
-    request = Request(strategy, from_date, retractions and absolute(retractions), settings)
+    day = None if from_date is None else str(from_date)
+    request = Request(strategy, day, retractions and absolute(retractions), settings)
     check_request(request, mode)
     table = table or _events_of_run(retractions)
     spark = spark or get_spark(delta=True, addresses=[table, duplicates, *entities])

@@ -10,12 +10,13 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ..base.config import Config, recipe_of
+from ..base.config import Config, recipe_of, words_in
 from ..base.errors import ConfigError, did_you_mean, require_columns
 from ..base.spark import named
 from ..formats.enriched import ENRICHED
@@ -163,15 +164,25 @@ def _print_statement(
 
 
 # %% ../../nbs/10_warehouse/30_sql.ipynb #ae65fb68
+# reserved in Snowflake, and in no list of sqlglot's
+_OF_SNOWFLAKE = frozenset("account connect gscluster increment issue organization".split())
+
+
+@cache
+def _reserved() -> frozenset[str]:
+    "Words that some dialect keeps for itself: a statement is read as PostgreSQL's before it is printed."
+    sqlglot = _sqlglot()
+    dialects = (sqlglot.Dialect.get_or_raise(d.value) for d in sqlglot.Dialects)
+    words = (word.lower() for d in dialects for word in d.generator_class.RESERVED_KEYWORDS)
+    return _OF_SNOWFLAKE.union(words)
+
+
 def _identifier(name: str, dialect: str) -> Any:
     "A column as the dialect writes it."
-    from sqlglot.dialects.dialect import Dialect
     from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
-    generators = (Dialect.get_or_raise(d).generator_class for d in (dialect, "redshift"))
-    reserved = next(filter(None, (g.RESERVED_KEYWORDS for g in generators)))
     found = _sqlglot().exp.parse_identifier(name, dialect=dialect)
-    if not found.quoted and name.lower() in reserved:
+    if not found.quoted and name.lower() in _reserved():
         found = normalize_identifiers(found, dialect=dialect)  # as it is understood without quotes
         found.set("quoted", True)
     return found
@@ -560,7 +571,7 @@ def _script(events: SqlTable, entities: Sequence[SqlTable], keys: Keys, model: s
     sent = events.values(keys.surrogate, ordered=True)
     decisions = [events.print(_make_work(events, decide(events, keys)), dedup_sent=sent)]
     for t in entities:
-        alike = t.values(t.columns, ordered=True)
+        alike = t.values(t.columns, of="e.", ordered=True)
         decisions.append(t.print(_make_work(t, _by_root(t, events, keys)), dedup_alike=alike))
     move = _move_in_transaction if dialect.transaction else _move_by_merge
     # the events last, as they lead to everything else
@@ -639,11 +650,11 @@ def warehouse_sql(
             f"Entities follow their event by one column, root_id, and {', '.join(recipe.event_id)} make the "
             "id together. Name one column as event_id, or leave the entities out."
         )
-    columns = list(columns or dict(ATOMIC))
+    columns, as_text = list(words_in(columns or dict(ATOMIC))), words_in(as_text)
     keys = fit(recipe, columns)
     doubles = [name for name, kind in ENRICHED if kind == "double" and dialect == "bigquery"]
     texts = frozenset([*as_text, *doubles])  # BigQuery makes no groups of doubles
     events = SqlTable(table, dialect, columns, texts, duplicates)
-    followers = [SqlTable(name, dialect, list(names), texts) for name, names in entities.items()]
+    followers = [SqlTable(name, dialect, list(words_in(names)), texts) for name, names in entities.items()]
     _check_tables(events, followers, as_text)
     return _script(events, followers, keys, model)

@@ -117,9 +117,20 @@ def test_a_settings_file_that_does_not_fit(text, profile, words):
     assert words in mistakes(profile)
 
 
-def test_a_folder_is_no_settings_file_and_a_tab_is_a_value(tmp_path):
+def test_a_folder_is_no_settings_file(tmp_path):
     assert f"{tmp_path} cannot be read: " in mistakes(settings_file=str(tmp_path))
-    assert Config(csv_delimiter="\t").csv_delimiter == "\t" and Config(input=" \n").input is None
+
+
+@pytest.mark.parametrize(
+    "given, found", [(" ", " "), ("\t", "\t"), (" ; ", ";"), ("\n", ","), ("", ","), ("tab", "tab")]
+)
+def test_between_the_cells_of_csv_a_blank_or_a_tab_may_stand(given, found, monkeypatch):
+    assert Config.passed(csv_delimiter=given).csv_delimiter == found
+    assert Config.passed(csv_delimiter=given).replace(mode="decide").csv_delimiter == found
+    monkeypatch.setenv("DEDUP_CSV_DELIMITER", given)
+    ini("[DEFAULT]\ncsv_delimiter = |\n")
+    assert Config.load().csv_delimiter == (found if found != "," else "|")
+    assert Config(input=" \t\n").input is None
 
 
 def test_a_named_settings_file_must_be_there_and_signs_in_values_are_values():

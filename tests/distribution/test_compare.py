@@ -10,7 +10,7 @@ from inputs import line, parquet
 from warehouses import SCHEMA, TENANTS
 
 from dedup_nb import Config
-from dedup_nb.base.errors import ConfigError, MissingColumnError
+from dedup_nb.base.errors import ConfigError, InputError, MissingColumnError
 from dedup_nb.cli import main
 from dedup_nb.distribution.compare import Comparison, compare, compare_input
 from dedup_nb.rules.deduplicate import deduplicate
@@ -31,6 +31,7 @@ CASES = [
     ("", "f", 1, "/home"),
 ]
 TIME_OF = {"1": {"etl_tstamp": [datetime(2026, 11, 18)] * 3}, "2": {}}
+NUMBERED = "event_id bigint, event_fingerprint string, etl_tstamp int"
 TIMES = "event_id string, event_fingerprint string, etl_tstamp int, page string"
 
 
@@ -125,10 +126,28 @@ def test_ways_side_by_side_where_several_columns_make_the_id(spark, tmp_path, ca
     assert end.value.code == 0 and "dedup_nb: with synthetic=quarantine" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_ways_side_by_side_where_the_id_is_a_number(spark, tmp_path, capsys):
+    "New ids are texts: what collides is put aside."
+    events = spark.createDataFrame([(1, "f", 1), (1, "g", 2), (2, "f", 1), (2, "f", 1)], NUMBERED)
+    [ours] = compare(events, ()).collect()
+    assert (ours.kept, ours.lost) == (deduplicate(events, synthetic="quarantine").kept.count(), 1)
+    with pytest.raises(
+        InputError, match="synthetic=rename_later writes UUIDs into event_id, which is bigint"
+    ):
+        compare(events, (), synthetic="rename_later")
+    events.write.parquet(f"{tmp_path}/in")
+    with pytest.raises(SystemExit) as end:
+        main(f"compare --input {tmp_path}/in --method dbt".split())
+    said = "dedup_nb: with synthetic=quarantine, as nobody can rename ids that are no text."
+    assert end.value.code == 0 and said in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "given, error, said",
     [
         (dict(ways=["last_win"]), ConfigError, "Did you mean last_wins?"),
+        (dict(ways="dbt, last_win"), ConfigError, "Unknown way last_win;"),
         (dict(order_by="etl_tstmp"), MissingColumnError, "Did you mean etl_tstamp?"),
     ],
 )

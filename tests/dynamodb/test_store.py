@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from runs import STAYED, TWO, config, files, go, stayed, write
 from tables import DAY, at, begin_on_day, claimed, firsts, give_up, killed, open_in_table, pairs, table_behind
 
-from dedup_nb.base.config import Recipe
+from dedup_nb.base.config import Config, Recipe
 from dedup_nb.base.errors import BusyError, DedupError
 from dedup_nb.cli import main
 from dedup_nb.dynamodb.claims import TAKEN, Claimant, Claims
@@ -21,7 +21,8 @@ from dedup_nb.dynamodb.connection import client_of
 from dedup_nb.dynamodb.store import DynamoStore
 from dedup_nb.dynamodb.table import DeniedError, Table, create_table, log_item
 from dedup_nb.manifest.ledger import ManifestError, Marker
-from dedup_nb.operate.history import forget
+from dedup_nb.manifest.protocol import Manifest
+from dedup_nb.operate.history import expire, forget
 from dedup_nb.rules.cross_batch import Fate, cross_batch, id_key, pair_key
 from dedup_nb.rules.keys import NAMESPACE, fit, place_of, with_ids, with_keys
 from dedup_nb.rules.natural import natural
@@ -607,19 +608,38 @@ def test_a_rerun_and_a_batch_that_was_forgotten_give_what_they_gave(spark, dynam
     assert go(spark, tmp_path, **there).counts["read"] == 3 and stayed(spark, tmp_path) == STAYED
 
 
+def with_files_of_claims(folder, times):
+    "A store without a table: a committed batch for each time, with its folder."
+    log = []
+    for n, etl in enumerate(times):
+        (folder / f"claims/batch_id=b{n}").mkdir(parents=True)
+        log.append(Marker(n, "commit", f"b{n}", {"etl": etl, "first_seq": n, "token": "t"}))
+    store = DynamoStore(None, None, str(folder))
+    store._log, store.markers = log, lambda: log
+    return store
+
+
+def claims_in(folder):
+    return {f.name for f in (folder / "claims").iterdir()}
+
+
 def test_the_files_of_old_claims_go_by_themselves_once_in_a_while(tmp_path):
     "64 commits, of which the first 40 lie a year back; one clock ahead of all changes nothing."
     times = [0 if n < 40 else 365 * DAY for n in range(63)] + [99_999 * DAY]
-    log = [
-        Marker(n, "commit", f"b{n}", {"etl": etl, "first_seq": n, "token": "t"})
-        for n, etl in enumerate(times)
-    ]
-    store = DynamoStore(None, None, str(tmp_path))
-    for n in range(64):
-        (tmp_path / f"claims/batch_id=b{n}").mkdir(parents=True)
-    store._log = log[:63]
+    store = with_files_of_claims(tmp_path, times)
+    log, store._log = store._log, store._log[:63]
     store.tidy(180 * DAY)
-    assert len(list((tmp_path / "claims").iterdir())) == 64
+    assert len(claims_in(tmp_path)) == 64
     store._log = log
     store.tidy(180 * DAY)
-    assert {f.name for f in (tmp_path / "claims").iterdir()} == {f"batch_id=b{n}" for n in range(40, 64)}
+    assert claims_in(tmp_path) == {f"batch_id=b{n}" for n in range(40, 64)}
+
+
+@pytest.mark.parametrize("recent", [20, 3])
+def test_one_clock_that_is_ahead_lets_no_file_of_the_others_expire(recent, tmp_path, monkeypatch):
+    store = with_files_of_claims(tmp_path, [0, 0, *[365 * DAY] * recent, 99_999 * DAY])
+    manifest = Manifest(store, {"retention_days": 180 if recent > 3 else 400})
+    monkeypatch.setattr("dedup_nb.operate.history._open_manifest", lambda *_: manifest)
+    expire(Config(), yes=True)
+    gone = 2 if recent > 3 else 0
+    assert claims_in(tmp_path) == {f"batch_id=b{n}" for n in range(gone, recent + 3)}

@@ -2,17 +2,29 @@
 
 import json
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from ledgers import RECIPE, Dictionary, begin
 from runs import go, manifest_of, shown
 
 from dedup_nb import Config
-from dedup_nb.base.config import Limits
+from dedup_nb.base.config import Limits, epoch_seconds
 from dedup_nb.cli import main
-from dedup_nb.manifest.ledger import Entry, ManifestError, this_process
+from dedup_nb.dynamodb.claims import batch_of
+from dedup_nb.manifest.ledger import Entry, Ledger, ManifestError, this_process
 from dedup_nb.manifest.protocol import Manifest
-from dedup_nb.operate.history import _batch_of_entry, abandon, expire, explain, forget, runs_table
+from dedup_nb.operate.history import (
+    _batch_of_entry,
+    _claim_in_words,
+    _in_words,
+    abandon,
+    expire,
+    explain,
+    forget,
+    runs_table,
+)
+from dedup_nb.rules.cross_batch import Fate
 
 
 @pytest.mark.parametrize(
@@ -61,6 +73,18 @@ def test_forget_abandon_and_expire_say_what_they_would_do_first(spark, two, caps
         ("b", 2),
         ("new of a", 1),
     ]
+
+
+def test_a_claim_of_snowplows_is_told_by_the_time_of_its_batch():
+    batch = batch_of({"etlTime": epoch_seconds("2026-11-20T10:00:00Z")})
+    held = dict(batch_id=batch, fate=Fate.STAYS, only_id=False, keeps_alive_of=None, open=False)
+    [claim] = _in_words([held], Ledger([]))
+    told = "  manifest: batch snowplow-2026-11-20T10:00:00Z claimed a pair under its own id"
+    assert _claim_in_words(claim) == told
+    entry = Entry("1", "committed", 1, 0, {}, {"token": "t", "pid": 7, "host": "h"})
+    ledger = SimpleNamespace(entries={"1": entry})
+    [claim] = _in_words([{**held, "batch_id": "1"}], ledger)
+    assert _claim_in_words(claim).endswith(" under its own id (attempt t, process 7 on h)")
 
 
 @pytest.mark.slow

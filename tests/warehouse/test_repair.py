@@ -1,6 +1,7 @@
 """A loaded table is repaired by the rules of `deduplicate`, in place, and nothing is lost on the way."""
 
 import json
+from datetime import date
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,6 +26,7 @@ from runs import SAMPLES, heard
 from dedup_nb import Config, deduplicate, run
 from dedup_nb.base.errors import ConfigError, FormatError, InputError, MissingColumnError, MissingInputError
 from dedup_nb.base.spark import temporary_conf
+from dedup_nb.base.storage import escaped
 from dedup_nb.cli import main
 from dedup_nb.formats.delta import Delta
 from dedup_nb.formats.enriched import NAMES
@@ -334,13 +336,13 @@ def test_retractions_of_a_run_are_applied(spark, tmp_path):
 
 @pytest.mark.slow
 def test_retractions_of_a_forgotten_batch_wait_until_it_is_run_again(spark, tmp_path):
-    config = Config(input=f"{tmp_path}/in", output=f"{tmp_path}/out", synthetic="delete_all")
+    config = Config(input=f"{tmp_path}/in", output=f"{tmp_path}/out[1]", synthetic="delete_all")
     for name, rows in {"1": [("a", "f", 1)], "2": [("a", "g", 2)]}.items():
         batch = spark.createDataFrame(rows, "event_id string, event_fingerprint string, n int")
         batch = batch.withColumn("etl_tstamp", F.expr("timestamp'2026-11-01 00:00:00Z'"))
         batch.coalesce(1).write.parquet(f"{tmp_path}/in/run={name}")
     run(config, spark)
-    loaded = spark.read.parquet(f"{config.output}/events").drop("batch_id")
+    loaded = spark.read.parquet(escaped(f"{config.output}/events")).drop("batch_id")
     loaded.write.format("delta").save(f"{tmp_path}/loaded")
     asked = dict(mode="decide", retractions=config.output)
     assert repaired(spark, f"{tmp_path}/loaded", **asked).counts["left"] == 1
@@ -348,6 +350,20 @@ def test_retractions_of_a_forgotten_batch_wait_until_it_is_run_again(spark, tmp_
     assert repaired(spark, f"{tmp_path}/loaded", **asked).counts["left"] == 0
     run(config, spark)
     assert repaired(spark, f"{tmp_path}/loaded", **asked).counts["left"] == 1
+
+
+@pytest.mark.slow
+def test_what_a_report_tells_has_an_order(spark, tmp_path, monkeypatch):
+    numbers = [9, 3, 7, 1, 8, 2, 6]
+    path = table_made(spark, tmp_path, [(f"i{n}", "f", 1, n) for n in numbers] * 2)
+    told = repaired(spark, path, mode="decide", from_date=date(2026, 11, 1)).data
+    assert [row["event_id"] for row in told["samples"]] == ["i1", "i2", "i3", "i6", "i7"]
+    listed = spark.createDataFrame(
+        [(f"i{n}", f"why {n}") for n in numbers], "event_id string, _dd_why string"
+    )
+    monkeypatch.setattr("dedup_nb.warehouse.decisions._read_retractions", lambda *_: listed)
+    told = repaired(spark, path, mode="decide", retractions="out").data
+    assert [row["reason"] for row in told["verdicts"]] == [f"why {n}" for n in sorted(numbers)]
 
 
 # --- what cannot be

@@ -319,6 +319,16 @@ def test_entities_follow_their_events(warehouse):
     assert (cleaned(warehouse, "link"), cleaned(warehouse)) == once
 
 
+def test_entities_may_have_the_columns_of_events(warehouse):
+    kept = [(id, at, url, at) for id, at, url in LINKS]
+    entities = {"atomic.link": ["root_id", "root_tstamp", "event_id", "collector_tstamp"]}
+    types = "root_id varchar, root_tstamp timestamp, event_id varchar, collector_tstamp timestamp"
+    load(warehouse, {("events", TIMED): EVENTS, ("link", types): kept})
+    warehouse.run(script(warehouse, **{**FOLLOWED, "entities": entities}))
+    here, gone = cleaned(warehouse, "link")
+    assert (here.total(), gone.total()) == (8, 6)
+
+
 def test_words_of_the_language_and_values_without_order(warehouse):
     kind = "json" if warehouse.dialect == "postgres" else "int[]"
     load(
@@ -335,6 +345,35 @@ def test_words_of_the_language_and_values_without_order(warehouse):
     )
     warehouse.run(sql)
     assert len(warehouse.rows("atomic.events")) == 1 and len(warehouse.rows('atomic."left"')) == 1
+
+
+RESERVED = (  # somewhere: in the words that a statement is built of, or in one of the warehouses
+    "offset returning window fetch lateral qualify start row rows values set current organization issue "
+    "trigger"
+).split()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_words_that_some_warehouse_keeps_for_itself_are_quoted(dialect):
+    for n in range(0, len(RESERVED), 3):
+        event_id, event_fingerprint, order = RESERVED[n : n + 3]
+        asked = dict(event_id=event_id, event_fingerprint=event_fingerprint, order_by=f"{order} desc")
+        trees = parsed(warehouse_sql(dialect, "atomic.events", columns=RESERVED, **asked), dialect)
+        names = [name for tree in trees for name in tree.find_all(sqlglot.exp.Identifier)]
+        found = [name for name in names if name.name.lower() in RESERVED]
+        assert {name.name.lower() for name in found} == {*RESERVED} and all(name.quoted for name in found)
+    assert not re.search(r'["`]\w+["`]', warehouse_sql(dialect, "atomic.events"))
+
+
+def test_a_table_whose_columns_are_such_words_is_cleaned(warehouse):
+    quoted = [f'"{word}"' for word in RESERVED]
+    types = ", ".join(f"{name} varchar" for name in quoted)
+    rows = [tuple("ab"[n == at] for at, _ in enumerate(RESERVED)) for n in (0, 1, 1, 2)]
+    load(warehouse, {("events", types): rows})
+    sql = script(warehouse, columns=RESERVED, event_id="window", event_fingerprint="fetch", order_by="offset")
+    warehouse.run(sql)
+    here, gone = cleaned(warehouse)
+    assert (here.total(), gone.total()) == (2, 2)
 
 
 OF_TENANTS = dict(columns=["tenant", *COLUMNS], event_id=["tenant", "event_id"], order_by="seq")
@@ -480,6 +519,14 @@ def test_without_sqlglot_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sqlglot", None)
     with pytest.raises(ConfigError, match=re.escape("pip install 'dedup_nb[sql]'")):
         warehouse_sql("redshift", "atomic.events")
+
+
+def test_lists_may_be_texts_with_commas():
+    lists = dict(
+        columns=["event_id", "n", "url"], as_text=["n", "url"], entities={"link": ["root_id", "url"]}
+    )
+    texts = dict(columns="event_id, n,url", as_text="n,url", entities={"link": "root_id,url"})
+    assert warehouse_sql("duckdb", "events", **texts) == warehouse_sql("duckdb", "events", **lists)
 
 
 def test_the_command_prints_the_script(capsys):
