@@ -353,15 +353,15 @@ _UNIQUE_PLACES = """aggregate(
 # %% ../../nbs/08_streams/20_deduper.ipynb #f12d269f
 _STEPS_OF_UNIQUE = """inline(flatten(transform(places, (at, n) -> transform(
     slice(steps, at + 1, coalesce(get(places, n + 1), size(steps)) - at),
-    s -> struct(s.step, get(steps, at).first as anchor)))))"""
+    s -> struct(s.step, get(steps, at).first as _dd_anchor)))))"""
 
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #f603ab41
-def _find_anchors(steps: DataFrame, rules: Rules) -> DataFrame:  # `_dd_key`, `step`, `anchor`: the unique row
-    "Find the unique row that the rows of a key meet at each step."
+def _find_anchors(steps: DataFrame, rules: Rules) -> DataFrame:  # `_dd_key`, `step`, `_dd_anchor`
+    "Find the unique row that the rows of a key meet at each step, its anchor."
     if rules.by_bucket:
         before = "get(filter(known, k -> k.step = s.step), 0).first"
-        each = f"inline(transform(steps, s -> struct(s.step, coalesce({before}, s.first) as anchor)))"
+        each = f"inline(transform(steps, s -> struct(s.step, coalesce({before}, s.first) as _dd_anchor)))"
         return steps.selectExpr("_dd_key", each)
     walk = steps.selectExpr("_dd_key", "concat(known, steps) as steps")
     places = F.expr(_UNIQUE_PLACES.format(age=rules.age))
@@ -371,7 +371,8 @@ def _find_anchors(steps: DataFrame, rules: Rules) -> DataFrame:  # `_dd_key`, `s
 # %% ../../nbs/08_streams/20_deduper.ipynb #4c41ae8a
 OUTCOMES = ("unique", "duplicate", "expired")
 _OUTCOME = """case when _dd_time is null then '{without}' when _dd_expired then 'expired'
-    when anchor is null or (anchor._dd_part = _dd_part and anchor._dd_nth = _dd_nth) then 'unique'
+    when _dd_anchor is null then 'unique'
+    when _dd_anchor._dd_part = _dd_part and _dd_anchor._dd_nth = _dd_nth then 'unique'
     else 'duplicate' end"""
 
 
@@ -381,7 +382,7 @@ def _judge(
     without: str,  # what rows without key or time are
     known: DataFrame | None,  # of earlier batches
 ) -> DataFrame:
-    "Add what a row is (`outcome`), and the unique row that it repeats (`anchor`)."
+    "Add what a row is (`outcome`), and the unique row that it repeats (`_dd_anchor`)."
     sql = {
         "_dd_bucket": rules.bucket(_AT),
         "_dd_mark": rules.mark(_AT),
@@ -712,8 +713,9 @@ def _in_kind(micros: str, is_number: bool) -> str:
 
 def _tag(judged: DataFrame, columns: Sequence[str], rules: Rules, is_number: bool) -> DataFrame:
     "The rows as they came, and what is said of each."
-    at = _in_kind("anchor._dd_time", is_number)
-    first_seen = f"struct({at} as event_time, anchor._dd_row as order_by, anchor._dd_batch as batch_id)"
+    at = _in_kind("_dd_anchor._dd_time", is_number)
+    named = "_dd_anchor._dd_row as order_by, _dd_anchor._dd_batch as batch_id"
+    first_seen = f"struct({at} as event_time, {named})"
     return judged.selectExpr(
         *map(quoted, columns),
         "outcome",

@@ -341,6 +341,13 @@ def test_frames_and_memories_that_do_not_fit(spark, tmp_path):
         Deduper(key="key").split(rows, state=DedupState(str(path), spark), batch_id="b1")
 
 
+def test_a_column_may_have_any_name_but_ours(spark):
+    names = "Anchor, step, steps, first, known, places, n, s, at, time, rows"
+    rows = spark.range(2).selectExpr("'a' as key", *(f"id as {name}" for name in names.split(", ")))
+    found = Deduper(key="key").split(rows)
+    assert (found.unique.count(), found.duplicate.count()) == (1, 1)
+
+
 def test_spans():
     assert time_span("x", "24 hours") == 86_400_000_000 and time_span("x", "500 ms") == 500_000
     assert {h: default_span(h * 10**6) // 10**6 for h in (10, 60, 3600, 86400)} == {
