@@ -257,7 +257,7 @@ _SPLITS = count()  # Spark keeps equal frames once, and one split would let go o
 def _add_order(rows: DataFrame, order_by: Any) -> tuple[DataFrame, list[Column]]:
     """Add the values of the order, `_dd_by0` and on, and their JSON, `_dd_row`, which names a row.
 
-    And say how they sort. Without an order it is that of the times.
+    And say how they sort, nulls last. Without an order it is that of the times.
     """
     sorts = []
     order = _list_of(order_by) or [F.col(_AT)]
@@ -267,7 +267,7 @@ def _add_order(rows: DataFrame, order_by: Any) -> tuple[DataFrame, list[Column]]
             [(what, is_backwards)] = order_parts([what])
         rows = rows.withColumn(name, _column_of(rows, what, "order_by"))
         value = order_value(rows, name)
-        sorts.append(value.desc() if is_backwards else value)
+        sorts.append(value.desc_nulls_last() if is_backwards else value.asc_nulls_last())
     parts = [F.col(f"_dd_by{n}").alias(f"_{n}") for n in range(len(order))]
     return rows.withColumn("_dd_row", F.to_json(F.struct(*parts), PLAIN_JSON)), sorts
 

@@ -281,6 +281,12 @@ def test_rows_in_the_order_of_a_text(spark, two):
         assert [r.seq for r in found.unique.collect()] == [first], order
 
 
+@pytest.mark.parametrize("order", ["seq", "seq desc"])
+def test_a_row_without_a_place_comes_last(spark, order):
+    rows = spark.createDataFrame([(None, "a", 5), (2, "a", 5)], SCHEMA)
+    assert Deduper(key="key", order_by=order).split(rows).unique.first().seq == 2
+
+
 def test_a_split_that_fails_keeps_no_rows(spark):
     rows = spark.createDataFrame([(1, "a", 5), (2, None, 90_000)], SCHEMA)
     kept = lambda: spark.sparkContext._jsc.getPersistentRDDs().size()
