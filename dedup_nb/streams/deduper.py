@@ -147,6 +147,7 @@ class Rules:
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #28a8ff1a
 _AT = "_dd_time"
+_TOLD = "_dd_told"  # the same, where nothing expires by it, too
 _TIMED = (T.TimestampType, T.TimestampNTZType, T.DateType, T.StringType, T.NumericType, T.NullType)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # 1900 up to 2200, in microseconds
@@ -260,7 +261,7 @@ def _add_order(rows: DataFrame, order_by: Any) -> tuple[DataFrame, list[Column]]
     And say how they sort, nulls last. Without an order it is that of the times.
     """
     sorts = []
-    order = _list_of(order_by) or [F.col(_AT)]
+    order = _list_of(order_by) or [F.col(_TOLD)]
     for n, what in enumerate(order):
         name, is_backwards = f"_dd_by{n}", False
         if isinstance(what, str) and what not in rows.columns:
@@ -309,7 +310,7 @@ def _add_latest(rows: DataFrame, initial: int) -> tuple[DataFrame, int]:
 
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #0d33b11d
-_FIRST_ROW = "min(struct(_dd_part, _dd_nth, _dd_mark, _dd_time, _dd_row, string(null) as _dd_batch))"
+_FIRST_ROW = "min(struct(_dd_part, _dd_nth, _dd_mark, _dd_told, _dd_row, string(null) as _dd_batch))"
 
 
 def _find_steps(live: DataFrame, rules: Rules) -> DataFrame:  # `_dd_key`, `steps`: of `step`, `first`; `n`
@@ -332,7 +333,7 @@ def _join_known(
     if known is None:
         return steps.where("n > 1").withColumn("known", F.expr("slice(steps, 1, 0)"))
     step = rules.bucket("time") if rules.by_bucket else f"{_LEAST}L"
-    place = f"-1 as _dd_part, -1 as _dd_nth, {rules.mark('time')} as _dd_mark, time as _dd_time"
+    place = f"-1 as _dd_part, -1 as _dd_nth, {rules.mark('time')} as _dd_mark, time as _dd_told"
     first = f"struct({place}, string(null) as _dd_row, batch_id as _dd_batch) as first"
     uniques = known.selectExpr(*KEY, f"{step} as step", first, "struct(seq, time) as at")
     last = uniques.groupBy(*KEY, "step").agg(F.expr("max_by(first, at) as first"))
@@ -401,7 +402,7 @@ def _keys_to_remember(judged: DataFrame, rules: Rules, latest: int) -> DataFrame
     "The unique rows that can still block others: the last of a key, or of each of its buckets."
     by = ["_dd_key", "_dd_bucket"] if rules.by_bucket else ["_dd_key"]
     unique = judged.where(f"outcome = 'unique' and {_AT} is not null")
-    last = unique.groupBy(*by).agg(F.expr(f"max_by({_AT}, {_PLACE}) as time"))
+    last = unique.groupBy(*by).agg(F.expr(f"max_by({_TOLD}, {_PLACE}) as time"))
     now, mark = rules.now(f"{latest}L"), rules.mark("time")
     if rules.exact and rules.by_bucket:
         # the last row that it can block is at the end of its bucket
@@ -610,12 +611,13 @@ def _check_names(df: DataFrame, *more: str) -> None:
 def _prepare(deduper: Deduper, df: DataFrame, held: list[DataFrame]) -> tuple[DataFrame, bool]:
     "Put the rows in ranges, with key and time; and say whether times are numbers."
     _check_names(df)
-    if deduper.event_time is None or deduper.rules.horizon is None:
-        rows = df.withColumns({_AT: F.lit(0), "_dd_odd": F.lit(None)})
-        is_number = False
+    if deduper.event_time is None:
+        rows, is_number = df.withColumn(_AT, F.lit(None).cast("bigint")), False
     else:
         rows, is_number = _add_times(df, deduper.event_time, deduper.rules.coarse)
-    rows = _add_key(rows, _list_of(deduper.key))
+    rows = _add_key(rows, _list_of(deduper.key)).withColumn(_TOLD, F.col(_AT))
+    if deduper.rules.horizon is None:  # a row needs no time, and no time is wrong
+        rows = rows.withColumns({_AT: F.lit(0), "_dd_odd": F.lit(None)})
     for name in (_AT, "_dd_odd"):
         rows = rows.withColumn(name, F.expr(f"if(_dd_key is null, null, {name})"))
     rows = rows.withColumn("_dd_hash", hash_of(df, df.columns))
@@ -713,7 +715,7 @@ def _in_kind(micros: str, is_number: bool) -> str:
 
 def _tag(judged: DataFrame, columns: Sequence[str], rules: Rules, is_number: bool) -> DataFrame:
     "The rows as they came, and what is said of each."
-    at = _in_kind("_dd_anchor._dd_time", is_number)
+    at = _in_kind("_dd_anchor._dd_told", is_number)
     named = "_dd_anchor._dd_row as order_by, _dd_anchor._dd_batch as batch_id"
     first_seen = f"struct({at} as event_time, {named})"
     return judged.selectExpr(
@@ -758,7 +760,8 @@ def _split_batch(
         start = _start_of(deduper, _look_at(deduper, rows, is_number, earlier), earlier)
         rows = rows.drop("_dd_hash", "_dd_odd")
         if start.limit is not None:
-            rows = rows.withColumn(_AT, F.expr(f"if({_AT} > {start.limit}L, {start.limit}L, {_AT})"))
+            limited = {at: F.expr(f"if({at} > {start.limit}L, {start.limit}L, {at})") for at in (_AT, _TOLD)}
+            rows = rows.withColumns(limited)
         rows, latest = _add_latest(rows, start.latest)
         last = latest if start.is_timed else None
         if earlier:
