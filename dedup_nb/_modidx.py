@@ -2248,6 +2248,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                'dedup_nb/merges/merge_table.py'),
                                              'dedup_nb.merges.merge_table._find_new': ( '09_merges/merge_table.html#_find_new',
                                                                                         'dedup_nb/merges/merge_table.py'),
+                                             'dedup_nb.merges.merge_table._has_odd_name': ( '09_merges/merge_table.html#_has_odd_name',
+                                                                                            'dedup_nb/merges/merge_table.py'),
                                              'dedup_nb.merges.merge_table._history': ( '09_merges/merge_table.html#_history',
                                                                                        'dedup_nb/merges/merge_table.py'),
                                              'dedup_nb.merges.merge_table._insert': ( '09_merges/merge_table.html#_insert',
