@@ -35,8 +35,10 @@ from dedup_nb.merges.change_log import (
     VersionedCollapsing,
     check_log,
     check_names,
+    check_rule,
     explain_merge,
     names_of,
+    parts_of,
     place_in,
     with_checks,
 )
@@ -57,6 +59,7 @@ class _MergeTable:
         window: int = 100,  # entries of inserts that are remembered; 0: none
         spark: SparkSession | None = None,  # else the active session, or a local one
     ):
+        check_rule(spec)
         if isinstance(spec, Collapsing) and not names_of(spec.order):
             raise ConfigError("Collapsing needs an order: one insert may have a state and its cancel row.")
         if window < 0:
@@ -184,13 +187,10 @@ _FIRST = {"delta.logRetentionDuration": "interval 365 days"}  # of the table
 _ODD = re.compile(r"[ ,;{}()\n\t=]")  # no name in a file of Delta has these
 
 
-def _has_odd_name(kind: T.DataType) -> bool:
+def _has_odd_name(schema: T.StructType) -> bool:
     "Does a column, or a field in one, have a name that its files need another one for?"
-    if isinstance(kind, T.StructType):
-        return any(_ODD.search(f.name) or _has_odd_name(f.dataType) for f in kind.fields)
-    if isinstance(kind, T.ArrayType):
-        return _has_odd_name(kind.elementType)
-    return isinstance(kind, T.MapType) and any(map(_has_odd_name, (kind.keyType, kind.valueType)))
+    structs = [kind for kind in parts_of(schema) if isinstance(kind, T.StructType)]
+    return any(_ODD.search(name) for struct in structs for name in struct.names)
 
 
 def _write(

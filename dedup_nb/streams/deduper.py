@@ -26,7 +26,7 @@ from pyspark.sql.streaming import StreamingQuery
 from ..base.canonical import Value, canonical_form, micros_of
 from ..base.config import order_parts
 from ..base.errors import ConfigError, InputError, MissingColumnError, counted, did_you_mean
-from ..base.spark import PLAIN_JSON, check_streams, let_go, quoted, temporary_conf
+from ..base.spark import PLAIN_JSON, check_column_names, check_streams, let_go, quoted, temporary_conf
 from ..base.storage import absolute, move_files, read_json, remove_folder
 from ..rules.cross_batch import KEY, id_key
 from ..rules.keys import hash_of, order_value
@@ -544,6 +544,12 @@ def _check_settings(deduper: Deduper) -> None:
             time_span(name, getattr(deduper, name))
     elif timed:
         raise ConfigError(f"{timed[0]} needs expire_before: without it nothing expires.")
+    for part in _list_of(deduper.order_by):
+        if found := re.fullmatch("Column<'(.+) (ASC|DESC) NULLS (FIRST|LAST)'>", str(part)):
+            name, way = found[1], found[2].lower()
+            raise ConfigError(
+                f"order_by has a Column that is sorted ({way}): give its name or SQL, order_by=['{name} {way}']."
+            )
     _instant_of(deduper.reference_instant)
 
 
@@ -601,10 +607,10 @@ def _recipe_of(deduper: Deduper) -> dict[str, Any]:
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #73bda93a
 def _check_names(df: DataFrame, *more: str) -> None:
-    "Raise `InputError` for columns with names that are ours."
+    "Raise `InputError` for columns with names that are ours, or that differ only in case."
+    check_column_names(df.drop("dedup").columns, "The frame")  # which events may have
     for name in df.columns:
-        lower = name.lower()  # Spark compares them without case
-        if lower in (*_ADDED, *more) or lower.startswith("_dd_"):
+        if name.lower() in (*_ADDED, *more):
             raise InputError(f"The rows have a column {name}, which is ours to add. Rename it upstream.")
 
 

@@ -337,6 +337,10 @@ def test_frames_and_memories_that_do_not_fit(spark, tmp_path):
         Deduper(key="key", event_time="time > 5", expire_before=1).split(rows)
     with pytest.raises(InputError, match="a column outcome"):
         Deduper(key="key").split(rows.withColumnRenamed("time", "outcome"))
+    with pytest.raises(InputError, match="The frame has columns that differ only in case: KEY, key"):
+        Deduper(key="key").split(rows.toDF("seq", "key", "KEY"))
+    with pytest.raises(ConfigError, match=r"is sorted .*order_by=\['abs\(seq - 2\) desc'\]"):
+        Deduper(key="key", order_by=["seq", F.expr("abs(seq - 2)").desc_nulls_first()])
     with pytest.raises(ConfigError, match="state and batch_id go together"):
         Deduper(key="key").split(rows, batch_id="b1")
     with pytest.raises(ConfigError, match="without state"):
@@ -348,7 +352,7 @@ def test_frames_and_memories_that_do_not_fit(spark, tmp_path):
 
 
 def test_a_column_may_have_any_name_but_ours(spark):
-    names = "Anchor, step, steps, first, known, places, n, s, at, time, rows"
+    names = "Anchor, dedup, step, steps, first, known, places, n, s, at, time, rows"
     rows = spark.range(2).selectExpr("'a' as key", *(f"id as {name}" for name in names.split(", ")))
     found = Deduper(key="key").split(rows)
     assert (found.unique.count(), found.duplicate.count()) == (1, 1)
