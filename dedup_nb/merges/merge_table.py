@@ -335,7 +335,7 @@ def _insert(table: MergeTable, df: DataFrame, token: str | None) -> Inserted:
     if missing := [c for c in table.partition_by if c not in df.columns]:
         hint = did_you_mean(missing[0], df.columns)
         raise MissingColumnError(f"The rows lack the partition column {missing[0]}.{hint}")
-    # checks stop the first query of the rows, before a block is taken; those that came before are checked, too
+    # the first query of the rows stops at a wrong value, before a block is taken
     checked = with_checks(df.withColumn(BLOCK, F.lit(0)), table.ordered)
     notes = _read_notes(table)
     if notes:

@@ -546,9 +546,9 @@ def _check_settings(deduper: Deduper) -> None:
         raise ConfigError(f"{timed[0]} needs expire_before: without it nothing expires.")
     for part in _list_of(deduper.order_by):
         if found := re.fullmatch("Column<'(.+) (ASC|DESC) NULLS (FIRST|LAST)'>", str(part)):
-            name, way = found[1], found[2].lower()
+            given = f"{found[1]} {found[2].lower()}"
             raise ConfigError(
-                f"order_by has a Column that is sorted ({way}): give its name or SQL, order_by=['{name} {way}']."
+                f"order_by has a Column that is sorted: give its name, or SQL: order_by=['{given}']."
             )
     _instant_of(deduper.reference_instant)
 

@@ -44,6 +44,13 @@ from ..manifest.protocol import Manifest
 from ..rules.cross_batch import KEY
 from .checkpoint import find_misfit, origin_of
 
+
+# %% ../../nbs/08_streams/10_deduper_state.ipynb #b7d1c0e4
+def _points_of(commits: Sequence[Mapping[str, Any] | None], name: str) -> list[int]:
+    "A point of some batches; one without a time has none."
+    return [commit[name] for commit in commits if commit and commit.get(name) is not None]
+
+
 # %% ../../nbs/08_streams/10_deduper_state.ipynb #280e07be
 _REMEMBERED = "hi bigint, lo bigint, packed boolean, event_time timestamp, batch_id string"
 
@@ -104,11 +111,6 @@ class DedupState:
         ledger = self._ledger()
         latest = max((e.etl for e in ledger.committed() if e.etl is not None), default=0)
         return Manifest(self._store, ledger.recipe or {}).expire(latest)
-
-
-def _points_of(commits: Sequence[Mapping[str, Any] | None], name: str) -> list[int]:
-    "A point of some batches; one without a time has none."
-    return [commit[name] for commit in commits if commit and commit.get(name) is not None]
 
 
 # %% ../../nbs/08_streams/10_deduper_state.ipynb #d735bc9e

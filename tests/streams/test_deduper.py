@@ -339,7 +339,7 @@ def test_frames_and_memories_that_do_not_fit(spark, tmp_path):
         Deduper(key="key").split(rows.withColumnRenamed("time", "outcome"))
     with pytest.raises(InputError, match="The frame has columns that differ only in case: KEY, key"):
         Deduper(key="key").split(rows.toDF("seq", "key", "KEY"))
-    with pytest.raises(ConfigError, match=r"is sorted .*order_by=\['abs\(seq - 2\) desc'\]"):
+    with pytest.raises(ConfigError, match=r"is sorted: .*order_by=\['abs\(seq - 2\) desc'\]"):
         Deduper(key="key", order_by=["seq", F.expr("abs(seq - 2)").desc_nulls_first()])
     with pytest.raises(ConfigError, match="state and batch_id go together"):
         Deduper(key="key").split(rows, batch_id="b1")

@@ -24,8 +24,8 @@ def test_times_are_read_as_they_come(spark):
 
 def test_without_expire_before_times_say_the_order_and_who_was_first(spark, tmp_path):
     "A row without a time comes last, and is no worse for it."
-    told = "values (1, 'a', '11:00'), (2, 'a', 'noon'), (3, 'a', '10:00'), (4, 'b', 'noon') as t(seq, key, clock)"
-    rows = spark.sql(f"select *, concat('2026-11-20 ', clock) as at from {told}")
+    told = "(1, 'a', '11:00'), (2, 'a', 'noon'), (3, 'a', '10:00'), (4, 'b', 'noon')"
+    rows = spark.sql(f"select *, concat('2026-11-20 ', clock) as at from values {told} as t(seq, key, clock)")
     state, first = DedupState(str(tmp_path / "state"), spark), "2026-11-20 10:00:00"
     for batch_id, names in (
         ("b1", ["duplicate", "duplicate", "unique", "unique"]),
