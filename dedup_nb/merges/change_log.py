@@ -15,6 +15,8 @@ __all__ = [
     "VersionedCollapsing",
     "names_of",
     "check_mode",
+    "check_rule",
+    "parts_of",
     "is_orderable",
     "check_names",
     "check_frame",
@@ -29,7 +31,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/09_merges/10_change_log.ipynb #mv0000c1
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -39,7 +41,7 @@ from pyspark.sql import types as T
 
 from ..base.config import order_parts
 from ..base.errors import ConfigError, InputError, MissingColumnError, did_you_mean
-from ..base.spark import check_field_names, named, quoted
+from ..base.spark import check_column_names, check_field_names, named, quoted
 from ..rules.keys import hash_of, order_value
 
 # %% ../../nbs/09_merges/10_change_log.ipynb #a1245924
@@ -117,12 +119,17 @@ def check_mode(mode: str) -> None:
         raise ConfigError(f"mode is final or merge; found {mode!r}.{hint}")
 
 
-def _check_spec(spec: Spec) -> None:
-    "Raise `ConfigError` for words that no setting knows, and rules that cannot hold."
-    rule = type(spec).__name__
+def check_rule(spec: Spec) -> None:
+    "Raise `ConfigError` for what is no rule."
     if not isinstance(spec, Spec):
         known = ", ".join(kind.__name__ for kind in get_args(Spec))
-        raise ConfigError(f"A rule is one of {known}; found {rule}.")
+        raise ConfigError(f"A rule is one of {known}; found {type(spec).__name__}.")
+
+
+def _check_spec(spec: Spec) -> None:
+    "Raise `ConfigError` for words that no setting knows, and rules that cannot hold."
+    check_rule(spec)
+    rule = type(spec).__name__
     for name, choices in _CHOICES.items():
         value = getattr(spec, name, choices[0])
         if value not in choices:
@@ -144,21 +151,33 @@ def _check_spec(spec: Spec) -> None:
 
 
 # %% ../../nbs/09_merges/10_change_log.ipynb #0f3b0959
+def parts_of(kind: T.DataType) -> Iterator[T.DataType]:
+    "A type, and the types in it."
+    inner: list[T.DataType] = []
+    if isinstance(kind, T.StructType):
+        inner = [f.dataType for f in kind.fields]
+    elif isinstance(kind, T.ArrayType):
+        inner = [kind.elementType]
+    elif isinstance(kind, T.MapType):
+        inner = [kind.keyType, kind.valueType]
+    yield kind
+    for part in inner:
+        yield from parts_of(part)
+
+
 def is_orderable(kind: T.DataType) -> bool:
     "Can Spark say which of two values is greater?"
-    if isinstance(kind, T.StructType):
-        return all(is_orderable(f.dataType) for f in kind.fields)
-    if isinstance(kind, T.ArrayType):
-        return is_orderable(kind.elementType)
-    return not isinstance(kind, (T.MapType, T.VariantType, T.CalendarIntervalType))
+    unordered = (T.MapType, T.VariantType, T.CalendarIntervalType)
+    return not any(isinstance(part, unordered) for part in parts_of(kind))
 
 
 def check_names(
     df: DataFrame,
     *ours: str,  # columns that are added
 ) -> None:
-    "Raise `InputError` for columns with names that are ours."
-    if taken := [c for c in df.columns if c.lower() in ours or c.lower().startswith("_dd")]:
+    "Raise `InputError` for columns with names that are ours, or that differ only in case."
+    check_column_names(df.drop("dedup").columns, "The frame")  # which events may have
+    if taken := [c for c in df.columns if c.lower() in ours]:
         raise InputError(f"The rows have a column {taken[0]}, a name that is added here. Rename it.")
 
 
@@ -196,6 +215,12 @@ def _check_types(df: DataFrame, spec: Spec) -> None:
         if fitting := [f.name for f in df.schema.fields if isinstance(f.dataType, kinds)]:
             advice = f" Columns of such a type: {', '.join(fitting)}.{did_you_mean(column, fitting)}"
         raise InputError(f"The {role} of {rule} is {wanted}; the column {column} is {found}.{advice}")
+    for column in names_of(spec.keys):
+        kind = df.schema[column].dataType
+        if any(isinstance(part, T.VariantType) for part in parts_of(kind)):
+            raise InputError(
+                f"{column} cannot be a key: values of {kind.simpleString()} cannot be compared. Cast it."
+            )
     for column, is_backwards in order_parts(names_of(spec.order)):
         kind = df.schema[column].dataType
         found = kind.simpleString()

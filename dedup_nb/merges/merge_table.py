@@ -8,6 +8,7 @@ __all__ = ["MergeTable", "Inserted"]
 # %% ../../nbs/09_merges/30_merge_table.ipynb #282e8f47
 import hashlib
 import json
+import re
 import uuid
 import warnings
 from collections import deque
@@ -32,11 +33,12 @@ from dedup_nb.merges.change_log import (
     Names,
     Spec,
     VersionedCollapsing,
-    check_frame,
     check_log,
     check_names,
+    check_rule,
     explain_merge,
     names_of,
+    parts_of,
     place_in,
     with_checks,
 )
@@ -57,6 +59,7 @@ class _MergeTable:
         window: int = 100,  # entries of inserts that are remembered; 0: none
         spark: SparkSession | None = None,  # else the active session, or a local one
     ):
+        check_rule(spec)
         if isinstance(spec, Collapsing) and not names_of(spec.order):
             raise ConfigError("Collapsing needs an order: one insert may have a state and its cancel row.")
         if window < 0:
@@ -181,6 +184,13 @@ def _next_block(notes: Sequence[Mapping[str, Any]]) -> int:
 # %% ../../nbs/09_merges/30_merge_table.ipynb #d9a27806
 _APP = "dedup_nb merge table"
 _FIRST = {"delta.logRetentionDuration": "interval 365 days"}  # of the table
+_ODD = re.compile(r"[ ,;{}()\n\t=]")  # no name in a file of Delta has these
+
+
+def _has_odd_name(schema: T.StructType) -> bool:
+    "Does a column, or a field in one, have a name that its files need another one for?"
+    structs = [kind for kind in parts_of(schema) if isinstance(kind, T.StructType)]
+    return any(_ODD.search(name) for struct in structs for name in struct.names)
 
 
 def _write(
@@ -205,6 +215,8 @@ def _write(
     options |= {"userMetadata": json.dumps(note), "txnAppId": _APP, "txnVersion": str(block)}
     if block == 1:
         options |= _FIRST
+        if _has_odd_name(rows.schema):
+            options["delta.columnMapping.mode"] = "name"
     elif "replaceWhere" not in options:  # Databricks takes one of the two
         options["partitionOverwriteMode"] = "static"
     frame_writer = rows.write.format("delta").mode(mode).partitionBy(*table.partition_by)
@@ -323,20 +335,20 @@ def _insert(table: MergeTable, df: DataFrame, token: str | None) -> Inserted:
     if missing := [c for c in table.partition_by if c not in df.columns]:
         hint = did_you_mean(missing[0], df.columns)
         raise MissingColumnError(f"The rows lack the partition column {missing[0]}.{hint}")
-    check_frame(df.withColumn(BLOCK, F.lit(0)), table.ordered)
+    # the first query of the rows stops at a wrong value, before a block is taken
+    checked = with_checks(df.withColumn(BLOCK, F.lit(0)), table.ordered)
     notes = _read_notes(table)
     if notes:
         _check_columns(table, df)
-    slices, content = _slices_of(table, df)
+    slices, content = _slices_of(table, checked.drop(BLOCK))
     _check_partitions(table, slices)
     new = _find_new(slices, content, token, notes, table.window)
     written = sum(slices[part] for part in new)
     repeated = sum(slices.values()) - written
     if not new:
         return Inserted(written, repeated, None)
-    # all rows are checked, those too that came before
     block = _next_block(notes)
-    rows = with_checks(df.withColumn(BLOCK, F.lit(block).cast("long")), table.ordered)
+    rows = checked.withColumn(BLOCK, F.lit(block).cast("long"))
     entries = [[part, token, content] for part in new]
     _write(table, rows.where(_partition_of(table).isin(*new)), block, entries, "append")
     return Inserted(written, repeated, block)

@@ -28,6 +28,7 @@ from ..base.config import order_parts
 from ..base.errors import ConfigError, InputError, MissingColumnError, counted, did_you_mean
 from dedup_nb.base.spark import (
     PLAIN_JSON,
+    check_column_names,
     check_field_names,
     check_streams,
     let_go,
@@ -154,6 +155,7 @@ class Rules:
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #28a8ff1a
 _AT = "_dd_time"
+_TOLD = "_dd_told"  # the same, where nothing expires by it, too
 _TIMED = (T.TimestampType, T.TimestampNTZType, T.DateType, T.StringType, T.NumericType, T.NullType)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # 1900 up to 2200, in microseconds
@@ -264,17 +266,17 @@ _SPLITS = count()  # Spark keeps equal frames once, and one split would let go o
 def _add_order(rows: DataFrame, order_by: Any) -> tuple[DataFrame, list[Column]]:
     """Add the values of the order, `_dd_by0` and on, and their JSON, `_dd_row`, which names a row.
 
-    And say how they sort. Without an order it is that of the times.
+    And say how they sort, nulls last. Without an order it is that of the times.
     """
     sorts = []
-    order = _list_of(order_by) or [F.col(_AT)]
+    order = _list_of(order_by) or [F.col(_TOLD)]
     for n, what in enumerate(order):
         name, is_backwards = f"_dd_by{n}", False
         if isinstance(what, str) and what not in rows.columns:
             [(what, is_backwards)] = order_parts([what])
         rows = rows.withColumn(name, _column_of(rows, what, "order_by"))
         value = order_value(rows, name)
-        sorts.append(value.desc() if is_backwards else value)
+        sorts.append(value.desc_nulls_last() if is_backwards else value.asc_nulls_last())
     parts = [F.col(f"_dd_by{n}").alias(f"_{n}") for n in range(len(order))]
     return rows.withColumn("_dd_row", F.to_json(F.struct(*parts), PLAIN_JSON)), sorts
 
@@ -316,7 +318,7 @@ def _add_latest(rows: DataFrame, initial: int) -> tuple[DataFrame, int]:
 
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #0d33b11d
-_FIRST_ROW = "min(struct(_dd_part, _dd_nth, _dd_mark, _dd_time, _dd_row, string(null) as _dd_batch))"
+_FIRST_ROW = "min(struct(_dd_part, _dd_nth, _dd_mark, _dd_told, _dd_row, string(null) as _dd_batch))"
 
 
 def _find_steps(live: DataFrame, rules: Rules) -> DataFrame:  # `_dd_key`, `steps`: of `step`, `first`; `n`
@@ -339,7 +341,7 @@ def _join_known(
     if known is None:
         return steps.where("n > 1").withColumn("known", F.expr("slice(steps, 1, 0)"))
     step = rules.bucket("time") if rules.by_bucket else f"{_LEAST}L"
-    place = f"-1 as _dd_part, -1 as _dd_nth, {rules.mark('time')} as _dd_mark, time as _dd_time"
+    place = f"-1 as _dd_part, -1 as _dd_nth, {rules.mark('time')} as _dd_mark, time as _dd_told"
     first = f"struct({place}, string(null) as _dd_row, batch_id as _dd_batch) as first"
     uniques = known.selectExpr(*KEY, f"{step} as step", first, "struct(seq, time) as at")
     last = uniques.groupBy(*KEY, "step").agg(F.expr("max_by(first, at) as first"))
@@ -360,15 +362,15 @@ _UNIQUE_PLACES = """aggregate(
 # %% ../../nbs/08_streams/20_deduper.ipynb #f12d269f
 _STEPS_OF_UNIQUE = """inline(flatten(transform(places, (at, n) -> transform(
     slice(steps, at + 1, coalesce(get(places, n + 1), size(steps)) - at),
-    s -> struct(s.step, get(steps, at).first as anchor)))))"""
+    s -> struct(s.step, get(steps, at).first as _dd_anchor)))))"""
 
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #f603ab41
-def _find_anchors(steps: DataFrame, rules: Rules) -> DataFrame:  # `_dd_key`, `step`, `anchor`: the unique row
-    "Find the unique row that the rows of a key meet at each step."
+def _find_anchors(steps: DataFrame, rules: Rules) -> DataFrame:  # `_dd_key`, `step`, `_dd_anchor`
+    "Find the unique row that the rows of a key meet at each step, its anchor."
     if rules.by_bucket:
         before = "get(filter(known, k -> k.step = s.step), 0).first"
-        each = f"inline(transform(steps, s -> struct(s.step, coalesce({before}, s.first) as anchor)))"
+        each = f"inline(transform(steps, s -> struct(s.step, coalesce({before}, s.first) as _dd_anchor)))"
         return steps.selectExpr("_dd_key", each)
     walk = steps.selectExpr("_dd_key", "concat(known, steps) as steps")
     places = F.expr(_UNIQUE_PLACES.format(age=rules.age))
@@ -378,7 +380,8 @@ def _find_anchors(steps: DataFrame, rules: Rules) -> DataFrame:  # `_dd_key`, `s
 # %% ../../nbs/08_streams/20_deduper.ipynb #4c41ae8a
 OUTCOMES = ("unique", "duplicate", "expired")
 _OUTCOME = """case when _dd_time is null then '{without}' when _dd_expired then 'expired'
-    when anchor is null or (anchor._dd_part = _dd_part and anchor._dd_nth = _dd_nth) then 'unique'
+    when _dd_anchor is null then 'unique'
+    when _dd_anchor._dd_part = _dd_part and _dd_anchor._dd_nth = _dd_nth then 'unique'
     else 'duplicate' end"""
 
 
@@ -388,7 +391,7 @@ def _judge(
     without: str,  # what rows without key or time are
     known: DataFrame | None,  # of earlier batches
 ) -> DataFrame:
-    "Add what a row is (`outcome`), and the unique row that it repeats (`anchor`)."
+    "Add what a row is (`outcome`), and the unique row that it repeats (`_dd_anchor`)."
     sql = {
         "_dd_bucket": rules.bucket(_AT),
         "_dd_mark": rules.mark(_AT),
@@ -407,7 +410,7 @@ def _keys_to_remember(judged: DataFrame, rules: Rules, latest: int) -> DataFrame
     "The unique rows that can still block others: the last of a key, or of each of its buckets."
     by = ["_dd_key", "_dd_bucket"] if rules.by_bucket else ["_dd_key"]
     unique = judged.where(f"outcome = 'unique' and {_AT} is not null")
-    last = unique.groupBy(*by).agg(F.expr(f"max_by({_AT}, {_PLACE}) as time"))
+    last = unique.groupBy(*by).agg(F.expr(f"max_by({_TOLD}, {_PLACE}) as time"))
     now, mark = rules.now(f"{latest}L"), rules.mark("time")
     if rules.exact and rules.by_bucket:
         # the last row that it can block is at the end of its bucket
@@ -549,6 +552,12 @@ def _check_settings(deduper: Deduper) -> None:
             time_span(name, getattr(deduper, name))
     elif timed:
         raise ConfigError(f"{timed[0]} needs expire_before: without it nothing expires.")
+    for part in _list_of(deduper.order_by):
+        if found := re.fullmatch("Column<'(.+) (ASC|DESC) NULLS (FIRST|LAST)'>", str(part)):
+            given = f"{found[1]} {found[2].lower()}"
+            raise ConfigError(
+                f"order_by has a Column that is sorted: give its name, or SQL: order_by=['{given}']."
+            )
     _instant_of(deduper.reference_instant)
 
 
@@ -606,10 +615,10 @@ def _recipe_of(deduper: Deduper) -> dict[str, Any]:
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #73bda93a
 def _check_names(df: DataFrame, *more: str) -> None:
-    "Raise `InputError` for columns with names that are ours."
+    "Raise `InputError` for columns with names that are ours, or that differ only in case."
+    check_column_names(df.drop("dedup").columns, "The frame")  # which events may have
     for name in df.columns:
-        lower = name.lower()  # Spark compares them without case
-        if lower in (*_ADDED, *more) or lower.startswith("_dd_"):
+        if name.lower() in (*_ADDED, *more):
             raise InputError(f"The rows have a column {name}, which is ours to add. Rename it upstream.")
 
 
@@ -617,12 +626,13 @@ def _prepare(deduper: Deduper, df: DataFrame, held: list[DataFrame]) -> tuple[Da
     "Put the rows in ranges, with key and time; and say whether times are numbers."
     _check_names(df)
     check_field_names(df.schema)
-    if deduper.event_time is None or deduper.rules.horizon is None:
-        rows = df.withColumns({_AT: F.lit(0), "_dd_odd": F.lit(None)})
-        is_number = False
+    if deduper.event_time is None:
+        rows, is_number = df.withColumn(_AT, F.lit(None).cast("bigint")), False
     else:
         rows, is_number = _add_times(df, deduper.event_time, deduper.rules.coarse)
-    rows = _add_key(rows, _list_of(deduper.key))
+    rows = _add_key(rows, _list_of(deduper.key)).withColumn(_TOLD, F.col(_AT))
+    if deduper.rules.horizon is None:  # a row needs no time, and no time is wrong
+        rows = rows.withColumns({_AT: F.lit(0), "_dd_odd": F.lit(None)})
     for name in (_AT, "_dd_odd"):
         rows = rows.withColumn(name, F.expr(f"if(_dd_key is null, null, {name})"))
     rows = rows.withColumn("_dd_hash", hash_of(df, df.columns))
@@ -720,8 +730,9 @@ def _in_kind(micros: str, is_number: bool) -> str:
 
 def _tag(judged: DataFrame, columns: Sequence[str], rules: Rules, is_number: bool) -> DataFrame:
     "The rows as they came, and what is said of each."
-    at = _in_kind("anchor._dd_time", is_number)
-    first_seen = f"struct({at} as event_time, anchor._dd_row as order_by, anchor._dd_batch as batch_id)"
+    at = _in_kind("_dd_anchor._dd_told", is_number)
+    named = "_dd_anchor._dd_row as order_by, _dd_anchor._dd_batch as batch_id"
+    first_seen = f"struct({at} as event_time, {named})"
     return judged.selectExpr(
         *map(quoted, columns),
         "outcome",
@@ -764,7 +775,8 @@ def _split_batch(
         start = _start_of(deduper, _look_at(deduper, rows, is_number, earlier), earlier)
         rows = rows.drop("_dd_hash", "_dd_odd")
         if start.limit is not None:
-            rows = rows.withColumn(_AT, F.expr(f"if({_AT} > {start.limit}L, {start.limit}L, {_AT})"))
+            limited = {at: F.expr(f"if({at} > {start.limit}L, {start.limit}L, {at})") for at in (_AT, _TOLD)}
+            rows = rows.withColumns(limited)
         rows, latest = _add_latest(rows, start.latest)
         last = latest if start.is_timed else None
         if earlier:

@@ -45,7 +45,16 @@ from ..rules.cross_batch import KEY
 from .checkpoint import find_misfit, origin_of
 
 
+# %% ../../nbs/08_streams/10_deduper_state.ipynb #b7d1c0e4
+def _points_of(commits: Sequence[Mapping[str, Any] | None], name: str) -> list[int]:
+    "A point of some batches; one without a time has none."
+    return [commit[name] for commit in commits if commit and commit.get(name) is not None]
+
+
 # %% ../../nbs/08_streams/10_deduper_state.ipynb #280e07be
+_REMEMBERED = "hi bigint, lo bigint, packed boolean, event_time timestamp, batch_id string"
+
+
 @dataclass(frozen=True, repr=False)
 class DedupState:
     "The memory of a deduper: a Delta table in a folder; `get_spark(delta=True)` gives a session for it."
@@ -77,31 +86,31 @@ class DedupState:
         files = [file for file in files_below(self.path) if file["path"].endswith(".parquet")]
         return {
             "batches": len(commits),
-            "keys": self.read().count() if commits else 0,
+            "keys": self.read().count(),
             "files": len(files),
             "bytes": sum(file["bytes"] for file in files),
             "latest_point": max(_points_of(commits, "latest"), default=None),
         }
 
     def read(self) -> DataFrame:  # KEY (a hash), `event_time`, `batch_id`
-        "Read all keys that are remembered."
+        "Read all keys that are remembered; before the first commit there are none."
+        if not self._store.exists():
+            return self._store.spark.createDataFrame([], _REMEMBERED)
         event_time = F.timestamp_micros("pair").alias("event_time")
         return self._store.keys().select(*KEY, event_time, "batch_id")
 
     def compact(self) -> None:
         "Put small files together, and remove those that no reader needs."
-        self._store.expire(self._ledger(), [])
+        if self._store.exists():
+            self._store.expire(self._ledger(), [])
 
     def purge(self) -> list[str]:  # the batches
         "Remove the keys of batches that block nothing any more. Batches that saw them cannot be split again."
+        if not self._store.exists():
+            return []
         ledger = self._ledger()
         latest = max((e.etl for e in ledger.committed() if e.etl is not None), default=0)
         return Manifest(self._store, ledger.recipe or {}).expire(latest)
-
-
-def _points_of(commits: Sequence[Mapping[str, Any] | None], name: str) -> list[int]:
-    "A point of some batches; one without a time has none."
-    return [commit[name] for commit in commits if commit and commit.get(name) is not None]
 
 
 # %% ../../nbs/08_streams/10_deduper_state.ipynb #d735bc9e

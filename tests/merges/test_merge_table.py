@@ -1,6 +1,7 @@
 "Partitions of a merge table, and what its optimize leaves: the table says the same before and after."
 
 import pytest
+from pyspark.sql import functions as F
 
 from dedup_nb.base.errors import ConfigError, InputError
 from dedup_nb.merges.change_log import Coalescing, Collapsing, Latest, Replacing, VersionedCollapsing
@@ -30,6 +31,23 @@ def test_an_empty_text_makes_no_partition(spark, tmp_path):
     with pytest.raises(InputError, match="partition column v has an empty text, which Delta stores as null"):
         table.insert(spark.createDataFrame([("a", 1, ""), ("c", 1, "x")], schema))
     assert table.rows().count() == 2
+
+
+@pytest.mark.slow
+def test_names_may_have_signs_that_files_of_delta_do_not_take(spark, tmp_path):
+    rows = spark.sql("select 'a' as `user id`, 1 as `n;`, array(struct(2 as `b,c`)) as v")
+    table = MergeTable(str(tmp_path / "t"), Latest("user id", "n;"), "user id", spark=spark)
+    inserts = table.insert(rows), table.insert(rows), table.insert(rows.withColumn("n;", F.lit(2)))
+    assert [i.rows for i in inserts] == [1, 0, 1]
+    assert table.optimize("`user id` = 'a'") == (2, 1)
+    assert table.final().collect() == [("a", 2, [(2,)])]
+
+
+def test_an_insert_that_is_refused_leaves_its_block_to_others(spark, tmp_path):
+    table = MergeTable(str(tmp_path / "t"), Collapsing("k", "sign", "seq"), spark=spark)
+    with pytest.raises(Exception, match="sign is 5"):
+        table.insert(spark.createDataFrame([("a", 1, 5)], "k string, seq int, sign int"))
+    assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.slow

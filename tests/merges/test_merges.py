@@ -315,17 +315,28 @@ def test_null_is_the_lowest_place_however_it_runs(spark, spec):
         (Collapsing("k", "sing", "seq"), MissingColumnError, "needs sing"),
         (Latest("keys", "seq"), MissingColumnError, "needs keys"),
         (Latest("k", "m"), InputError, "have no order"),
+        (Latest("j", "seq"), InputError, "j cannot be a key: values of map<string,variant>"),
         (Latest("k", "seq", keep="lst"), ConfigError, "Did you mean last"),
     ],
 )
 def test_what_cannot_hold_is_refused_at_the_call(spark, spec, error, words):
     frame = spark.sql("select 'a' as k, 'x' as v, 1 as seq, 2 as n, map('a', 1) as m")
+    frame = frame.withColumn("j", F.expr("map('a', parse_json('1'))"))
     with pytest.raises(error, match=words):
         final(frame, spec)
     with pytest.raises(ConfigError, match="Did you mean merge"):
         latest(frame, "k", "seq", mode="merg")
     with pytest.raises(ConfigError, match="found str"):
         final(frame, "latest")
+
+
+def test_a_rule_and_its_names_are_looked_at_first(spark, tmp_path):
+    with pytest.raises(ConfigError, match="A rule is one of Replacing, .*; found str"):
+        MergeTable(str(tmp_path / "t"), "latest", spark=spark)
+    frame = spark.sql("select 'a' as k, 1 as seq, 2 as dedup")
+    assert latest(frame, "k", "seq").columns == frame.columns
+    with pytest.raises(InputError, match="The frame has columns that differ only in case: K, k"):
+        latest(frame.toDF("k", "seq", "K"), "k", "seq")
 
 
 def filters_below(frame):

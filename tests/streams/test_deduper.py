@@ -281,6 +281,12 @@ def test_rows_in_the_order_of_a_text(spark, two):
         assert [r.seq for r in found.unique.collect()] == [first], order
 
 
+@pytest.mark.parametrize("order", ["seq", "seq desc"])
+def test_a_row_without_a_place_comes_last(spark, order):
+    rows = spark.createDataFrame([(None, "a", 5), (2, "a", 5)], SCHEMA)
+    assert Deduper(key="key", order_by=order).split(rows).unique.first().seq == 2
+
+
 def test_a_split_that_fails_keeps_no_rows(spark):
     rows = spark.createDataFrame([(1, "a", 5), (2, None, 90_000)], SCHEMA)
     kept = lambda: spark.sparkContext._jsc.getPersistentRDDs().size()
@@ -333,6 +339,10 @@ def test_frames_and_memories_that_do_not_fit(spark, tmp_path):
         Deduper(key="key").split(rows.withColumnRenamed("time", "outcome"))
     with pytest.raises(InputError, match="differ only in case: s.A, s.a"):
         Deduper(key="key").split(rows.selectExpr("*", "named_struct('a', 1, 'A', 2) as s"))
+    with pytest.raises(InputError, match="The frame has columns that differ only in case: KEY, key"):
+        Deduper(key="key").split(rows.toDF("seq", "key", "KEY"))
+    with pytest.raises(ConfigError, match=r"is sorted: .*order_by=\['abs\(seq - 2\) desc'\]"):
+        Deduper(key="key", order_by=["seq", F.expr("abs(seq - 2)").desc_nulls_first()])
     with pytest.raises(ConfigError, match="state and batch_id go together"):
         Deduper(key="key").split(rows, batch_id="b1")
     with pytest.raises(ConfigError, match="without state"):
@@ -341,6 +351,13 @@ def test_frames_and_memories_that_do_not_fit(spark, tmp_path):
     spark.range(1).write.format("delta").save(str(path))
     with pytest.raises(ManifestError, match="another table"):
         Deduper(key="key").split(rows, state=DedupState(str(path), spark), batch_id="b1")
+
+
+def test_a_column_may_have_any_name_but_ours(spark):
+    names = "Anchor, dedup, step, steps, first, known, places, n, s, at, time, rows"
+    rows = spark.range(2).selectExpr("'a' as key", *(f"id as {name}" for name in names.split(", ")))
+    found = Deduper(key="key").split(rows)
+    assert (found.unique.count(), found.duplicate.count()) == (1, 1)
 
 
 def test_spans():

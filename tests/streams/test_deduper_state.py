@@ -28,6 +28,13 @@ def test_a_state_reads_its_markers_once(spark, tmp_path, monkeypatch):
     assert len(reads) == 1
 
 
+def test_a_state_is_empty_before_its_first_commit(spark, tmp_path):
+    state = DedupState(str(tmp_path / "state"), spark)
+    assert (state.read().collect(), state.compact(), state.purge()) == ([], None, [])
+    Deduper(key="key").split(spark.createDataFrame([(1, "a", 5)], SCHEMA), state, "b1").commit()
+    assert state.read().schema == DedupState(str(tmp_path / "none"), spark).read().schema
+
+
 def test_a_state_is_safe_from_two_hosts_where_a_manifest_is(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "dedup_nb.manifest.lake.places_of_manifest", lambda folder, log_store: f"puts of {folder}"

@@ -22,6 +22,23 @@ def test_times_are_read_as_they_come(spark):
         Deduper(**plain).split(broken)
 
 
+def test_without_expire_before_times_say_the_order_and_who_was_first(spark, tmp_path):
+    "A row without a time comes last, and is no worse for it."
+    told = "(1, 'a', '11:00'), (2, 'a', 'noon'), (3, 'a', '10:00'), (4, 'b', 'noon')"
+    rows = spark.sql(f"select *, concat('2026-11-20 ', clock) as at from values {told} as t(seq, key, clock)")
+    state, first = DedupState(str(tmp_path / "state"), spark), "2026-11-20 10:00:00"
+    for batch_id, names in (
+        ("b1", ["duplicate", "duplicate", "unique", "unique"]),
+        ("b2", ["duplicate"] * 4),
+    ):
+        split = Deduper(key="key", event_time="at").split(rows, state, batch_id)
+        assert outcomes_by_seq(split) == dict(enumerate(names, 1))
+        seen = split.tagged.where("outcome = 'duplicate'").selectExpr("key", "string(first_seen.event_time)")
+        assert {tuple(row) for row in seen.collect()} <= {("a", first), ("b", None)}
+        split.commit()
+    assert {r.at for r in state.read().selectExpr("string(event_time) as at").collect()} == {first, None}
+
+
 def test_numbers_that_are_no_time(spark):
     rows = spark.sql("select * from values (1, 5D), (2, double('NaN')), (3, 1.7e21D) as t(key, time)")
     found = Deduper(key="key", event_time="time", expire_before=10, on_null="expired").split(rows)
