@@ -101,7 +101,7 @@ def members_by_table(
     types: Sequence[TypeRow],
 ) -> dict[str, set[str]]:
     "Find the members of `data`: told by the types, or read back; of each folder as many as a table can have."
-    members = defaultdict(set)
+    members: dict[str, set[str]] = defaultdict(set)
     for row in types:
         if told := row.get("members"):
             members[table_of(row["schema"])] |= {*told}
