@@ -328,7 +328,7 @@ def _compare(args: argparse.Namespace) -> int:
     "What other ways to deduplicate would do to the events."
     from dedup_nb.distribution.compare import WAYS, compare_input
 
-    found = compare_input(_load_config(args), args.method or WAYS)
+    found = compare_input(_load_config(args), words_in(args.method or "") or WAYS)
     return _answer(args, found.rows, found)
 
 

@@ -78,10 +78,16 @@ def find_field(
     name: str,  # of a column, or `a.b` for a field of a struct
 ) -> Value | None:  # None: there is none
     "Find a column, or a field of a struct, by its name."
-    # few columns can lead there, and wide frames are asked for each of theirs
-    near = [f for f in schema.fields if f"{name}.".startswith(f"{f.name}.")]
-    found = fields_in(T.StructType(near)).get(name)
-    return found.value if found else None
+    if name in schema.names:
+        return Value(quoted(name), schema[name].dataType)
+    # as `fields_in` finds it: without all the others, as wide frames are asked for each of theirs
+    around = [f for f in schema.fields if name.startswith(f"{f.name}.")]
+    for outer in sorted(around, key=lambda f: len(f.name)):
+        rest = name[len(outer.name) + 1 :]
+        inner = find_field(outer.dataType, rest) if isinstance(outer.dataType, T.StructType) else None
+        if inner:
+            return Value(f"{quoted(outer.name)}.{inner.sql}", inner.kind)
+    return None
 
 
 def _value_among(fields: Mapping[str, Field], name: str) -> Value:

@@ -570,14 +570,18 @@ def structs_in(
             yield from structs_in(f.dataType, (*path, f.name))
 
 
-def check_field_names(schema: T.StructType) -> None:
-    "Raise `InputError` for fields of structs that differ only in case, unless the session tells them apart."
-    spark = SparkSession.getActiveSession()
-    if spark is None or setting_of(spark, "spark.sql.caseSensitive", "false") != "false":
+def check_field_names(
+    schema: T.StructType,
+    spark: SparkSession | None = None,  # that the rows are of; else the active one
+    of: str = "The input",  # whose they are
+) -> None:
+    "Raise `InputError` for columns, or fields, that differ only in case, unless the session tells them apart."
+    spark = spark or SparkSession.getActiveSession()
+    if spark is None or setting_of(spark, "spark.sql.caseSensitive", "false").lower() != "false":
         return
     for path, kind in structs_in(schema):
         around = [*filter(None, path)]
-        _refuse_twins([".".join([*around, name]) for name in kind.fieldNames()], "The input")
+        _refuse_twins([".".join([*around, name]) for name in kind.fieldNames()], of)
 
 
 # %% ../../nbs/base/40_spark.ipynb #82ce109f

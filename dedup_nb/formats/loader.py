@@ -100,7 +100,7 @@ def members_by_table(
     files: Iterable[Mapping[str, Any]],  # as in `files_by_table`
     types: Sequence[TypeRow],
 ) -> dict[str, set[str]]:
-    "Find the members of `data`: told by the types, or read back; of each folder as many as a table can have."
+    "Find the members of `data`: told by the types, or read back; as many as a table can have."
     members: dict[str, set[str]] = defaultdict(set)
     for row in types:
         if told := row.get("members"):
@@ -117,7 +117,7 @@ def members_by_table(
     found = lines.select(folder, F.expr(_MEMBERS)).distinct().withColumn("nth", nth)
     for r in found.where(F.col("nth") <= MOST_MEMBERS).collect():
         members[_table_of(unquote(r.folder))].add(r.member)
-    return dict(members)
+    return {table: {*sorted(names)[:MOST_MEMBERS]} for table, names in members.items()}
 
 
 # %% ../../nbs/formats/70_loader.ipynb #6b1f0c3e

@@ -293,12 +293,12 @@ def shred_block(
             continue
         found.events += 1
         entities = [e for e in entities if takes(e.schema)]
-        for entity in entities:
-            shapes[entity.kind, entity.schema].add(entity.members)
         schemas: list[_Schema] = [(e.kind, e.schema) for e in entities]
         for schema in schemas or [_NO_ENTITY]:
             times.setdefault(schema, []).append(cells[_AT_TIME])
         if rules.layout:
+            for entity in entities:
+                shapes[entity.kind, entity.schema].add(entity.members)
             for folder, text in _table_lines(cells, entities, rules.layout):
                 found.lines.setdefault(folder, []).append(text)
         else:

@@ -41,7 +41,7 @@ from pyspark.sql import types as T
 
 from ..base.config import order_parts
 from ..base.errors import ConfigError, InputError, MissingColumnError, did_you_mean
-from ..base.spark import check_column_names, check_field_names, named, quoted
+from ..base.spark import check_field_names, named, quoted
 from ..rules.keys import hash_of, order_value
 
 # %% ../../nbs/09_merges/10_change_log.ipynb #a1245924
@@ -176,8 +176,8 @@ def check_names(
     *ours: str,  # columns that are added
 ) -> None:
     "Raise `InputError` for columns with names that are ours, or that differ only in case."
-    check_column_names(df.drop("dedup").columns, "The frame")  # which events may have
-    if taken := [c for c in df.columns if c.lower() in ours]:
+    check_field_names(df.schema, df.sparkSession, "The frame")
+    if taken := [c for c in df.columns if c.lower() in ours or c.lower().startswith("_dd")]:
         raise InputError(f"The rows have a column {taken[0]}, a name that is added here. Rename it.")
 
 
@@ -408,7 +408,6 @@ def check_log(
     """
     check_frame(df, spec)
     check_names(df, "problem")
-    check_field_names(df.schema)
     _check_there(df, names_of(ignore), "ignore")
     rows, place = df, place_in(df, spec)
     of_signs: dict[str, str] = {}

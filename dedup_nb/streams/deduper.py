@@ -28,7 +28,6 @@ from ..base.config import order_parts
 from ..base.errors import ConfigError, InputError, MissingColumnError, counted, did_you_mean
 from dedup_nb.base.spark import (
     PLAIN_JSON,
-    check_column_names,
     check_field_names,
     check_streams,
     let_go,
@@ -616,16 +615,16 @@ def _recipe_of(deduper: Deduper) -> dict[str, Any]:
 # %% ../../nbs/08_streams/20_deduper.ipynb #73bda93a
 def _check_names(df: DataFrame, *more: str) -> None:
     "Raise `InputError` for columns with names that are ours, or that differ only in case."
-    check_column_names(df.drop("dedup").columns, "The frame")  # which events may have
+    check_field_names(df.schema, df.sparkSession, "The frame")
     for name in df.columns:
-        if name.lower() in (*_ADDED, *more):
+        lower = name.lower()  # Spark compares them without case
+        if lower in (*_ADDED, *more) or lower.startswith("_dd_"):
             raise InputError(f"The rows have a column {name}, which is ours to add. Rename it upstream.")
 
 
 def _prepare(deduper: Deduper, df: DataFrame, held: list[DataFrame]) -> tuple[DataFrame, bool]:
     "Put the rows in ranges, with key and time; and say whether times are numbers."
     _check_names(df)
-    check_field_names(df.schema)
     if deduper.event_time is None:
         rows, is_number = df.withColumn(_AT, F.lit(None).cast("bigint")), False
     else:
