@@ -150,6 +150,7 @@ def test_streams_dedupers_tables_and_repairs_write_such_times(spark, tmp_path):
         assert parquet_files(tmp_path / name) and not int96(tmp_path / name), name
 
 
+@pytest.mark.slow
 def test_a_file_that_a_reader_passes_over_is_missed_in_the_counts(spark, tmp_path, monkeypatch):
     write(spark, tmp_path / "in", {"1": [("a", "f", 1, 1), ("b", "f", 1, 2)]})
     write(spark, tmp_path / "in", {"1": [("c", "f", 1, 3)]})

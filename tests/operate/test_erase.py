@@ -335,6 +335,7 @@ def assert_looked_without_spark(monkeypatch, config, spark, *ids):
     return found.data["rows"]
 
 
+@pytest.mark.slow
 def test_what_would_go_is_said_without_spark(spark, loaded, tmp_path, monkeypatch):
     look = partial(assert_looked_without_spark, monkeypatch)
     assert look(loaded, spark, "a").keys() == {"events", "dropped", "verdicts"}

@@ -175,6 +175,7 @@ def test_rows_with_one_place_in_the_order_are_told_apart_alike(spark, tmp_path):
     check_both_ways(spark, tmp_path / "same", f"{tmp_path}/in", missing_fingerprint="id", **more)
 
 
+@SLOW
 def test_rows_that_are_pairs_of_their_own_are_told_apart_alike(spark, tmp_path):
     Path(tmp_path, "in").mkdir()
     columns = {"event_id": ["a", "a", "b", "b", "c"], "event_fingerprint": [None, None, "f", "f", None]}

@@ -70,9 +70,8 @@ FOLDERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "layout", ["5.x", *(pytest.param(n, marks=pytest.mark.slow) for n in LAYOUTS if n != "5.x")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_run_leaves_a_table_for_events_and_one_for_each_type(spark, source_of, layout):
     folder = source_of()
     m = batch_metrics(spark, folder, shred_layout=layout)

@@ -22,6 +22,7 @@ def test_times_are_read_as_they_come(spark):
         Deduper(**plain).split(broken)
 
 
+@pytest.mark.slow
 def test_without_expire_before_times_say_the_order_and_who_was_first(spark, tmp_path):
     "A row without a time comes last, and is no worse for it."
     told = "(1, 'a', '11:00'), (2, 'a', 'noon'), (3, 'a', '10:00'), (4, 'b', 'noon')"
