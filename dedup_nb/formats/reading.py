@@ -9,7 +9,7 @@ __all__ = ["Source", "columns_of", "wrong_line", "check_no_array", "explain_read
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -74,6 +74,7 @@ from dedup_nb.formats.enriched import (
 )
 from .likely import likely_columns
 from dedup_nb.formats.parquet import (
+    KnownTypes,
     arrow_type,
     count_cut_rows,
     first_parquet_rows,
@@ -799,7 +800,7 @@ def _parquet_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
 
 
 # %% ../../nbs/formats/40_reading.ipynb #acae54e37e7d407bbb7b55eff062a284
-def _own_columns(footer: Footer, elsewhere: Collection[str], as_noted: bool) -> T.StructType:
+def _own_columns(footer: Footer, elsewhere: KnownTypes, as_noted: bool) -> T.StructType:
     "The columns of a file; as Spark noted them where Arrow sees less in a type, such as a variant."
     kinds = types_of(spark_columns(footer.schema, elsewhere))
     if as_noted and footer.told:

@@ -149,6 +149,33 @@ def test_a_column_without_a_value_fits_any_type(spark, tmp_path, carry):
     }
 
 
+WITHIN = {  # values of a file that have no type all through, and of another that have it
+    "list": ([[], None], [["x"], []], "array<string>"),
+    "struct": ([{"a": None, "b": 1}, None], [{"a": "x", "b": 2}, None], "struct<a:string,b:bigint>"),
+    "deep": (
+        [[{"a": [], "n": 1}], []],
+        [[{"a": [0.5], "n": 2}], None],
+        "array<struct<a:array<double>,n:bigint>>",
+    ),
+    "map": ([[("k", None)], []], [[("k", "v")], None], "map<string,string>"),
+}
+
+
+@pytest.mark.parametrize("carry", ["arrow", pytest.param("spark", marks=pytest.mark.slow)])
+def test_what_has_no_value_within_a_column_fits_any_type(spark, tmp_path, carry):
+    "Such as lists that are empty throughout a file of pandas."
+    maps = [pa.map_(pa.string(), kind) for kind in (pa.null(), pa.string())]
+    for name, ids, kind in zip("12", (["a", "b"], ["c", "d"]), maps):
+        columns = {column: values[int(name) - 1] for column, values in WITHIN.items()}
+        columns["map"] = pa.array(columns["map"], kind)
+        written(tmp_path / "in", name, event_id=ids, **columns)
+    kept, metrics = told(spark, str(tmp_path / "in"), tmp_path / "out", carry=carry)
+    assert metrics["carried_by"].startswith(carry)
+    rows = kept.orderBy("event_id").select(*WITHIN).toArrow().to_pydict()
+    for column, (empty, filled, kind) in WITHIN.items():
+        assert rows[column] == [*empty, *filled] and dict(kept.dtypes)[column] == kind
+
+
 @pytest.mark.slow
 def test_names_of_folders_are_read_alike_by_spark_and_arrow(spark, tmp_path):
     cities = []
