@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from inputs import good_rows, opened
 from spread import configured
 
 from dedup_nb import Config, deduplicate, run
@@ -174,6 +175,18 @@ def test_what_has_no_value_within_a_column_fits_any_type(spark, tmp_path, carry)
     rows = kept.orderBy("event_id").select(*WITHIN).toArrow().to_pydict()
     for column, (empty, filled, kind) in WITHIN.items():
         assert rows[column] == [*empty, *filled] and dict(kept.dtypes)[column] == kind
+
+
+def test_a_file_without_bytes_is_passed_over_as_in_other_formats(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/0.parquet").touch()
+    assert opened(spark, tmp_path / "in", format="parquet").raw.isEmpty()
+    written(tmp_path / "in", "1", event_id=["a"], n=[1])
+    source = opened(spark, tmp_path / "in", format="parquet")
+    assert good_rows(source) == [("a", 1)]
+    written(tmp_path / "in", "2", event_id=["b"], n=["text"])
+    with pytest.raises(InputError, match="Column n is string in .*2.parquet, and bigint in the files before"):
+        opened(spark, tmp_path / "in", format="parquet")
 
 
 @pytest.mark.slow
