@@ -35,7 +35,15 @@ from ..base.arrow import Footer, are_in, hash_texts
 from ..base.errors import first_line
 from ..base.spark import ORIGINAL, is_remote, setting_of
 from ..base.storage import check_writable, filesystem
-from .parquet import RowGroups, arrow_type, plain_type, rows_of_part, spark_columns
+from dedup_nb.formats.parquet import (
+    RowGroups,
+    arrow_type,
+    plain_type,
+    rows_of_part,
+    spark_columns,
+    typed_elsewhere,
+    with_types_of_others,
+)
 from .reading import Source
 
 # %% ../../nbs/formats/45_arrow_tasks.ipynb #at000006
@@ -56,12 +64,13 @@ def _strange_column(source: Source, footers: Sequence[Footer]) -> str | None:
             kinds[field.name] = arrow_type(field.dataType), arrow_type(zoneless.dataType)
     if odd := [name for name in source.columns if name not in kinds]:
         return f"the type of {odd[0]}"
+    known = typed_elsewhere(footers)
     seen: list[pa.Schema] = []
     for footer in (f for f in footers if f.schema not in seen):
         seen.append(footer.schema)
         for found in footer.schema:
-            is_null = pa.types.is_null(found.type)  # fits any type
-            if not is_null and plain_type(found.type) not in kinds.get(found.name, ()):
+            kind = with_types_of_others(found.type, known, (found.name,))
+            if plain_type(kind) not in kinds.get(found.name, ()):
                 return f"{found.name} is {found.type} in {footer.path}"
     return None
 

@@ -220,7 +220,7 @@ def _read_files(
 
 # %% ../../nbs/formats/38_csv_rows.ipynb #cu588610
 _NESTED = (T.ArrayType, T.MapType, T.StructType)
-_DAY = r"^\s*[+-]?[0-9]{4,}(-[0-9]+){0,2}"
+_DAY = r"^\s*([0-9]{4}|[+-][0-9]{4,6})(-[0-9]+){0,2}"  # a longer year needs its sign: 202603 is a month
 _MIDNIGHT = r"([ T]00?:00?(:00?([.]0*)?)?\s*(Z|[+-]00:?00)?)?\s*$"
 _LOCAL, _ZONED = _DAY + r"([ T][0-9:.]+)?\s*$", _DAY + r"[ T][0-9:.]+\s*[A-Za-z+-].*$"  # not a clock alone
 

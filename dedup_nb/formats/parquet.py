@@ -5,6 +5,7 @@
 # %% auto #0
 __all__ = [
     "RowGroups",
+    "KnownTypes",
     "arrow_type",
     "arrow_schema",
     "plain_type",
@@ -12,6 +13,7 @@ __all__ = [
     "rows_of_part",
     "fit_rows",
     "typed_elsewhere",
+    "with_types_of_others",
     "needs_arrow",
     "spark_columns",
     "first_parquet_rows",
@@ -20,9 +22,10 @@ __all__ = [
 ]
 
 # %% ../../nbs/formats/38_parquet.ipynb #8dd0d8092fe74a7c96281538738b07e2
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -248,17 +251,59 @@ def fit_rows(
 
 
 # %% ../../nbs/formats/38_parquet.ipynb #8309879909854d7188b41380fd92a7c3
-def typed_elsewhere(footers: Sequence[Footer]) -> set[str]:
-    "The columns that have a type in some files only: pandas writes none where it found no value."
-    null, typed = set(), set()
-    for field in (field for footer in footers for field in footer.schema):
-        if pa.types.is_null(field.type):
-            null.add(field.name)
-        elif plain_type(field.type) != pa.int32():  # as which Spark reads a column without a type
-            typed.add(field.name)
-    return null & typed
+_Place = tuple[str | int, ...]  # a column, or something in it: names, and a number for what is no field
+KnownTypes = Mapping[_Place, pa.DataType]  # of what has a type in some files only
 
 
+def _inner_fields(kind: pa.DataType, place: _Place) -> list[tuple[_Place, pa.Field]]:
+    "The fields of a type and their places: writers have several names for what is in a list."
+    if not pa.types.is_nested(kind):
+        return []
+    fields = map(kind.field, range(kind.num_fields))
+    if pa.types.is_struct(kind):
+        return [((*place, field.name), field) for field in fields]
+    return [((*place, n), field) for n, field in enumerate(fields)]
+
+
+def _places(kind: pa.DataType, place: _Place) -> Iterator[tuple[_Place, pa.DataType]]:
+    yield place, kind
+    for inner, field in _inner_fields(kind, place):
+        yield from _places(field.type, inner)
+
+
+def typed_elsewhere(footers: Sequence[Footer]) -> KnownTypes:
+    "The types of what has one in some files only: pandas writes none where it found no value."
+    columns = dict.fromkeys((field.name, field.type) for footer in footers for field in footer.schema)
+    null, others = set(), set()
+    typed: dict[_Place, pa.DataType] = {}
+    for place, kind in (found for name, kind in columns for found in _places(kind, (name,))):
+        if pa.types.is_null(kind):
+            null.add(place)
+            continue
+        typed.setdefault(place, kind)
+        if plain_type(kind) != pa.int32():  # as which Spark reads what has no type
+            others.add(place)
+    return {place: typed[place] for place in null & others}
+
+
+def with_types_of_others(
+    kind: pa.DataType,  # of a column of a file
+    known: KnownTypes,
+    place: _Place,
+) -> pa.DataType:
+    "A type that has, where it has none, the type of other files."
+    if pa.types.is_null(kind):
+        kind = known.get(place, kind)
+    found = _inner_fields(kind, place)
+    fields = [field.with_type(with_types_of_others(field.type, known, inner)) for inner, field in found]
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    if pa.types.is_map(kind):
+        return pa.map_(*fields[0].type)
+    return pa.list_(*fields) if fields else kind
+
+
+# %% ../../nbs/formats/38_parquet.ipynb #3f7a9c10
 def needs_arrow(
     footers: Sequence[Footer],
 ) -> bool:
@@ -269,14 +314,13 @@ def needs_arrow(
 
 def spark_columns(
     schema: pa.Schema,  # of a file
-    known: Collection[str] = (),  # columns that have their type from other files, if none here
+    known: KnownTypes = MappingProxyType({}),
 ) -> T.StructType:
     "The columns of a file as Spark has them. Raises `TypeError` for a type that neither of them reads."
     from pyspark.sql.pandas.types import from_arrow_type
 
     try:
-        typed = (f for f in schema if not (f.name in known and pa.types.is_null(f.type)))
-        plain = {f.name: plain_type(f.type) for f in typed}
+        plain = {f.name: plain_type(with_types_of_others(f.type, known, (f.name,))) for f in schema}
         kinds = {name: from_arrow_type(kind, True) for name, kind in plain.items()}
         changed = [name for name, kind in kinds.items() if arrow_type(kind) != plain[name]]
         if changed:  # such as nanoseconds in a list

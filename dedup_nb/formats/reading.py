@@ -9,7 +9,7 @@ __all__ = ["Source", "columns_of", "wrong_line", "check_no_array", "explain_read
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -74,6 +74,7 @@ from dedup_nb.formats.enriched import (
 )
 from .likely import likely_columns
 from dedup_nb.formats.parquet import (
+    KnownTypes,
     arrow_type,
     count_cut_rows,
     first_parquet_rows,
@@ -799,7 +800,7 @@ def _parquet_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
 
 
 # %% ../../nbs/formats/40_reading.ipynb #acae54e37e7d407bbb7b55eff062a284
-def _own_columns(footer: Footer, elsewhere: Collection[str], as_noted: bool) -> T.StructType:
+def _own_columns(footer: Footer, elsewhere: KnownTypes, as_noted: bool) -> T.StructType:
     "The columns of a file; as Spark noted them where Arrow sees less in a type, such as a variant."
     kinds = types_of(spark_columns(footer.schema, elsewhere))
     if as_noted and footer.told:
@@ -841,7 +842,7 @@ def _foreign_rows(asked: _Request, footers: Sequence[Footer]) -> DataFrame:
     require_columns(
         _folder_columns(batch), given.fieldNames(), "input_schema gives types of folder columns; it"
     )
-    folders = {f.path: _folder_values(path) for path, f in batch.by_path().items() if f.size}
+    folders = {f.path: _folder_values(path) for path, f in batch.by_path().items()}
     size = size_of_parts(spark, sum(f.bytes for f in footers))
     rows = read_by_arrow(spark, footers, own, folders, size)
     return _with_types(rows, batch, given)
@@ -863,13 +864,15 @@ def _read_frame(asked: _Request, found: AsOf) -> Source:
 
 def _read_parquet(asked: _Request) -> Source:
     "Parquet files."
-    batch, place = asked.batch, asked.place
+    place = asked.place
+    files = tuple(f for f in asked.batch.files if f.size)  # Spark merges no columns of empty files
+    asked = replace(asked, batch=replace(asked.batch, files=files))
     footers: tuple[Footer, ...] | None = None
-    if not batch.files:
+    if not files:
         columns = _columns_without_files(asked.recipe, place)
         return _read_frame(asked, AsOf(asked.spark.createDataFrame([], columns)))
     with suppress(Exception):  # where no footer tells the rows, Spark says what is wrong
-        footers = read_footers(f.path for f in batch.files if f.size)
+        footers = read_footers(f.path for f in files)
     if footers and needs_arrow(footers):
         source = _read_frame(asked, AsOf(_foreign_rows(asked, footers)))
         size = size_of_parts(asked.spark, sum(f.bytes for f in footers))

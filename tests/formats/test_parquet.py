@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from inputs import good_rows, opened
 from spread import configured
 
 from dedup_nb import Config, deduplicate, run
@@ -147,6 +148,45 @@ def test_a_column_without_a_value_fits_any_type(spark, tmp_path, carry):
         **{"event_id": "string", "note": "string", "tags": "array<string>", "never": "int"},
         "original_event_id": "string",
     }
+
+
+WITHIN = {  # values of a file that have no type all through, and of another that have it
+    "list": ([[], None], [["x"], []], "array<string>"),
+    "struct": ([{"a": None, "b": 1}, None], [{"a": "x", "b": 2}, None], "struct<a:string,b:bigint>"),
+    "deep": (
+        [[{"a": [], "n": 1}], []],
+        [[{"a": [0.5], "n": 2}], None],
+        "array<struct<a:array<double>,n:bigint>>",
+    ),
+    "map": ([[("k", None)], []], [[("k", "v")], None], "map<string,string>"),
+}
+
+
+@pytest.mark.parametrize("carry", ["arrow", pytest.param("spark", marks=pytest.mark.slow)])
+def test_what_has_no_value_within_a_column_fits_any_type(spark, tmp_path, carry):
+    "Such as lists that are empty throughout a file of pandas."
+    maps = [pa.map_(pa.string(), kind) for kind in (pa.null(), pa.string())]
+    for name, ids, kind in zip("12", (["a", "b"], ["c", "d"]), maps):
+        columns = {column: values[int(name) - 1] for column, values in WITHIN.items()}
+        columns["map"] = pa.array(columns["map"], kind)
+        written(tmp_path / "in", name, event_id=ids, **columns)
+    kept, metrics = told(spark, str(tmp_path / "in"), tmp_path / "out", carry=carry)
+    assert metrics["carried_by"].startswith(carry)
+    rows = kept.orderBy("event_id").select(*WITHIN).toArrow().to_pydict()
+    for column, (empty, filled, kind) in WITHIN.items():
+        assert rows[column] == [*empty, *filled] and dict(kept.dtypes)[column] == kind
+
+
+def test_a_file_without_bytes_is_passed_over_as_in_other_formats(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/0.parquet").touch()
+    assert opened(spark, tmp_path / "in", format="parquet").raw.isEmpty()
+    written(tmp_path / "in", "1", event_id=["a"], n=[1])
+    source = opened(spark, tmp_path / "in", format="parquet")
+    assert good_rows(source) == [("a", 1)]
+    written(tmp_path / "in", "2", event_id=["b"], n=["text"])
+    with pytest.raises(InputError, match="Column n is string in .*2.parquet, and bigint in the files before"):
+        opened(spark, tmp_path / "in", format="parquet")
 
 
 @pytest.mark.slow
