@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from urllib.parse import unquote
 
 import pandas as pd
@@ -268,11 +268,27 @@ def _no_type_of_both(column: str, one: T.DataType, other: T.DataType) -> T.DataT
     raise ValueError(column, one.simpleString(), other.simpleString())
 
 
-def _number_of_both(column: str, one: T.DataType, other: T.DataType) -> T.DataType:
-    "The type of two that differ: a double for numbers. Raises `ValueError` for all others."
-    if {type(one), type(other)} == {T.LongType, T.DoubleType}:
+def _is_empty(kind: T.DataType) -> bool:
+    "Does no value of this type hold more than nulls?"
+    if isinstance(kind, T.ArrayType):
+        return _is_empty(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return all(map(_is_empty, types_of(kind).values()))
+    return isinstance(kind, T.NullType)
+
+
+def _type_of_both(column: str, one: T.DataType, other: T.DataType) -> T.DataType:
+    "The type of two that differ, in lines of JSON. Raises `ValueError` if none holds both."
+    for this, that in ((one, other), (other, one)):
+        if isinstance(this, T.NullType) or (_is_empty(this) and isinstance(that, T.StringType)):
+            return that
+    kinds = {type(one), type(other)}
+    if not kinds <= {T.LongType, T.DecimalType, T.DoubleType}:
+        return _no_type_of_both(column, one, other)
+    if T.DoubleType in kinds:
         return T.DoubleType()
-    return _no_type_of_both(column, one, other)
+    # of whole numbers; a bigint has up to 19 digits
+    return T.DecimalType(max(getattr(kind, "precision", 20) for kind in (one, other)), 0)
 
 
 def _merge_by_file(
@@ -318,31 +334,73 @@ def _with_text_ids(schema: T.StructType, names: Iterable[str]) -> T.StructType:
     return struct_of(kinds)
 
 
-def _plain_type(kind: T.DataType) -> T.DataType:
-    "The type that Spark's own inference gives."
+# %% ../../nbs/formats/40_reading.ipynb #7f372978
+_NAMES = r"`(?:[^`]|``)*`|\w+(?=: )|OBJECT<"
+
+
+def _changed(kind: T.DataType, change: Callable[[T.DataType], T.DataType]) -> T.DataType:
+    "The type with each type in it changed, the inner ones first."
     if isinstance(kind, T.StructType):
-        return struct_of({name: _plain_type(inner) for name, inner in types_of(kind).items()})
+        kind = struct_of({name: _changed(inner, change) for name, inner in types_of(kind).items()})
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_plain_type(kind.elementType))
-    if isinstance(kind, (T.NullType, T.VariantType)):
+        kind = T.ArrayType(_changed(kind.elementType, change))
+    return change(kind)
+
+
+def _plain_type(kind: T.DataType) -> T.DataType:
+    if isinstance(kind, T.VariantType):
         return T.StringType()
     return T.DoubleType() if isinstance(kind, T.DecimalType) and kind.scale else kind
 
 
-def _infer_columns(spark: SparkSession, files: Sequence[InputFile], **options: str) -> T.StructType:
-    "The columns of all lines that are JSON objects."
-    reader = reading(spark).options(columnNameOfCorruptRecord="_dd_corrupt", **options)
-    try:
-        found = reader.json(_paths(files)).schema
-    except Exception as wrong:
-        if "COLUMN_ALREADY_EXISTS" not in str(wrong):
-            raise
-        variants = _lines(spark, files).selectExpr("schema_of_variant_agg(from_json(value, 'variant'))")
-        [(objects,)] = variants.collect()
-        ddl = re.sub(r"\bOBJECT<", "STRUCT<", objects)
-        kind = _plain_type(T.DataType.fromDDL(ddl))
-        return kind if isinstance(kind, T.StructType) else T.StructType([])
-    return T.StructType([f for f in found.fields if f.name != "_dd_corrupt"])
+def _type_with_text(kind: T.DataType) -> T.DataType:
+    "Text for what holds nothing: Spark takes no struct without fields."
+    return T.StringType() if kind in (T.NullType(), T.StructType([])) else kind
+
+
+def _in_ddl(found: re.Match[str]) -> str:
+    "What DDL has for a part of a variant's schema."
+    if found[0] == "OBJECT<":
+        return "STRUCT<"
+    if found[0] == "``":
+        raise InputError(
+            'The input has a key without a name, such as in {"": 1}, and no column can be called that. '
+            "Rename it upstream, or name the columns to read in input_schema."
+        )
+    return found[0] if found[0].startswith("`") else quoted(found[0])
+
+
+def _columns_of_variants(kind: str) -> T.StructType:
+    "The columns by the schema of variants; none if no line was JSON."
+    ddl = re.sub(_NAMES, _in_ddl, kind)
+    found = _changed(T.DataType.fromDDL(ddl), _plain_type)
+    return found if isinstance(found, T.StructType) else T.StructType([])
+
+
+# %% ../../nbs/formats/40_reading.ipynb #676b2aeb
+_OBJECT_LINE = "trim(leading ' \t\r' from value) like '{%'"  # an array has no columns
+# the type of 1.0 in a variant is that of a whole number, and the type of 1.0e0 is double
+_ENDS_IN_ZERO = "[0-9][.][0-9]*0(?![0-9])"
+_FRACTION = r'\G((?:"(?:[^"\\]++|\\.)*+"|[^".]++|[.][0-9]++[eE])*+[.][0-9]++)(?![0-9eE])'
+_MARKED = f"regexp_replace(value, {literal(_FRACTION)}, '$1e0')"
+_LINE_KIND = (
+    f"schema_of_variant_agg(from_json(if(value rlike '{_ENDS_IN_ZERO}', {_MARKED}, value), 'variant'))"
+)
+
+
+def _infer_columns(spark: SparkSession, files: Sequence[InputFile]) -> list[tuple[str, T.StructType]]:
+    "The columns of the lines of each file that are JSON objects; of many files, of all at once."
+    if not files:
+        return []
+    parts = [[f] for f in files] if len(files) <= _MANY_FILES else [files]
+    lines = [_lines(spark, part).withColumn("part", F.lit(i)) for i, part in enumerate(parts)]
+    objects = reduce(DataFrame.unionAll, lines).where(_OBJECT_LINE)
+    kinds = objects.groupBy("part").agg(F.expr(_LINE_KIND).alias("kind"))
+    columns = [(part[0].path, T.StructType([])) for part in parts]
+    for i, kind in kinds.collect():
+        path, _ = columns[i]
+        columns[i] = path, _columns_of_variants(kind)
+    return columns
 
 
 # %% ../../nbs/formats/40_reading.ipynb #d074ac6f
@@ -362,7 +420,7 @@ def _keys_at(path: StructPath) -> str:
 
 def _check_case_of_keys(lines: DataFrame, schema: T.StructType) -> None:
     "Raise `InputError` where keys differ only in case."
-    objects = [(path, kind.fieldNames()) for path, kind in structs_in(schema) if kind.fields]
+    objects = [(path, kind.fieldNames()) for path, kind in structs_in(schema)]
     odd_keys = []
     for path, names in objects:
         own = ", ".join(map(literal, names))
@@ -397,16 +455,13 @@ def _json_columns(asked: _Request) -> T.StructType:
     spark, files, recipe = asked.spark, asked.batch.files, asked.recipe
     if asked.place.schema:
         return columns_of(asked.place.schema)
-    columns = _infer_columns(spark, files) if files else T.StructType([])
+    advice = "Set input_schema to say which it is (a string takes anything)."
+    columns = _merge_by_file(_infer_columns(spark, files), _type_of_both, advice)
     if not columns.fields:
         return _columns_without_files(recipe, asked.place)
+    filled = {name: _changed(kind, _type_with_text) for name, kind in types_of(columns).items()}
+    columns = struct_of(filled)
     _check_case_of_keys(_lines(spark, files), columns)
-    if 1 < len(files) <= _MANY_FILES:
-        # what is null throughout a file is text for Spark, and must not clash with another file's numbers
-        by_file = [(f.path, _infer_columns(spark, [f], dropFieldIfAllNull="true")) for f in files]
-        advice = "Set input_schema to say which it is (a string takes anything)."
-        merged = _merge_by_file(by_file, _number_of_both, advice)
-        columns = merge_columns(merged, columns, lambda _, one, other: one)
     return _with_text_ids(columns, _id_columns(recipe))
 
 

@@ -231,6 +231,15 @@ def test_lines_that_say_the_same_are_copies(spark, tmp_path):
     assert len({found[line] for line in SAME_LINES}) == 1 and len({key[1] for key in found.values()}) == 2
 
 
+@pytest.mark.parametrize("columns", [(), ("p",)])
+def test_an_object_without_members_counts_whatever_stands_beside_it(spark, tmp_path, columns):
+    line, *others = '{"id": "a", "p": {}}', '{"id": "b", "p": {"x": 1}}', '{"id": "b", "p": "text"}'
+    recipe = Recipe(event_id=("id",), missing_fingerprint="surrogate", fingerprint_columns=columns)
+    beside = {"alone": [], "object": others[:1], "text": others[1:]}
+    found = {json_keys(spark, tmp_path, [line, *more], recipe, name)[line] for name, more in beside.items()}
+    assert len(found) == 1
+
+
 # --- names, nulls, originals -------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from spread import configured
 
 from dedup_nb.base.config import Recipe
 from dedup_nb.base.errors import InputError, MissingColumnError
+from dedup_nb.base.spark import quoted
 from dedup_nb.formats.reading import wrong_line
 
 NO_JSON = "The line is not a JSON object with the types of these columns"
@@ -144,8 +145,13 @@ def test_names_of_fields_may_have_dots(spark, tmp_path, schema):
         ),
         ('{"eventid":"a"}', {}, "needs event_id; the input has eventid.*event_id: Did you mean eventid"),
         ('{"event_id":"a"}', {"where": "m > 1"}, "input_where = 'm > 1' does not fit"),
+        (
+            '{"event_id":"a","p":[{"":"x"}]}',
+            {},
+            "a key without a name.*Rename it upstream, or name the columns",
+        ),
     ],
-    ids=["a broken schema", "twins", "no id", "a filter"],
+    ids=["a broken schema", "twins", "no id", "a filter", "an empty name"],
 )
 def test_json_that_cannot_be_read_is_said(spark, tmp_path, text, place, said):
     with pytest.raises(InputError, match=said):
@@ -216,3 +222,87 @@ def test_events_that_lie_in_an_array_are_named_with_the_way_out(spark, tmp_path,
 def test_json_without_any_object_is_all_bad(spark, tmp_path):
     source = opened(spark, write_lines(tmp_path / "a.json", "nothing", "at all"), format="json")
     assert not good_rows(source) and len(bad_rows(source)) == 2
+
+
+def kept_of(spark, folder, files, **recipe):
+    "The columns and the kept rows of files of lines, and how many rows are bad."
+    for name, lines in files.items():
+        write_lines(folder / name, *lines)
+    source = opened(spark, folder, format="json", recipe=Recipe(event_id=("id",), **recipe))
+    kinds = {f.name: f.dataType.simpleString() for f in source.schema if f.name != "id"}
+    rows = [tuple(r) for r in good_rows(source, "id", *map(quoted, kinds))]
+    return kinds, sorted(rows), len(bad_rows(source))
+
+
+BIG = 18446744073709551615  # larger than a bigint
+TYPES = {  # the lines of files -> columns beside the id, the kept rows in the order of their ids, bad rows
+    "an empty text beside a number": (
+        ['{"id":"a","n":""}', '{"id":"b","n":5}'],
+        ({"n": "string"}, [("a", ""), ("b", "5")], 0),
+    ),
+    "an empty text beside an object": (
+        ['{"id":"a","n":"","m":[""]}', '{"id":"b","n":{"x":[1]},"m":[{"y":true}]}'],
+        ({"m": "array<string>", "n": "string"}, [("a", [""], ""), ("b", ['{"y":true}'], '{"x":[1]}')], 0),
+    ),
+    "objects without members": (
+        ['{"id":"a","p":{},"q":[{}]}', '{"id":"b","p":{},"q":[]}'],
+        ({"p": "string", "q": "array<string>"}, [("a", "{}", ["{}"]), ("b", "{}", [])], 0),
+    ),
+    "an object without members within one": (
+        ['{"id":"a","p":{"q":{}}}'],
+        ({"p": "struct<q:string>"}, [("a", ("{}",))], 0),
+    ),
+    "objects without members, and one with": (
+        ['{"id":"a","p":{}}'],
+        ['{"id":"b","p":{"x":1}}'],
+        ({"p": "struct<x:bigint>"}, [("a", (None,)), ("b", (1,))], 0),
+    ),
+    "objects without members, and a text": (
+        ['{"id":"a","p":{}}'],
+        ['{"id":"b","p":"x"}'],
+        ({"p": "string"}, [("a", "{}"), ("b", "x")], 0),
+    ),
+    "a large number": (
+        ['{"id":1,"n":1}'],
+        [f'{{"id":{BIG},"n":{BIG}}}'],
+        ({"n": "decimal(20,0)"}, [("1", 1), (str(BIG), BIG)], 0),
+    ),
+    "a large number and a fraction": (
+        ['{"id":"a","n":1}'],
+        [f'{{"id":"b","n":{BIG}}}'],
+        ['{"id":"c","n":0.5}'],
+        ({"n": "double"}, [("a", 1.0), ("b", float(BIG)), ("c", 0.5)], 0),
+    ),
+    "whole numbers written as fractions": (
+        ['{"id":"a","n":1,"v1.0":"\\" 1.0","m":[3.0]}', '{"id":"b","n":2.0}'],
+        (
+            {"m": "array<double>", "n": "double", "v1.0": "string"},
+            [("a", [3.0], 1.0, '" 1.0'), ("b", None, 2.0, None)],
+            0,
+        ),
+    ),
+    "a key twice": (
+        ['{"id":"a","id":"b"}', '{"id":"c","p":{}}'],
+        ({"p": "string"}, [("c", "{}")], 1),
+    ),
+    "an array": (
+        ['{"id":"a","n":5}'],
+        ['[{"id":"b","n":"x"}]', " \t[1]"],
+        ({"n": "bigint"}, [("a", 5)], 2),
+    ),
+    "odd names": (
+        ['{"id":"a","a`b.c: d":1,"OBJECT<":2,"OBJECT":{"select":3},"é, ``":4}'],
+        (
+            {"OBJECT": "struct<select:bigint>", "OBJECT<": "bigint", "a`b.c: d": "bigint", "é, ``": "bigint"},
+            [("a", (3,), 2, 1, 4)],
+            0,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TYPES)
+def test_a_line_is_read_by_what_it_says_itself(spark, tmp_path, case):
+    *files, expected = TYPES[case]
+    named = {f"{i}.json": lines for i, lines in enumerate(files)}
+    assert kept_of(spark, tmp_path, named) == expected
