@@ -95,7 +95,8 @@ def _name_and_value(command: str, takes: Sequence[str]) -> Callable[[str], tuple
             raise ConfigError(f"--set {name}: {command} takes no {name}, leave it out. {helps}")
         hint = did_you_mean(name, takes)
         if name in ("profile", "settings_file"):
-            hint = f" Give it as --{name.replace('_', '-')}."
+            flag = name.replace("_", "-")
+            hint = f" Give it as --{flag}."
         raise ConfigError(f"Unknown setting {name!r} (from --set).{hint} {helps}")
 
     return read

@@ -67,9 +67,12 @@ def fields_in(schema: T.StructType) -> dict[str, Field]:
     found = {f.name: Field((f.name,), f.dataType) for f in schema.fields}
     # the shortest name first, so that the order of columns does not matter
     for outer in sorted(schema.fields, key=lambda f: len(f.name)):
-        inside = fields_in(outer.dataType) if isinstance(outer.dataType, T.StructType) else {}
+        kind = outer.dataType
+        inside = fields_in(kind) if isinstance(kind, T.StructType) else {}
         for name, inner in inside.items():
-            found.setdefault(f"{outer.name}.{name}", Field((outer.name, *inner.parts), inner.kind))
+            path = f"{outer.name}.{name}"
+            parts = (outer.name, *inner.parts)
+            found.setdefault(path, Field(parts, inner.kind))
     return found
 
 
@@ -113,8 +116,13 @@ Values = Callable[[str], Value]  # by name
 
 def _ways_to_cut(name: str) -> list[tuple[str, ...]]:
     "All parts that a name with dots may have, the whole name first."
-    dots = [i for i, letter in enumerate(name) if letter == "."]
-    return [(name,), *((name[:i], *rest) for i in dots for rest in _ways_to_cut(name[i + 1 :]))]
+    ways: list[tuple[str, ...]] = [(name,)]
+    first, dot, rest = name.partition(".")
+    while dot:
+        ways += [(first, *inside) for inside in _ways_to_cut(rest)]
+        more, dot, rest = rest.partition(".")
+        first = f"{first}.{more}"
+    return ways
 
 
 def _member(parts: Sequence[str], of_members: bool) -> str:
@@ -140,7 +148,8 @@ def values_of(
         # of a line whose columns nobody knows, what is there
         ways = [fields[name].parts] if name in fields else _ways_to_cut(name)
         found = [_member(parts, of_members) for parts in ways]
-        sql = f"coalesce({', '.join(found)})" if len(found) > 1 else found[0]
+        listed = ", ".join(found)
+        sql = f"coalesce({listed})" if len(found) > 1 else listed
         return Value(sql, T.VariantType(), is_line=True)
 
     return member_of_line

@@ -105,17 +105,19 @@ def members_by_table(
     for row in types:
         if told := row.get("members"):
             members[table_of(row["schema"])] |= {*told}
-    entities = {name: found for name, found in files_by_table(files).items() if name != "events"}
-    paths = [f"{output}/{f['path']}" for found in entities.values() for f in found]
-    paths = [path for path in paths if not is_of_arrow(path)]
+    paths = []
+    for table, found in files_by_table(files).items():
+        if table != "events":
+            by_spark = [f["path"] for f in found if not is_of_arrow(f["path"])]
+            paths += [escaped(f"{output}/{path}") for path in by_spark]
     if not paths:
         return dict(members)
-    lines = reading(spark).text([*map(escaped, paths)])
+    lines = reading(spark).text(paths)
     file = lines.metadataColumn("_metadata").getField("file_path")
     folder = F.regexp_replace(file, "[^/]*$", "").alias("folder")
     nth = F.row_number().over(Window.partitionBy("folder").orderBy("member"))
-    found = lines.select(folder, F.expr(_MEMBERS)).distinct().withColumn("nth", nth)
-    for r in found.where(F.col("nth") <= MOST_MEMBERS).collect():
+    each = lines.select(folder, F.expr(_MEMBERS)).distinct()
+    for r in each.withColumn("nth", nth).where(F.col("nth") <= MOST_MEMBERS).collect():
         members[_table_of(unquote(r.folder))].add(r.member)
     return {table: {*sorted(names)[:MOST_MEMBERS]} for table, names in members.items()}
 

@@ -259,13 +259,16 @@ def _inner_fields(kind: pa.DataType, place: _Place) -> list[tuple[_Place, pa.Fie
     "The fields of a type and their places: writers have several names for what is in a list."
     if not pa.types.is_nested(kind):
         return []
-    fields = map(kind.field, range(kind.num_fields))
-    if pa.types.is_struct(kind):
-        return [((*place, field.name), field) for field in fields]
-    return [((*place, n), field) for n, field in enumerate(fields)]
+    found: list[tuple[_Place, pa.Field]] = []
+    for n in range(kind.num_fields):
+        field = kind.field(n)
+        name = field.name if pa.types.is_struct(kind) else n
+        found.append(((*place, name), field))
+    return found
 
 
 def _places(kind: pa.DataType, place: _Place) -> Iterator[tuple[_Place, pa.DataType]]:
+    "A type and those in it, each with its place."
     yield place, kind
     for inner, field in _inner_fields(kind, place):
         yield from _places(field.type, inner)
@@ -276,7 +279,8 @@ def typed_elsewhere(footers: Sequence[Footer]) -> KnownTypes:
     columns = dict.fromkeys((field.name, field.type) for footer in footers for field in footer.schema)
     null, others = set(), set()
     typed: dict[_Place, pa.DataType] = {}
-    for place, kind in (found for name, kind in columns for found in _places(kind, (name,))):
+    places = (found for name, kind in columns for found in _places(kind, (name,)))
+    for place, kind in places:
         if pa.types.is_null(kind):
             null.add(place)
             continue

@@ -280,7 +280,9 @@ def _is_empty(kind: T.DataType) -> bool:
 def _type_of_both(column: str, one: T.DataType, other: T.DataType) -> T.DataType:
     "The type of two that differ, in lines of JSON. Raises `ValueError` if none holds both."
     for this, that in ((one, other), (other, one)):
-        if isinstance(this, T.NullType) or (_is_empty(this) and isinstance(that, T.StringType)):
+        if isinstance(this, T.NullType):
+            return that
+        if isinstance(that, T.StringType) and _is_empty(this):
             return that
     kinds = {type(one), type(other)}
     if not kinds <= {T.LongType, T.DecimalType, T.DoubleType}:
@@ -288,7 +290,8 @@ def _type_of_both(column: str, one: T.DataType, other: T.DataType) -> T.DataType
     if T.DoubleType in kinds:
         return T.DoubleType()
     # of whole numbers; a bigint has up to 19 digits
-    return T.DecimalType(max(getattr(kind, "precision", 20) for kind in (one, other)), 0)
+    digits = [getattr(kind, "precision", 20) for kind in (one, other)]
+    return T.DecimalType(max(digits), 0)
 
 
 def _merge_by_file(
@@ -319,8 +322,10 @@ def _as_text_at(kind: T.DataType, parts: Sequence[str]) -> T.DataType:
     "The type with a text in a place of it."
     if not (parts and isinstance(kind, T.StructType)):
         return T.StringType()
-    kinds, (first, *inside) = types_of(kind), parts
-    return struct_of(kinds | {first: _as_text_at(kinds[first], inside)})
+    first, *inside = parts
+    kinds = types_of(kind)
+    kinds[first] = _as_text_at(kinds[first], inside)
+    return struct_of(kinds)
 
 
 def _with_text_ids(schema: T.StructType, names: Iterable[str]) -> T.StructType:
@@ -341,7 +346,8 @@ _NAMES = r"`(?:[^`]|``)*`|\w+(?=: )|OBJECT<"
 def _changed(kind: T.DataType, change: Callable[[T.DataType], T.DataType]) -> T.DataType:
     "The type with each type in it changed, the inner ones first."
     if isinstance(kind, T.StructType):
-        kind = struct_of({name: _changed(inner, change) for name, inner in types_of(kind).items()})
+        fields = types_of(kind)
+        kind = struct_of({name: _changed(inner, change) for name, inner in fields.items()})
     if isinstance(kind, T.ArrayType):
         kind = T.ArrayType(_changed(kind.elementType, change))
     return change(kind)
@@ -393,14 +399,17 @@ def _infer_columns(spark: SparkSession, files: Sequence[InputFile]) -> list[tupl
     if not files:
         return []
     parts = [[f] for f in files] if len(files) <= _MANY_FILES else [files]
-    lines = [_lines(spark, part).withColumn("part", F.lit(i)) for i, part in enumerate(parts)]
-    objects = reduce(DataFrame.unionAll, lines).where(_OBJECT_LINE)
-    kinds = objects.groupBy("part").agg(F.expr(_LINE_KIND).alias("kind"))
-    columns = [(part[0].path, T.StructType([])) for part in parts]
+    frames = []
+    for i, part in enumerate(parts):
+        lines = _lines(spark, part)
+        frames.append(lines.withColumn("part", F.lit(i)))
+    objects = reduce(DataFrame.unionAll, frames).where(_OBJECT_LINE)
+    kind_of_all = F.expr(_LINE_KIND)
+    kinds = objects.groupBy("part").agg(kind_of_all.alias("kind"))
+    columns = dict.fromkeys(range(len(parts)), T.StructType([]))
     for i, kind in kinds.collect():
-        path, _ = columns[i]
-        columns[i] = path, _columns_of_variants(kind)
-    return columns
+        columns[i] = _columns_of_variants(kind)
+    return [(part[0].path, columns[i]) for i, part in enumerate(parts)]
 
 
 # %% ../../nbs/formats/40_reading.ipynb #d074ac6f

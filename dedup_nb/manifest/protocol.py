@@ -400,7 +400,9 @@ def _check_idle(run: _Manifest, ledger: Ledger, batch_id: str | None = None) -> 
 
 
 def _old_batches(run: _Manifest, ledger: Ledger, before: int) -> list[str]:
-    return [e.batch_id for e in ledger.committed() if not run.lives_at(e, before)]
+    "The batches that are not remembered at this time."
+    old = (e for e in ledger.committed() if not run.lives_at(e, before))
+    return [e.batch_id for e in old]
 
 
 def _expirable(run: _Manifest, before: int) -> list[str]:

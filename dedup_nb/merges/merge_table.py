@@ -190,7 +190,8 @@ _ODD = re.compile(r"[ ,;{}()\n\t=]")  # no name in a file of Delta has these
 def _has_odd_name(schema: T.StructType) -> bool:
     "Does a column, or a field in one, have a name that its files need another one for?"
     structs = [kind for kind in parts_of(schema) if isinstance(kind, T.StructType)]
-    return any(_ODD.search(name) for struct in structs for name in struct.names)
+    names = [name for struct in structs for name in struct.names]
+    return any(map(_ODD.search, names))
 
 
 def _write(

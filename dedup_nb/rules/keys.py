@@ -122,8 +122,9 @@ def _surrogate_columns(
     for key in fields.keys() & keys:
         parts = fields[key].parts
         split |= {parts[:n] for n in range(len(parts))}
+    taken = keys | {ORIGINAL}
     names = [name for name, f in fields.items() if f.parts[:-1] in split and f.parts not in split]
-    return tuple(name for name in names if name not in keys | {ORIGINAL})
+    return tuple(name for name in names if name not in taken)
 
 
 def _named_columns(recipe: Recipe) -> dict[str, str]:

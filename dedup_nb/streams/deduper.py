@@ -629,14 +629,16 @@ def _prepare(deduper: Deduper, df: DataFrame, held: list[DataFrame]) -> tuple[Da
         rows, is_number = df.withColumn(_AT, F.lit(None).cast("bigint")), False
     else:
         rows, is_number = _add_times(df, deduper.event_time, deduper.rules.coarse)
-    rows = _add_key(rows, _list_of(deduper.key)).withColumn(_TOLD, F.col(_AT))
+    rows = _add_key(rows, _list_of(deduper.key))
+    rows = rows.withColumn(_TOLD, F.col(_AT))
     if deduper.rules.horizon is None:  # a row needs no time, and no time is wrong
         rows = rows.withColumns({_AT: F.lit(0), "_dd_odd": F.lit(None)})
     for name in (_AT, "_dd_odd"):
         rows = rows.withColumn(name, F.expr(f"if(_dd_key is null, null, {name})"))
     rows = rows.withColumn("_dd_hash", hash_of(df, df.columns))
     rows, order = _add_order(rows, deduper.order_by)
-    return _put_in_ranges(rows, [*order, F.col("_dd_hash")], held), is_number
+    place = [*order, F.col("_dd_hash")]
+    return _put_in_ranges(rows, place, held), is_number
 
 
 # %% ../../nbs/08_streams/20_deduper.ipynb #b0624f35

@@ -515,17 +515,22 @@ def _samples(fates: Fates) -> list[dict[str, Any]]:
     "The first of the rows that leave."
     keys, schema = fates.loaded.keys, fates.leave.schema
     names = [*keys.id, keys.fingerprint] if keys.fingerprint else [*keys.id]
-    columns = [F.expr(field_at(schema, name).sql).alias(name) for name in names]
-    texts = [F.expr(as_text(field_at(schema, name))) for name in names]  # which have an order
-    first = fates.leave.orderBy(*texts, "dedup.reason", "dedup.kept_event_id").limit(5)
-    rows = first.select(*columns, "dedup.reason", "dedup.kept_event_id")
+    columns, texts = [], []
+    for name in names:
+        value = field_at(schema, name)
+        columns.append(F.expr(value.sql).alias(name))
+        texts.append(F.expr(as_text(value)))  # which has an order
+    told = ("dedup.reason", "dedup.kept_event_id")
+    first = fates.leave.orderBy(*texts, *told).limit(5)
+    rows = first.select(*columns, *told)
 
     def plain(value: Any) -> Any:
         if value is None or isinstance(value, (str, int, float)):
             return value
         return str(value)
 
-    return [{name: plain(value) for name, value in row.asDict().items()} for row in rows.collect()]
+    found = (row.asDict() for row in rows.collect())
+    return [{name: plain(value) for name, value in row.items()} for row in found]
 
 
 def _describe_changes(
