@@ -76,6 +76,7 @@ def fields_in(schema: T.StructType) -> dict[str, Field]:
     return found
 
 
+# %% ../../nbs/base/50_canonical.ipynb #b4f1a36d
 def find_field(
     schema: T.StructType,
     name: str,  # of a column, or `a.b` for a field of a struct

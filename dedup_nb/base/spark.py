@@ -575,7 +575,7 @@ def check_field_names(
     spark: SparkSession | None = None,  # that the rows are of; else the active one
     of: str = "The input",  # whose they are
 ) -> None:
-    "Raise `InputError` for columns, or fields, that differ only in case, unless the session tells them apart."
+    "Raise `InputError` for names that differ only in case, unless the session tells them apart."
     spark = spark or SparkSession.getActiveSession()
     if spark is None or setting_of(spark, "spark.sql.caseSensitive", "false").lower() != "false":
         return
