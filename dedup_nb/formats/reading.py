@@ -340,6 +340,7 @@ def _with_text_ids(schema: T.StructType, names: Iterable[str]) -> T.StructType:
 
 
 # %% ../../nbs/formats/40_reading.ipynb #7f372978
+# in the schema of a variant, such as OBJECT<id: STRING, `a b`: BIGINT>
 _NAMES = r"`(?:[^`]|``)*`|\w+(?=: )|OBJECT<"
 
 
@@ -354,6 +355,7 @@ def _changed(kind: T.DataType, change: Callable[[T.DataType], T.DataType]) -> T.
 
 
 def _plain_type(kind: T.DataType) -> T.DataType:
+    "The type of a column for what a variant calls so: it has a decimal for each fraction."
     if isinstance(kind, T.VariantType):
         return T.StringType()
     return T.DoubleType() if isinstance(kind, T.DecimalType) and kind.scale else kind
