@@ -1528,6 +1528,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                     'dedup_nb/formats/parquet.py'),
                                           'dedup_nb.formats.parquet._rows_at_once': ( 'formats/parquet.html#_rows_at_once',
                                                                                       'dedup_nb/formats/parquet.py'),
+                                          'dedup_nb.formats.parquet._schemas': ( 'formats/parquet.html#_schemas',
+                                                                                 'dedup_nb/formats/parquet.py'),
                                           'dedup_nb.formats.parquet._uuid_texts': ( 'formats/parquet.html#_uuid_texts',
                                                                                     'dedup_nb/formats/parquet.py'),
                                           'dedup_nb.formats.parquet.arrow_schema': ( 'formats/parquet.html#arrow_schema',

@@ -142,6 +142,8 @@ def naming(path: str) -> Iterator[None]:
     "Say in the words of Spark, which are known here, that a file cannot be read."
     try:
         yield
+    except pa.ArrowMemoryError:  # that is no fault of the file
+        raise
     except (OSError, pa.ArrowException) as wrong:
         raise RuntimeError(f"FAILED_READ_FILE: {path}: {wrong}") from wrong
 
@@ -153,7 +155,8 @@ def open_parquet(
     "Open a Parquet file with the times that Spark sees in it."
     fs, inner = filesystem(path)
     # a column is read piece by piece from a disk; from a store all of a row group comes at once
-    how = {"buffer_size": 1 << 16} if isinstance(fs, pafs.LocalFileSystem) else {"pre_buffer": True}
+    is_local = isinstance(fs, pafs.LocalFileSystem)
+    how = {"buffer_size": 1 << 16, "pre_buffer": False} if is_local else {"pre_buffer": True}
     return pq.ParquetFile(inner, filesystem=fs, coerce_int96_timestamp_unit="us", **how, **options)
 
 
@@ -226,7 +229,9 @@ class _Once:
         self.path = path
         self.rows = 0
         self._is_local = isinstance(fs, pafs.LocalFileSystem)
-        folder = filesystem(beside)[1] if self._is_local else tempfile.gettempdir()
+        # a worker's own folder has room, and goes with it
+        own = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+        folder = filesystem(beside)[1] if self._is_local else own
         name = os.path.basename(path)
         self._beside = f"{folder}/{name}.{uuid.uuid4().hex}"
 

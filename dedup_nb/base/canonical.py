@@ -132,7 +132,11 @@ def _member(parts: Sequence[str], of_members: bool) -> str:
     if of_members:
         line, path, parts = f"{JSON}.{quoted(parts[0])}", "$", parts[1:]
     for part in parts:
-        path += f"['{part}']" if '"' in part else f'["{part}"]'
+        if '"' in part and "'" in part:  # a path has no way to write both
+            members = f"try_variant_get({line}, {literal(path)}, 'map<string, variant>')"
+            line, path = f"try_element_at({members}, {literal(part)})", "$"
+        else:
+            path += f"['{part}']" if '"' in part else f'["{part}"]'
     return f"variant_get({line}, {literal(path)}, 'variant')"
 
 

@@ -121,7 +121,8 @@ def blocks_of(part: TextPart) -> Iterator[bytes]:
     "The lines of a part, each with a line feed at its end, some megabytes at a time."
     fs, inner = filesystem(part.path)
     is_packed = part.path.endswith(_PACKED)
-    open_file = partial(fs.open_input_stream, compression="detect") if is_packed else fs.open_input_file
+    unpacked = partial(fs.open_input_stream, compression="detect", buffer_size=_BLOCK)
+    open_file = unpacked if is_packed else fs.open_input_file
     end = 1 << 62 if is_packed else part.end
     with naming(part.path), open_file(inner) as file:
         at, rest = 0, b""  # where the next line begins, and what was read of it

@@ -101,12 +101,12 @@ def _is_utf8(text: str) -> bool:
     return False
 
 
-# %% ../../nbs/formats/38_csv_rows.ipynb #cu696970
 def _first_record(path: str, delimiter: str) -> Record | None:
     "Read the first record of a file; None for an empty one."
     return next(records_in(_lines_of(path), delimiter), None)
 
 
+# %% ../../nbs/formats/38_csv_rows.ipynb #cu696970
 def _without_header(path: str, first: Record, given: Sequence[str]) -> CsvFile:
     "A file whose columns the schema names, in order. Raises `InputError`."
     number = len(first.cells or ())
@@ -124,7 +124,11 @@ def _with_header(path: str, first: Record) -> CsvFile:
         raise InputError(f"{path} is no CSV in UTF-8: it has zeros. Save it as UTF-8; nothing was written.")
     if not _is_utf8(first.text):
         raise InputError(f"The first line of {path} is no UTF-8. Save it as UTF-8; nothing was written.")
-    names = tuple(name or f"_c{n}" for n, name in enumerate(first.cells or ()))
+    if first.cells is None:
+        raise InputError(
+            f"The first line of {path} is no CSV: {first.wrong}. Correct it; nothing was written."
+        )
+    names = tuple(name or f"_c{n}" for n, name in enumerate(first.cells))
     if twins := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(
             f"{path} has two columns named {twins[0]}. Rename one upstream; nothing was written."
@@ -237,6 +241,9 @@ def _is_whole(cell: str, kind: T.DataType) -> str:
         return f"{cell} rlike {literal(_DAY + _MIDNIGHT)}"
     if isinstance(kind, T.TimestampNTZType):
         return f"{cell} rlike {literal(_LOCAL)}"
+    if isinstance(kind, T.FloatType | T.DoubleType):
+        is_beyond = f"abs(try_cast({cell} as {kind.simpleString()})) = double('Infinity')"
+        return f"not ({cell} rlike '[0-9]' and {is_beyond})"
     return "true"
 
 
@@ -246,8 +253,8 @@ def typed_cell(
 ) -> Column:
     """A cell as a value of a type; null for what is none. A time without a zone is one of UTC.
 
-    Nothing is cut off: no digits for a decimal, no clock for a date, no zone for a time without one. But
-    times have microseconds, and no finer digits.
+    Nothing is cut off: no digits for a decimal, no clock for a date, no zone for a time without one, and no
+    number becomes Infinity. But times have microseconds, and no finer digits.
     """
     cell = quoted(name)
     if not isinstance(kind, T.TimestampType):
@@ -286,5 +293,6 @@ def csv_rows(
             faults.append(F.when(cell.isNotNull() & value.isNull(), words))
             cell = value.alias(name)
         values.append(cell)
-    wrong = F.coalesce("_dd_wrong", *faults).alias("_dd_wrong")
+    # where a record is none, its cells are null: then they have no faults of their own
+    wrong = F.nullif(F.concat_ws("; ", "_dd_wrong", *faults), F.lit("")).alias("_dd_wrong")
     return rows.select(*values, wrong, "_dd_text")

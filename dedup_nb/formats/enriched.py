@@ -121,9 +121,9 @@ def is_one_json_value(
     "SQL for: is the text one JSON object, and nothing behind it?"
     one = is_one_item or f"json_array_length(concat('[', {text}, ']')) = 1"
     quick = f"{one} and endswith(trim(both ' \t\r' from {text}), '}}')"
-    # only where a bracket closes and another opens can the array be closed early
+    # only where a bracket closes behind an object can the array be closed early
     sealed = f"exists(array({_seal(text)}), p -> {_is_one_value(text, 'p')})"
-    early = rf"contains({text}, ']') and {text} rlike r'\]\s*,\s*\['"
+    early = rf"contains({text}, ']') and {text} rlike r'\}}\s*\]'"
     return f"({quick} and (not ({early}) or {sealed}))"
 
 

@@ -274,9 +274,14 @@ def _places(kind: pa.DataType, place: _Place) -> Iterator[tuple[_Place, pa.DataT
         yield from _places(field.type, inner)
 
 
+def _schemas(footers: Sequence[Footer]) -> list[pa.Schema]:
+    "The schemas of files, those of files that share one once: of many files that is far less work."
+    return [*{id(footer.schema): footer.schema for footer in footers}.values()]
+
+
 def typed_elsewhere(footers: Sequence[Footer]) -> KnownTypes:
     "The types of what has one in some files only: pandas writes none where it found no value."
-    columns = dict.fromkeys((field.name, field.type) for footer in footers for field in footer.schema)
+    columns = dict.fromkeys((field.name, field.type) for schema in _schemas(footers) for field in schema)
     null, others = set(), set()
     typed: dict[_Place, pa.DataType] = {}
     places = (found for name, kind in columns for found in _places(kind, (name,)))
@@ -312,7 +317,7 @@ def needs_arrow(
     footers: Sequence[Footer],
 ) -> bool:
     "Has a file a type that Arrow reads, and Spark does not?"
-    kinds = {field.type for footer in footers for field in footer.schema}
+    kinds = {field.type for schema in _schemas(footers) for field in schema}
     return any(_is_uuid(kind) or _is_fine_time(kind) for kind in kinds) or bool(typed_elsewhere(footers))
 
 

@@ -491,6 +491,7 @@ def wrong_line(line: str) -> str:
         when json_array_length({line}) > 0 then '{array}'
         when trim(both ' \t\r' from {line}) = '[' then '{longer}'
         when trim(trailing ' \t\r' from {line}) = '{{' then '{over_lines}'
+        when not is_valid_utf8({line}) then 'The line is no UTF-8'
         else 'The line is not a JSON object with the types of these columns' end"""
 
 
@@ -526,7 +527,9 @@ def check_no_array(
 _JSON = {"columnNameOfCorruptRecord": "_dd_corrupt", "timeZone": "UTC", "mode": "PERMISSIVE"}
 # from_json stops at the end of the first value: a second object on the line must not vanish
 _ALONE = f"coalesce({is_one_json_value(LINE, is_one_value(LINE, '_dd_parts.quick'))}, false)"
+_IS_LINE = f"is_valid_utf8({LINE}) and {_ALONE}"  # other bytes would be one character, whatever they are
 _TWICE = f"json_array_length(concat('[', {LINE}, ']')) = 1 and {JSON} is null"
+_CLOCK = r"^[\x00-\x20\x7f]*T?[0-9]+:"  # behind what a cast leaves out
 _NO_TEXT = r'^-?[0-9][0-9.eE+-]*$|^[{\["]'  # as Spark's parser writes a value that was none
 
 
@@ -537,7 +540,7 @@ def _has_clock(schema: T.StructType) -> str:
     for name, field in fields_in(schema).items():
         if isinstance(field.kind, T.TimestampType):
             text = as_text(member(name))
-            clocks.append(f"coalesce({text} rlike '^T?[0-9]+:', false)")
+            clocks.append(f"coalesce({text} rlike {literal(_CLOCK)}, false)")
     return " or ".join(clocks) or "false"
 
 
@@ -554,7 +557,7 @@ def _parse_lines(
     text = F.col("value").alias(LINE)
     parsed = lines.select(text, "_dd_id", F.explode(parts).alias("_dd_parts"))
     columns = [F.col(f"_dd_parts.event.{quoted(name)}") for name in schema.fieldNames()]
-    corrupt = F.expr(f"if({_ALONE}, _dd_parts.event._dd_corrupt, {LINE}) as _dd_corrupt")
+    corrupt = F.expr(f"if({_IS_LINE}, _dd_parts.event._dd_corrupt, {LINE}) as _dd_corrupt")
     variant = F.expr(parsed_line(LINE, "_dd_parts.quick")).alias(JSON)
     rows = parsed.select(LINE, "_dd_id", *columns, corrupt, variant)
     rows = rows.withColumn("_dd_corrupt", F.expr(f"if({_has_clock(schema)}, {LINE}, _dd_corrupt)"))
@@ -582,8 +585,9 @@ def _read_json(asked: _Request) -> Source:
     parsed = lines.selectExpr("value", f"explode_outer(array({line})) as {JSON}")
     looked_up = ids.looked_up(T.StructType([*schema.fields, parsed.schema[JSON]]))
     raw = parsed.select("value", looked_up.alias("_dd_id"))
+    parse = partial(_parse_lines, schema=schema, texts=_id_columns(asked.recipe))
     if place.where:  # lines that cannot be read stay: they are bad
-        rows = _parse_lines(raw, schema).where(f"_dd_corrupt is not null or ({place.where})")
+        rows = parse(raw).where(f"_dd_corrupt is not null or ({place.where})")
         raw = rows.selectExpr(f"{LINE} as value", "_dd_id")
     payload = f"make_valid_utf8({LINE})"
     why = f"if({_TWICE}, 'An object of the line has a key twice', {wrong_line(LINE)})"
@@ -593,7 +597,7 @@ def _read_json(asked: _Request) -> Source:
         ids,
         place.entities,
         payload,
-        parse=partial(_parse_lines, schema=schema, texts=_id_columns(asked.recipe)),
+        parse=parse,
         is_parsed="_dd_corrupt is null",
         unparsed=generic_error(f"array({why})", _NO_TIME, payload),
         of_text=(LINE, JSON),
@@ -952,7 +956,7 @@ def _read_table(asked: _Request) -> Source:
     "A Delta folder, or a table of the catalog."
     found = table_rows(asked.spark, asked.batch, asked.place.format)
     footers = None
-    if found.files and asked.by_arrow and not asked.place.where:
+    if found.no_files is None and asked.by_arrow and not asked.place.where:
         with suppress(Exception):  # where this process may not read them, Spark does
             footers = read_footers(found.files)
     return replace(_read_frame(asked, found), footers=footers, no_files=found.no_files)

@@ -434,6 +434,9 @@ def token_of(folder: str | None) -> str | None:
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #9d893bb7
+_DAY = 86_400_000_000  # microseconds
+
+
 def _with_partitions(rows: DataFrame, partition_by: Sequence[str]) -> tuple[DataFrame, list[str]]:
     "Add the partition columns: a plain column, or `name:date`, the UTC day of a timestamp, as `name_date`."
     names = []
@@ -457,7 +460,9 @@ def _with_partitions(rows: DataFrame, partition_by: Sequence[str]) -> tuple[Data
                 f"partition_by={name}:date: wanted a timestamp or a date; {name} is {kind.simpleString()}. "
                 "Partition by another column."
             )
-        days = F.floor(F.unix_micros(named(name)) / 86_400_000_000).cast("int")
+        micros = F.unix_micros(named(name))
+        midnight = micros - F.pmod(micros, F.lit(_DAY))  # a double holds it, and not every microsecond
+        days = (midnight / _DAY).cast("int")
         has_zone = isinstance(kind, T.TimestampType)
         rows = rows.withColumn(
             names[-1], F.date_from_unix_date(days) if has_zone else named(name).cast("date")

@@ -75,10 +75,10 @@ def test_rows_are_text_and_what_is_none_is_bad_by_its_number(spark, tmp_path):
 
 
 def test_types_are_given_by_name_or_by_place(spark, tmp_path):
-    source = write(tmp_path / "in", a="id,n,at\n1,1,2026-11-20 10:00:00\n2,x,\n")
+    source = write(tmp_path / "in", a="id,n,at\n1,1,2026-11-20 10:00:00\n2,x,\n3,y,z\n")
     kept, bad, _ = ran(spark, source, tmp_path / "out", input_schema="n int, at timestamp")
     assert dict(kept.dtypes) == {"id": "string", "n": "int", "at": "timestamp"} and kept.count() == 1
-    assert "n is no int: x" in bad[0]
+    assert "n is no int: x" in bad[0] and "n is no int: y; at is no timestamp: z" in bad[1]
     source = write(tmp_path / "bare", a="1,1\n2,2\n2,2\n")
     kept, _, counts = ran(spark, source, tmp_path / "out2", input_schema="id string, n int")
     assert sorted((r.id, r.n) for r in kept.collect()) == [("1", 1), ("2", 2)] and counts["dropped"] == 1
@@ -102,6 +102,7 @@ WRONG = {  # a file -> settings, the error, its words
         "whose first line names the columns.* needs id; the input has order, v2, 2b",
     ),
     "id,id\n": ({}, InputError, "two columns named id"),
+    'id,"n"ame\n1,2\n': ({}, InputError, "first line of .* is no CSV: .*expected after"),
     "id,n,ID\n": ({}, InputError, "differ only in case: ID, id"),
     "id,_dd_wrong\n": ({}, InputError, "_dd_wrong, a name this package adds itself"),
     "event_id,n\n1,2\n": (
@@ -142,6 +143,8 @@ CUT = {  # a type -> cells that are of it, cells that a cast would cut or take f
     ),
     "timestamp": (["2026", "2026-11", "+12026-11-20 10:00:00"], ["202611", "202611-01-20T10:00:00Z"]),
     "timestamp_ntz": (["2026-11-20 10:00:00", "2026-11-20"], ["2026-11-20T10:00+02:00", "202611"]),
+    "double": (["1e308", "-Infinity", "NaN"], ["1e309", "-1e400"]),
+    "float": (["3.4e38", "Infinity"], ["3.5e38"]),
 }
 
 

@@ -1,11 +1,13 @@
 "JSON lines: which are events, which are bad, and what cannot be read."
 
+import json
 from datetime import datetime, timezone
 
 import pytest
 from inputs import ELSEWHERE, MARK, bad_rows, good_rows, opened, write_lines
 from spread import configured
 
+from dedup_nb import Config, run
 from dedup_nb.base.config import Recipe
 from dedup_nb.base.errors import InputError, MissingColumnError
 from dedup_nb.base.spark import quoted
@@ -44,6 +46,10 @@ JSON_LINES = [  # line -> the row, or what is wrong with it; None: an empty line
     ('{"event_id":"m","m":{"k":{"n":1,"n":2}}}', TWICE),
     ('{"event_id":"i"} x', NO_JSON),
     ('{"event_id":"j"}],[{"event_id":"k"}', NO_JSON),
+    ('{"event_id":"o"}]{"event_id":"p"}', NO_JSON),
+    ('{"event_id":"o"}],"value":"p"}', NO_JSON),
+    (b'{"event_id":"M\xfcller"}', "The line is no UTF-8"),
+    ('{"event_id":"blank","at":" 10:00:00"}', NO_JSON),
     ('{"event_id":"l\xff', NO_JSON),
 ]
 JSON_SCHEMA = "event_id string, tags array<string>, m struct<k: struct<n: int>>, value string, at timestamp"
@@ -72,12 +78,23 @@ def json_read(spark, tmp_path_factory):
 def test_json_columns_pass_untouched_and_lines_that_do_not_fit_are_bad(json_read, text, expected):
     good, bad, _ = json_read
     if not isinstance(expected, tuple):
+        text = text.decode(errors="replace") if isinstance(text, bytes) else text
         assert bad.get(text, {"errors": None})["errors"] == (expected and [expected])
         return
     row = good[expected[0]]
     assert (row.event_id, row.tags, row.m and row.m.k.n, row.value) == expected[:4]
     at = row.at_s and datetime.fromtimestamp(row.at_s, timezone.utc).strftime("%H:%M")
     assert at == expected[4]
+
+
+def test_any_key_tells_events_apart(spark, tmp_path):
+    keys = ["n?", " n", "\u2003n", 'it\'s "n"', "?\n"]
+    events = [{"event_id": key, key: n} for key in keys for n in (1, 2, 2)]
+    write_lines(tmp_path / "in/a.json", *map(json.dumps, [{"event_fingerprint": "f"}, *events]))
+    settings = dict(input_format="json", manifest="none")
+    summary = run(Config(input=str(tmp_path / "in"), output=str(tmp_path / "out"), **settings), spark)
+    counts = summary.batches[0]["counts"]
+    assert (counts["read"], counts["dropped"], counts["bad"]) == (16, 5, 1)
 
 
 def test_no_json_line_is_in_two_places_or_in_none(json_read):

@@ -306,6 +306,14 @@ def test_a_table_and_what_it_got_later(spark, tmp_path, table):
         again.write.format("delta").mode("append").save(table)
 
 
+def test_a_table_without_rows_is_no_reason_against_arrow(spark, tmp_path):
+    rows = spark.createDataFrame([], "event_id string, event_fingerprint string")
+    rows.write.format("delta").save(f"{tmp_path}/in")
+    settings = dict(input=f"{tmp_path}/in", output=f"{tmp_path}/out", input_format="delta", carry="arrow")
+    [metrics] = run(Config(**settings), spark).batches
+    assert metrics["counts"]["read"] == 0
+
+
 ODD_TABLES = {  # a property of a table -> why Spark carries
     "partitions": "the table is partitioned by event_fingerprint",
     "delta.enableDeletionVectors": "the table may have deletion vectors",
