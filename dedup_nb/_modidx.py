@@ -1577,6 +1577,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                        'dedup_nb/formats/reading.py'),
                                           'dedup_nb.formats.reading._check_headers': ( 'formats/reading.html#_check_headers',
                                                                                        'dedup_nb/formats/reading.py'),
+                                          'dedup_nb.formats.reading._clock_in': ( 'formats/reading.html#_clock_in',
+                                                                                  'dedup_nb/formats/reading.py'),
                                           'dedup_nb.formats.reading._columns_in': ( 'formats/reading.html#_columns_in',
                                                                                     'dedup_nb/formats/reading.py'),
                                           'dedup_nb.formats.reading._columns_of_variants': ( 'formats/reading.html#_columns_of_variants',

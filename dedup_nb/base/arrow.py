@@ -230,7 +230,8 @@ class _Once:
         self.rows = 0
         self._is_local = isinstance(fs, pafs.LocalFileSystem)
         # a worker's own folder has room, and goes with it
-        own = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+        named = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+        own = next(filter(os.path.isdir, named), tempfile.gettempdir())
         folder = filesystem(beside)[1] if self._is_local else own
         name = os.path.basename(path)
         self._beside = f"{folder}/{name}.{uuid.uuid4().hex}"

@@ -109,7 +109,7 @@ def _first_record(path: str, delimiter: str) -> Record | None:
 # %% ../../nbs/formats/38_csv_rows.ipynb #cu696970
 def _without_header(path: str, first: Record, given: Sequence[str]) -> CsvFile:
     "A file whose columns the schema names, in order. Raises `InputError`."
-    number = len(first.cells or ())
+    number = len(first.cells or given)  # a record that is no CSV becomes a bad row
     if len(given) != number:
         raise InputError(
             f"input_schema names {some_of(given)}, and the first line of {path} has {number} cells, "
@@ -152,7 +152,7 @@ def csv_columns(
         firsts = {path: first for path, first in found if first}
     named = {name.lower() for first in firsts.values() for name in first.cells or ()}
     check_column_names(given)
-    if given and named.isdisjoint(map(str.lower, given)):
+    if given and named and named.isdisjoint(map(str.lower, given)):
         return [_without_header(path, first, given) for path, first in firsts.items()]
     files = [_with_header(path, first) for path, first in firsts.items()]
     names = [*dict.fromkeys(name for file in files for name in file.columns)]
@@ -254,7 +254,7 @@ def typed_cell(
     """A cell as a value of a type; null for what is none. A time without a zone is one of UTC.
 
     Nothing is cut off: no digits for a decimal, no clock for a date, no zone for a time without one, and no
-    number becomes Infinity. But times have microseconds, and no finer digits.
+    number becomes Infinity. But times have microseconds, and no finer digits, and doubles the least they can.
     """
     cell = quoted(name)
     if not isinstance(kind, T.TimestampType):

@@ -408,6 +408,8 @@ def _plain_files(about: Row, rows: DataFrame) -> dict[str, Any]:  # `files`, or 
     if why := next((words for words, is_so in reasons.items() if is_so), None):
         return {"no_files": why}
     below = [path_below(about.location, unquote(path)) for path in rows.inputFiles()]
+    if about.numFiles and not below:
+        return {"no_files": "Spark does not name the files of the table"}
     if any(path.startswith("..") for path in below):  # such as those of a shallow clone
         return {"no_files": "files of the table lie elsewhere"}
     return {"files": tuple(f"{about.location}/{path}" for path in below)}

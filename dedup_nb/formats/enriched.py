@@ -98,15 +98,16 @@ def cell_of(name: str) -> str:
 ENVELOPES = {"contexts": "contexts", "unstruct_event": "unstruct_event", "derived_contexts": "contexts"}
 _END = "(?![^a]|a)"  # of the text: `$` also matches before a line end, and Java has many of those
 _STRICT = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false', 'mode', 'PERMISSIVE')"
+_LENIENT = "map('mode', 'PERMISSIVE')"  # as lines of JSON are read
 _NAME = "[A-Za-z0-9_-]{1,200}"  # no longer than the name of a folder may be
 _URI = f"iglu:[A-Za-z0-9_.-]{{1,200}}/{_NAME}/{_NAME}/[0-9]{{1,9}}-[0-9]{{1,9}}-[0-9]{{1,9}}"
 IGLU_URI = f"^{_URI}{_END}"  # a pattern
 _ITEM = "struct<schema: string, data: string>"
 
 
-def _seal(cell: str) -> str:
+def _seal(cell: str, options: str = _STRICT) -> str:
     "SQL that parses a cell: an array of its value and its seal; something else if it is not one JSON value."
-    return f"""from_json(concat('[', {cell}, ',"', sha2({cell}, 256), '"]'), 'array<string>', {_STRICT})"""
+    return f"""from_json(concat('[', {cell}, ',"', sha2({cell}, 256), '"]'), 'array<string>', {options})"""
 
 
 def _is_one_value(cell: str, parsed: str) -> str:
@@ -120,9 +121,10 @@ def is_one_json_value(
 ) -> str:  # SQL for boolean; null for null
     "SQL for: is the text one JSON object, and nothing behind it?"
     one = is_one_item or f"json_array_length(concat('[', {text}, ']')) = 1"
-    quick = f"{one} and endswith(trim(both ' \t\r' from {text}), '}}')"
+    bare = f"trim(both ' \t\r' from {text})"
+    quick = f"{one} and startswith({bare}, '{{') and endswith({bare}, '}}')"
     # only where a bracket closes behind an object can the array be closed early
-    sealed = f"exists(array({_seal(text)}), p -> {_is_one_value(text, 'p')})"
+    sealed = f"exists(array({_seal(text, _LENIENT)}), p -> {_is_one_value(text, 'p')})"
     early = rf"contains({text}, ']') and {text} rlike r'\}}\s*\]'"
     return f"({quick} and (not ({early}) or {sealed}))"
 

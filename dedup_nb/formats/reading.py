@@ -386,7 +386,8 @@ def _columns_of_variants(kind: str) -> T.StructType:
 
 
 # %% ../../nbs/formats/40_reading.ipynb #676b2aeb
-_OBJECT_LINE = "trim(leading ' \t\r' from value) like '{%'"  # an array has no columns
+# an array has no columns, and bad rows name none
+_IS_OBJECT = f"is_valid_utf8(value) and {is_one_json_value('value', is_one_value('value', 'quick'))}"
 # the type of 1.0 in a variant is that of a whole number, and the type of 1.0e0 is double
 _ENDS_IN_ZERO = "[0-9][.][0-9]*0(?![0-9])"
 _FRACTION = r'\G((?:"(?:[^"\\]++|\\.)*+"|[^".]++|[.][0-9]++[eE])*+[.][0-9]++)(?![0-9eE])'
@@ -405,7 +406,8 @@ def _infer_columns(spark: SparkSession, files: Sequence[InputFile]) -> list[tupl
     for i, part in enumerate(parts):
         lines = _lines(spark, part)
         frames.append(lines.withColumn("part", F.lit(i)))
-    objects = reduce(DataFrame.unionAll, frames).where(_OBJECT_LINE)
+    quick = F.explode(F.array(F.expr(quickly_parsed("value")))).alias("quick")
+    objects = reduce(DataFrame.unionAll, frames).select("part", "value", quick).where(_IS_OBJECT)
     kind_of_all = F.expr(_LINE_KIND)
     kinds = objects.groupBy("part").agg(kind_of_all.alias("kind"))
     columns = dict.fromkeys(range(len(parts)), T.StructType([]))
@@ -533,15 +535,32 @@ _CLOCK = r"^[\x00-\x20\x7f]*T?[0-9]+:"  # behind what a cast leaves out
 _NO_TEXT = r'^-?[0-9][0-9.eE+-]*$|^[{\["]'  # as Spark's parser writes a value that was none
 
 
+def _clock_in(
+    variant: str,  # SQL
+    kind: T.DataType,
+    depth: int = 0,
+) -> str | None:  # SQL for boolean, never null; None for a type without times
+    "SQL: is one of the times of a value a clock alone?"
+    if isinstance(kind, T.TimestampType):
+        return f"coalesce(try_variant_get({variant}, '$', 'string') rlike {literal(_CLOCK)}, false)"
+    members, x = f"try_variant_get({variant}, '$', 'map<string,variant>')", f"x{depth}"
+    if isinstance(kind, T.StructType):
+        found = [_clock_in(f"try_element_at({members}, {literal(f.name)})", f.dataType, depth) for f in kind]
+        return " or ".join(filter(None, found)) or None
+    values, inner = "", None
+    if isinstance(kind, T.ArrayType):
+        values, inner = f"try_variant_get({variant}, '$', 'array<variant>')", kind.elementType
+    elif isinstance(kind, T.MapType):
+        values, inner = f"map_values({members})", kind.valueType
+    found_inside = inner and _clock_in(x, inner, depth + 1)
+    return found_inside and f"coalesce(exists({values}, {x} -> {found_inside}), false)"
+
+
 def _has_clock(schema: T.StructType) -> str:
     "SQL: is one of the times of a line a clock alone? Spark would make it one of today."
     member = values_of(T.StructType([*schema.fields, T.StructField(JSON, T.VariantType())]))
-    clocks = []
-    for name, field in fields_in(schema).items():
-        if isinstance(field.kind, T.TimestampType):
-            text = as_text(member(name))
-            clocks.append(f"coalesce({text} rlike {literal(_CLOCK)}, false)")
-    return " or ".join(clocks) or "false"
+    clocks = [_clock_in(member(name).sql, field.kind) for name, field in fields_in(schema).items()]
+    return " or ".join(filter(None, clocks)) or "false"
 
 
 def _parse_lines(
@@ -590,7 +609,9 @@ def _read_json(asked: _Request) -> Source:
         rows = parse(raw).where(f"_dd_corrupt is not null or ({place.where})")
         raw = rows.selectExpr(f"{LINE} as value", "_dd_id")
     payload = f"make_valid_utf8({LINE})"
-    why = f"if({_TWICE}, 'An object of the line has a key twice', {wrong_line(LINE)})"
+    why = (
+        f"if(is_valid_utf8({LINE}) and {_TWICE}, 'An object of the line has a key twice', {wrong_line(LINE)})"
+    )
     return _source_of_rows(
         raw,
         schema,

@@ -103,6 +103,7 @@ WRONG = {  # a file -> settings, the error, its words
     ),
     "id,id\n": ({}, InputError, "two columns named id"),
     'id,"n"ame\n1,2\n': ({}, InputError, "first line of .* is no CSV: .*expected after"),
+    'id,"n"ame,x\n1,2,3\n': (dict(input_schema="id int"), InputError, "first line of .* is no CSV"),
     "id,n,ID\n": ({}, InputError, "differ only in case: ID, id"),
     "id,_dd_wrong\n": ({}, InputError, "_dd_wrong, a name this package adds itself"),
     "event_id,n\n1,2\n": (

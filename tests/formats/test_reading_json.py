@@ -51,8 +51,17 @@ JSON_LINES = [  # line -> the row, or what is wrong with it; None: an empty line
     (b'{"event_id":"M\xfcller"}', "The line is no UTF-8"),
     ('{"event_id":"blank","at":" 10:00:00"}', NO_JSON),
     ('{"event_id":"l\xff', NO_JSON),
+    (b'{"event_id":"odd","k\xff":1,"k\xfe":2}', "The line is no UTF-8"),
+    ('{"event_id":"nan","more":[{"x":NaN}]}', ("nan", None, None, None, None)),
+    ("{'event_id':'single','more':[{'x':1}]}", ("single", None, None, None, None)),
+    ('{"event_id":"times","ats":[{"t":"2026-11-20 10:00"}]}', ("times", None, None, None, None)),
+    ('{"event_id":"clocks","ats":[{"t":"2026-11-20"},{"t":"10:00"}]}', NO_JSON),
+    ('{"event_id":"clocks","per":{"a":["2026-11-20","T1:02"]}}', NO_JSON),
 ]
-JSON_SCHEMA = "event_id string, tags array<string>, m struct<k: struct<n: int>>, value string, at timestamp"
+JSON_SCHEMA = (
+    "event_id string, tags array<string>, m struct<k: struct<n: int>>, value string, at timestamp, "
+    "ats array<struct<n: int, t: timestamp>>, per map<string, array<timestamp>>"
+)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +150,8 @@ def test_names_of_fields_may_have_dots(spark, tmp_path, schema):
     event_id, at = "12345678901234567.75", "10:00" if schema else "now"  # more digits than a double has
     lines = f'{{"ev":{{"http.id":{event_id}}}}}', f'{{"ev":{{"http.at":"{at}"}}}}'
     path, recipe = write_lines(tmp_path / "a.json", *lines), Recipe(event_id=("ev.http.id",))
-    source = opened(spark, path, format="json", schema=schema, recipe=recipe)
+    where = f"ev.`http.id` = '{event_id}' or ev.`http.at` is not null"
+    source = opened(spark, path, format="json", schema=schema, recipe=recipe, where=where)
     assert [(r.ev["http.id"], r._dd_id) for r in good_rows(source, "ev", "_dd_id")] == [(event_id, event_id)]
     [bad] = bad_rows(source)
     assert bad["failure"]["errors"] == [NO_JSON if schema else "Field ev.http.id cannot be empty"]
@@ -306,6 +316,11 @@ TYPES = {  # the lines of files -> columns beside the id, the kept rows in the o
         ['{"id":"a","n":5}'],
         ['[{"id":"b","n":"x"}]', " \t[1]"],
         ({"n": "bigint"}, [("a", 5)], 2),
+    ),
+    "bad lines beside good ones": (
+        ['{"id":"a","n":5,"m":[{"x":Infinity}]}', b'{"id":"b","k\xff":1}'],
+        ['{"id":"c","n":"x"}]{}'],
+        ({"m": "array<struct<x:double>>", "n": "bigint"}, [("a", [(float("inf"),)], 5)], 2),
     ),
     "odd names": (
         ['{"id":"a","a`b.c: d":1,"OBJECT<":2,"OBJECT":{"select":3},"é, ``":4}'],
