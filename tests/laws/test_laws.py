@@ -124,7 +124,7 @@ def test_any_frame_under_any_settings_in_any_session_agrees_with_the_reference(s
 
 
 @pytest.mark.slow
-@law(8)
+@law(5)
 @any_frame
 def test_many_frames_agree_with_the_reference(spark, **drawn):
     any_frame_agrees(spark, **drawn)
