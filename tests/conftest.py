@@ -143,7 +143,7 @@ FEW = {
 # Spark starts `chmod` for each local file: VFORK starts it faster, and without checksums there are fewer
 LIGHT_PROCESSES = ["-Djdk.lang.Process.launchMechanism=VFORK"] if sys.platform == "linux" else []
 LIGHT_FILES = "-Dspark.hadoop.fs.file.impl=org.apache.hadoop.fs.RawLocalFileSystem"
-# each scan sends all settings of Hadoop along, packed one by one; two thirds are of clusters that are not here
+# each scan sends all settings of Hadoop along, packed one by one: two thirds are of clusters
 OF_CLUSTERS = ("yarn-default.xml", "mapred-default.xml")
 # PySpark asks for these by name in most calls, and Java looks for the name in each of its jars
 OFTEN_ASKED = ("functions", "PythonUtils", "PythonSQLUtils", "org.apache.spark.sql.functions")

@@ -525,14 +525,8 @@ def check_no_array(
             )
 
 
-# %% ../../nbs/formats/40_reading.ipynb #f88026f2
-_JSON = {"columnNameOfCorruptRecord": "_dd_corrupt", "timeZone": "UTC", "mode": "PERMISSIVE"}
-# from_json stops at the end of the first value: a second object on the line must not vanish
-_ALONE = f"coalesce({is_one_json_value(LINE, is_one_value(LINE, '_dd_parts.quick'))}, false)"
-_IS_LINE = f"is_valid_utf8({LINE}) and {_ALONE}"  # other bytes would be one character, whatever they are
-_TWICE = f"json_array_length(concat('[', {LINE}, ']')) = 1 and {JSON} is null"
+# %% ../../nbs/formats/40_reading.ipynb #138c3e93
 _CLOCK = r"^[\x00-\x20\x7f]*T?[0-9]+:"  # behind what a cast leaves out
-_NO_TEXT = r'^-?[0-9][0-9.eE+-]*$|^[{\["]'  # as Spark's parser writes a value that was none
 
 
 def _clock_in(
@@ -559,8 +553,19 @@ def _clock_in(
 def _has_clock(schema: T.StructType) -> str:
     "SQL: is one of the times of a line a clock alone? Spark would make it one of today."
     member = values_of(T.StructType([*schema.fields, T.StructField(JSON, T.VariantType())]))
-    clocks = [_clock_in(member(name).sql, field.kind) for name, field in fields_in(schema).items()]
+    clocks = []
+    for name, field in fields_in(schema).items():
+        clocks.append(_clock_in(member(name).sql, field.kind))
     return " or ".join(filter(None, clocks)) or "false"
+
+
+# %% ../../nbs/formats/40_reading.ipynb #f88026f2
+_JSON = {"columnNameOfCorruptRecord": "_dd_corrupt", "timeZone": "UTC", "mode": "PERMISSIVE"}
+# from_json stops at the end of the first value: a second object on the line must not vanish
+_ALONE = f"coalesce({is_one_json_value(LINE, is_one_value(LINE, '_dd_parts.quick'))}, false)"
+_IS_LINE = f"is_valid_utf8({LINE}) and {_ALONE}"  # other bytes would be one character, whatever they are
+_TWICE = f"json_array_length(concat('[', {LINE}, ']')) = 1 and {JSON} is null"
+_NO_TEXT = r'^-?[0-9][0-9.eE+-]*$|^[{\["]'  # as Spark's parser writes a value that was none
 
 
 def _parse_lines(
