@@ -537,17 +537,23 @@ def _clock_in(
     "SQL: is one of the times of a value a clock alone?"
     if isinstance(kind, T.TimestampType):
         return f"coalesce(try_variant_get({variant}, '$', 'string') rlike {literal(_CLOCK)}, false)"
-    members, x = f"try_variant_get({variant}, '$', 'map<string,variant>')", f"x{depth}"
+    members = f"try_variant_get({variant}, '$', 'map<string,variant>')"
+    x = f"x{depth}"
     if isinstance(kind, T.StructType):
-        found = [_clock_in(f"try_element_at({members}, {literal(f.name)})", f.dataType, depth) for f in kind]
+        found = []
+        for f in kind.fields:
+            member = f"try_element_at({members}, {literal(f.name)})"
+            found.append(_clock_in(member, f.dataType, depth))
         return " or ".join(filter(None, found)) or None
-    values, inner = "", None
     if isinstance(kind, T.ArrayType):
-        values, inner = f"try_variant_get({variant}, '$', 'array<variant>')", kind.elementType
+        values = f"try_variant_get({variant}, '$', 'array<variant>')"
+        inside = _clock_in(x, kind.elementType, depth + 1)
     elif isinstance(kind, T.MapType):
-        values, inner = f"map_values({members})", kind.valueType
-    found_inside = inner and _clock_in(x, inner, depth + 1)
-    return found_inside and f"coalesce(exists({values}, {x} -> {found_inside}), false)"
+        values = f"map_values({members})"
+        inside = _clock_in(x, kind.valueType, depth + 1)
+    else:
+        return None
+    return f"coalesce(exists({values}, {x} -> {inside}), false)" if inside else None
 
 
 def _has_clock(schema: T.StructType) -> str:
