@@ -1614,6 +1614,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                   'dedup_nb/formats/reading.py'),
                                           'dedup_nb.formats.reading._is_outdated': ( 'formats/reading.html#_is_outdated',
                                                                                      'dedup_nb/formats/reading.py'),
+                                          'dedup_nb.formats.reading._is_whole': ( 'formats/reading.html#_is_whole',
+                                                                                  'dedup_nb/formats/reading.py'),
                                           'dedup_nb.formats.reading._json_columns': ( 'formats/reading.html#_json_columns',
                                                                                       'dedup_nb/formats/reading.py'),
                                           'dedup_nb.formats.reading._json_text': ( 'formats/reading.html#_json_text',

@@ -386,8 +386,18 @@ def _columns_of_variants(kind: str) -> T.StructType:
 
 
 # %% ../../nbs/formats/40_reading.ipynb #676b2aeb
+def _is_whole(line: str) -> str:
+    "SQL: is each character of a line one? Spark makes the same one of bytes and surrogates that are none."
+    hexes = "[0-9a-fA-F]{2}"
+    # all escapes but those of surrogates that stand alone
+    whole = rf"\\(?:[^u]|u[dD][89abAB]{hexes}\\u[dD][c-fC-F]{hexes})"
+    alone = literal(r"\\u[dD][89a-fA-F]")
+    left = f"regexp_replace({line}, {literal(whole)}, '')"
+    return f"(is_valid_utf8({line}) and not ({line} rlike {alone} and {left} rlike {alone}))"
+
+
 # an array has no columns, and bad rows name none
-_IS_OBJECT = f"is_valid_utf8(value) and {is_one_json_value('value', is_one_value('value', 'quick'))}"
+_IS_OBJECT = f"{_is_whole('value')} and {is_one_json_value('value', is_one_value('value', 'quick'))}"
 # the type of 1.0 in a variant is that of a whole number, and the type of 1.0e0 is double
 _ENDS_IN_ZERO = "[0-9][.][0-9]*0(?![0-9])"
 _FRACTION = r'\G((?:"(?:[^"\\]++|\\.)*+"|[^".]++|[.][0-9]++[eE])*+[.][0-9]++)(?![0-9eE])'
@@ -569,8 +579,16 @@ def _has_clock(schema: T.StructType) -> str:
 _JSON = {"columnNameOfCorruptRecord": "_dd_corrupt", "timeZone": "UTC", "mode": "PERMISSIVE"}
 # from_json stops at the end of the first value: a second object on the line must not vanish
 _ALONE = f"coalesce({is_one_json_value(LINE, is_one_value(LINE, '_dd_parts.quick'))}, false)"
-_IS_LINE = f"is_valid_utf8({LINE}) and {_ALONE}"  # other bytes would be one character, whatever they are
+_IS_LINE = f"{_is_whole(LINE)} and {_ALONE}"
 _TWICE = f"json_array_length(concat('[', {LINE}, ']')) = 1 and {JSON} is null"
+_CONTROL = literal(r"[\x00-\x0c\x0e-\x1f]")  # but the end of a line
+_WHY = f"""case
+    when not is_valid_utf8({LINE}) then {wrong_line(LINE)}
+    when not {_is_whole(LINE)} then 'A text of the line has half a character: a surrogate alone'
+    when {_TWICE} and {LINE} rlike {_CONTROL}
+        then 'An object of the line has a key twice, or a text a raw tab or control character'
+    when {_TWICE} then 'An object of the line has a key twice'
+    else {wrong_line(LINE)} end"""
 _NO_TEXT = r'^-?[0-9][0-9.eE+-]*$|^[{\["]'  # as Spark's parser writes a value that was none
 
 
@@ -620,9 +638,6 @@ def _read_json(asked: _Request) -> Source:
         rows = parse(raw).where(f"_dd_corrupt is not null or ({place.where})")
         raw = rows.selectExpr(f"{LINE} as value", "_dd_id")
     payload = f"make_valid_utf8({LINE})"
-    why = (
-        f"if(is_valid_utf8({LINE}) and {_TWICE}, 'An object of the line has a key twice', {wrong_line(LINE)})"
-    )
     return _source_of_rows(
         raw,
         schema,
@@ -631,7 +646,7 @@ def _read_json(asked: _Request) -> Source:
         payload,
         parse=parse,
         is_parsed="_dd_corrupt is null",
-        unparsed=generic_error(f"array({why})", _NO_TIME, payload),
+        unparsed=generic_error(f"array({_WHY})", _NO_TIME, payload),
         of_text=(LINE, JSON),
     )
 

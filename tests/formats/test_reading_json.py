@@ -20,6 +20,7 @@ SEVERAL = (
 )
 ARRAY = "The line is an array of JSON objects; wanted one a line. Write the file anew with jq -c .[] FILE"
 TWICE = "An object of the line has a key twice"
+HALF = "A text of the line has half a character: a surrogate alone"
 NO_ID = "Field event_id cannot be empty"
 JSON_LINES = [  # line -> the row, or what is wrong with it; None: an empty line is no line
     ('{"event_id":"A","tags":["x"],"m":{"k":{"n":1}},"value":"v"}', ("A", ["x"], 1, "v", None)),
@@ -52,6 +53,10 @@ JSON_LINES = [  # line -> the row, or what is wrong with it; None: an empty line
     ('{"event_id":"blank","at":" 10:00:00"}', NO_JSON),
     ('{"event_id":"l\xff', NO_JSON),
     (b'{"event_id":"odd","k\xff":1,"k\xfe":2}', "The line is no UTF-8"),
+    (r'{"event_id":"half","value":"\ud83d"}', HALF),
+    (r'{"event_id":"half","more":{"x":"\\\\\ud83d\ude00 \udC01"}}', HALF),
+    (r'{"event_id":"whole","value":"\ud83d\ude00\\ud83d"}', ("whole", None, None, "\U0001f600\\ud83d", None)),
+    ('{"event_id":"tab","value":"a\tb"}', f"{TWICE}, or a text a raw tab or control character"),
     ('{"event_id":"nan","more":[{"x":NaN}]}', ("nan", None, None, None, None)),
     ("{'event_id':'single','more':[{'x':1}]}", ("single", None, None, None, None)),
     ('{"event_id":"times","ats":[{"t":"2026-11-20 10:00"}]}', ("times", None, None, None, None)),
@@ -318,9 +323,9 @@ TYPES = {  # the lines of files -> columns beside the id, the kept rows in the o
         ({"n": "bigint"}, [("a", 5)], 2),
     ),
     "bad lines beside good ones": (
-        ['{"id":"a","n":5,"m":[{"x":Infinity}]}', b'{"id":"b","k\xff":1}'],
+        ['{"id":"a","n":5,"m":[{"x":Infinity}]}', b'{"id":"b","k\xff":1}', r'{"id":"d","m":"\ud83d"}'],
         ['{"id":"c","n":"x"}]{}'],
-        ({"m": "array<struct<x:double>>", "n": "bigint"}, [("a", [(float("inf"),)], 5)], 2),
+        ({"m": "array<struct<x:double>>", "n": "bigint"}, [("a", [(float("inf"),)], 5)], 3),
     ),
     "odd names": (
         ['{"id":"a","a`b.c: d":1,"OBJECT<":2,"OBJECT":{"select":3},"é, ``":4}'],
