@@ -128,20 +128,17 @@ FEW = {
     "test_kept_ids_are_unique_and_dropped_rows_point_at_one_of_them": 1,
     "test_explain_tells_the_story_of_an_id": 1,
     "test_the_summary_says_what_earlier_batches_changed": 1,
-    "test_frames_mean_the_same_in_every_session": 1,
     "test_a_table_says_the_same_whether_it_was_optimized_or_not": 4,
     "test_a_run_that_is_stopped_ends_with_one_line": 3,
     "test_what_is_merged_here_and_there_is_shown_as_the_reference_does": 3,
     "test_one_command_loads_a_batch_into_redshift": 2,
     "test_a_run_leaves_a_table_for_events_and_one_for_each_type": 2,
-    "test_every_input_format_gives_the_same_rows": 1,
     "test_what_others_do_with_the_table_between_two_commits_changes_nothing": 2,
-    "test_where_spark_writes_arrow_picks_the_suspects": 2,
-    "test_what_arrow_does_not_surely_know_is_left_to_spark": 2,
     "test_the_number_of_parts_changes_nothing": 2,
 }
 # Spark starts `chmod` for each local file: VFORK starts it faster, and without checksums there are fewer
-LIGHT_PROCESSES = ["-Djdk.lang.Process.launchMechanism=VFORK"] if sys.platform == "linux" else []
+OF_LINUX = ["-Djdk.lang.Process.launchMechanism=VFORK", "-XX:+UseTransparentHugePages"]
+LIGHT_PROCESSES = OF_LINUX if sys.platform == "linux" else []
 LIGHT_FILES = "-Dspark.hadoop.fs.file.impl=org.apache.hadoop.fs.RawLocalFileSystem"
 # each scan sends all settings of Hadoop along, packed one by one: two thirds are of clusters
 OF_CLUSTERS = ("yarn-default.xml", "mapred-default.xml")
@@ -171,7 +168,7 @@ def pytest_configure(config):
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
         [
             SHORT_LIVED,
-            "-Xms1g -Xmn400m -XX:+UseTransparentHugePages",
+            "-Xms1g -Xmn400m",
             *LIGHT_PROCESSES,
             *(f"-D{n}={v}" for n, v in INTERPRETED.items()),
         ]

@@ -254,7 +254,8 @@ def typed_cell(
     """A cell as a value of a type; null for what is none. A time without a zone is one of UTC.
 
     Nothing is cut off: no digits for a decimal, no clock for a date, no zone for a time without one, and no
-    number becomes Infinity. But times have microseconds, and no finer digits, and doubles the least they can.
+    number becomes Infinity. But times have microseconds, and no finer digits, and a number too small for a
+    double is 0.
     """
     cell = quoted(name)
     if not isinstance(kind, T.TimestampType):

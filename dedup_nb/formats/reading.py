@@ -582,13 +582,12 @@ _ALONE = f"coalesce({is_one_json_value(LINE, is_one_value(LINE, '_dd_parts.quick
 _IS_LINE = f"{_is_whole(LINE)} and {_ALONE}"
 _TWICE = f"json_array_length(concat('[', {LINE}, ']')) = 1 and {JSON} is null"
 _CONTROL = literal(r"[\x00-\x0c\x0e-\x1f]")  # but the end of a line
-_WHY = f"""case
-    when not is_valid_utf8({LINE}) then {wrong_line(LINE)}
+_WHY = f"""coalesce(case
+    when not is_valid_utf8({LINE}) then null
     when not {_is_whole(LINE)} then 'A text of the line has half a character: a surrogate alone'
     when {_TWICE} and {LINE} rlike {_CONTROL}
         then 'An object of the line has a key twice, or a text a raw tab or control character'
-    when {_TWICE} then 'An object of the line has a key twice'
-    else {wrong_line(LINE)} end"""
+    when {_TWICE} then 'An object of the line has a key twice' end, {wrong_line(LINE)})"""
 _NO_TEXT = r'^-?[0-9][0-9.eE+-]*$|^[{\["]'  # as Spark's parser writes a value that was none
 
 

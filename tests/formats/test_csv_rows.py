@@ -178,6 +178,12 @@ def test_a_time_is_the_same_in_every_session(spark, tmp_path):
     assert kept.count() == 5 and len(bad) == 2
 
 
+def test_a_first_record_that_is_no_csv_is_a_bad_row_where_other_files_have_no_header(spark, tmp_path):
+    source = write(tmp_path / "in", a="1,2\n", b='"3"x,4\n5,6\n')
+    kept, bad, _ = ran(spark, source, tmp_path / "out", input_schema="id string, n int")
+    assert {(r.id, r.n) for r in kept.collect()} == {("1", 2), ("5", 6)} and len(bad) == 1
+
+
 @pytest.mark.slow
 def test_a_long_cell_is_one(spark, tmp_path):
     body = "\n".join(["7,forged"] * 150_000)
