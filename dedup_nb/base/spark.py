@@ -50,6 +50,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/base/40_spark.ipynb #mv000016
+import math
 import os
 import re
 import shutil
@@ -134,8 +135,11 @@ _FOR_JAVA = {  # where the environment has no such word: Java does not start wit
     "GC": "-XX:+UseParallelGC",  # with this one small batches take 8 % less
     "log4j": f"-Dlog4j2.configurationFile={_LOGS}",
 }
-# of Java's compilers only the quick one: the other takes longer than a short run gains by it
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1"
+# below so many bytes of work, of Java's compilers only the quick one: the other takes longer than it gains
+_LITTLE, _QUICK_COMPILER = 16 << 20, "-XX:TieredStopAtLevel=1"
+# and below so many no Java is written for each plan: some 80,000 ids without a column beside them
+_VERY_LITTLE = 2 << 20
+_NO_CODEGEN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -313,7 +317,7 @@ def get_spark(
     delta: bool = False,  # also load Delta, if the session is ours to build
     settings: Mapping[str, str] = {},  # more of them, likewise
     addresses: Iterable[str | None] = (),  # what it will read and write: on S3 that needs more settings
-    short_lived: bool = False,  # is it for a little work, after which the process ends?
+    work: float = math.inf,  # bytes that it will read before the process ends, as far as anybody knows
 ) -> SparkSession:
     "Return the active session, else one from the launcher (spark-submit, SPARK_REMOTE), else a local one."
     check_spark()
@@ -321,7 +325,9 @@ def get_spark(
         return active
     if is_on_databricks() or "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ:
         return SparkSession.builder.getOrCreate()
-    parts = [_LOCAL, {"spark.driver.extraJavaOptions": _options_of_java(short_lived)}]
+    parts = [_LOCAL, {"spark.driver.extraJavaOptions": _options_of_java(work)}]
+    if work < _VERY_LITTLE:
+        parts.append(_NO_CODEGEN)
     if delta:
         wanted = delta_settings()
         # jars of somebody's own would stand in the way of ours; packages become one list
@@ -349,11 +355,11 @@ def class_archive() -> Path:
     return Path(sys.prefix) / "share" / "dedup_nb" / name
 
 
-def _options_of_java(short_lived: bool) -> str:
+def _options_of_java(work: float) -> str:
     "What our sessions ask of Java, and the environment says nothing of."
     wanted = dict(_FOR_JAVA)
-    if short_lived:
-        wanted["Tiered"] = _SHORT_LIVED
+    if work < _LITTLE:
+        wanted["Tiered"] = _QUICK_COMPILER
     if (archive := class_archive()).exists():
         # one of another Java or other jars is passed by, without a word
         wanted["Archive"] = f'"-XX:SharedArchiveFile={archive}" -Xlog:cds*=off'

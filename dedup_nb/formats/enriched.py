@@ -16,6 +16,7 @@ __all__ = [
     "cell_of",
     "is_one_json_value",
     "envelope",
+    "small_hex",
     "moment",
     "decoded",
     "bad_row",
@@ -160,11 +161,18 @@ _PATTERNS = {
 }
 
 
+def small_hex(
+    text: str,  # SQL for hexadecimal digits
+) -> str:  # SQL
+    "Write the digits in lower case. Spark's `lower` would first make a table of all letters: a second of each session."
+    return f"if({text} rlike '[A-F]', translate({text}, 'ABCDEF', 'abcdef'), {text})"
+
+
 def _value(name: str) -> str:
     "SQL for the value of a right cell. Empty cells never reach a cast: Spark makes an exception for each."
     cell, kind = cell_of(name), _KIND_OF[name]
     if name == "event_id":
-        return f"lower({cell})"
+        return small_hex(cell)
     if kind == "boolean":
         return f"case {cell} when '1' then true when '0' then false end"
     if kind == "string":
@@ -509,7 +517,8 @@ def with_duplicate_context(
 # %% ../../nbs/formats/30_enriched.ipynb #25964c19
 # much faster than a split; a line without more than seven cells has no id
 _HEAD = "substring_index(value, '\t', 7)"
-_OWN = f"if(octet_length({_HEAD}) = octet_length(value), '', lower(substring_index({_HEAD}, '\t', -1)))"
+_LAST = f"substring_index({_HEAD}, '\t', -1)"
+_OWN = f"if(octet_length({_HEAD}) = octet_length(value), '', {small_hex(_LAST)})"
 _ID = f"nullif({_OWN}, '')"
 
 
@@ -560,8 +569,8 @@ def with_small_id(
     "A line with its id in lower case."
     at = NAMES.index("event_id")
     own = F.substring_index(F.substring_index(line, "\t", at + 1), "\t", -1)
-    small = F.lower(own)
-    return F.when(own == small, line).otherwise(_with_cell(line, at, small))
+    small = F.translate(own, "ABCDEF", "abcdef")
+    return F.when(own.rlike("[A-F]"), _with_cell(line, at, small)).otherwise(line)
 
 
 def sure_lines(
@@ -599,7 +608,7 @@ def sure_events(
     has_mark = F.startswith("app_id", F.lit("\ufeff"))
     app_id = F.when(has_mark, F.substr("app_id", F.lit(2))).otherwise(F.col("app_id"))
     values = {name: F.expr(f"{name} = '1'") for name, kind in ENRICHED if kind == "boolean"}
-    values |= {"app_id": F.nullif(app_id, F.lit("")), "event_id": F.lower("event_id")}
+    values |= {"app_id": F.nullif(app_id, F.lit("")), "event_id": F.expr(small_hex("event_id"))}
     filled = " and ".join(f"{name} is not null" for name in REQUIRED)
     renamed = f"coalesce(contains(derived_contexts, '{DUPLICATE}'), false)"
     whole = f"{filled} and event_id rlike '^{_UUID}{_END}' and not {renamed}"

@@ -51,6 +51,7 @@ from dedup_nb.formats.enriched import (
     envelope,
     field_text,
     flat_json,
+    small_hex,
 )
 
 # %% ../../nbs/formats/50_shred.ipynb #b3dd0652
@@ -564,7 +565,7 @@ def _plain_member(name: str, kind: str) -> str:
     cell = cell_of(name)
     # without a fraction that is zero
     time = f"replace(left({cell}, 19), ' ', 'T'), if(endswith({cell}, '.000'), '', substr({cell}, 20))"
-    text = f"lower({cell})" if name == "event_id" else cell
+    text = small_hex(cell) if name == "event_id" else cell
     written = {
         "string": f"""concat('"', {text}, '"')""",
         "boolean": f"if({cell} = '1', 'true', 'false')",

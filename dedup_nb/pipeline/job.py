@@ -39,6 +39,7 @@ __all__ = [
 # %% ../../nbs/06_pipeline/10_job.ipynb #mv00008d
 import json
 import logging
+import math
 import os
 import re
 import time
@@ -608,7 +609,7 @@ def open_job(
     *,
     id_case: str | None,  # how the input writes its ids, see `id_case`; None: nobody can say
     options: RunOptions = RunOptions(),
-    short_lived: bool = False,  # see `get_spark`
+    work: float = math.inf,  # see `get_spark`
 ) -> Iterator[Job]:
     """Open the session and the manifest; the session has the settings that the work needs meanwhile.
 
@@ -618,7 +619,7 @@ def open_job(
     read, written, memory = places.input, places.output, places.memory
     addresses = read.path, written.path, memory.path
     with_delta = needs_delta(read, written, memory)
-    spark = spark or get_spark(with_delta, addresses=addresses, short_lived=short_lived)
+    spark = spark or get_spark(with_delta, addresses=addresses, work=work)
     _check_same_place(spark, written.path)
     with temporary_conf(spark, TUNED.get(written.format, {})) as hint:
         manifest = None

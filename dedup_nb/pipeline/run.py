@@ -8,6 +8,7 @@ __all__ = ["process", "run"]
 # %% ../../nbs/06_pipeline/70_run.ipynb #a9fd295e
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -455,18 +456,15 @@ def _check_knows_events(job: Job, manifest: str, ledger: Ledger) -> None:
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #sl000002
-_LITTLE = 16 << 20  # some 100,000 events
-
-
-def _is_little(found: Found, memory: ManifestSettings, output: str) -> bool:
-    "Are all files of the input and of a lake manifest together small? Nobody knows of tables."
+def _bytes_to_read(found: Found, memory: ManifestSettings, output: str) -> float:
+    "The bytes of all files of the input and of a lake manifest. Nobody knows of tables: they may be endless."
     sizes = [file.size for batch in found.batches for file in batch.files]
     if memory.kind == "lake":
         folder = manifest_path(memory, output)
         if is_table_name(folder):
-            return False
+            return math.inf
         sizes += [f["bytes"] for f in files_below(folder)]
-    return bool(found.batches and found.batches[0].files) and sum(sizes) < _LITTLE
+    return sum(sizes) if found.batches and found.batches[0].files else math.inf
 
 
 # %% ../../nbs/06_pipeline/70_run.ipynb #929f3de2
@@ -544,8 +542,8 @@ def run(
     settings, found = find_for_job(config, "run")
     case = id_case(settings.places.input.format)
     places = settings.places
-    is_short = options.alone and _is_little(found, places.memory, places.output.path)
-    with open_job(settings, spark, id_case=case, options=options, short_lived=is_short) as job:
+    work = _bytes_to_read(found, places.memory, places.output.path) if options.alone else math.inf
+    with open_job(settings, spark, id_case=case, options=options, work=work) as job:
         _check_streams(job)
         ledger = job.ledger()
         if job.manifest and not options.accept_empty_manifest:

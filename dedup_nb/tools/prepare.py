@@ -25,7 +25,7 @@ def load_classes(
     "Do in a session what a run does with it, with a few rows."
     at_its_end = f'"-XX:ArchiveClassesAtExit={archive}"' if archive else ""
     settings = {"spark.driver.extraJavaOptions": at_its_end}
-    spark = get_spark(delta=True, settings=settings, short_lived=True)
+    spark = get_spark(delta=True, settings=settings)
     table = f"{folder}/table"
     rows = spark.range(100).selectExpr("id", "sha2(string(id), 256) as hash")
     rows.write.format("delta").save(table)

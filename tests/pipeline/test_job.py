@@ -178,10 +178,11 @@ QUICK = "-XX:TieredStopAtLevel=1"
 
 @pytest.fixture
 def started(monkeypatch):
-    "Give the options of Java that a run would start Spark with; nothing starts."
+    "Give the options that a run would start Java and Spark's plans with; nothing starts."
 
     def refuse(settings, delta):
-        raise ConfigError(settings["spark.driver.extraJavaOptions"])
+        codegen = settings.get("spark.sql.codegen.factoryMode", "")
+        raise ConfigError(f"{settings['spark.driver.extraJavaOptions']} {codegen}")
 
     for name in spark._JAVA:
         monkeypatch.delenv(name, raising=False)
@@ -212,8 +213,11 @@ def test_a_command_with_little_to_read_starts_java_with_the_quick_compiler_alone
 
 
 def test_a_command_with_much_to_read_or_to_remember_starts_java_with_both_compilers(started, monkeypatch):
-    monkeypatch.setattr("dedup_nb.pipeline.run._LITTLE", 1000)
-    assert QUICK in started()
+    monkeypatch.setattr(spark, "_LITTLE", 1000)
+    monkeypatch.setattr(spark, "_VERY_LITTLE", 500)
+    assert {QUICK, "NO_CODEGEN"} <= set(started())
+    write_text("out/manifest/kind=key/era=0/part-0.parquet", "x" * 500)
+    assert QUICK in started(manifest="lake") and "NO_CODEGEN" not in started(manifest="lake")
     write_text("out/manifest/kind=key/era=0/part-0.parquet", "x" * 1000)
     assert QUICK not in started(manifest="lake") and QUICK in started(manifest="none")
     write_text("in/2026-11-21/a.json", '{"event_id": "b"}' + " " * 1000)

@@ -21,12 +21,12 @@ def archive(monkeypatch, tmp_path):
 
 def test_a_session_begins_with_the_file_where_it_is(archive, monkeypatch):
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
-    assert "SharedArchiveFile" not in sessions._options_of_java(short_lived=True)
+    assert "SharedArchiveFile" not in sessions._options_of_java(work=1)
     archive.parent.mkdir()
     archive.touch()
-    assert f'"-XX:SharedArchiveFile={archive}"' in sessions._options_of_java(short_lived=True)
+    assert f'"-XX:SharedArchiveFile={archive}"' in sessions._options_of_java(work=1)
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:SharedArchiveFile=/mine.jsa")
-    assert "SharedArchiveFile" not in sessions._options_of_java(short_lived=True)
+    assert "SharedArchiveFile" not in sessions._options_of_java(work=1)
 
 
 @pytest.mark.parametrize(
