@@ -164,7 +164,7 @@ _PATTERNS = {
 def small_hex(
     text: str,  # SQL for hexadecimal digits
 ) -> str:  # SQL
-    "Write the digits in lower case. Spark's `lower` would first make a table of all letters: a second of each session."
+    "Write the digits in lower case. Spark's `lower` makes a table of all letters first, which takes a second."
     return f"if({text} rlike '[A-F]', translate({text}, 'ABCDEF', 'abcdef'), {text})"
 
 
