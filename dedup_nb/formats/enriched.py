@@ -164,7 +164,7 @@ _PATTERNS = {
 def small_hex(
     text: str,  # SQL for hexadecimal digits
 ) -> str:  # SQL
-    "Write the digits in lower case. Spark's `lower` makes a table of all letters first, which takes a second."
+    "Write the digits in lower case. Spark's `lower` makes a table of all letters first: a second."
     return f"if({text} rlike '[A-F]', translate({text}, 'ABCDEF', 'abcdef'), {text})"
 
 
