@@ -137,7 +137,7 @@ _FOR_JAVA = {  # where the environment has no such word: Java does not start wit
 }
 # below so many bytes of work, of Java's compilers only the quick one: the other takes longer than it gains
 _LITTLE, _QUICK_COMPILER = 16 << 20, "-XX:TieredStopAtLevel=1"
-# and below so many no Java is written for each plan: some 80,000 ids without a column beside them
+# and below so many plans are interpreted, not compiled: some 80,000 ids without a column beside them
 _VERY_LITTLE = 2 << 20
 _NO_CODEGEN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _LOCAL = {

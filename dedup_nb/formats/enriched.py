@@ -164,7 +164,7 @@ _PATTERNS = {
 def small_hex(
     text: str,  # SQL for hexadecimal digits
 ) -> str:  # SQL
-    "Write the digits in lower case. Spark's `lower` makes a table of all letters first: a second."
+    "Write the digits in lower case. The first `lower` of a session makes a table of letters: a second."
     return f"if({text} rlike '[A-F]', translate({text}, 'ABCDEF', 'abcdef'), {text})"
 
 
@@ -517,8 +517,8 @@ def with_duplicate_context(
 # %% ../../nbs/formats/30_enriched.ipynb #25964c19
 # much faster than a split; a line without more than seven cells has no id
 _HEAD = "substring_index(value, '\t', 7)"
-_LAST = f"substring_index({_HEAD}, '\t', -1)"
-_OWN = f"if(octet_length({_HEAD}) = octet_length(value), '', {small_hex(_LAST)})"
+_SEVENTH = f"substring_index({_HEAD}, '\t', -1)"
+_OWN = f"if(octet_length({_HEAD}) = octet_length(value), '', {small_hex(_SEVENTH)})"
 _ID = f"nullif({_OWN}, '')"
 
 
