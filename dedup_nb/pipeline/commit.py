@@ -36,6 +36,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from ..base.config import Limits, Output
 from dedup_nb.base.errors import (
@@ -52,7 +53,7 @@ from dedup_nb.base.errors import (
     utc,
     utc_now,
 )
-from ..base.spark import ORIGINAL
+from ..base.spark import ORIGINAL, merge_columns, struct_of, types_of
 from dedup_nb.base.storage import (
     files_below,
     names_in,
@@ -65,7 +66,7 @@ from dedup_nb.base.storage import (
 from ..formats.loader import copy_manifest, loader_files
 from ..formats.reading import Source
 from ..formats.shred import events_folder, folder_of
-from ..formats.wide_rows import merged_columns
+from ..formats.wide_rows import columns_as_json, columns_from_json, merged_columns
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #803ed13a
 from ..manifest.ledger import Ledger, fenced
@@ -101,6 +102,18 @@ from ..rules.keys import in_one_partition_if_small, notes_on_keys
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #24e1ae9a
 _Files = Mapping[str, list[dict[str, Any]]]  # area -> its files: path (below the output) and bytes
+_LATEST_COLUMNS = "runs/columns.json"  # below the output: the columns of its Parquet files, as each was last
+
+
+def _latest_columns(noted: Mapping[str, object], more: Mapping[str, object]) -> dict[str, object]:
+    "Recorded columns and those of another batch, each field as it was last."
+    was = struct_of(columns_from_json(noted))
+    now = struct_of(columns_from_json(more))
+    merged = merge_columns(was, now, lambda column, was, now: now)
+    return columns_as_json(types_of(merged))
+
+
+_MERGED = {NOTED_COLUMNS: merged_columns, _LATEST_COLUMNS: _latest_columns}
 
 
 def commit_record(
@@ -122,9 +135,9 @@ def publish(output: str, committed: Mapping[str, Any]) -> None:
     write_text(f"{folder}/copy_manifest.json", json.dumps(entries, indent=1))
     write_text(f"{folder}/files.json", json.dumps(listed, indent=1))
     for path, text in loader.items():
-        if path == NOTED_COLUMNS:  # other batches may have been published meanwhile
+        if merge := _MERGED.get(path):  # other batches may have been published meanwhile
             noted = read_json(f"{output}/{path}") or {}
-            text = json.dumps(merged_columns(noted, json.loads(text)), indent=1)
+            text = json.dumps(merge(noted, json.loads(text)), indent=1)
         write_text(f"{output}/{path}", text)
 
 
@@ -379,6 +392,22 @@ class BatchMetrics:
         return found
 
 
+# %% ../../nbs/06_pipeline/60_commit.ipynb #a20c9339
+def _changed_types(output: str, columns: T.StructType) -> list[str]:
+    "The columns and fields that are of another type than when an earlier batch had them."
+    changed = []
+
+    def note_change(column: str, was: T.DataType, now: T.DataType) -> T.DataType:
+        if was.simpleString() != now.simpleString():  # else only one of them is never null
+            changed.append(f"{column} ({now.simpleString()}, was {was.simpleString()})")
+        return now
+
+    noted = read_json(f"{output}/{_LATEST_COLUMNS}") or {}
+    before = struct_of(columns_from_json(noted))
+    merge_columns(before, columns, note_change)
+    return changed
+
+
 # %% ../../nbs/06_pipeline/60_commit.ipynb #3d747bf1
 def _notes_of_rows(job: Job, b: DecidedBatch, written: Written) -> list[str]:
     "What people should know of the rows."
@@ -398,6 +427,11 @@ def _notes_of_rows(job: Job, b: DecidedBatch, written: Written) -> list[str]:
             )
     if (wide := written.kept.wide) and wide.texts:
         notes.append(f"JSON text in this batch, as no type of theirs holds all values: {some_of(wide.texts)}")
+    if job.places.output.format == "parquet" and (changed := _changed_types(job.output, b.source.schema)):
+        notes.append(
+            f"not of the type that earlier batches have: {some_of(changed)}; who reads all events at once "
+            "needs one type: cast it upstream, or give input_schema for JSON"
+        )
     if b.source.count_cut and (rows := b.source.count_cut()):
         notes.append(
             f"{counted(rows, 'row of the input has', 'rows of the input have')} a time finer than a "
@@ -532,6 +566,9 @@ def _record_of(job: Job, b: DecidedBatch, kept: Kept, files: _Files, metrics: Ba
     if job.applies and kept.wide:
         record["wide_columns"] = kept.wide.columns
         texts = {NOTED_COLUMNS: json.dumps(kept.wide.noted, indent=1), **texts}
+    if job.applies and output.format == "parquet":
+        columns = columns_as_json(types_of(b.source.schema))
+        texts = {_LATEST_COLUMNS: json.dumps(columns, indent=1)}
     return {**record, "loader": {**texts, **row_file(m)}}
 
 

@@ -460,9 +460,9 @@ def _with_partitions(rows: DataFrame, partition_by: Sequence[str]) -> tuple[Data
                 f"partition_by={name}:date: wanted a timestamp or a date; {name} is {kind.simpleString()}. "
                 "Partition by another column."
             )
-        micros = F.unix_micros(named(name))
-        midnight = micros - F.pmod(micros, F.lit(_DAY))  # a double holds it, and not every microsecond
-        days = (midnight / _DAY).cast("int")
+        micros = f"unix_micros({quoted(name)})"
+        # of whole numbers: a double does not hold every microsecond
+        days = F.expr(f"int({micros} div {_DAY}) - int({micros} % {_DAY} < 0)")
         has_zone = isinstance(kind, T.TimestampType)
         rows = rows.withColumn(
             names[-1], F.date_from_unix_date(days) if has_zone else named(name).cast("date")
