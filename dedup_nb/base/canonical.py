@@ -218,12 +218,13 @@ def _decimal_text(x: str, kind: T.DecimalType) -> str:
 
 # %% ../../nbs/base/50_canonical.ipynb #ac95e065
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
-_TOKENS = rf"""(?s){_STRING}|'(?:[^'\\]++|\\.)*+'|-?[0-9][0-9.eE+-]*+|[^"'0-9-]++|."""
+_NO_NUMBER = "[+-]?(?:NaN|INF|Infinity)"  # but for Spark's parser, which makes a double of it
+_TOKENS = rf"""(?s){_STRING}|'(?:[^'\\]++|\\.)*+'|{_NO_NUMBER}|-?[0-9][0-9.eE+-]*+|[^"'0-9NI+-]++|."""
 _ODD_NUMBER = "^-?[0-9](?:[0-9.]*[eE]|[0-9.]{38})"
-_PERHAPS_ODD = r"[:\[,]\s*+-?+[0-9](?:[0-9.]{38}|[0-9.]*+[eE])"  # in an object or array
+_PERHAPS_ODD = rf"[:\[,]\s*+(?:{_NO_NUMBER}|-?+[0-9](?:[0-9.]{{38}}|[0-9.]*+[eE]))"  # in an object or array
 _NUMBER = "^(-?)([0-9]+)(?:[.]([0-9]+))?(?:[eE]([+-]?[0-9]+))?$"
 _QUOTE = '"'
-_MARK = "\\u0000"  # as JSON writes it; before the digits of a number that is too long
+_MARK = "\\u0000"  # as JSON writes it; before the digits of a number that is too long, and before none
 
 
 def _bound(value: str, name: str, body: str) -> str:
@@ -247,6 +248,7 @@ _WRITTEN = f"""case when q.e is null then {_as_marked_text("t")} when q.digits =
 
 def _with_plain_numbers(text: str) -> str:
     "SQL for the JSON text, its numbers written without an exponent, or as a text with a mark; exact."
+    none = "if(endswith(t, 'NaN'), 'NaN', if(startswith(t, '-'), '-', '') || 'Infinity')"
     sign, whole, part, power = (f"regexp_extract(t, '{_NUMBER}', {i})" for i in range(1, 5))
     exponent = f"if({power} = '', 0L, bigint(try_cast({power} as int))) - length({part})"
     digits = f"named_struct('sign', {sign}, 'digits', ltrim('0', {whole} || {part}), 'e', {exponent})"
@@ -254,7 +256,9 @@ def _with_plain_numbers(text: str) -> str:
     trimmed = f"named_struct('sign', p.sign, 'digits', {short}, 'e', p.e + {zeros})"
     number = _bound(digits, "p", _bound(trimmed, "q", _WRITTEN))
     tokens = f"regexp_extract_all({text}, {literal(_TOKENS)}, 0)"
-    written = f"transform({tokens}, t -> if(t rlike '{_ODD_NUMBER}', {number}, t))"
+    cases = {_ODD_NUMBER: number, f"^{_NO_NUMBER}": _as_marked_text(none)}
+    whens = " ".join(f"when t rlike '{pattern}' then {sql}" for pattern, sql in cases.items())
+    written = f"transform({tokens}, t -> case {whens} else t end)"
     return f"if({text} rlike {literal(_PERHAPS_ODD)}, array_join({written}, ''), {text})"
 
 
@@ -327,7 +331,7 @@ def _variant_id(x: str) -> str:
     "SQL for a variant as people read it: a text without quotes, a number without its mark."
     is_text = f"startswith(_dd_j, {literal(_QUOTE)})"  # which may begin like an object
     other = _bound(_json_of(x), "_dd_j", f"if({is_text}, _dd_s, {_without_nulls('_dd_j')})")
-    is_marked = "startswith(_dd_s, char(0)) and substr(_dd_s, 2) rlike '^-?[0-9]'"
+    is_marked = "startswith(_dd_s, char(0)) and substr(_dd_s, 2) rlike '^-?([0-9]|NaN|Inf)'"
     may_be_object = "left(_dd_s, 1) in ('{', '[')"
     cases = f"when {may_be_object} then {other} when {is_marked} then substr(_dd_s, 2)"
     return _bound(f"variant_get({x}, '$', 'string')", "_dd_s", f"case {cases} else _dd_s end")

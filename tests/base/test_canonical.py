@@ -156,3 +156,25 @@ def test_a_name_with_dots_leads_to_one_value_in_rows_and_in_lines(spark):
         changed = rows.withColumn(*with_value(schema, name, F.lit("9" if name != "n" else 9)))
         told = changed.selectExpr(*(as_text(values_of(schema)(n)) for n in VALUES)).first()
         assert list(told) == ["9" if n == name else value for n, value in VALUES.items()]
+
+
+NUMBERS = {  # as a line has it -> as people read it, as an id
+    "NaN": "NaN",
+    "Infinity": "Infinity",
+    "-INF": "-Infinity",
+    "-Infinity": "-Infinity",
+    "1e2": "100",
+    "1e400": "1" + "0" * 400,
+}
+
+
+def test_what_is_no_number_is_no_text_either(spark):
+    lines = [f'{{"N":"I ,NaN","x":[{{"n": {of}}}],"id":{of}}}' for n in NUMBERS for of in (n, f'"{n}"')]
+    frame = spark.createDataFrame([(line,) for line in lines], "line string").coalesce(1)
+    parsed = frame.selectExpr("line", f"{parsed_line('line')} as {JSON}")
+    schema = T.StructType([parsed.schema[JSON]])
+    row, x, id = canonical_row(schema), canonical_row(schema, ["x"]), id_of_line("line", ["id"])
+    found = parsed.selectExpr(f"{row} as row", f"{x} as x", f"{id} as id", "line").collect()
+    ways = {"-INF", "-Infinity"}  # to write one number
+    assert len({r.row for r in found}) == len({r.x for r in found}) == len(lines) - len(ways) + 1
+    assert [r.id for r in found] == [of for n, read in NUMBERS.items() for of in (read, n)]
