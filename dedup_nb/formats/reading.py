@@ -396,7 +396,7 @@ def _is_whole(line: str) -> str:
     return f"(is_valid_utf8({line}) and not ({line} rlike {alone} and {left} rlike {alone}))"
 
 
-# an array has no columns, and bad rows name none
+# an array has no columns, and what is no JSON names none
 _IS_OBJECT = f"{_is_whole('value')} and {is_one_json_value('value', is_one_value('value', 'quick'))}"
 # the type of 1.0 in a variant is that of a whole number, and the type of 1.0e0 is double
 _ENDS_IN_ZERO = "[0-9][.][0-9]*0(?![0-9])"
@@ -405,6 +405,12 @@ _MARKED = f"regexp_replace(value, {literal(_FRACTION)}, '$1e0')"
 _LINE_KIND = (
     f"schema_of_variant_agg(from_json(if(value rlike '{_ENDS_IN_ZERO}', {_MARKED}, value), 'variant'))"
 )
+
+
+def _objects(lines: DataFrame) -> DataFrame:
+    "The lines that are JSON objects."
+    quick = F.explode(F.array(F.expr(quickly_parsed("value")))).alias("quick")
+    return lines.select("*", quick).where(_IS_OBJECT)
 
 
 def _infer_columns(spark: SparkSession, files: Sequence[InputFile]) -> list[tuple[str, T.StructType]]:
@@ -416,8 +422,7 @@ def _infer_columns(spark: SparkSession, files: Sequence[InputFile]) -> list[tupl
     for i, part in enumerate(parts):
         lines = _lines(spark, part)
         frames.append(lines.withColumn("part", F.lit(i)))
-    quick = F.explode(F.array(F.expr(quickly_parsed("value")))).alias("quick")
-    objects = reduce(DataFrame.unionAll, frames).select("part", "value", quick).where(_IS_OBJECT)
+    objects = _objects(reduce(DataFrame.unionAll, frames))
     kind_of_all = F.expr(_LINE_KIND)
     kinds = objects.groupBy("part").agg(kind_of_all.alias("kind"))
     columns = dict.fromkeys(range(len(parts)), T.StructType([]))
@@ -451,6 +456,8 @@ def _check_case_of_keys(lines: DataFrame, schema: T.StructType) -> None:
         others = f"array_except({_keys_at(path)}, array({own}))"
         odd_keys.append(f"max(get(filter({others}, k -> array_contains(array({lower}), lower(k))), 0))")
     [found] = lines.selectExpr(*odd_keys).collect()
+    if any(found):  # perhaps of a line that is a bad row
+        [found] = _objects(lines).selectExpr(*odd_keys).collect()
     for (path, names), odd_key in zip(objects, found):
         known: dict[str, str] = {}
         for name in filter(None, (*names, odd_key)):
@@ -536,7 +543,7 @@ def check_no_array(
 
 
 # %% ../../nbs/formats/40_reading.ipynb #138c3e93
-_CLOCK = r"^[\x00-\x20\x7f]*T?[0-9]+:"  # behind what a cast leaves out
+_CLOCK = r"^[\x00-\x20\x7f]*(T[0-9]|[0-9]+:)"  # behind what a cast leaves out
 
 
 def _clock_in(
@@ -580,11 +587,13 @@ _JSON = {"columnNameOfCorruptRecord": "_dd_corrupt", "timeZone": "UTC", "mode": 
 # from_json stops at the end of the first value: a second object on the line must not vanish
 _ALONE = f"coalesce({is_one_json_value(LINE, is_one_value(LINE, '_dd_parts.quick'))}, false)"
 _IS_LINE = f"{_is_whole(LINE)} and {_ALONE}"
-_TWICE = f"json_array_length(concat('[', {LINE}, ']')) = 1 and {JSON} is null"
+_IS_ONE = f"json_array_length(concat('[', {LINE}, ']')) = 1"
+_TWICE = f"{_IS_ONE} and {JSON} is null"
 _CONTROL = literal(r"[\x00-\x0c\x0e-\x1f]")  # but the end of a line
 _WHY = f"""coalesce(case
     when not is_valid_utf8({LINE}) then null
-    when not {_is_whole(LINE)} then 'A text of the line has half a character: a surrogate alone'
+    when {_IS_ONE} and not {_is_whole(LINE)}
+        then 'A text of the line has half a character: a surrogate alone'
     when {_TWICE} and {LINE} rlike {_CONTROL}
         then 'An object of the line has a key twice, or a text a raw tab or control character'
     when {_TWICE} then 'An object of the line has a key twice' end, {wrong_line(LINE)})"""
@@ -1044,6 +1053,11 @@ def explain_read_error(
     files = named or [f.path for f in batch.files]
     is_known = named or len(files) == 1
     which = files[0] if is_known else f"one of {counted(len(files), 'file')} of {batch.source}"
+    if of_system := re.findall(r"\[errno [0-9]+\] ([^\n\[]+)", text, re.IGNORECASE):
+        return UnreadableError(
+            f"Batch {batch.batch_id}: {which} cannot be read: {of_system[-1]}. Nothing was committed; "
+            "run the batch again when it can."
+        )
     return UnreadableError(
         f"Batch {batch.batch_id}: {which} cannot be read to its "
         "end; it is cut off, damaged, or not what input_format says. Nothing was "

@@ -143,6 +143,10 @@ def test_a_truncated_file_fails_and_is_named(spark, tmp_path):
         ("[FAILED_READ_FILE] file:///in/part-1", "/in/part-1 cannot be read to its end"),
         ("[FAILED_READ_FILE] file:///in/part-10", "/in/part-10 cannot be read to its end"),
         ("java.io.EOFException: Unexpected end of input stream", "one of 2 files of /in cannot be read"),
+        (
+            "FAILED_READ_FILE: /in/part-1: [Errno 24] Detail: [errno 24] Too many open files",
+            "read: Too many open",
+        ),
         ("[PATH_NOT_FOUND] file:/in/part-1", "/in is not there"),
     ],
 )

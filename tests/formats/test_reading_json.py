@@ -62,6 +62,8 @@ JSON_LINES = [  # line -> the row, or what is wrong with it; None: an empty line
     ('{"event_id":"times","ats":[{"t":"2026-11-20 10:00"}]}', ("times", None, None, None, None)),
     ('{"event_id":"clocks","ats":[{"t":"2026-11-20"},{"t":"10:00"}]}', NO_JSON),
     ('{"event_id":"clocks","per":{"a":["2026-11-20","T1:02"]}}', NO_JSON),
+    ('{"event_id":"clock","at":"T7"}', NO_JSON),
+    (r"a line of a log \ud83d", NO_JSON),
 ]
 JSON_SCHEMA = (
     "event_id string, tags array<string>, m struct<k: struct<n: int>>, value string, at timestamp, "
@@ -324,8 +326,8 @@ TYPES = {  # the lines of files -> columns beside the id, the kept rows in the o
     ),
     "bad lines beside good ones": (
         ['{"id":"a","n":5,"m":[{"x":Infinity}]}', b'{"id":"b","k\xff":1}', r'{"id":"d","m":"\ud83d"}'],
-        ['{"id":"c","n":"x"}]{}'],
-        ({"m": "array<struct<x:double>>", "n": "bigint"}, [("a", [(float("inf"),)], 5)], 3),
+        ['{"id":"c","n":"x"}]{}', '{"ID":"e"} x'],
+        ({"m": "array<struct<x:double>>", "n": "bigint"}, [("a", [(float("inf"),)], 5)], 4),
     ),
     "odd names": (
         ['{"id":"a","a`b.c: d":1,"OBJECT<":2,"OBJECT":{"select":3},"é, ``":4}'],
