@@ -197,7 +197,8 @@ def are_jars_here() -> bool:
 
 def start_with_delta(otherwise: str = "") -> str:
     "Say how to start a session that has Delta, `otherwise` what else to do, as the end of an error message."
-    return start_with(delta_settings(), otherwise)
+    ours = "If get_spark built it, spark.stop() and then get_spark(delta=True) will do. "
+    return ours + start_with(delta_settings(), otherwise)
 
 
 def has_delta(spark: SparkSession) -> bool:

@@ -657,10 +657,15 @@ _REFUSALS = [  # in the words of one of the three; of what kind; what to check
         "no network",
         "the store cannot be reached at {endpoint}. Check AWS_ENDPOINT_URL_S3, AWS_REGION and the network.",
     ),
+    (
+        "Slow_?Down|Internal_?(?:Failure|Error)|Service_?Unavailable|(?:Code:|status|code) 50[0-9]",
+        "busy",
+        "the store is too busy, or has an error of its own. Run again later.",
+    ),
 ]
 
 # %% ../../nbs/base/30_storage.ipynb #dd7fe2e9
-_MAY_PASS = ("no network", "keys over")
+_MAY_PASS = ("no network", "keys over", "busy")
 _NAMED = (  # how a refusal names bucket and key
     r"key '(?P<key>[^']*)' in bucket '(?P<bucket>[^']*)'",
     r"in bucket '(?P<bucket>[^']*)'",

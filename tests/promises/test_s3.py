@@ -437,6 +437,8 @@ SDK = "software.amazon.awssdk.core.exception.SdkClientException: "
         ("(ExpiredToken) when calling the PutObject operation (key 'k' in bucket 'b')", "the keys are over"),
         ("AWS Error EXPIRED_TOKEN during HeadObject operation: in bucket 'b'", "the keys are over"),
         ("AWS Error NETWORK_CONNECTION during ListObjectsV2 operation: in bucket 'b'", "be reached at"),
+        ("AWS Error SLOW_DOWN during GetObject operation: in bucket 'b'", "too busy"),
+        ("AWS Error UNKNOWN (HTTP status 503) during GetObject operation: in bucket 'b'", "too busy"),
         ("Read timeout on endpoint URL: 'http://x' (key 'k' in bucket 'b')", "be reached at"),
         ("Could not connect to the endpoint URL: 'http://x' (key 'k' in bucket 'b')", "be reached at"),
         (f"getFileStatus on s3a://b: {SDK}Received an UnknownHostException", "be reached at"),
