@@ -23,6 +23,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+import dedup_nb
 from ..base.arrow import Footer, are_in, hash_texts
 from ..base.errors import first_line
 from ..base.spark import ORIGINAL, is_remote, setting_of
@@ -58,6 +60,12 @@ def _without_zones(schema: T.StructType) -> T.StructType:
 
 def _strange_column(source: Source, footers: Sequence[Footer]) -> str | None:
     "The first column that Arrow does not surely write as Spark would."
+    for field in source.schema:
+        told = json.dumps(field.jsonValue())
+        if "EXISTS_DEFAULT" in told:  # which Spark reads where a file lacks the column
+            return f"{field.name} has a default"
+        if '"char(' in told:  # to whose length Spark fills what it reads
+            return f"{field.name} is char"
     kinds = {}
     for field, zoneless in zip(source.schema, _without_zones(source.schema)):
         with suppress(KeyError):
@@ -143,6 +151,16 @@ def _have_our_python() -> bool:
     return same[0] == same[1] and folders[0] == folders[1]
 
 
+def _finds_us() -> bool:
+    "Does each Python of this machine find this package?"
+    with suppress(PackageNotFoundError):
+        return bool(distribution("dedup_nb"))
+    own = os.path.dirname(os.path.abspath(dedup_nb.__path__[0]))
+    others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return own in map(os.path.abspath, others)
+
+
+# %% ../../nbs/formats/45_arrow_tasks.ipynb #ad73d3dc
 _OTHER_STORES = re.compile(r"(?!s3[an]?:|file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 
 
@@ -155,7 +173,7 @@ def why_not_there(
     if any(map(_OTHER_STORES.match, (files[0], output or ""))):
         return "neither on a local disk nor on S3"
     is_local = re.match(r"local(\[|$)", setting_of(spark, "spark.master")) and not is_remote(spark)
-    if is_local and _have_our_python():
+    if is_local and _have_our_python() and _finds_us():
         return None
     work = partial(_try, files=[files[0], files[-1]], output=output)
     try:

@@ -105,6 +105,7 @@ class ArrowPlan:
     token: str  # of this attempt
     suspects: str
     left: str  # lines that Arrow does not read, though they are events
+    bytes: int = 0  # of the files
 
     @property
     def beside(self) -> str:
@@ -220,7 +221,8 @@ def choose_carrier(
 
 def _plan_of(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attempt, writes: bool) -> ArrowPlan:
     footers = source.footers
-    size = size_of_parts(job.spark, sum(f.bytes for f in footers) if footers else batch.bytes)
+    number = sum(f.bytes for f in footers) if footers else batch.bytes
+    size = size_of_parts(job.spark, number)
     parts = parts_of_parquet(footers, size) if footers else parts_of_text(batch.files, size)
     schema = None
     if source.footers or (writes and job.places.output.format == "parquet"):
@@ -232,7 +234,7 @@ def _plan_of(job: Job, batch: Batch, source: Source, keys: Keys, attempt: Attemp
         f"{attempt.staging}/carried",
         f"{attempt.staging}/left",
     )
-    return ArrowPlan(parts, schema, tables, keys.id, keys.null_in_id, *folders)
+    return ArrowPlan(parts, schema, tables, keys.id, keys.null_in_id, *folders, number)
 
 
 def _rules_of(output: Output) -> TableRules:
@@ -371,13 +373,18 @@ def _carry_parts(
 
 
 _FIRST = pa.record_batch({"id": [0]})  # the number of the first part
+_LITTLE = 64 << 20  # bytes that the driver of a cluster carries beside its other work
 
 
 def _in_tasks(
-    spark: SparkSession, number: int, work: Callable[[Iterator[pa.RecordBatch]], Any], told: str
+    plan: ArrowPlan,
+    spark: SparkSession,
+    number: int,
+    work: Callable[[Iterator[pa.RecordBatch]], Any],
+    told: str,
 ) -> list[Mapping[str, Any]]:
     "Do the work for so many parts, each in a task; the rows that they tell."
-    if number == 1 and not is_remote(spark):  # done sooner than a task begins
+    if number == 1 and plan.bytes <= _LITTLE and not is_remote(spark):  # done sooner than a task begins
         return [row for rows in work(iter([_FIRST])) for row in rows.to_pylist()]
     parts = spark.range(0, number, 1, number)
     rows = parts.mapInArrow(partial(on_one_core, work=work), told).collect()
@@ -395,7 +402,7 @@ def carry_by_arrow(
     "Set the suspect rows of a batch aside, and write the others if the plan says so, in one pass."
     work = partial(_carry_parts, plan=plan, hashes=hashes.place)
     told = "sure long, suspects long, left long, types string"
-    done = _in_tasks(spark, len(plan.parts), work, told)  # a row a part
+    done = _in_tasks(plan, spark, len(plan.parts), work, told)  # a row a part
     sure, suspects, left = (sum(row[name] for row in done) for name in ("sure", "suspects", "left"))
 
     if source.footers is None:
@@ -546,7 +553,7 @@ def write_by_arrow(
     folders = {f"{attempt.folder(area)}/{attempt.token}": schema for area, schema in schemas.items()}
     names = names_in(plan.suspects) if staged.rows else []
     work = partial(_write_parts, plan=plan, names=names, values=staged.place, folders=folders)
-    done = _in_tasks(spark, len(names), work, "events long, dropped long") if names else []
+    done = _in_tasks(plan, spark, len(names), work, "events long, dropped long") if names else []
     for area, schema in schemas.items():
         if not any(row[area] for row in done):  # a file without rows says the columns
             told = T.StructType.fromJson(json.loads(schema.metadata[SPARK_COLUMNS]))

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +21,7 @@ from dedup_nb.formats.parquet import parts_of_parquet
 
 A = ["a", "", None, "x/y", "50%", "%", " ", "ünï", "a", "%2F"]
 N = [1, 2, 3, None, -5, None, 7, 2**31 - 1, 1, 0]
+CHAR = {"__CHAR_VARCHAR_TYPE_STRING": "char(4)"}
 SCHEMA = pa.schema([("a", pa.string()), ("n", pa.int32()), ("more", pa.list_(pa.int64()))])
 
 
@@ -69,6 +72,9 @@ def test_what_arrow_does_not_surely_know_is_said(files):
     assert why_no_parquet(with_more(footers=old), ["a"]) == "a calendar of Spark 2"
     wider = T.StructType().add("a", "string").add("n", "long").add("more", lists)
     assert why_no_parquet(with_more(schema=wider), ["a"]).startswith("n is int32 in ")
+    for metadata, why in (({"EXISTS_DEFAULT": "5"}, "a has a default"), (CHAR, "a is char")):
+        told = T.StructType([T.StructField("a", T.StringType(), True, metadata), *schema.fields[1:]])
+        assert why_no_parquet(with_more(schema=told), ["a"]) == why
 
 
 def test_files_elsewhere_are_left_to_spark(spark, files):
@@ -76,6 +82,18 @@ def test_files_elsewhere_are_left_to_spark(spark, files):
     for path in ("hdfs://host/in/a.parquet", "abfss://c@account/in/a.parquet", "gs://bucket/in/a.parquet"):
         assert why_not_there(spark, [path]) == "neither on a local disk nor on S3"
     assert why_not_there(spark, files, "gs://bucket/out") == "neither on a local disk nor on S3"
+
+
+def test_workers_that_may_not_find_this_package_are_tried_first(spark, files, monkeypatch):
+    def lacks(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(arrow_tasks, "_try", lambda numbers, files, output: None)  # whoever tries it fails
+    monkeypatch.setattr(arrow_tasks, "distribution", lacks)
+    own = str(Path(arrow_tasks.__file__).parents[2])
+    for path, is_found in (("/elsewhere", False), (f"/elsewhere:{own}/", True)):
+        monkeypatch.setenv("PYTHONPATH", path)
+        assert (why_not_there(spark, files) is None) == is_found
 
 
 def test_workers_with_another_python_are_tried_first(spark, files, monkeypatch):

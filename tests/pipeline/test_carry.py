@@ -393,6 +393,22 @@ def test_what_arrow_does_not_surely_know_is_left_to_spark(spark, source, tmp_pat
         assert not Path(tmp_path, "other/events").exists()
 
 
+def test_a_default_is_what_spark_reads_where_a_file_lacks_the_column(spark, tmp_path):
+    spark.sql("select '1' as event_id").write.parquet(f"{tmp_path}/in")
+    later = spark.sql("select '2' as event_id, 'new' as c").withMetadata("c", {"EXISTS_DEFAULT": "'old'"})
+    later.write.mode("append").parquet(f"{tmp_path}/in")
+    config = Config(input=f"{tmp_path}/in", output=f"{tmp_path}/out", input_format="parquet", manifest="none")
+    [done] = run(config, spark).batches
+    assert done["carried_by"] == "spark: c has a default"
+    kept = spark.read.parquet(f"{tmp_path}/out/events/*/*")
+    assert {r.event_id: r.c for r in kept.collect()} == {"1": "old", "2": "new"}
+
+
+def test_one_large_part_is_carried_in_a_task(spark, source, tmp_path):
+    with mock.patch.object(carry, "_LITTLE", -1):
+        check_both_ways(spark, tmp_path, source)
+
+
 def test_a_damaged_file_is_named_and_leaves_nothing(spark, source, tmp_path):
     shutil.copytree(source, f"{tmp_path}/in")
     file = next(Path(tmp_path, "in").glob("*.parquet"))
