@@ -115,14 +115,21 @@ def _fitted_type(was: T.DataType | None, now: T.DataType, grows: bool) -> T.Data
 
 # %% ../../nbs/formats/60_wide_rows.ipynb #29af8c74
 def _count_values(value: Column, kind: T.DataType) -> Column:
-    "Count the values inside a value that are not null."
+    "Count the values inside a value that are not null; a text that a double would cut counts twice."
     if isinstance(kind, T.ArrayType):
         inner = F.aggregate(value, F.lit(0), lambda n, x: n + _count_values(x, kind.elementType))
         return F.coalesce(inner, F.lit(0))
     if isinstance(kind, T.StructType):
         counts = (_count_values(value.getField(f.name), f.dataType) for f in kind.fields)
         return sum(counts, F.lit(0))
-    return F.when(value.isNull(), 0).otherwise(1)
+    found = F.when(value.isNull(), 0)
+    if isinstance(kind, T.DoubleType):
+        text = value.cast("string")
+        cut = value.try_cast("double").try_cast("decimal(38, 0)")
+        is_exact = F.coalesce(cut == text.try_cast("decimal(38, 0)"), F.lit(False))
+        is_long = text.rlike("^-?[0-9]{16,}$")
+        found = found.when(is_long & ~is_exact, 2)
+    return found.otherwise(1)
 
 
 def _count_losses(name: str, kind: T.DataType) -> Column:
@@ -133,7 +140,7 @@ def _count_losses(name: str, kind: T.DataType) -> Column:
     whole = F.from_json("x.data", text.json()).alias("text")
     both = F.array(F.struct(typed, whole))
     # a lambda, so that each value is parsed once
-    is_less = lambda v: _count_values(v["typed"], one) < _count_values(v["text"], text)
+    is_less = lambda v: _count_values(v["typed"], one) < _count_values(v["text"], one)
     is_of_column = F.col("x.key") == name
     is_lost = F.when(is_of_column, F.exists(both, is_less)).otherwise(False)
     return F.count_if(is_lost).alias(name)
