@@ -45,7 +45,7 @@ test: setup  ## export in sync, the first notebooks, each feature and its refusa
 	@$(BIN)/python -m pytest
 
 test-slow: setup  ## what takes seconds each: all notebooks, kills, races of processes, more back ends
-	@$(BIN)/python -m pytest -m "slow and not soak"
+	@$(BIN)/python -m pytest -m "slow and not soak" -rs
 
 test-all: test test-slow  ## both
 
