@@ -1556,6 +1556,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                       'dedup_nb/formats/parquet.py'),
                                           'dedup_nb.formats.parquet.rows_of_part': ( 'formats/parquet.html#rows_of_part',
                                                                                      'dedup_nb/formats/parquet.py'),
+                                          'dedup_nb.formats.parquet.rows_that_fit': ( 'formats/parquet.html#rows_that_fit',
+                                                                                      'dedup_nb/formats/parquet.py'),
                                           'dedup_nb.formats.parquet.spark_columns': ( 'formats/parquet.html#spark_columns',
                                                                                       'dedup_nb/formats/parquet.py'),
                                           'dedup_nb.formats.parquet.typed_elsewhere': ( 'formats/parquet.html#typed_elsewhere',

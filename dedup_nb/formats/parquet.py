@@ -10,6 +10,7 @@ __all__ = [
     "arrow_schema",
     "plain_type",
     "parts_of_parquet",
+    "rows_that_fit",
     "rows_of_part",
     "fit_rows",
     "typed_elsewhere",
@@ -25,6 +26,7 @@ __all__ = [
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -149,18 +151,28 @@ def parts_of_parquet(footers: Sequence[Footer], size: int) -> tuple[RowGroups, .
 
 # %% ../../nbs/formats/38_parquet.ipynb #8a65eabff63a45729fe45fb5ade58bdc
 _BATCH = 16 << 20  # bytes of decoded values that are looked at together
+_FIRST = 16  # rows that tell how large others are
 _NUMBERS = pa.dictionary(pa.int32(), pa.string())
 # encodings that Spark notes, those of levels too, where all texts of a column are in its dictionary
 _NUMBERED = {"PLAIN_DICTIONARY", "RLE", "BIT_PACKED"}
 
 
-def _rows_at_once(groups: Sequence[Any], texts: set[str]) -> int:
+def _rows_at_once(groups: Sequence[Any], are_hidden: bool) -> int:
     "How many rows of these row groups are looked at together."
     size = sum(group.total_byte_size for group in groups)
     rows = sum(group.num_rows for group in groups)
     # the size is as encoded: texts that are in a dictionary there, and read as texts, may be much larger
-    most = 1 << 14 if texts and not any(_hides_size(leaf) for leaf in _leaves(groups)) else 1 << 12
+    most = 1 << 12 if are_hidden else 1 << 14
     return min(max(_BATCH * rows // max(size, 1), 256), most)
+
+
+def rows_that_fit(
+    few: pa.RecordBatch,  # of rows like those
+) -> int:
+    "How many rows are looked at together, where these tell how large they are."
+    # a dictionary is there once, for however many rows
+    size = sum(c.nbytes for c in few.columns if not pa.types.is_dictionary(c.type))
+    return max(_BATCH * few.num_rows // max(size, 1), _FIRST)
 
 
 def _leaves(groups: Sequence[Any]) -> Iterator[Any]:
@@ -180,6 +192,7 @@ def _numbered_texts(file: pq.ParquetFile, groups: Sequence[Any]) -> set[str]:
     return texts - {c.path_in_schema for c in _leaves(groups) if not _NUMBERED.issuperset(c.encodings)}
 
 
+# %% ../../nbs/formats/38_parquet.ipynb #fc4ca85e
 def rows_of_part(
     part: RowGroups,
     schema: pa.Schema,
@@ -193,10 +206,16 @@ def rows_of_part(
             texts = _numbered_texts(file, groups) if by_number else set()
             kinds = [(f.name, _NUMBERS if f.name in texts else f.type) for f in schema]
             wanted = pa.schema(kinds, schema.metadata)
-            size = _rows_at_once(groups, texts)
+            hide_size = any(map(_hides_size, _leaves(groups)))
+            size = _rows_at_once(groups, hide_size or not texts)
             columns = schema.names if alone else None
             with open_parquet(path, read_dictionary=list(texts), metadata=file.metadata) as found:
-                for rows in found.iter_batches(size, list(numbers), columns, use_threads=False):
+                which = {"row_groups": list(numbers), "columns": columns}
+                read = partial(found.iter_batches, **which, use_threads=False)
+                if hide_size:
+                    for few in islice(read(_FIRST), 1):
+                        size = min(size, rows_that_fit(fit_rows(few, wanted)))
+                for rows in read(size):
                     yield fit_rows(rows, wanted)
 
 

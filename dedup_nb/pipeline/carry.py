@@ -82,6 +82,7 @@ from dedup_nb.formats.parquet import (
     needs_arrow,
     parts_of_parquet,
     rows_of_part,
+    rows_that_fit,
 )
 from ..formats.reading import Source
 from ..formats.shred_blocks import TableRules, TablesOnce, shred_block, sum_types
@@ -291,7 +292,10 @@ def _carry_rows(plan: ArrowPlan, part: RowGroups, suspects: np.ndarray, files: l
     for rows in rows_of_part(part, plan.schema, by_number=True):
         are_suspect = have_ids(rows, plan.id, plan.null_in_id, suspects)
         if are_suspect.any():
-            looked.add(rows.filter(pa.array(are_suspect)).cast(plan.schema))
+            few = rows.filter(pa.array(are_suspect))
+            size = rows_that_fit(few[:1].cast(plan.schema))
+            for at in range(0, few.num_rows, size):  # their texts may be large, and many
+                looked.add(few[at : at + size].cast(plan.schema))
             rows = rows.filter(pa.array(~are_suspect)) if sure else rows
         if sure:
             sure.add(_kept(rows, sure.schema))

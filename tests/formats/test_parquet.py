@@ -13,7 +13,14 @@ from spread import configured
 from dedup_nb import Config, deduplicate, run
 from dedup_nb.base.arrow import read_footers
 from dedup_nb.base.errors import InputError
-from dedup_nb.formats.parquet import count_cut_rows, fit_rows, needs_arrow, plain_type, spark_columns
+from dedup_nb.formats.parquet import (
+    count_cut_rows,
+    fit_rows,
+    needs_arrow,
+    plain_type,
+    rows_of_part,
+    spark_columns,
+)
 
 IDS = [uuid.UUID(int=n) for n in (1, 2, 2**127 + 3)]
 NANOS = [1_700_000_000_000_000_001, 1_700_000_000_000_000_000, None, -1_999]
@@ -236,6 +243,18 @@ def test_row_groups_are_read_once_each(spark, tmp_path):
     for carry in ("arrow", "spark"):
         kept, metrics = told(spark, str(source), tmp_path / carry, carry=carry)
         assert metrics["counts"]["read"] == kept.count() == kept.select("event_id").distinct().count() == 1000
+
+
+@pytest.mark.parametrize("stored", ["as Arrow writes texts", "as texts by number"])
+def test_large_texts_that_repeat_are_read_a_few_at_a_time(tmp_path, stored):
+    large, number = ["x" * 1_000_000, "y" * 1_000_000], 300
+    texts = pa.DictionaryArray.from_arrays(pa.array([0, 1] * (number // 2), pa.int32()), pa.array(large))
+    rows = pa.table({"n": range(number), "text": texts})
+    pq.write_table(rows, tmp_path / "a.parquet", store_schema=stored != "as Arrow writes texts")
+    schema = pa.schema([("n", pa.int64()), ("text", pa.string())])
+    batches = [*rows_of_part(((str(tmp_path / "a.parquet"), (0,)),), schema)]
+    assert max(batch.nbytes for batch in batches) < 64 << 20
+    assert [n for batch in batches for n in batch["n"].to_pylist()] == [*range(number)]
 
 
 def test_slices_and_nulls_of_uuids():

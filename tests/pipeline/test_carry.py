@@ -404,6 +404,11 @@ def test_a_default_is_what_spark_reads_where_a_file_lacks_the_column(spark, tmp_
     assert {r.event_id: r.c for r in kept.collect()} == {"1": "old", "2": "new"}
 
 
+def test_large_suspects_are_set_aside_a_few_at_a_time(spark, source, tmp_path):
+    with mock.patch.object(carry, "rows_that_fit", lambda few: 1):
+        check_both_ways(spark, tmp_path, source)
+
+
 def test_one_large_part_is_carried_in_a_task(spark, source, tmp_path):
     with mock.patch.object(carry, "_LITTLE", -1):
         check_both_ways(spark, tmp_path, source)
