@@ -316,7 +316,7 @@ def _profile(args: argparse.Namespace) -> int:
     "How duplicated the events are, why, and which window would catch it."
     from dedup_nb.distribution.profile import profile
 
-    found = profile(_load_config(args))
+    found = profile(_load_config(args), alone=True)
     return _answer(args, found.numbers, found)
 
 

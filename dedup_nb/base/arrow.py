@@ -13,6 +13,7 @@ __all__ = [
     "rows_at",
     "Footer",
     "read_footers",
+    "no_parquet_among",
     "ParquetOnce",
     "name_of_part",
     "is_of_arrow",
@@ -218,6 +219,25 @@ def read_footers(
     with ThreadPoolExecutor(16) as pool:
         found = pool.map(_read_footer, paths)
         return tuple(replace(f, schema=same(f.schema), told=same(f.told)) for f in found)
+
+
+# %% ../../nbs/base/60_arrow.ipynb #b0ddcecb
+def _is_parquet(path: str) -> bool:
+    try:
+        _read_footer(path)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def no_parquet_among(
+    paths: Sequence[str],
+) -> list[str]:
+    "The files without the footer of a Parquet file, where others have it."
+    with ThreadPoolExecutor(16) as pool:
+        found = dict(zip(paths, pool.map(_is_parquet, paths)))
+    others = [path for path, is_parquet in found.items() if not is_parquet]
+    return others if len(others) < len(found) else []
 
 
 # %% ../../nbs/base/60_arrow.ipynb #9767f17a

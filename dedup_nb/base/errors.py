@@ -222,10 +222,11 @@ def require_columns(
 def start_with(
     settings: Mapping[str, str],  # what a session of Spark lacks
     otherwise: str = "",  # what else there is to do
+    which: str = "it",  # the session
 ) -> str:
     "Say with which settings and which package to start a session, as the end of an error message."
     package = settings.get("spark.jars.packages")
-    lines = [f"Start it with these settings{otherwise}."]
+    lines = [f"Start {which} with these settings{otherwise}."]
     if package:
         lines[0] += f" The package {package} is missing: add it to those that you name (--packages A,B)."
     return "\n  ".join(lines + [f"{name} = {value}" for name, value in settings.items()])

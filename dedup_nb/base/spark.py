@@ -197,8 +197,8 @@ def are_jars_here() -> bool:
 
 def start_with_delta(otherwise: str = "") -> str:
     "Say how to start a session that has Delta, `otherwise` what else to do, as the end of an error message."
-    ours = "If get_spark built it, spark.stop() and then get_spark(delta=True) will do. "
-    return ours + start_with(delta_settings(), otherwise)
+    ours = "Start Python, or the kernel, anew and call get_spark(delta=True) first. "
+    return ours + start_with(delta_settings(), otherwise, "a session of your own")
 
 
 def has_delta(spark: SparkSession) -> bool:
@@ -329,12 +329,11 @@ def get_spark(
     parts = [_LOCAL, {"spark.driver.extraJavaOptions": _options_of_java(work)}]
     if work < _VERY_LITTLE:
         parts.append(_NO_CODEGEN)
-    if delta:
-        wanted = delta_settings()
-        # jars of somebody's own would stand in the way of ours; packages become one list
-        has_own = any(name.startswith("spark.jars") for name in settings)
-        if not (has_own or _OWN_JARS & os.environ.keys()):
-            wanted = _jars_here(wanted)
+    # jars of somebody's own would stand in the way of ours; packages become one list
+    has_own = any(name.startswith("spark.jars") for name in settings) or _OWN_JARS & os.environ.keys()
+    wanted = delta_settings() if has_own else _jars_here(delta_settings())
+    # who looks around may want it later: Java takes jars only as it starts
+    if delta or (work == math.inf and "spark.jars" in wanted):
         parts.append(wanted)
     if addresses:
         from dedup_nb.base.storage import s3_settings

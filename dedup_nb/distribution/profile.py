@@ -8,6 +8,7 @@ __all__ = ["Numbers", "time_text", "conclusions", "charts", "Profile", "profile_
 # %% ../../nbs/01_distribution/30_profile.ipynb #mv00005e
 import json
 import logging
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -737,6 +738,7 @@ def _keep_as_files(output: str) -> Iterator[_Stage]:
 def profile(
     config: Config,  # needs input and output
     spark: SparkSession | None = None,  # else the active session, or a local one
+    alone: bool = False,  # is the process for this only, as that of a command?
 ) -> Profile:
     """Profile all batches of the input, and leave `profile.json` and `profile.html` in the output.
 
@@ -754,7 +756,9 @@ def profile(
 
     config, batches, unfit = _find_batches(config)
     source = places_of(config).input
-    spark = spark or get_spark(needs_delta(source), addresses=[source.path, output])
+    sizes = [file.size for batch in batches for file in batch.files]
+    work = sum(sizes) if alone and sizes else math.inf
+    spark = spark or get_spark(needs_delta(source), addresses=[source.path, output], work=work)
     with temporary_conf(spark), _in_our_words(batches), _keep_as_files(output) as stage:
         sources = [read_batch(spark, batch, source, recipe, ids_of(recipe)) for batch in batches]
         opened = [open_source(b.batch_id, rows, recipe) for b, rows in zip(batches, sources)]

@@ -18,7 +18,7 @@ _TIMES = (
 _ENDS_OF_IDS = ("_id", "_uuid", "_guid", "_key", "Id", "ID")
 _ENDS_OF_TIMES = ("_at", "_time", "_timestamp", "_tstamp", "_ts", "_date")
 _DISTINCT = 0.5  # of the values of an id, at least
-_TIMES_OF = 0.9  # of the values of a time, at least
+_NEARLY_ALL = 0.9  # of the values, at least
 
 
 def _rank(name: str, known: list[str], ends: tuple[str, ...]) -> int | None:
@@ -32,9 +32,9 @@ def _rank(name: str, known: list[str], ends: tuple[str, ...]) -> int | None:
 def _is_time(values: pd.Series) -> bool:
     "Are nearly all of these values times?"
     if pd.api.types.is_numeric_dtype(values):
-        return bool(values.between(10**8, 10**19).mean() >= _TIMES_OF)  # seconds to nanoseconds
+        return bool(values.between(10**8, 10**19).mean() >= _NEARLY_ALL)  # seconds to nanoseconds
     times = pd.to_datetime(values.head(200), errors="coerce", utc=True, format="mixed")
-    return bool(times.notna().mean() >= _TIMES_OF)
+    return bool(times.notna().mean() >= _NEARLY_ALL)
 
 
 def _first(ranked: Iterable[tuple[int, float, str]]) -> str | None:
@@ -67,7 +67,7 @@ def likely_columns(
     for name in rows.columns:
         values = rows[name]
         distinct = values.nunique() / max(len(rows), 1)
-        is_there = values.notna().all()
+        is_there = values.notna().mean() >= _NEARLY_ALL  # those that lack it are bad rows
         rank = _rank(name, _IDS, _ENDS_OF_IDS)
         if rank is not None and is_there and distinct >= _DISTINCT:
             ids.append((rank, -round(distinct, 2), name))

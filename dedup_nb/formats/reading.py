@@ -25,7 +25,7 @@ from pyspark.sql import types as T
 from ..base.spark import StructPath, struct_of, structs_in, types_of
 
 # %% ../../nbs/formats/40_reading.ipynb #c81f5a07
-from ..base.arrow import Footer, read_footers
+from ..base.arrow import Footer, no_parquet_among, read_footers
 from dedup_nb.base.canonical import (
     RowIds,
     as_text,
@@ -1050,6 +1050,9 @@ def explain_read_error(
         )
     if not _BROKEN.search(text):
         return None
+    if not named:
+        with suppress(Exception):  # then nobody knows which
+            named = no_parquet_among([f.path for f in batch.files])[:1]
     files = named or [f.path for f in batch.files]
     is_known = named or len(files) == 1
     which = files[0] if is_known else f"one of {counted(len(files), 'file')} of {batch.source}"
@@ -1103,6 +1106,8 @@ def _few_rows(asked: _Request) -> pd.DataFrame:
 def _likely_of(asked: _Request) -> tuple[dict[str, str], str]:
     "The settings that are likely meant, and a sentence on what rows with one id are then."
     recipe, rows = asked.recipe, _few_rows(asked)
+    if all(name in rows for name in recipe.event_id):  # it is another column that lacks
+        return {}, ""
     given = set(recipe.given)
     proposed = likely_columns(rows)
     likely = {name: column for name, column in proposed.items() if name not in given}

@@ -296,6 +296,15 @@ def test_a_session_that_keeps_its_settings_is_refused_or_said(refused):
         pass
 
 
+DELTA = [  # what is asked; are the jars here? Has the session Delta?
+    ({}, True, True),
+    ({}, False, False),
+    ({"delta": True}, False, True),
+    ({"work": 1}, True, False),
+    ({"work": 1, "delta": True}, True, True),
+]
+
+
 @pytest.mark.slow
 def test_an_original_id_with_a_collation_is_carried_on(spark):
     ids = [("a", "f", None), ("a", "f", None), ("b", "f", None)]
@@ -317,6 +326,16 @@ def test_a_session_of_somebody_else_is_tuned_while_a_run_works(spark):
         assert spark.conf.get(name) == "500"
     with temporary_conf(object()):
         pass  # one that has no settings, or none for us
+
+
+@pytest.mark.parametrize("given, is_here, has_delta", DELTA)
+def test_a_session_that_people_work_in_has_delta_where_its_jars_are(monkeypatch, given, is_here, has_delta):
+    jars = {"spark.jars": "a.jar"} if is_here else {"spark.jars.packages": "io.delta:x:1"}
+    monkeypatch.setattr(sessions, "_jars_here", lambda settings: jars)
+    monkeypatch.setattr(sessions, "SparkSession", MagicMock(getActiveSession=lambda: None))
+    monkeypatch.setattr(sessions, "_start", lambda settings, delta: settings)
+    found = sessions.get_spark(**given)
+    assert any(name.startswith("spark.jars") for name in found) == has_delta
 
 
 @pytest.mark.parametrize(

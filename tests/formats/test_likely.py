@@ -24,6 +24,7 @@ ROWS = [
     [
         ({"id": [1, 2], "message_id": [1, 2]}, {"event_id": "id"}),  # as distinct: by its name
         ({"id": [1, None], "guid": ["a", "b"]}, {"event_id": "guid"}),
+        ({"id": [None, *range(20)], "n": range(21)}, {"event_id": "id"}),  # a few rows are bad
         ({"id": [1, 1, 1, 1], "row_key": [1, 2, 3, 4]}, {"event_id": "row_key"}),
         (
             {"id": [1, 1, 2, 3], "load_id": [1, 2, 3, 4]},
@@ -115,6 +116,14 @@ def test_what_rows_with_one_id_are_is_told_where_nothing_says_it(spark, tmp_path
         run(Config(input=str(tmp_path), output=f"{tmp_path}-out", manifest="none", **settings), spark)
     _, _, said = str(wrong.value).partition(" Likely: event_id=order_id.")
     assert said.startswith(words) and bool(said) == bool(words)
+
+
+def test_where_another_column_lacks_no_id_is_proposed(spark, tmp_path):
+    (tmp_path / "a.csv").write_text("event_id,amount\n1,1\n2,1\n")
+    with pytest.raises(MissingColumnError, match="Did you mean amount?") as wrong:
+        settings = dict(manifest="none", fingerprint_columns="amout")
+        run(Config(input=str(tmp_path), output=f"{tmp_path}-out", **settings), spark)
+    assert not wrong.value.likely
 
 
 def test_who_named_an_id_gets_no_other(spark, tmp_path):

@@ -197,6 +197,17 @@ def test_a_file_without_bytes_is_passed_over_as_in_other_formats(spark, tmp_path
 
 
 @pytest.mark.slow
+def test_a_file_that_was_cut_off_among_others_is_named(spark, tmp_path):
+    for name in "abc":
+        pd.DataFrame({"event_id": [name], "at": pd.Timestamp("2026-11-20")}).to_parquet(
+            tmp_path / f"{name}.parquet"
+        )
+    cut = tmp_path / "b.parquet"
+    cut.write_bytes(cut.read_bytes()[:-20])
+    with pytest.raises(InputError, match=f"{cut} cannot be read to its end"):
+        run(Config(input=str(tmp_path), output=f"{tmp_path}-out", manifest="none"), spark)
+
+
 def test_names_of_folders_are_read_alike_by_spark_and_arrow(spark, tmp_path):
     cities = []
     for unit in ("us", "ns"):  # which Spark reads, and Arrow
