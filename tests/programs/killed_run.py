@@ -10,6 +10,8 @@ import threading
 import time
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from dedup_nb import Config, run
 from dedup_nb.base import arrow
 from dedup_nb.base.errors import DedupError
@@ -110,7 +112,9 @@ POINTS = {
 
 if __name__ == "__main__":
     POINTS.get(point, lambda: None)()
-    spark = get_spark(delta=point != "a session without Delta", addresses=[source, output])
+    if point == "a session without Delta":  # one of somebody's own, which get_spark takes as it is
+        SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    spark = get_spark(delta=True, addresses=[source, output])
     spark.sql("select 1").collect()
     print("ready", flush=True)
     settings = dict(word.split("=", 1) for word in more)
