@@ -115,13 +115,16 @@ _OF_TABLES = "event_id event_fingerprint order_by missing_fingerprint fingerprin
 _OF_DECISIONS = [*_OF_TABLES, "null_in_id", "compat"]
 
 
+_JSON = _switch("--json", "print only JSON to standard output")
+
+
 def _sources(command: str, takes: Sequence[str]) -> list[_Flag]:
     more: dict[str, Any] = dict(action="append", default=[], type=_name_and_value(command, takes))
     return [
         ("--profile", dict(help="section of settings.ini to use")),
         _option("--settings-file", "FILE", "instead of settings.ini in the working directory"),
         _option("--set", "NAME=VALUE", "a setting by its name; may be repeated", **more),
-        _switch("--json", "print only JSON to standard output"),
+        _JSON,
     ]
 
 
@@ -599,6 +602,7 @@ def _sql(args: argparse.Namespace) -> int:
     _option("--input", "DIR", "for s3: the input of the runs"),
     _option("--output", "DIR", "for s3: their output"),
     _option("--manifest-path", "DIR", "for s3: where the lake manifest lies, if not below the output"),
+    _JSON,  # as it does anyway
     settings=None,
 )
 def _iam(args: argparse.Namespace) -> int:

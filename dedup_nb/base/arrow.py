@@ -225,8 +225,8 @@ def read_footers(
 def _is_parquet(path: str) -> bool:
     try:
         _read_footer(path)
-    except pa.ArrowInvalid:
-        return False
+    except (pa.ArrowInvalid, OSError) as wrong:  # what a disk or a store refuses says nothing of the file
+        return isinstance(wrong, OSError) and "deserialize thrift" not in str(wrong)
     return True
 
 

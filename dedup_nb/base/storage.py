@@ -658,7 +658,8 @@ _REFUSALS = [  # in the words of one of the three; of what kind; what to check
         "the store cannot be reached at {endpoint}. Check AWS_ENDPOINT_URL_S3, AWS_REGION and the network.",
     ),
     (
-        "Slow_?Down|Internal_?(?:Failure|Error)|Service_?Unavailable|(?:Code:|status|code) 50[0-9]",
+        "Slow_?Down|Service_?Unavailable|(?:Code:|status|code) 50[0-9]|"
+        r"(?<![\[.])Internal_?(?:Failure|Error)",
         "busy",
         "the store is too busy, or has an error of its own. Run again later.",
     ),

@@ -64,7 +64,7 @@ def _strange_column(source: Source, footers: Sequence[Footer]) -> str | None:
         told = json.dumps(field.jsonValue())
         if "EXISTS_DEFAULT" in told:  # which Spark reads where a file lacks the column
             return f"{field.name} has a default"
-        if '"char(' in told:  # to whose length Spark fills what it reads
+        if re.search(r"\bchar\(", told):  # to whose length Spark fills what it reads, in lists too
             return f"{field.name} is char"
     kinds = {}
     for field, zoneless in zip(source.schema, _without_zones(source.schema)):

@@ -197,7 +197,7 @@ def _name_input(base: str, pattern: str, is_file: bool) -> tuple[str, bool]:
 # %% ../../nbs/formats/10_batches.ipynb #099e237f
 _SPELLED = re.compile(
     r"(?P<day>(?:19[7-9]\d|2[01]\d\d)(?P<dash>-?)\d\d(?P=dash)\d\d)"
-    r"(?:[-_T](?P<clock>\d\d(?:[-:]?\d\d){0,2}))?Z?"
+    r"(?:[-_T](?P<clock>\d\d(?:[-:]?\d\d){0,2}|(?<=_)\d))?Z?"
 )
 
 
@@ -214,12 +214,15 @@ def _id_of_folder(batch_id: str) -> str:
 def spelled_time(
     batch_id: str,  # `2026-11-20-00-00-00`, `2026-11-20`, `2026-11-20_13`, `20261120T13`
 ) -> int | None:  # seconds since 1970
-    "The time that the whole id spells; None if it spells none. Of late files that of their folder."
+    """The time that the whole id spells; None if it spells none. Of late files that of their folder.
+
+    An hour of one digit stands behind `_` alone: `2026-11-20-9` may be the ninth run of a day.
+    """
     found = _SPELLED.fullmatch(_id_of_folder(batch_id))
     if not found:
         return None
     day = found["day"].replace("-", "")
-    clock = re.sub(r"\D", "", found["clock"] or "").ljust(6, "0")
+    clock = re.sub(r"\D", "", found["clock"] or "").zfill(2).ljust(6, "0")  # hour=9 has one digit
     try:
         return epoch_seconds(f"{day[:4]}-{day[4:6]}-{day[6:]}T{clock[:2]}:{clock[2:4]}:{clock[4:]}")
     except ValueError:

@@ -37,8 +37,8 @@ def _is_time(values: pd.Series) -> bool:
     return bool(times.notna().mean() >= _NEARLY_ALL)
 
 
-def _first(ranked: Iterable[tuple[int, float, str]]) -> str | None:
-    return min(ranked, default=(0, 0, None))[2]
+def _first(ranked: Iterable[tuple]) -> str | None:
+    return min(ranked, default=(None,))[-1]
 
 
 # %% ../../nbs/formats/39_likely.ipynb #742bd2fc
@@ -70,10 +70,10 @@ def likely_columns(
         is_there = values.notna().mean() >= _NEARLY_ALL  # those that lack it are bad rows
         rank = _rank(name, _IDS, _ENDS_OF_IDS)
         if rank is not None and is_there and distinct >= _DISTINCT:
-            ids.append((rank, -round(distinct, 2), name))
+            ids.append((values.isna().any(), rank, -round(distinct, 2), name))
         rank = _rank(name, _TIMES, _ENDS_OF_TIMES)
         if rank is not None and _is_time(values):
-            times.append((rank, 0.0, name))
+            times.append((rank, name))
     found = {"event_id": _first(ids), "order_by": _first(times)}
     if event_id := found["event_id"]:
         found["fingerprint_columns"] = ",".join(_differing(rows, event_id))

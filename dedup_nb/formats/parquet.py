@@ -10,7 +10,7 @@ __all__ = [
     "arrow_schema",
     "plain_type",
     "parts_of_parquet",
-    "rows_that_fit",
+    "cast_in_pieces",
     "rows_of_part",
     "fit_rows",
     "typed_elsewhere",
@@ -26,7 +26,7 @@ __all__ = [
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -166,9 +166,7 @@ def _rows_at_once(groups: Sequence[Any], are_hidden: bool) -> int:
     return min(max(_BATCH * rows // max(size, 1), 256), most)
 
 
-def rows_that_fit(
-    few: pa.RecordBatch,  # of rows like those
-) -> int:
+def _rows_that_fit(few: pa.RecordBatch) -> int:
     "How many rows are looked at together, where these tell how large they are."
     # a dictionary is there once, for however many rows
     size = sum(c.nbytes for c in few.columns if not pa.types.is_dictionary(c.type))
@@ -186,10 +184,35 @@ def _hides_size(leaf: Any) -> bool:
     return leaf.physical_type == "BYTE_ARRAY" and not is_plain
 
 
+def _hiding_size(groups: Sequence[Any], schema: pa.Schema) -> list[str]:
+    "The columns that may be much larger than their size in the files."
+    paths = {f"{leaf.path_in_schema}." for leaf in _leaves(groups) if _hides_size(leaf)}
+    return [name for name in schema.names if any(path.startswith(f"{name}.") for path in paths)]
+
+
 def _numbered_texts(file: pq.ParquetFile, groups: Sequence[Any]) -> set[str]:
     "The columns of text whose rows are numbers of a dictionary, in all these row groups."
     texts = {field.name for field in file.schema_arrow if field.type == pa.string() and "." not in field.name}
     return texts - {c.path_in_schema for c in _leaves(groups) if not _NUMBERED.issuperset(c.encodings)}
+
+
+# %% ../../nbs/formats/38_parquet.ipynb #b39c591a
+def cast_in_pieces(
+    rows: pa.RecordBatch,  # texts may be numbers of a dictionary
+    schema: pa.Schema,
+) -> Iterator[pa.RecordBatch]:
+    """The rows with these types, in pieces of some 16 MB.
+
+    A text of a dictionary is in memory once. As a text it is there as often as it stands in a row.
+    """
+    sizes = np.zeros(rows.num_rows, np.int64)
+    for column in rows.columns:
+        if pa.types.is_dictionary(column.type):
+            lengths = pc.binary_length(column.dictionary).take(column.indices)
+            sizes += pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False)
+    cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // _BATCH)) + 1
+    for at, end in pairwise([0, *cuts.tolist(), rows.num_rows]):
+        yield rows[at:end].cast(schema)
 
 
 # %% ../../nbs/formats/38_parquet.ipynb #fc4ca85e
@@ -199,23 +222,26 @@ def rows_of_part(
     by_number: bool = False,  # may texts be numbers of a dictionary, as they are in the files?
     alone: bool = False,  # are other columns of the files to be left unread?
 ) -> Iterator[pa.RecordBatch]:
-    "The rows of a part, in these columns."
+    """The rows of a part, in these columns.
+
+    How many come at once is reckoned from their size in the file. Texts that repeat may be far larger
+    in memory: of those columns the first rows tell. (From a store comes a whole row group: of one alone.)
+    """
     for path, numbers in part:
         with naming(path), open_parquet(path) as file:
             groups = [file.metadata.row_group(number) for number in numbers]
             texts = _numbered_texts(file, groups) if by_number else set()
             kinds = [(f.name, _NUMBERS if f.name in texts else f.type) for f in schema]
             wanted = pa.schema(kinds, schema.metadata)
-            hide_size = any(map(_hides_size, _leaves(groups)))
-            size = _rows_at_once(groups, hide_size or not texts)
+            large = _hiding_size(groups, wanted)
+            size = _rows_at_once(groups, bool(large) or not texts)
             columns = schema.names if alone else None
             with open_parquet(path, read_dictionary=list(texts), metadata=file.metadata) as found:
-                which = {"row_groups": list(numbers), "columns": columns}
-                read = partial(found.iter_batches, **which, use_threads=False)
-                if hide_size:
-                    for few in islice(read(_FIRST), 1):
-                        size = min(size, rows_that_fit(fit_rows(few, wanted)))
-                for rows in read(size):
+                read = partial(found.iter_batches, use_threads=False)
+                first = [number for number, group in zip(numbers, groups) if group.num_rows][:1]
+                for few in islice(read(_FIRST, first, large) if large else (), 1):
+                    size = min(size, _rows_that_fit(fit_rows(few, wanted)))
+                for rows in read(size, list(numbers), columns):
                     yield fit_rows(rows, wanted)
 
 

@@ -1020,7 +1020,8 @@ def _read_table(asked: _Request) -> Source:
 # %% ../../nbs/formats/40_reading.ipynb #ee3880d9
 _BROKEN = re.compile(
     "FAILED_READ_FILE|EOFException|ZipException|not in GZIP format|Unexpected end of|"
-    "incorrect (header|data) check|is not a Parquet file|CANNOT_READ_FILE_FOOTER",
+    "incorrect (header|data) check|is not a Parquet file|CANNOT_READ_FILE_FOOTER|"
+    r"can not read [\w. ]*FileMetaData",
     re.IGNORECASE,
 )
 _OUTPUT = re.compile(r"/[.]staging/|/batch_id=|/kind=")  # or the manifest: not the input's fault
@@ -1052,7 +1053,7 @@ def explain_read_error(
         return None
     if not named:
         with suppress(Exception):  # then nobody knows which
-            named = no_parquet_among([f.path for f in batch.files])[:1]
+            named = no_parquet_among([f.path for f in batch.files if f.size])[:1]
     files = named or [f.path for f in batch.files]
     is_known = named or len(files) == 1
     which = files[0] if is_known else f"one of {counted(len(files), 'file')} of {batch.source}"

@@ -124,10 +124,11 @@ def _count_values(value: Column, kind: T.DataType) -> Column:
         return sum(counts, F.lit(0))
     found = F.when(value.isNull(), 0)
     if isinstance(kind, T.DoubleType):
-        text = value.cast("string")
-        cut = value.try_cast("double").try_cast("decimal(38, 0)")
-        is_exact = F.coalesce(cut == text.try_cast("decimal(38, 0)"), F.lit(False))
-        is_long = text.rlike("^-?[0-9]{16,}$")
+        cut = value.try_cast("double")
+        is_same = cut.try_cast("bigint") == value.try_cast("bigint")
+        # beyond the range of bigint nobody knows; decimals of doubles are made of Java's text of them
+        is_exact = F.coalesce((F.abs(cut) < 9e18) & is_same, F.lit(False))
+        is_long = value.cast("string").rlike("^-?[0-9]{16,}$")
         found = found.when(is_long & ~is_exact, 2)
     return found.otherwise(1)
 

@@ -79,10 +79,10 @@ from dedup_nb.formats.parquet import (
     RowGroups,
     arrow_schema,
     arrow_type,
+    cast_in_pieces,
     needs_arrow,
     parts_of_parquet,
     rows_of_part,
-    rows_that_fit,
 )
 from ..formats.reading import Source
 from ..formats.shred_blocks import TableRules, TablesOnce, shred_block, sum_types
@@ -293,9 +293,8 @@ def _carry_rows(plan: ArrowPlan, part: RowGroups, suspects: np.ndarray, files: l
         are_suspect = have_ids(rows, plan.id, plan.null_in_id, suspects)
         if are_suspect.any():
             few = rows.filter(pa.array(are_suspect))
-            size = rows_that_fit(few[:1].cast(plan.schema))
-            for at in range(0, few.num_rows, size):  # their texts may be large, and many
-                looked.add(few[at : at + size].cast(plan.schema))
+            for piece in cast_in_pieces(few, plan.schema):
+                looked.add(piece)
             rows = rows.filter(pa.array(~are_suspect)) if sure else rows
         if sure:
             sure.add(_kept(rows, sure.schema))

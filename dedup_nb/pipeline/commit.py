@@ -105,12 +105,19 @@ _Files = Mapping[str, list[dict[str, Any]]]  # area -> its files: path (below th
 _LATEST_COLUMNS = "runs/columns.json"  # below the output: the columns of its Parquet files, as each was last
 
 
+def _known_columns(noted: Mapping[str, object]) -> T.StructType:
+    "Recorded columns of the types that this Python knows: another one may have had more."
+    known: dict[str, T.DataType] = {}
+    for column in noted.items():
+        with suppress(Exception):
+            known |= columns_from_json(dict([column]))
+    return struct_of(known)
+
+
 def _latest_columns(noted: Mapping[str, object], more: Mapping[str, object]) -> dict[str, object]:
     "Recorded columns and those of another batch, each field as it was last."
-    was = struct_of(columns_from_json(noted))
-    now = struct_of(columns_from_json(more))
-    merged = merge_columns(was, now, lambda column, was, now: now)
-    return columns_as_json(types_of(merged))
+    merged = merge_columns(_known_columns(noted), _known_columns(more), lambda column, was, now: now)
+    return {**noted, **more, **columns_as_json(types_of(merged))}
 
 
 _MERGED = {NOTED_COLUMNS: merged_columns, _LATEST_COLUMNS: _latest_columns}
@@ -393,6 +400,14 @@ class BatchMetrics:
 
 
 # %% ../../nbs/06_pipeline/60_commit.ipynb #a20c9339
+def _tells_types(job: Job, b: DecidedBatch) -> bool:
+    """Does the batch add to what is known of the types of Parquet files?
+
+    One without a row has none, and one that runs again is older than what is recorded.
+    """
+    return job.places.output.format == "parquet" and b.suspects.tally.read > 0 and not b.before
+
+
 def _changed_types(output: str, columns: T.StructType) -> list[str]:
     "The columns and fields that are of another type than when an earlier batch had them."
     changed = []
@@ -403,8 +418,7 @@ def _changed_types(output: str, columns: T.StructType) -> list[str]:
         return now
 
     noted = read_json(f"{output}/{_LATEST_COLUMNS}") or {}
-    before = struct_of(columns_from_json(noted))
-    merge_columns(before, columns, note_change)
+    merge_columns(_known_columns(noted), columns, note_change)
     return changed
 
 
@@ -427,7 +441,7 @@ def _notes_of_rows(job: Job, b: DecidedBatch, written: Written) -> list[str]:
             )
     if (wide := written.kept.wide) and wide.texts:
         notes.append(f"JSON text in this batch, as no type of theirs holds all values: {some_of(wide.texts)}")
-    if job.places.output.format == "parquet" and (changed := _changed_types(job.output, b.source.schema)):
+    if _tells_types(job, b) and (changed := _changed_types(job.output, b.source.schema)):
         notes.append(
             f"not of the type that earlier batches have: {some_of(changed)}; who reads all events at once "
             "needs one type: cast it upstream, or give input_schema for JSON"
@@ -566,7 +580,7 @@ def _record_of(job: Job, b: DecidedBatch, kept: Kept, files: _Files, metrics: Ba
     if job.applies and kept.wide:
         record["wide_columns"] = kept.wide.columns
         texts = {NOTED_COLUMNS: json.dumps(kept.wide.noted, indent=1), **texts}
-    if job.applies and output.format == "parquet":
+    if job.applies and _tells_types(job, b):
         columns = columns_as_json(types_of(b.source.schema))
         texts = {_LATEST_COLUMNS: json.dumps(columns, indent=1)}
     return {**record, "loader": {**texts, **row_file(m)}}

@@ -201,7 +201,7 @@ def choose_batches(
             f"{', '.join(names[:20])}{end}. Name where to start with since, or raise max_batches."
         )
     entries = ledger.entries.values()
-    begun = {e.batch_id for e in entries if not e.committed and e.state != "forgotten"}
+    begun = {e.batch_id for e in entries if e.state == "claimed" and not e.committed}
     return sorted(left, key=lambda b: b.batch_id not in begun)
 
 

@@ -343,7 +343,8 @@ def deduplicate_stream(
             "The events are no stream: read them with spark.readStream, or use deduplicate or run."
         )
     settings.setdefault("input_format", "enriched_tsv" if events.columns == ["value"] else "parquet")
-    _, query = _start(events, Config(output=output, **settings), checkpoint, name, trigger, available_now)
+    config = Config.passed(output=output, **settings)
+    _, query = _start(events, config, checkpoint, name, trigger, available_now)
     return query
 
 

@@ -69,7 +69,7 @@ def test_each_policy_allows_what_is_called_and_nothing_else(dynamodb):
 
 def test_the_command_prints_a_policy(capsys):
     with pytest.raises(SystemExit) as done:
-        main(["iam", "--table", "events", "--for", "create"])
+        main(["iam", "--table", "events", "--for", "create", "--json"])
     assert done.value.code == 0
     assert json.loads(capsys.readouterr().out) == iam_policy("events", "create")
     [allowed] = iam_policy("events", region="eu-west-1", account="12")["Statement"]

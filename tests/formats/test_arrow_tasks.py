@@ -72,7 +72,10 @@ def test_what_arrow_does_not_surely_know_is_said(files):
     assert why_no_parquet(with_more(footers=old), ["a"]) == "a calendar of Spark 2"
     wider = T.StructType().add("a", "string").add("n", "long").add("more", lists)
     assert why_no_parquet(with_more(schema=wider), ["a"]).startswith("n is int32 in ")
-    for metadata, why in (({"EXISTS_DEFAULT": "5"}, "a has a default"), (CHAR, "a is char")):
+    inner = {name: f"struct<b:array<{kind}>>" for name, kind in CHAR.items()}
+    varchar = {name: f"var{kind}" for name, kind in CHAR.items()}
+    told = ((CHAR, "a is char"), (inner, "a is char"), (varchar, None))
+    for metadata, why in (({"EXISTS_DEFAULT": "5"}, "a has a default"), *told):
         told = T.StructType([T.StructField("a", T.StringType(), True, metadata), *schema.fields[1:]])
         assert why_no_parquet(with_more(schema=told), ["a"]) == why
 

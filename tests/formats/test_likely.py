@@ -25,6 +25,7 @@ ROWS = [
         ({"id": [1, 2], "message_id": [1, 2]}, {"event_id": "id"}),  # as distinct: by its name
         ({"id": [1, None], "guid": ["a", "b"]}, {"event_id": "guid"}),
         ({"id": [None, *range(20)], "n": range(21)}, {"event_id": "id"}),  # a few rows are bad
+        ({"id": [None, *range(20)], "message_id": range(21)}, {"event_id": "message_id"}),  # none is
         ({"id": [1, 1, 1, 1], "row_key": [1, 2, 3, 4]}, {"event_id": "row_key"}),
         (
             {"id": [1, 1, 2, 3], "load_id": [1, 2, 3, 4]},

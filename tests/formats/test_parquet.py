@@ -196,18 +196,26 @@ def test_a_file_without_bytes_is_passed_over_as_in_other_formats(spark, tmp_path
         opened(spark, tmp_path / "in", format="parquet")
 
 
+def with_another_footer(whole):
+    at = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    return whole[:at] + b"x" * (len(whole) - 8 - at) + whole[-8:]
+
+
 @pytest.mark.slow
-def test_a_file_that_was_cut_off_among_others_is_named(spark, tmp_path):
+@pytest.mark.parametrize("harm", [lambda whole: whole[:-20], with_another_footer])
+def test_a_damaged_file_among_others_is_named(spark, tmp_path, harm):
     for name in "abc":
         pd.DataFrame({"event_id": [name], "at": pd.Timestamp("2026-11-20")}).to_parquet(
             tmp_path / f"{name}.parquet"
         )
-    cut = tmp_path / "b.parquet"
-    cut.write_bytes(cut.read_bytes()[:-20])
+    cut, whole = tmp_path / "b.parquet", (tmp_path / "b.parquet").read_bytes()
+    (tmp_path / "a0.parquet").touch()  # which is passed over
+    cut.write_bytes(harm(whole))
     with pytest.raises(InputError, match=f"{cut} cannot be read to its end"):
         run(Config(input=str(tmp_path), output=f"{tmp_path}-out", manifest="none"), spark)
 
 
+@pytest.mark.slow
 def test_names_of_folders_are_read_alike_by_spark_and_arrow(spark, tmp_path):
     cities = []
     for unit in ("us", "ns"):  # which Spark reads, and Arrow

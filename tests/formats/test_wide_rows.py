@@ -39,7 +39,7 @@ def test_a_whole_number_that_a_double_holds_stays_one(spark):
         return decoded(with_line_ids(frame_of_lines(spark, line_of(contexts=contexts)), "value"), None)
 
     before, _ = fitted_types(events(5.5), {}, grows=True)
-    for number in (2**53 + 2, -5, 1e300, 0.1):
+    for number in (2**53 + 2, 2**60, -(2**62), -5, 1e300, 0.1):
         assert fitted_types(events(number), before, grows=True) == (before, [])
 
 

@@ -229,6 +229,9 @@ def test_batches_are_chosen_by_the_limits_unfinished_ones_first(limits, expected
     begun = Ledger([Marker(1, "claim", "2026-11-19", {"token": "t"})])
     found = choose_batches(ABC, Limits(**limits), begun)
     assert [b.batch_id[-2:] for b in found] == expected.split()
+    given_up = Ledger([*begun.markers, Marker(2, "abandon", "2026-11-19", {"token": "t"})])
+    found = choose_batches(ABC, Limits(**limits), given_up)
+    assert [b.batch_id[-2:] for b in found] == sorted(expected.split())
 
 
 @pytest.mark.parametrize(

@@ -75,12 +75,17 @@ NUMBERS = {  # batch -> its line; what is said of its types
 }
 
 
+@pytest.mark.slow
 def test_a_batch_says_which_columns_are_of_another_type_than_before(spark, tmp_path):
     for batch, (line, _) in NUMBERS.items():
         (tmp_path / f"in/run={batch}").mkdir(parents=True)
         (tmp_path / f"in/run={batch}/part-0.json").write_text(line)
     config = Config(input=str(tmp_path / "in"), output=str(tmp_path / "out"), input_format="json")
     done = run(config, spark).batches
+    types = (tmp_path / "out/runs/columns.json").read_text()
+    [again] = run(config.replace(batch_id="1", rerun=True), spark).batches
+    assert not any("earlier batches have" in note for note in again["notes"])
+    assert (tmp_path / "out/runs/columns.json").read_text() == types
     notes = [[note for note in m["notes"] if "earlier batches have" in note] for m in done]
     told = [note[0].partition(": ")[2].partition(";")[0] if note else None for note in notes]
     assert told == [expected for _, expected in NUMBERS.values()]

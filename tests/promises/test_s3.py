@@ -482,6 +482,8 @@ def test_errors_of_others_stay_as_they_are():
         "s3://lake/in has no batch",
         "Reading s3a://b/k: java.net.ConnectException: Connection refused: executor-3/10.0.0.3:7337",
         "(AccessDeniedException) PartiQLInsert",
+        "[FAILED_READ_FILE] s3a://b/k. Caused by: [INTERNAL_ERROR] Eagerly executed command failed.",
+        "Reading s3a://b/k: java.lang.InternalError: a fault occurred",
     ):
         assert storage.s3_refusal(OSError(text)) is None
 

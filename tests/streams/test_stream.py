@@ -317,6 +317,8 @@ def test_what_a_stream_cannot_do_is_said_before_it_starts(spark, tmp_path):
     lines, output = spark.readStream.text(str(tmp_path / "in")), str(tmp_path / "out")
     with pytest.raises(ConfigError, match="or looks again every 1 minute: leave one out"):
         deduplicate_stream(lines, output, trigger="1 minute", available_now=True)
+    with pytest.raises(ConfigError, match="'synthetik'.*synthetic"):
+        deduplicate_stream(lines, output, synthetik="off")
     with pytest.raises(ConfigError, match="not delta. Leave input_format out"):
         deduplicate_stream(lines, output, input_format="delta")
     with pytest.raises(ConfigError, match="trigger wants a time above 0 such as '24 hours'.*found 'often'"):
