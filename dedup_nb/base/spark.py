@@ -680,9 +680,14 @@ def read_staged(
 def stage_parquet(
     frame: DataFrame,
     path: str,  # of a folder for this frame alone
+    *by: str,  # a column: each of its values gets a folder
 ) -> DataFrame:
-    "Write a frame to a folder and read it back, so that it is computed once."
-    frame.write.mode("overwrite").parquet(path)
+    """Write a frame to a folder and read it back, so that it is computed once.
+
+    With `by`, who wants the rows of one value opens their file alone, however many others there are.
+    """
+    parts = frame.repartition(*by) if by else frame
+    parts.write.mode("overwrite").partitionBy(*by).parquet(path)
     return read_staged(frame.sparkSession, path, frame.schema)
 
 

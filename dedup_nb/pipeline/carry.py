@@ -477,8 +477,16 @@ def split_by_fingerprint(job: Job, source: Source, keys: Keys, plan: ArrowPlan |
 
 
 # %% ../../nbs/06_pipeline/45_carry.ipynb #acae54e37e7d407bbb7b55eff062a284
+_FILE = "_dd_file"  # the name of the file of a row: values in files lie in a folder for each
+
+
 def _read_values(staged: pa.Table | Sequence[str], name: str) -> pa.Table:
-    "The values for the rows of the file of this name, in the order of its rows."
+    """The values for the rows of the file of this name, in the order of its rows.
+
+    A file whose rows are all bad has none.
+    """
+    if not isinstance(staged, pa.Table):
+        staged = [path for path in staged if f"/{_FILE}={name}/" in path] or staged[:1]
     found = []
     for rows in rows_at(staged):
         place = rows.column(PLACE)
@@ -550,7 +558,7 @@ def write_by_arrow(
     spark, columns = kept.sparkSession, plan.schema
     assert columns is not None, "rows of files have columns"
     values = kept.unionByName(dropped, allowMissingColumns=True)
-    staged = attempt.stage(values, "values")
+    staged = attempt.stage(values.withColumn(_FILE, F.col(PLACE)["file_name"]), "values", _FILE)
     more = {"events": _ORIGINAL, "dropped": values.schema["dedup"]}
     schemas = {area: _with_columns(columns, [field]) for area, field in more.items()}
     folders = {f"{attempt.folder(area)}/{attempt.token}": schema for area, schema in schemas.items()}

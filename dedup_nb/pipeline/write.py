@@ -360,7 +360,7 @@ class Attempt:
         "The folder of the run's record: metrics, report, commit."
         return f"{self.output}/runs/{self.batch_id}"
 
-    def stage(self, frame: DataFrame, name: str, may_be_many: bool = False) -> Staged:
+    def stage(self, frame: DataFrame, name: str, *by: str, may_be_many: bool = False) -> Staged:
         "Compute a frame of few columns once: in memory if it is small, else in files beside the output."
         if self.is_small:
             schema = frame.schema.toNullable()
@@ -368,15 +368,15 @@ class Attempt:
             table = (rows.limit(_FEW_ROWS + 1) if may_be_many else rows).toArrow()
             if table.num_rows <= _FEW_ROWS and table.nbytes <= _FEW_BYTES:
                 return self.hold(frame.sparkSession, table, schema)
-        return self.stage_in_files(frame, name)
+        return self.stage_in_files(frame, name, *by)
 
     def hold(self, spark: SparkSession, table: pa.Table, schema: T.StructType | str) -> Staged:
         "Keep few rows in memory."
         return Staged(spark.createDataFrame(table, schema), self.output, table)
 
-    def stage_in_files(self, frame: DataFrame, name: str) -> Staged:
+    def stage_in_files(self, frame: DataFrame, name: str, *by: str) -> Staged:
         "Write a frame beside the output and read it back, whatever its size."
-        return Staged(stage_parquet(frame, f"{self.staging}/{name}"), self.output)
+        return Staged(stage_parquet(frame, f"{self.staging}/{name}", *by), self.output)
 
 
 # %% ../../nbs/06_pipeline/30_write.ipynb #24c8a3e8

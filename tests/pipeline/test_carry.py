@@ -108,10 +108,10 @@ def lines_of_tables(folder):
         yield from ((table, line) for line in path.read_bytes().splitlines())
 
 
-def check_both_ways(spark, tmp_path, source, **more):
+def check_both_ways(spark, tmp_path, source, few=20_000, **more):
     with mock.patch.object(write, "_FEW_ROWS", -1):  # where keys lie changes nothing either
         by_spark, _ = carried(spark, source, f"{tmp_path}/spark", "spark", **more)
-    with mock.patch.object(write, "_FEW_ROWS", 20_000):
+    with mock.patch.object(write, "_FEW_ROWS", few):
         by_arrow, said = carried(spark, source, f"{tmp_path}/arrow", "arrow", **more)
     assert said == "arrow"
     for area, found in by_spark.items():
@@ -210,11 +210,22 @@ def test_times_as_writers_store_them(spark, source, tmp_path, kind):
 
 
 @SLOW
-@pytest.mark.parametrize("parts", [7, 1, 2])
-def test_the_number_of_parts_changes_nothing(spark, source, tmp_path, parts, monkeypatch):
+@pytest.mark.parametrize("parts, few", [(7, -1), (1, 20_000), (2, -1)])
+def test_the_number_of_parts_changes_nothing(spark, source, tmp_path, parts, few, monkeypatch):
     monkeypatch.setattr(carry, "size_of_parts", lambda spark, size: size // parts)
-    check_both_ways(spark, tmp_path, source, synthetic="rename_later")
+    check_both_ways(spark, tmp_path, source, few, synthetic="rename_later")
     assert len(list(Path(tmp_path, "arrow/events").rglob("part-?????.parquet"))) == min(parts, 6)
+
+
+@SLOW
+@pytest.mark.parametrize("few", [-1, 20_000])
+def test_a_part_may_set_bad_rows_aside_alone(spark, tmp_path, few, monkeypatch):
+    monkeypatch.setattr(carry, "size_of_parts", lambda spark, size: 1)
+    Path(tmp_path, "in").mkdir()
+    for name, ids in {"a": [None, None], "b": ["x", "x", "y"], "c": ["z", "x"]}.items():
+        rows = pa.table({"event_id": pa.array(ids, pa.string()), "event_fingerprint": ["f"] * len(ids)})
+        pq.write_table(rows, f"{tmp_path}/in/{name}.parquet")
+    check_both_ways(spark, tmp_path, f"{tmp_path}/in", few, max_bad_share=1)
 
 
 @SLOW
