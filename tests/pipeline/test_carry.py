@@ -416,7 +416,7 @@ def test_a_default_is_what_spark_reads_where_a_file_lacks_the_column(spark, tmp_
 
 
 def test_large_suspects_are_set_aside_a_few_at_a_time(spark, source, tmp_path):
-    with mock.patch.object(carry, "rows_that_fit", lambda few: 1):
+    with mock.patch.object(parquet, "_BATCH", 1):
         check_both_ways(spark, tmp_path, source)
 
 
