@@ -6,16 +6,17 @@
 __all__ = ["likely_columns"]
 
 # %% ../../nbs/formats/39_likely.ipynb #57da22a7
+import re
 from collections.abc import Iterable
 
 import pandas as pd
 
 # %% ../../nbs/formats/39_likely.ipynb #f8d09e73
-_IDS = "event_id eventid id uuid guid message_id messageid insert_id insertid _id key".split()
+_IDS = "event_id eventid id uuid guid message_id messageid insert_id insertid _id uid key".split()
 _TIMES = (
     "collector_tstamp received_at event_time timestamp created_at created datetime time ts at date".split()
 )
-_ENDS_OF_IDS = ("_id", "_uuid", "_guid", "_key", "Id", "ID")
+_ENDS_OF_IDS = ("_id", "_uuid", "_guid", "_key", "_no", "Id", "ID")
 _ENDS_OF_TIMES = ("_at", "_time", "_timestamp", "_tstamp", "_ts", "_date")
 _DISTINCT = 0.5  # of the values of an id, at least
 _NEARLY_ALL = 0.9  # of the values, at least
@@ -23,7 +24,7 @@ _NEARLY_ALL = 0.9  # of the values, at least
 
 def _rank(name: str, known: list[str], ends: tuple[str, ...]) -> int | None:
     "How likely a name is: the least is the likeliest; None: it is not."
-    plain = name.lower().replace("-", "_")
+    plain = re.sub("[- ]", "_", name.lower())
     if plain in known:
         return known.index(plain)
     return len(known) if plain.endswith(ends) or name.endswith(ends) else None

@@ -1117,15 +1117,19 @@ def _likely_of(asked: _Request) -> tuple[dict[str, str], str]:
         likely.pop("fingerprint_columns", None)
         return likely, ""
     event_id = likely.get("event_id")
+    is_number = event_id and pd.api.types.is_numeric_dtype(rows[event_id])
+    more = ""
+    if is_number and recipe.renames:  # a new id is a text
+        more = f" {event_id} is a number: cast it to string upstream, or run with --synthetic quarantine."
     if differing := likely.get("fingerprint_columns"):
         names = some_of(differing.split(","))
         return likely, (
             f" Rows with one {event_id} differ in {names}: so they are other events; "
-            "without fingerprint_columns they are copies."
+            f"without fingerprint_columns they are copies.{more}"
         )
     return likely, (
         f" Rows with one {event_id} are copies then. If dedup profile shows other events among them, name "
-        "the columns that differ with --fingerprint-columns."
+        f"the columns that differ with --fingerprint-columns.{more}"
     )
 
 

@@ -46,7 +46,7 @@ from dedup_nb.base.storage import (
 from ..manifest.lake import read_held, read_markers
 from ..manifest.ledger import Entry, Ledger, agreed, is_gone
 from ..manifest.protocol import Manifest
-from .rows import Copy, bad_rows_in_words, find_bad_rows, find_copies, side_by_side
+from .rows import Copy, bad_rows_in_words, can_look, find_bad_rows, find_copies, side_by_side
 from ..pipeline.commit import committed_files, publish
 from ..pipeline.erased import erasures, sha256_of
 from dedup_nb.pipeline.job import (
@@ -421,6 +421,14 @@ def _some_copies(output: str, batches: Sequence[str], ids: Sequence[str]) -> lis
     return rows or []
 
 
+def _rows_in_words(copies: Sequence[Copy], output: str) -> list[str]:
+    "The rows of an id side by side, or why they are not shown."
+    if shown := side_by_side(copies):
+        return ["", "  its rows, what differs first:", *shown]
+    left_out = "its rows are not shown: that takes Parquet files, and an id of one plain column"
+    return [] if can_look(output) else [f"  {left_out}"]
+
+
 def _nothing_in_words(batches: int, output: str, ledger: Ledger | None) -> str:
     where = f"{counted(batches, 'committed batch', 'committed batches')} of {output}"
     alone = "" if ledger else ", or it was alone in its batch (there is no manifest to say so)"
@@ -462,8 +470,7 @@ def explain(
     names = [name for name in batches if name in involved]
     copies = _some_copies(output, names, ids)
     story |= {"rows": [*map(vars, copies)], "bad": [*map(vars, bad or ())]}
-    if shown := side_by_side(copies):
-        lines += ["", "  its rows, what differs first:", *shown]
+    lines += _rows_in_words(copies, output) if names else []
     if not (verdicts or story["claims"] or story["erased"] or bad):
         lines.insert(0, _nothing_in_words(len(batches), output, ledger))
     return Reply("\n".join([f"Event id {spelling}", *lines]), {"event_id": spelling, **story})

@@ -7,6 +7,7 @@ __all__ = [
     "WORD",
     "ESCAPES",
     "Copy",
+    "can_look",
     "find_copies",
     "side_by_side",
     "with_single_escapes",
@@ -61,6 +62,12 @@ def _id_columns(output: str) -> list[str]:
     return [*columns, ORIGINAL] if is_one and note.get("output_format") == "parquet" else []
 
 
+def can_look(output: str) -> bool:
+    "Can rows be found in the files of an output by their id?"
+    return bool(_id_columns(output))
+
+
+# %% ../../nbs/07_operate/05_rows.ipynb #a7e14eed
 def _rows_in(
     output: str, files: Sequence[str], columns: Sequence[str], ids: Sequence[str]
 ) -> Iterator[dict[str, Any]]:

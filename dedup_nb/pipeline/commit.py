@@ -431,6 +431,10 @@ def _notes_of_rows(job: Job, b: DecidedBatch, written: Written) -> list[str]:
     if not tally.good:
         notes.append(f"no row is an event; is input_format={job.places.input.format} right?")
     notes += [*notes_on_keys(keys, job.recipe), *written.notes]
+    # filled after the commit it would be a file that was rewritten: people should look before
+    unwritten = [os.path.basename(f.path) for f in b.batch.files if not f.size]
+    if unwritten and job.places.input.format == "parquet":
+        notes.append(f"passed over, as there is nothing in it: {some_of(unwritten)}")
     if ORIGINAL in b.source.columns and len(keys.id) == 1:
         # a column of the input has the name under which we keep the id that an event came with
         foreign = f"_dd_id is not null and not _dd_look and {ORIGINAL} <> ''"

@@ -376,16 +376,23 @@ class _Todo:
     is_new: bool = False  # does the manifest have no batch yet?
 
 
-def _without_empty(job: Job, found: Found) -> Found:
+def _without_empty(job: Job, found: Found, ledger: Ledger) -> Found:
     """Leave out folders without files, or with empty ones, as long as the manifest has no recipe.
 
     The first batch decides by its columns what stands in for missing fingerprints, for all that follow.
+    A Parquet file of 0 bytes is none yet: a folder with nothing else waits, whatever came before.
     """
+    kind = job.places.input.format
     is_known = not job.manifest or job.recipe.missing_fingerprint or job.stream
-    has_columns = not is_known and job.places.input.format in ("json", "csv", "parquet")
-    if not (has_columns or job.places.input.format == "auto"):
-        return found
-    empty = [b.batch_id for b in found.batches if is_empty(b)]
+    has_columns = not is_known and kind in ("json", "csv", "parquet")
+    empty = []
+    if has_columns or kind == "auto":
+        empty = [b.batch_id for b in found.batches if is_empty(b)]
+    elif kind == "parquet" and not job.stream:
+        # one that was committed and lost its bytes since is a trouble, which is told
+        committed = {e.batch_id for e in ledger.entries.values() if e.committed}
+        unwritten = {b.batch_id for b in found.batches if b.files and not b.bytes}
+        empty = sorted(unwritten - committed)
     if not empty:
         return found
     note = f"without files, or with empty ones, left for a later run: {some_of(empty)}"
@@ -393,12 +400,13 @@ def _without_empty(job: Job, found: Found) -> Found:
     return replace(found, batches=filled, notes=(*found.notes, note))
 
 
+# %% ../../nbs/06_pipeline/70_run.ipynb #ddb9d757
 def _find_todo(job: Job, found: Found, ledger: Ledger) -> _Todo:
     "Find the batches to do. One that is asked for by name must be what was committed."
     limits, source = job.limits, job.places.input
     if job.manifest and not job.stream and source.format in ("delta", "table"):
         found = parts_of_table(job.spark, found, ledger, source, limits, job.options.force)
-    found = _without_empty(job, found)
+    found = _without_empty(job, found, ledger)
     finished = publish_pending(job.output, ledger) if job.applies else []
     # the rows of a micro-batch that is finished now were written anew, into files of other names
     batches = [b for b in found.batches if not (job.stream and b.batch_id in finished)]

@@ -444,7 +444,7 @@ class Summary:
 def _all_in_words(summary: Summary) -> str:
     "The sum over the batches, and the part that earlier batches have in it."
     c = summary.counts
-    total = f"All {len(summary.batches)} batches: {sum_in_words(c)}; {grouped(c['renamed'])} renamed."
+    total = f"These {len(summary.batches)} batches: {sum_in_words(c)}; {grouped(c['renamed'])} renamed."
     cross = [m.get("cross_batch") or {} for m in summary.batches]
     dropped = sum(x.get("natural_cross_batch", 0) for x in cross)
     renamed = sum(x.get("renamed", 0) for x in cross)

@@ -234,7 +234,8 @@ def check_columns(
     if recipe.renames and not isinstance(event_id.kind, T.StringType):
         raise InputError(
             f"synthetic={recipe.synthetic} writes UUIDs into {keys.id[0]}, which is "
-            f"{event_id.kind.simpleString()}. Cast it to string upstream, or set synthetic=quarantine or off."
+            f"{event_id.kind.simpleString()}. Cast it to string upstream "
+            "(lines of JSON: in input_schema), or set synthetic=quarantine or off."
         )
 
 

@@ -216,6 +216,25 @@ def test_a_damaged_file_among_others_is_named(spark, tmp_path, harm):
 
 
 @pytest.mark.slow
+def test_a_batch_of_files_without_bytes_waits_until_they_are_written(spark, tmp_path):
+    written(tmp_path / "in/run=1", "a", event_id=["a"], n=[1])
+    (tmp_path / "in/run=1/b.parquet").touch()
+    (tmp_path / "in/run=2").mkdir()
+    (tmp_path / "in/run=2/a.parquet").touch()
+    config = Config(input=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    done = [run(config, spark) for _ in range(2)]
+    assert [[m["batch_id"] for m in one.batches] for one in done] == [["1"], []]
+    assert "passed over, as there is nothing in it: b.parquet" in done[0].batches[0]["notes"]
+    for one in done:
+        assert "left for a later run: 2" in one.notes[0] and not one.troubles
+    written(tmp_path / "in/run=2", "a", event_id=["b"], n=[1])
+    assert run(config, spark).counts["kept"] == 1
+    (tmp_path / "in/run=2/a.parquet").write_bytes(b"")
+    [trouble] = run(config, spark).troubles
+    assert "a.parquet was rewritten (0 bytes, had" in trouble
+
+
+@pytest.mark.slow
 def test_names_of_folders_are_read_alike_by_spark_and_arrow(spark, tmp_path):
     cities = []
     for unit in ("us", "ns"):  # which Spark reads, and Arrow

@@ -12,7 +12,7 @@ from dedup_nb.base.config import Config
 from dedup_nb.base.storage import write_text
 from dedup_nb.operate import rows as operate_rows
 from dedup_nb.operate.history import explain
-from dedup_nb.operate.rows import bad_rows_in_words, find_bad_rows, find_copies, side_by_side
+from dedup_nb.operate.rows import bad_rows_in_words, can_look, find_bad_rows, find_copies, side_by_side
 
 TIME = datetime(2026, 11, 20, tzinfo=timezone.utc)
 
@@ -73,7 +73,7 @@ def test_what_differs_comes_first_and_much_is_cut(tmp_path):
 )
 def test_where_nobody_can_look_there_are_no_rows(tmp_path, how):
     output = committed(tmp_path, events=[{"id": "a", "n": 1}], **how)
-    assert not [*find_copies(output, ["b"], ["a"])] and side_by_side([]) == []
+    assert not can_look(output) and not [*find_copies(output, ["b"], ["a"])] and side_by_side([]) == []
 
 
 def test_a_file_that_is_gone_or_lacks_a_column_of_folders_is_no_difference(tmp_path):
