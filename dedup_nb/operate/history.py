@@ -425,8 +425,8 @@ def _rows_in_words(copies: Sequence[Copy], output: str) -> list[str]:
     "The rows of an id side by side, or why they are not shown."
     if shown := side_by_side(copies):
         return ["", "  its rows, what differs first:", *shown]
-    left_out = "its rows are not shown: that takes Parquet files, and an id of one plain column"
-    return [] if can_look(output) else [f"  {left_out}"]
+    left_out = "  its rows are not shown: that takes Parquet files, and an id of one plain column"
+    return [] if can_look(output) else [left_out]
 
 
 def _nothing_in_words(batches: int, output: str, ledger: Ledger | None) -> str:

@@ -108,9 +108,9 @@ _LATEST_COLUMNS = "runs/columns.json"  # below the output: the columns of its Pa
 def _known_columns(noted: Mapping[str, object]) -> T.StructType:
     "Recorded columns of the types that this Python knows: another one may have had more."
     known: dict[str, T.DataType] = {}
-    for column in noted.items():
+    for name, kind in noted.items():
         with suppress(Exception):
-            known |= columns_from_json(dict([column]))
+            known |= columns_from_json({name: kind})
     return struct_of(known)
 
 
@@ -434,7 +434,7 @@ def _notes_of_rows(job: Job, b: DecidedBatch, written: Written) -> list[str]:
     # filled after the commit it would be a file that was rewritten: people should look before
     unwritten = [os.path.basename(f.path) for f in b.batch.files if not f.size]
     if unwritten and job.places.input.format == "parquet":
-        notes.append(f"passed over, as there is nothing in it: {some_of(unwritten)}")
+        notes.append(f"of 0 bytes, and passed over: {some_of(unwritten)}")
     if ORIGINAL in b.source.columns and len(keys.id) == 1:
         # a column of the input has the name under which we keep the id that an event came with
         foreign = f"_dd_id is not null and not _dd_look and {ORIGINAL} <> ''"

@@ -224,7 +224,7 @@ def test_a_batch_of_files_without_bytes_waits_until_they_are_written(spark, tmp_
     config = Config(input=str(tmp_path / "in"), output=str(tmp_path / "out"))
     done = [run(config, spark) for _ in range(2)]
     assert [[m["batch_id"] for m in one.batches] for one in done] == [["1"], []]
-    assert "passed over, as there is nothing in it: b.parquet" in done[0].batches[0]["notes"]
+    assert "of 0 bytes, and passed over: b.parquet" in done[0].batches[0]["notes"]
     for one in done:
         assert "left for a later run: 2" in one.notes[0] and not one.troubles
     written(tmp_path / "in/run=2", "a", event_id=["b"], n=[1])
